@@ -1,0 +1,415 @@
+"""A batch: records of one partition, stored by column, as they lie in memory, in the journal and in Arrow.
+
+Layout, little-endian, every section padded to a multiple of 8 bytes:
+
+    header          80 bytes, see `_HEADER`
+    timestamps      int64 µs  [count]
+    expires         int64 µs  [count]                    if EXPIRES; 0 = never
+    key validity    bitmap, least significant bit first  if KEY_NULLS
+    key offsets     int32     [count + 1]                if KEYS
+    value offsets   int32     [count + 1]
+    header lists    int32     [count + 1]                if HEADERS: which headers belong to which record
+    header names    int32     [header count + 1]         if HEADERS
+    header values   int32     [header count + 1]         if HEADERS
+    key bytes, value bytes, header name bytes, header value bytes
+    trailer         4 zero bytes, then the CRC-32C of everything before it
+
+The offsets are those of Arrow's binary layout, so a reader makes Arrow arrays of a batch without copying. This
+module builds and takes apart; it does no input or output.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import Final
+
+from penstock.log.checksum import INTACT, crc32c, join_with_checksum
+
+Headers = tuple[tuple[str, bytes], ...]
+
+BATCH_MAGIC: Final = b"PSB1"
+#                                magic
+#                                |  length of the whole batch
+#                                |  | flags, reserved
+#                                |  | | | topic, partition
+#                                |  | | | | | base offset, position
+#                                |  | | | | | | | count, header count
+#                                |  | | | | | | | | | bytes of keys, values, header names, header values
+#                                |  | | | | | | | | | | | | | lowest and highest timestamp
+_HEADER: Final = struct.Struct("<4sIIIIIQQIIIIIIqq")
+HEADER_SIZE: Final = _HEADER.size
+TRAILER_SIZE: Final = 8
+
+KEYS: Final = 1
+KEY_NULLS: Final = 2
+HEADERS: Final = 4
+EXPIRES: Final = 8
+
+MAX_BATCH_BYTES: Final = 1 << 30  # int32 offsets reach 2^31; half of it leaves room for every other column
+
+
+class BatchDamaged(ValueError):
+    """The bytes are not a whole, unchanged batch."""
+
+
+def _pad(size: int) -> int:
+    return -size & 7
+
+
+_PADDING: Final = tuple(bytes(n) for n in range(8))
+
+
+def _offsets(lengths: Iterable[int]) -> bytes:
+    return array("i", accumulate(lengths, initial=0)).tobytes()
+
+
+class OpenBatch:
+    """Collects the appends of one partition in one commit group, then becomes one batch."""
+
+    __slots__ = (
+        "_counts",
+        "_stamps",
+        "base_offset",
+        "byte_size",
+        "expires",
+        "headers",
+        "keys",
+        "partition",
+        "values",
+    )
+
+    def __init__(self, partition: int, base_offset: int) -> None:
+        self.partition = partition
+        self.base_offset = base_offset
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] | None = None
+        self.headers: list[Headers] | None = None
+        self.expires: list[int] | None = None
+        self._stamps: list[int] = []  # one per append, with the number of its records beside it
+        self._counts: list[int] = []
+        self.byte_size = 0
+
+    def extend(
+        self,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Headers] | None,
+        expires: Sequence[int] | None,
+        timestamp: int,
+    ) -> None:
+        before, added = len(self.values), len(values)
+        self.values.extend(values)
+        self._stamps.append(timestamp)
+        self._counts.append(added)
+        self.byte_size += sum(map(len, values)) + 16 * added
+        if keys is not None:
+            if self.keys is None:
+                self.keys = [None] * before
+            self.keys.extend(keys)
+            self.byte_size += sum(len(key) for key in keys if key is not None)
+        elif self.keys is not None:
+            self.keys.extend([None] * added)
+        if headers is not None:
+            if self.headers is None:
+                self.headers = [()] * before
+            self.headers.extend(headers)
+            self.byte_size += sum(4 * len(name) + len(value) + 8 for pairs in headers for name, value in pairs)
+        elif self.headers is not None:
+            self.headers.extend([()] * added)
+        if expires is not None:
+            if self.expires is None:
+                self.expires = [0] * before
+            self.expires.extend(expires)
+        elif self.expires is not None:
+            self.expires.extend([0] * added)
+
+    def build(self, position: int) -> bytes:
+        """The finished batch; `position` is the global position of its first record."""
+        stamps = self._stamps
+        if len(stamps) == 1:
+            timestamps = array("q", stamps) * len(self.values)
+        else:
+            timestamps = array("q", chain.from_iterable([t] * n for t, n in zip(stamps, self._counts, strict=True)))
+        return _build(
+            self.partition,
+            self.base_offset,
+            position,
+            self.values,
+            self.keys,
+            self.headers,
+            self.expires,
+            timestamps,
+            (min(stamps), max(stamps)),
+        )
+
+
+def _build(
+    partition: int,
+    base_offset: int,
+    position: int,
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Headers] | None,
+    expires: Sequence[int] | None,
+    timestamps: array[int],
+    stamps: tuple[int, int],
+) -> bytes:
+    count = len(values)
+    flags = header_count = 0
+    parts = [b"", timestamps.tobytes()]  # the header comes last; every section is padded
+    value_bytes = b"".join(values)
+    key_bytes = header_names = header_values = b""
+    if expires is not None:
+        flags |= EXPIRES
+        parts.append(array("q", expires).tobytes())
+    if keys is not None:
+        flags |= KEYS
+        present = [key for key in keys if key is not None]
+        if len(present) < count:
+            flags |= KEY_NULLS
+            bits = sum(1 << i for i, key in enumerate(keys) if key is not None)
+            _add(parts, bits.to_bytes((count + 7) // 8, "little"))
+        _add(parts, _offsets([0 if key is None else len(key) for key in keys]))
+        key_bytes = b"".join(present)
+    _add(parts, _offsets(map(len, values)))
+    if headers is not None:
+        flags |= HEADERS
+        pairs = [pair for of_record in headers for pair in of_record]
+        header_count = len(pairs)
+        names = [name.encode() for name, _ in pairs]
+        _add(parts, _offsets(map(len, headers)))
+        _add(parts, _offsets(map(len, names)))
+        _add(parts, _offsets([len(value) for _, value in pairs]))
+        header_names = b"".join(names)
+        header_values = b"".join([value for _, value in pairs])
+    for column in (key_bytes, value_bytes, header_names, header_values):
+        _add(parts, column)
+    length = HEADER_SIZE + sum(map(len, parts)) + TRAILER_SIZE
+    if length > MAX_BATCH_BYTES:
+        raise ValueError("a batch of more than 1 GiB")
+    parts[0] = _HEADER.pack(
+        BATCH_MAGIC, length, flags, 0, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
+        count, header_count, len(key_bytes), len(value_bytes), len(header_names), len(header_values), *stamps,
+    )  # fmt: skip
+    parts.append(_PADDING[4])
+    return join_with_checksum(parts)
+
+
+def _add(parts: list[bytes], section: bytes) -> None:
+    if section:
+        parts.append(section)
+        if pad := _pad(len(section)):
+            parts.append(_PADDING[pad])
+
+
+class Batch:
+    """A whole, checked batch. Columns are decoded when asked for."""
+
+    __slots__ = (
+        "_header_bytes", "_header_count", "_key_bytes", "base_offset", "count", "data", "flags", "max_timestamp",
+        "min_timestamp", "partition", "position", "value_bytes",
+    )  # fmt: skip
+
+    base_offset: int
+    position: int
+    count: int
+    flags: int
+    value_bytes: int
+    min_timestamp: int
+    max_timestamp: int
+
+    def __init__(self, data: bytes) -> None:
+        """`data` is exactly one batch that `check` has accepted, or that was just built."""
+        (
+            _, _, self.flags, _, topic, partition, self.base_offset, self.position,
+            self.count, self._header_count, self._key_bytes, self.value_bytes, names, values,
+            self.min_timestamp, self.max_timestamp,
+        ) = _HEADER.unpack_from(data)  # fmt: skip
+        self.partition = topic << 32 | partition
+        self._header_bytes = (names, values)
+        self.data = data
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.count
+
+    def _sections(self) -> dict[str, int]:
+        """Where each column starts."""
+        n, flags = self.count, self.flags
+        sizes = [("timestamps", 8 * n)]
+        if flags & EXPIRES:
+            sizes.append(("expires", 8 * n))
+        if flags & KEY_NULLS:
+            sizes.append(("key_validity", (n + 7) // 8))
+        if flags & KEYS:
+            sizes.append(("key_offsets", 4 * n + 4))
+        sizes.append(("value_offsets", 4 * n + 4))
+        if flags & HEADERS:
+            h = self._header_count
+            sizes += [("header_lists", 4 * n + 4), ("header_names", 4 * h + 4), ("header_values", 4 * h + 4)]
+        names, values = self._header_bytes
+        sizes += [
+            ("key_bytes", self._key_bytes), ("value_bytes", self.value_bytes),
+            ("header_name_bytes", names), ("header_value_bytes", values),
+        ]  # fmt: skip
+        starts = {}
+        at = HEADER_SIZE
+        for name, size in sizes:
+            starts[name] = at
+            at += size + _pad(size)
+        starts["end"] = at
+        return starts
+
+    def _ints(self, start: int, count: int) -> memoryview[int]:
+        return memoryview(self.data)[start : start + 4 * count].cast("i")
+
+    def timestamps(self) -> memoryview[int]:
+        return memoryview(self.data)[HEADER_SIZE : HEADER_SIZE + 8 * self.count].cast("q")
+
+    def expires(self) -> memoryview[int] | None:
+        if not self.flags & EXPIRES:
+            return None
+        start = HEADER_SIZE + 8 * self.count
+        return memoryview(self.data)[start : start + 8 * self.count].cast("q")
+
+    def value_offsets(self) -> memoryview[int]:
+        return self._ints(self._sections()["value_offsets"], self.count + 1)
+
+    def key_offsets(self) -> memoryview[int] | None:
+        if not self.flags & KEYS:
+            return None
+        return self._ints(self._sections()["key_offsets"], self.count + 1)
+
+    def values(self, first: int, end: int) -> list[bytes]:
+        at = self._sections()
+        offsets = self._ints(at["value_offsets"], self.count + 1)[first : end + 1].tolist()
+        data, start = self.data, at["value_bytes"]
+        return [data[start + a : start + b] for a, b in pairwise(offsets)]
+
+    def keys(self, first: int, end: int) -> list[bytes | None]:
+        if not self.flags & KEYS:
+            return [None] * (end - first)
+        at = self._sections()
+        offsets = self._ints(at["key_offsets"], self.count + 1)[first : end + 1].tolist()
+        data, start = self.data, at["key_bytes"]
+        keys: list[bytes | None] = [data[start + a : start + b] for a, b in pairwise(offsets)]
+        if self.flags & KEY_NULLS:
+            bitmap = at["key_validity"]
+            for i in range(first, end):
+                if not data[bitmap + (i >> 3)] >> (i & 7) & 1:
+                    keys[i - first] = None
+        return keys
+
+    def headers(self, first: int, end: int) -> list[Headers]:
+        if not self.flags & HEADERS:
+            return [()] * (end - first)
+        at, h = self._sections(), self._header_count
+        lists = self._ints(at["header_lists"], self.count + 1)
+        names = self._ints(at["header_names"], h + 1)
+        values = self._ints(at["header_values"], h + 1)
+        data, name_start, value_start = self.data, at["header_name_bytes"], at["header_value_bytes"]
+        return [
+            tuple(
+                (
+                    data[name_start + names[j] : name_start + names[j + 1]].decode(),
+                    data[value_start + values[j] : value_start + values[j + 1]],
+                )
+                for j in range(lists[i], lists[i + 1])
+            )
+            for i in range(first, end)
+        ]
+
+    def slice(self, offset: int, end_offset: int, max_bytes: int, max_records: int) -> RecordSlice:
+        """Records from `offset`, below `end_offset`: one at least, and as many as both limits allow."""
+        first = offset - self.base_offset
+        end = min(self.count, end_offset - self.base_offset, first + max_records)
+        values = self.value_offsets()
+        keys = self.key_offsets()
+        if keys is None:
+            fit = bisect_right(values, values[first] + max_bytes, first, end + 1) - 1
+        else:
+            limit = values[first] + keys[first] + max_bytes
+            fit = bisect_right(range(end + 1), limit, first, end + 1, key=lambda i: values[i] + keys[i]) - 1
+        return RecordSlice(self, first, max(fit, first + 1))
+
+
+class RecordSlice:
+    """Consecutive records of one batch."""
+
+    __slots__ = ("_end", "_first", "batch")
+
+    def __init__(self, batch: Batch, first: int, end: int) -> None:
+        self.batch = batch
+        self._first = first
+        self._end = end
+
+    def __len__(self) -> int:
+        return self._end - self._first
+
+    @property
+    def base_offset(self) -> int:
+        return self.batch.base_offset + self._first
+
+    @property
+    def end_offset(self) -> int:
+        return self.batch.base_offset + self._end
+
+    @property
+    def position(self) -> int:
+        """The global position of the first record."""
+        return self.batch.position + self._first
+
+    def byte_size(self) -> int:
+        """Bytes of keys and values."""
+        first, end = self._first, self._end
+        values, keys = self.batch.value_offsets(), self.batch.key_offsets()
+        size = values[end] - values[first]
+        return size if keys is None else size + keys[end] - keys[first]
+
+    def timestamps(self) -> list[int]:
+        return self.batch.timestamps()[self._first : self._end].tolist()
+
+    def values(self) -> list[bytes]:
+        return self.batch.values(self._first, self._end)
+
+    def keys(self) -> list[bytes | None]:
+        return self.batch.keys(self._first, self._end)
+
+    def headers(self) -> list[Headers]:
+        return self.batch.headers(self._first, self._end)
+
+    def expires(self) -> list[int]:
+        column = self.batch.expires()
+        return [0] * len(self) if column is None else column[self._first : self._end].tolist()
+
+    def first_at(self, timestamp: int) -> int | None:
+        """The first offset not older than `timestamp`."""
+        stamps = self.timestamps()
+        if stamps == sorted(stamps):
+            index = bisect_left(stamps, timestamp)
+            return self.base_offset + index if index < len(stamps) else None
+        return next((self.base_offset + i for i, stamp in enumerate(stamps) if stamp >= timestamp), None)
+
+
+_OUTLINE: Final = struct.Struct("<16xIIQ8xI28xq")
+
+
+def outline(data: bytes, at: int) -> tuple[int, int, int, int]:
+    """(partition, base offset, count, highest timestamp) of the batch at `at`, for an index."""
+    topic, partition, base, count, stamp = _OUTLINE.unpack_from(data, at)
+    return topic << 32 | partition, base, count, stamp
+
+
+def check(data: bytes) -> Batch:
+    """Take `data`, exactly one batch, if its checksum and all its inner lengths are right."""
+    if len(data) < HEADER_SIZE + TRAILER_SIZE or crc32c(data) != INTACT:
+        raise BatchDamaged("wrong checksum of a batch")
+    batch = Batch(data)
+    # A right checksum means that we wrote these bytes; this catches a writer's mistake, not an attack.
+    if data[:4] != BATCH_MAGIC or batch.count == 0 or batch._sections()["end"] + TRAILER_SIZE != len(data):
+        raise BatchDamaged("columns do not add up to the length of a batch")
+    return batch

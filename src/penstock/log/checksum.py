@@ -1,0 +1,25 @@
+"""CRC-32C, with types: the library has none.
+
+Entries of the journal end with the checksum of everything before it. The checksum of such an entry as a whole is
+always the same number, so a reader checks it without cutting the last four bytes off, which would copy the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import google_crc32c
+
+crc32c: Callable[[bytes], int] = google_crc32c.value
+_extend: Callable[[int, bytes], int] = google_crc32c.extend
+
+INTACT: Final = 0x48674BC7  # the checksum of anything that ends with its own checksum
+
+
+def join_with_checksum(parts: Sequence[bytes]) -> bytes:
+    """All parts and their checksum, copied once."""
+    checksum = 0
+    for part in parts:
+        checksum = _extend(checksum, part)
+    return b"".join((*parts, checksum.to_bytes(4, "little")))

@@ -1,0 +1,163 @@
+"""When commit groups are written: group commit.
+
+Appends made in one turn of the event loop form a group. While a group is on its way to the disk, in a thread, the
+appends that arrive form the next one. `ThreadCommitter` is for a running broker; `InlineCommitter` writes when
+told to, for tools and for tests that must be repeatable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Final, Protocol
+
+logger = logging.getLogger(__name__)
+
+INLINE_BYTES: Final = 64 << 10
+
+
+class Log(Protocol):
+    """What a committer drives."""
+
+    def seal(self) -> Any:
+        """Turn what was appended into a group that can be written; None if there is nothing. The group has
+        `byte_size`, and `must_sync` if nobody is answered before it is on disk."""
+
+    def write(self, sealed: Any) -> None:
+        """Write it, and sync it if the durability level says so. Blocks; called on any thread."""
+
+    def complete(self, sealed: Any, error: Exception | None) -> None:
+        """It is written, or it failed."""
+
+
+class Committer(Protocol):
+    def attach(self, log: Log) -> None: ...
+
+    def request(self) -> None:
+        """Something was appended."""
+
+    def run_blocking(self, work: Callable[[], None]) -> None:
+        """Do some other blocking work on the journal, in order with the groups."""
+
+    def drain(self) -> None:
+        """Commit everything appended so far, then take no more. Blocks."""
+
+
+class InlineCommitter:
+    """Writes when told to."""
+
+    def __init__(self) -> None:
+        self._log: Log | None = None
+
+    def attach(self, log: Log) -> None:
+        self._log = log
+
+    def request(self) -> None:
+        """Nothing: `run` commits."""
+
+    def run(self) -> bool:
+        """Commit everything appended so far as one group; False if there was nothing."""
+        assert self._log is not None
+        sealed = self._log.seal()
+        if sealed is None:
+            return False
+        self._log.complete(sealed, _write(self._log, sealed))
+        return True
+
+    def run_blocking(self, work: Callable[[], None]) -> None:
+        work()
+
+    def drain(self) -> None:
+        while self.run():
+            pass
+
+
+class ThreadCommitter:
+    """Writes in a thread, on behalf of an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._log: Log | None = None
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="penstock-commit", daemon=True)
+        self._scheduled = False
+        self._writing: Any = None  # the group that the thread has
+        self._outcome: Exception | None = None  # of that group, once it is written
+        self._stopped = False
+
+    def attach(self, log: Log) -> None:
+        self._log = log
+        self._thread.start()
+
+    def request(self) -> None:
+        if not self._scheduled and self._writing is None and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._start)
+
+    def _start(self) -> None:
+        self._scheduled = False
+        log = self._log
+        if self._writing is not None or self._stopped or log is None:
+            return
+        sealed = log.seal()
+        if sealed is None:
+            return
+        if not sealed.must_sync and sealed.byte_size <= INLINE_BYTES:
+            # A copy into the page cache is quicker than waking a thread and being woken by it.
+            log.complete(sealed, _write(log, sealed))
+            self.request()
+            return
+        self._writing = sealed
+        self._queue.put(lambda: self._write_and_tell(log, sealed))
+
+    def _write_and_tell(self, log: Log, sealed: Any) -> None:
+        self._outcome = _write(log, sealed)
+        with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes what is left
+            self._loop.call_soon_threadsafe(self._done, sealed)
+
+    def _done(self, sealed: Any) -> None:
+        if self._writing is not sealed:
+            return  # `drain` has completed it
+        assert self._log is not None
+        error, self._outcome, self._writing = self._outcome, None, None
+        if error is None and sealed.must_sync:
+            self._start()  # keep the disk busy while the replies go out
+        self._log.complete(sealed, error)
+        self.request()
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except Exception:
+                logger.exception("work on the journal failed")
+
+    def run_blocking(self, work: Callable[[], None]) -> None:
+        self._queue.put(work)
+
+    def drain(self) -> None:
+        log = self._log
+        assert log is not None
+        if self._stopped:
+            return
+        self._stopped = True
+        self._queue.put(None)
+        self._thread.join()
+        if self._writing is not None:
+            sealed, error = self._writing, self._outcome
+            self._writing = self._outcome = None
+            log.complete(sealed, error)
+        while (sealed := log.seal()) is not None:
+            log.complete(sealed, _write(log, sealed))
+
+
+def _write(log: Log, sealed: Any) -> Exception | None:
+    try:
+        log.write(sealed)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the group has failed and must hear of it
+        return error
+    return None

@@ -1,0 +1,225 @@
+"""The interface between `core` and the log, and the values that cross it.
+
+`core` knows an `Engine` and nothing below it. The engine keeps *records* by partition and offset, and opaque *state
+events* in one total order; it never looks inside either. `tests/log/contract.py` says, as tests, what every
+engine must do.
+
+All methods are called on one thread (the event loop's) unless they say otherwise, and none of them blocks on a
+disk unless it says so.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, NewType, Protocol
+
+from penstock.log.batch import Headers, RecordSlice
+
+logger = logging.getLogger(__name__)
+
+PartitionId = NewType("PartitionId", int)
+"""A partition of a topic: the topic's numeric id in the upper bits, the partition's number in the lower 32."""
+
+
+def partition_id(topic: int, partition: int) -> PartitionId:
+    return PartitionId(topic << 32 | partition)
+
+
+def topic_of(partition: PartitionId) -> int:
+    return partition >> 32
+
+
+def number_of(partition: PartitionId) -> int:
+    return partition & 0xFFFFFFFF
+
+
+class Durability(enum.StrEnum):
+    """What an acknowledgement means."""
+
+    SYNCED = "synced"  # on disk
+    WRITTEN = "written"  # handed to the operating system; synced within a second
+    MEMORY = "memory"  # in this process; written soon after
+
+
+@dataclass(slots=True)
+class Records:
+    """Records for one partition: columns of equal length. `None` for a whole column means no record has it."""
+
+    partition: PartitionId
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[Headers] | None = None
+    expires: Sequence[int] | None = None  # µs since 1970; 0 = never
+    expected_offset: int | None = None  # append only if this is the partition's next offset
+
+
+class Producer(NamedTuple):
+    """Makes an append idempotent: a repeat of (id, epoch, sequence) returns the first result."""
+
+    id: bytes  # 1 to 64 bytes, chosen by the producer
+    epoch: int  # a higher epoch replaces a lower one for good
+    sequence: int  # one more than that of the producer's last append in the same epoch
+
+
+class GroupState(enum.Enum):
+    OPEN = enum.auto()  # not durable yet
+    COMMITTED = enum.auto()
+    FAILED = enum.auto()  # nothing of it is in the log
+
+
+class CommitGroup:
+    """Appends that become durable, readable and acknowledged together, or not at all."""
+
+    __slots__ = ("_callbacks", "error", "state")
+
+    def __init__(self) -> None:
+        self.state = GroupState.OPEN
+        self.error: Exception | None = None
+        self._callbacks: list[Callable[[CommitGroup], None]] = []
+
+    def on_done(self, callback: Callable[[CommitGroup], None]) -> None:
+        """Call back once it is committed or failed; at once if it already is."""
+        if self.state is GroupState.OPEN:
+            self._callbacks.append(callback)
+        else:
+            callback(self)
+
+    def finish(self, error: Exception | None = None) -> None:
+        """For engines. An error in one callback is logged and stops neither the others nor the committer."""
+        self.error = error
+        self.state = GroupState.COMMITTED if error is None else GroupState.FAILED
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception:
+                logger.exception("a callback of a commit group failed")
+
+
+@dataclass(slots=True)
+class Appended:
+    """The outcome of an append: true once `group` is committed, void if it fails."""
+
+    group: CommitGroup
+    base_offsets: tuple[int, ...]  # of the first record of each `Records`, in the order given
+    timestamp: int  # µs since 1970, of all its records
+    repeated: bool = False  # an earlier append with the same producer id, epoch and sequence is the one that counts
+
+
+class Bounds(NamedTuple):
+    """What a partition holds: offsets from `start` up to, not including, `high_watermark`."""
+
+    start: int
+    high_watermark: int
+
+
+class ReadPlan(Protocol):
+    """A read whose place in the log is fixed. `run` may block on the disk and may be called on any thread."""
+
+    @property
+    def ready(self) -> bool:
+        """True if `run` will not touch the disk."""
+
+    def run(self) -> list[RecordSlice]:
+        """The records, in order of offset, without gaps. Raises LogDamaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of a partition to keep. `None` = no limit."""
+
+    seconds: float | None = None
+    bytes: int | None = None
+
+
+class Reclaimed(NamedTuple):
+    """What retention removed since the log was opened."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    writable: bool
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What an engine found when it was opened: the newest snapshot of `core`'s state, and the events after it."""
+
+    snapshot: bytes | None
+    events: Iterator[bytes]
+    notes: list[str] = field(default_factory=list)  # what recovery did, for the operator
+
+
+class Engine(Protocol):
+    """A durable log of many partitions. Opened when constructed; the constructor raises LogError if it cannot be."""
+
+    # -- writing
+
+    def append(
+        self, writes: Sequence[Records], events: Sequence[bytes] = (), producer: Producer | None = None
+    ) -> Appended:
+        """Append records and state events as one atomic entry. Raises LogError, and then appends nothing."""
+
+    def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
+        """Move log start offsets up (never down); records below are gone for readers once it is committed. With
+        `drop`, the partitions will never be used again. In one group with what was appended just before."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes appended and not committed yet; for back-pressure."""
+
+    # -- reading
+
+    def bounds(self, partition: PartitionId) -> Bounds:
+        """Unknown partitions are empty: (0, 0)."""
+
+    def next_offset(self, partition: PartitionId) -> int:
+        """The offset that the next append gets; ahead of the high watermark while appends are uncommitted."""
+
+    def read(self, partition: PartitionId, offset: int, max_bytes: int, max_records: int) -> ReadPlan:
+        """Plan to read from `offset`. At least one record if there is one, else up to both limits (`max_bytes`
+        counts keys and values). Nothing at or above the high watermark. Raises OffsetOutOfRange below the start."""
+
+    def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
+        """The first offset whose record is not older than `timestamp` (µs). Blocks on the disk; any thread."""
+
+    def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
+        """Call back after every commit that adds to the partition, until `unwatch`."""
+
+    def unwatch(self, partition: PartitionId, callback: Callable[[], None]) -> None: ...
+
+    @property
+    def position(self) -> int:
+        """The global position: how many records and events were ever committed."""
+
+    def segment_count(self, partition: PartitionId) -> int:
+        """How many files hold records of the partition."""
+
+    # -- state
+
+    def recover(self) -> Recovered:
+        """The committed state: at start, and again after a failed group that held events."""
+
+    def snapshot_from(self, source: Callable[[], bytes]) -> None:
+        """Where to take `core`'s state from. The engine calls `source` now and then, at a moment when the state
+        holds exactly the events appended so far, so that start-up need not replay them."""
+
+    # -- care
+
+    def maintain(self, now: int, retention: Callable[[PartitionId], Retention]) -> None:
+        """Retention, closing of old files, syncing at level `written`. Called about once a second."""
+
+    @property
+    def reclaimed(self) -> Reclaimed: ...
+
+    def health(self) -> Health: ...
+
+    def close(self) -> None:
+        """Commit what was appended, then release everything. Blocks."""

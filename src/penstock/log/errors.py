@@ -1,0 +1,68 @@
+"""What can go wrong in the log, as types. `core` passes them on; each protocol maps them to its own codes."""
+
+from __future__ import annotations
+
+
+class LogError(Exception):
+    """Any failure of the log."""
+
+
+class LogReadOnly(LogError):
+    """The log takes no more writes until it is opened again: a write or sync failed, or damage was found."""
+
+
+class LogFull(LogError):
+    """The disk has no room. Nothing was appended; the same append may succeed once there is space."""
+
+
+class LogClosed(LogError):
+    """The log is closed or closing."""
+
+
+class EntryTooLarge(LogError):
+    """One atomic append is larger than the log accepts."""
+
+
+class OffsetMismatch(LogError):
+    """A conditional append expected another next offset. Nothing was appended."""
+
+    def __init__(self, expected: int, actual: int) -> None:
+        super().__init__(f"expected next offset {expected}, but it is {actual}")
+        self.expected = expected
+        self.actual = actual
+
+
+class OffsetOutOfRange(LogError):
+    """A read below the log start offset."""
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} out of range: the log holds {start} to {end}")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class ProducerFenced(LogError):
+    """An append by an epoch of a producer that a newer epoch has replaced."""
+
+
+class SequenceOutOfOrder(LogError):
+    """An append whose sequence does not follow the producer's last one, and is no repeat that is still known."""
+
+
+class LogDamaged(LogError):
+    """Acknowledged data is damaged. Says where; nothing is skipped."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {position}: {reason}. "
+            "Nothing was changed. `penstock log verify` lists all damage; restore the file from a copy, "
+            "or run `penstock log repair`, which keeps what it removes."
+        )
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class DirectoryLocked(LogError):
+    """Another process holds the data directory."""

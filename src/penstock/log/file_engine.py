@@ -1,0 +1,531 @@
+"""The engine on local files: one journal for everything.
+
+This module ties the parts together and owns the order of things: an append goes into the open group; the committer
+seals it, writes it and completes it; only then is it readable and acknowledged. See `committer.py` for when,
+`journal.py` for where, `recovery.py` for what happens after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from penstock.log import recovery, retention, snapshots
+from penstock.log.batch import MAX_BATCH_BYTES
+from penstock.log.committer import Committer
+from penstock.log.engine import (
+    Appended,
+    Bounds,
+    CommitGroup,
+    Durability,
+    GroupState,
+    Health,
+    PartitionId,
+    Producer,
+    ReadPlan,
+    Reclaimed,
+    Records,
+    Recovered,
+    Retention,
+)
+from penstock.log.errors import (
+    EntryTooLarge,
+    LogClosed,
+    LogError,
+    LogFull,
+    LogReadOnly,
+    OffsetMismatch,
+    OffsetOutOfRange,
+)
+from penstock.log.files import Files
+from penstock.log.group import CORE, ENGINE, HEADER_SIZE, encode_event
+from penstock.log.index import Extent
+from penstock.log.journal import DIRECTORY, JournalFile, JournalWriter, index_path
+from penstock.log.partition import PartitionLog, Tail
+from penstock.log.pending import OpenGroup, SealedGroup, size_of
+from penstock.log.producers import Produced
+from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, read_batches
+from penstock.log.recovery import Trimmed
+
+logger = logging.getLogger(__name__)
+
+SYNC_INTERVAL: Final = 1_000_000  # µs between syncs at the levels `written` and `memory`
+IDLE: Final = 1_000_000  # µs without a commit after which the last group gets a witness
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    durability: Durability = Durability.SYNCED
+    file_bytes: int = 64 << 20  # size of a journal file
+    entry_bytes: int = 64 << 20  # most bytes of one atomic append
+    group_bytes: int = 8 << 20  # a group that has reached this size takes no further append
+    tail_bytes: int = 32 << 20  # newest batches kept in memory
+    cache_bytes: int = 16 << 20  # batches read from disk kept in memory
+    roll_seconds: float = 3600.0  # a journal file older than this is closed although it is not full
+    snapshot_bytes: int = 64 << 20  # journal written between two snapshots
+
+
+class FileEngine:
+    """See `penstock.log.engine.Engine`."""
+
+    def __init__(self, files: Files, settings: LogSettings, *, committer: Committer, clock: Callable[[], int]) -> None:
+        self._files = files
+        self._settings = settings
+        self._clock = clock
+        self._failure: LogError | None = None  # final
+        self._full: LogFull | None = None  # until there is room again
+        self._closed = False
+
+        try:
+            opened = recovery.open_journal(files, settings.file_bytes, clock())
+            snapshot, damaged = snapshots.newest(files)
+        except OSError as error:
+            raise LogError(f"the journal cannot be opened: {error}") from error
+        self.notes = [*opened.notes, *(f"{path} is damaged and was not used" for path in damaged)]
+        events = recovery.replay(opened.files, snapshot.group if snapshot else 0, opened.last_group, opened.events)
+        self._core_events: list[bytes] | None = []  # for a call of `recover` before anything is committed
+        view = recovery.rebuild(opened.files, opened.held, opened.last_group, snapshot, events, self._core_events)
+        self._journals = opened.files
+        self._writer = JournalWriter(
+            files, settings.file_bytes, opened.files[-1], opened.end, opened.last_group, opened.position
+        )
+        self._partitions: dict[int, PartitionLog] = {
+            partition: PartitionLog(start, end) for partition, (start, end) in view.ranges.items()
+        }
+        self._dropped = view.dropped
+        self._producers = view.producers
+        self._tail = Tail(settings.tail_bytes)
+        self._cache = BatchCache(settings.cache_bytes)
+
+        self._last_group = self._sealed_group = self._opened_at = opened.last_group  # committed; on its way; found
+        self.position = self._sealed_position = opened.position
+        self._open: list[OpenGroup] = []
+        self._in_flight: list[SealedGroup] = []
+        self.pending_bytes = 0
+
+        self._snapshot_source: Callable[[], bytes] | None = None
+        self._since_snapshot = 0
+        self._want_snapshot = self._want_witness = self._want_roll = False
+        self._witnessed = True  # nothing was committed since an empty group
+        self._last_commit = self._last_sync = clock()
+        self.reclaimed = Reclaimed(0, 0)
+        self._committer = committer
+        committer.attach(self)
+
+    # -- writing
+
+    def append(
+        self, writes: Sequence[Records], events: Sequence[bytes] = (), producer: Producer | None = None
+    ) -> Appended:
+        self._check_writable()
+        if self._full is not None:
+            raise self._full
+        if producer is not None and (known := self._producers.check(producer)) is not None:
+            first, outcome = known
+            return Appended(outcome or _COMMITTED, first.base_offsets, first.timestamp, repeated=True)
+        size = size_of(writes, events)
+        self._check_append(writes, size)
+        group = self._group_for(size)
+        now = self._clock()
+        offsets = []
+        for records in writes:
+            log = self._partition(records.partition)
+            offsets.append(log.next_offset)
+            if records.values:
+                group.add(records, log.next_offset, now)
+                log.next_offset += len(records.values)
+        group.events += [encode_event(CORE, event) for event in events]
+        base_offsets = tuple(offsets)
+        if producer is not None:
+            produced = Produced(producer.id, producer.epoch, producer.sequence, base_offsets, now)
+            group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(produced)))
+            self._producers.accept(produced, group.outcome)
+        self._added(group, size)
+        return Appended(group.outcome, base_offsets, now)
+
+    def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
+        self._check_writable()  # a full disk may still have room for this, and it makes room
+        group = self._group_for(0)
+        event = Trimmed({int(partition): start for partition, start in starts.items()}, drop)
+        group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(event)))
+        for partition, start in starts.items():
+            group.trims[partition] = max(start, group.trims.get(partition, 0))
+        if drop:
+            group.drops |= starts.keys()
+        self._added(group, 64)
+        return group.outcome
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise LogClosed("the log is closed")
+        if self._failure is not None:
+            raise self._failure
+
+    def _check_append(self, writes: Sequence[Records], size: int) -> None:
+        if size > min(self._settings.entry_bytes, MAX_BATCH_BYTES // 2):
+            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self._settings.entry_bytes}")
+        expected: dict[int, int] = {}
+        for records in writes:
+            partition = records.partition
+            actual = expected[partition] if partition in expected else self.next_offset(partition)
+            if records.expected_offset is not None and records.expected_offset != actual:
+                raise OffsetMismatch(records.expected_offset, actual)
+            count = len(records.values)
+            for column in (records.keys, records.headers, records.expires):
+                if column is not None and len(column) != count:
+                    raise ValueError("columns of different lengths")
+            expected[partition] = actual + count
+
+    def _group_for(self, size: int) -> OpenGroup:
+        limit = self._settings.group_bytes
+        if not self._open or (size and self._open[-1].appends and self._open[-1].byte_size + size > limit):
+            self._open.append(OpenGroup())
+        return self._open[-1]
+
+    def _partition(self, partition: PartitionId) -> PartitionLog:
+        log = self._partitions.get(partition)
+        if log is None:
+            log = self._partitions[partition] = PartitionLog()
+        return log
+
+    def _added(self, group: OpenGroup, size: int) -> None:
+        group.byte_size += size
+        group.appends += 1
+        self.pending_bytes += size
+        self._committer.request()
+
+    # -- committing, driven by the committer
+
+    def seal(self) -> SealedGroup | None:
+        if self._open:
+            group = self._open.pop(0)
+        elif self._want_snapshot or self._want_witness or self._want_roll:
+            group = OpenGroup()
+        else:
+            return None
+        self._sealed_group += 1
+        position = self._sealed_position
+        must_sync = self._settings.durability is Durability.SYNCED
+        sealed = SealedGroup(
+            self._sealed_group, position, self._clock(), must_sync, self._want_roll, group.outcome,
+            group.events, group.build(position + len(group.events)), group.trims, group.drops, group.byte_size,
+        )  # fmt: skip
+        self._sealed_position += sealed.advance
+        self._want_roll = self._want_witness = False
+        self._in_flight.append(sealed)
+        if not self._open:
+            # `core` has applied every event appended so far: a snapshot is right only behind the last of them.
+            due = self._want_snapshot or self._since_snapshot >= self._settings.snapshot_bytes
+            self._want_snapshot = False
+            if due and self._snapshot_source is not None:
+                sealed.snapshot = self._take_snapshot(sealed, self._snapshot_source())
+        if self._settings.durability is Durability.MEMORY:
+            self._publish(sealed)
+        return sealed
+
+    def write(self, sealed: SealedGroup) -> None:
+        entries = [*sealed.events, *(batch.data for batch in sealed.batches)]
+        sealed.file, sealed.place = self._writer.write(
+            sealed.number, sealed.position, entries, sealed.advance, sealed.timestamp, roll=sealed.roll
+        )
+        if sealed.must_sync:
+            self._writer.sync()
+        if sealed.snapshot is not None:
+            self._store_snapshot(sealed)
+
+    def complete(self, sealed: SealedGroup, error: Exception | None) -> None:
+        self._in_flight.remove(sealed)
+        if error is not None:
+            self._fail(sealed, error)
+            return
+        self._index(sealed)
+        if not sealed.published:
+            self._publish(sealed)
+        self._tail.written(len(sealed.batches))
+        self._witnessed = sealed.is_empty
+
+    def _index(self, sealed: SealedGroup) -> None:
+        journal = sealed.file
+        assert journal is not None
+        closed = self._journals[-1]
+        if journal is not closed:
+            self._journals.append(journal)
+            self._committer.run_blocking(lambda: self._close_file(closed))
+        at = sealed.place + HEADER_SIZE + sum(map(len, sealed.events))
+        for batch in sealed.batches:
+            length = len(batch.data)
+            journal.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
+            at += length
+        self._since_snapshot += at - sealed.place
+
+    def _close_file(self, journal: JournalFile) -> None:
+        """An index that cannot be written is no failure: it stays in memory, and is rebuilt at the next start."""
+        try:
+            recovery.close_index(self._files, journal)
+        except OSError as error:
+            logger.warning("the index of %s could not be written: %s", journal.path, error)
+
+    def _publish(self, sealed: SealedGroup) -> None:
+        """Make a group readable, then tell those who wait for it."""
+        sealed.published = True
+        self._last_group = sealed.number
+        self.position = sealed.position + sealed.advance
+        self._last_commit = sealed.timestamp
+        self.pending_bytes -= sealed.byte_size
+        touched: dict[int, PartitionLog] = {}
+        for batch in sealed.batches:
+            log = self._partitions[batch.partition]
+            self._tail.add(log, batch)
+            log.high_watermark = batch.end_offset
+            if log.watchers:
+                touched[batch.partition] = log
+        for partition, start in sealed.trims.items():
+            if (trimmed := self._partitions.get(partition)) is not None:
+                trimmed.start = max(trimmed.start, min(start, trimmed.high_watermark))
+        self._dropped |= sealed.drops
+        sealed.outcome.finish()
+        self._producers.settle()
+        for log in touched.values():
+            for callback in list(log.watchers):
+                try:
+                    callback()
+                except Exception:
+                    logger.exception("a watcher of a partition failed")
+
+    def _fail(self, sealed: SealedGroup, error: Exception) -> None:
+        """A group is not in the log: neither are those behind it. Nothing of them was acknowledged."""
+        if isinstance(error, LogFull) and not sealed.published:
+            logger.error("the disk is full: %s", error)
+            self._full = error
+        else:
+            self._stop_writing(error)
+        failed = [sealed.outcome, *(group.outcome for group in self._open)]
+        cause = self._failure or self._full
+        assert cause is not None and not self._in_flight
+        self._open.clear()
+        self.pending_bytes = 0
+        self._sealed_group = self._last_group
+        self._sealed_position = self.position
+        for log in self._partitions.values():
+            log.next_offset = log.high_watermark
+        self._producers.roll_back()
+        for outcome in failed:
+            if outcome.state is GroupState.OPEN:
+                outcome.finish(cause)
+
+    def _stop_writing(self, cause: Exception) -> None:
+        """For good. Reads go on."""
+        if self._failure is None:
+            reason = str(cause) if isinstance(cause, LogError) else f"a write to the disk failed: {cause}"
+            self._failure = LogReadOnly(f"the log is read-only until the broker is started again: {reason}")
+            logger.critical("%s", self._failure)
+
+    # -- reading
+
+    def bounds(self, partition: PartitionId) -> Bounds:
+        log = self._partitions.get(partition)
+        return Bounds(log.start, log.high_watermark) if log else Bounds(0, 0)
+
+    def next_offset(self, partition: PartitionId) -> int:
+        log = self._partitions.get(partition)
+        return log.next_offset if log else 0
+
+    def read(self, partition: PartitionId, offset: int, max_bytes: int, max_records: int) -> ReadPlan:
+        log = self._partitions.get(partition) or _EMPTY
+        if offset < log.start:
+            raise OffsetOutOfRange(offset, log.start, log.high_watermark)
+        if offset >= log.high_watermark or max_records <= 0:
+            return ReadyPlan([])
+        slices = log.slices(offset, max_bytes, max_records)
+        if slices is not None:
+            return ReadyPlan(slices)
+        files = self._files_from(partition, offset)
+        return DiskPlan(
+            files, partition, offset, log.high_watermark, max_bytes, max_records, self._cache, self._stop_writing
+        )
+
+    def _files_from(self, partition: PartitionId, offset: int) -> list[JournalFile]:
+        files = []
+        for journal in reversed(self._journals):
+            extent = journal.index.extent(partition)
+            if extent is not None:
+                files.append(journal)
+                if extent.first_offset <= offset:
+                    break
+        return files[::-1]
+
+    def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
+        bounds = self.bounds(partition)
+        for journal in list(self._journals):
+            extent = journal.index.extent(partition)
+            if extent is None or extent.max_timestamp < timestamp or extent.end_offset <= bounds.start:
+                continue
+            index = journal.index.partition(partition)
+            assert index is not None
+            for place in index.from_time(timestamp):
+                (batch,) = read_batches(journal, [place], self._cache)
+                if batch.end_offset <= bounds.start:
+                    continue
+                first = max(batch.base_offset, bounds.start)
+                found = batch.slice(first, batch.end_offset, len(batch.data), batch.count).first_at(timestamp)
+                if found is not None:
+                    return found if found < bounds.high_watermark else None
+        return None
+
+    def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
+        self._partition(partition).watchers.append(callback)
+
+    def unwatch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
+        self._partitions[partition].watchers.remove(callback)
+
+    def segment_count(self, partition: PartitionId) -> int:
+        start = self.bounds(partition).start
+        extents = (journal.index.extent(partition) for journal in self._journals)
+        return sum(1 for extent in extents if extent is not None and extent.end_offset > start)
+
+    # -- state
+
+    def recover(self) -> Recovered:
+        snapshot, _ = snapshots.newest(self._files)
+        events, self._core_events = self._core_events, None
+        if events is None or self._last_group != self._opened_at:
+            after = snapshot.group if snapshot else 0
+            replayed = recovery.replay(self._journals, after, self._last_group)
+            events = [payload for owner, payload in replayed if owner == CORE]
+        return Recovered(snapshot.core if snapshot else None, iter(events), list(self.notes))
+
+    def snapshot_from(self, source: Callable[[], bytes]) -> None:
+        self._snapshot_source = source
+
+    def _take_snapshot(self, sealed: SealedGroup, core: bytes) -> bytes:
+        """The state as it will be when this group is committed."""
+        starts = {partition: start for group in self._in_flight for partition, start in group.trims.items()}
+        ranges = {}
+        for partition, log in self._partitions.items():
+            start = max(log.start, starts.get(PartitionId(partition), 0))
+            ranges[partition] = (min(start, log.next_offset), log.next_offset)
+        dropped = self._dropped.union(*(group.drops for group in self._in_flight))
+        self._since_snapshot = 0
+        return snapshots.encode(
+            snapshots.Snapshot(sealed.number, ranges, sorted(dropped), self._producers.dump(), core)
+        )
+
+    def _store_snapshot(self, sealed: SealedGroup) -> None:
+        """A snapshot that cannot be kept is no failure: the journal has everything."""
+        assert sealed.snapshot is not None
+        self._writer.sync()
+        try:
+            snapshots.store(self._files, sealed.number, sealed.snapshot)
+        except OSError as error:
+            logger.warning("a snapshot could not be written: %s", error)
+        sealed.snapshot = None
+
+    # -- care
+
+    def maintain(self, now: int, retention: Callable[[PartitionId], Retention]) -> None:
+        if self._failure is not None or self._closed:
+            return
+        if self._full is not None:
+            self._committer.run_blocking(self._find_room)
+        if self._settings.durability is not Durability.SYNCED and now - self._last_sync >= SYNC_INTERVAL:
+            self._last_sync = now
+            self._committer.run_blocking(self._sync)
+        active = self._journals[-1]
+        if now - active.created >= self._settings.roll_seconds * 1_000_000 and active.index.partitions():
+            self._want_roll = True
+        if not self._witnessed and now - self._last_commit >= IDLE:
+            self._want_witness = True
+        self._retain(now, retention)
+        if (self._want_roll or self._want_witness or self._want_snapshot) and self._full is None:
+            self._committer.request()
+
+    def _find_room(self) -> None:
+        try:
+            self._writer.find_room(self._settings.group_bytes, self._clock())
+        except LogFull:
+            return
+        except OSError as error:
+            self._stop_writing(error)
+        self._full = None
+
+    def _sync(self) -> None:
+        try:
+            self._writer.sync()
+        except OSError as error:
+            self._stop_writing(error)
+
+    def _retain(self, now: int, wanted: Callable[[PartitionId], Retention]) -> None:
+        """Move log starts, and remove the files that nobody needs any more."""
+        closed = [_extents(journal) for journal in self._journals[:-1]]
+        starts = {PartitionId(partition): log.start for partition, log in self._partitions.items()}
+        moved = retention.new_starts(closed, _extents(self._journals[-1]), starts, wanted, now)
+        if moved:
+            self.trim(moved)
+        count = retention.removable(closed, starts)
+        if not count:
+            return
+        # Their state must be in every snapshot that a start may have to use.
+        kept = snapshots.groups(self._files)
+        covered = kept[0] if len(kept) == snapshots.KEPT else 0
+        removed = [journal for journal in self._journals[:count] if journal.index.last_group <= covered]
+        if len(removed) < count:
+            self._want_snapshot = True
+        if removed:
+            self._journals = self._journals[len(removed) :]
+            self._committer.run_blocking(lambda: self._remove(removed))
+            self._forget_dropped()
+
+    def _remove(self, journals: list[JournalFile]) -> None:
+        """Remove files, oldest first, each for good before the next: a gap would look like damage."""
+        for journal in journals:
+            try:
+                self._files.remove(journal.path)
+                self._files.sync_directory(DIRECTORY)
+                self._files.remove(index_path(journal.sequence))
+            except OSError as error:
+                logger.warning("%s could not be removed: %s", journal.path, error)
+                return
+            self.reclaimed = Reclaimed(self.reclaimed.files + 1, self.reclaimed.bytes + journal.size)
+            logger.info("retention removed %s", journal.path)
+
+    def _forget_dropped(self) -> None:
+        used = {partition for journal in self._journals for partition in journal.index.partitions()}
+        for partition in self._dropped - used:
+            self._dropped.discard(partition)
+            self._partitions.pop(partition, None)
+
+    def health(self) -> Health:
+        problem = self._failure or self._full
+        return Health(problem is None, str(problem or ""))
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._committer.drain()
+        if self._failure is None:
+            self._want_snapshot = self._want_witness = True
+            sealed = self.seal()
+            assert sealed is not None
+            try:
+                self.write(sealed)
+                self._writer.sync()
+                self.complete(sealed, None)
+            except (OSError, LogError) as error:
+                logger.warning("the log could not be closed cleanly: %s", error)
+        for journal in self._journals:
+            journal.file.close()
+
+
+_EMPTY: Final = PartitionLog()
+_COMMITTED: Final = CommitGroup()
+_COMMITTED.finish()
+
+
+def _extents(journal: JournalFile) -> dict[PartitionId, Extent]:
+    found = {PartitionId(partition): journal.index.extent(partition) for partition in journal.index.partitions()}
+    return {partition: extent for partition, extent in found.items() if extent is not None}

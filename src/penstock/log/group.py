@@ -1,0 +1,131 @@
+"""A commit group as bytes: the unit that is written, synced, acknowledged and recovered as a whole.
+
+    header   72 bytes, see `_HEADER`
+    entries  state events and batches, each with its own checksum, each a multiple of 8 bytes long
+
+The header carries a random number of its file (the salt), so that bytes a client sent, or what an earlier use of
+the disk left behind, can never pass for a group; and the number of the last group that was known to be on disk
+when this one was written, by which recovery tells a torn tail from damage (see `recovery.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from penstock.log.batch import BATCH_MAGIC, TRAILER_SIZE
+from penstock.log.batch import HEADER_SIZE as BATCH_HEADER_SIZE
+from penstock.log.checksum import INTACT, crc32c, join_with_checksum
+
+GROUP_MAGIC: Final = b"PSG1"
+#                                 magic
+#                                 |  checksum of the rest of the header
+#                                 |  | salt of the file
+#                                 |  | | number of the group
+#                                 |  | | | last group known to be synced
+#                                 |  | | | | global position before the group
+#                                 |  | | | | | wall clock, µs
+#                                 |  | | | | | | length of the whole group, number of entries
+#                                 |  | | | | | | | | checksum of the entries' checksums, flags
+#                                 |  | | | | | | | | | | how many records and events the group holds
+_HEADER: Final = struct.Struct("<4sIQQQQqIIIIQ")
+HEADER_SIZE: Final = _HEADER.size
+
+END_OF_FILE: Final = 1  # flag: the journal goes on in the next file, which exists
+
+EVENT_MAGIC: Final = b"PSE1"
+#                               magic
+#                               |  length of the whole entry, size of the payload, owner
+# The payload follows, zeros up to a multiple of 8, and the CRC-32C of it all.
+_EVENT: Final = struct.Struct("<4sIIB3x")
+_PREFIX: Final = struct.Struct("<4sI")
+_LEAST: Final = {
+    BATCH_MAGIC: BATCH_HEADER_SIZE + TRAILER_SIZE,
+    EVENT_MAGIC: _EVENT.size + 4,
+}  # shortest entry of each kind
+
+ENGINE: Final = 0  # owner of an event: the log itself
+CORE: Final = 1  # owner of an event: `core`
+
+
+class GroupHeader(NamedTuple):
+    number: int
+    synced_through: int
+    position: int
+    timestamp: int
+    length: int
+    entries: int
+    entries_checksum: int
+    flags: int
+    advance: int
+
+
+EntryPlace = tuple[bool, int, int]
+"""Whether an entry is a batch, its start and its end, counted from the start of its group."""
+
+
+class GroupDamaged(ValueError):
+    """The bytes are not a whole, unchanged commit group."""
+
+
+def encode_event(owner: int, payload: bytes) -> bytes:
+    size = len(payload)
+    pad = -(_EVENT.size + size + 4) & 7
+    length = _EVENT.size + size + pad + 4
+    return join_with_checksum((_EVENT.pack(EVENT_MAGIC, length, size, owner), payload, bytes(pad)))
+
+
+def decode_event(entry: bytes) -> tuple[int, bytes]:
+    """(owner, payload) of a checked event entry."""
+    _, _, size, owner = _EVENT.unpack_from(entry)
+    return owner, entry[_EVENT.size : _EVENT.size + size]
+
+
+def entries_checksum(entries: Sequence[bytes]) -> int:
+    """Binds a header to exactly these entries, at the cost of four bytes each."""
+    return crc32c(b"".join([entry[-4:] for entry in entries]))
+
+
+def encode_header(salt: int, header: GroupHeader) -> bytes:
+    rest = _HEADER.pack(
+        GROUP_MAGIC, 0, salt, header.number, header.synced_through, header.position, header.timestamp,
+        header.length, header.entries, header.entries_checksum, header.flags, header.advance,
+    )[8:]  # fmt: skip
+    return GROUP_MAGIC + crc32c(rest).to_bytes(4, "little") + rest
+
+
+def decode_header(data: bytes, at: int, salt: int) -> GroupHeader:
+    """The header at `at`, or GroupDamaged. Needs HEADER_SIZE bytes there."""
+    magic, checksum, its_salt, *fields = _HEADER.unpack_from(data, at)
+    if magic != GROUP_MAGIC or its_salt != salt:
+        raise GroupDamaged("no commit group starts here")
+    if crc32c(data[at + 8 : at + HEADER_SIZE]) != checksum:
+        raise GroupDamaged("wrong checksum of a group header")
+    return GroupHeader(*fields)
+
+
+def search_pattern(salt: int) -> tuple[bytes, bytes]:
+    """What every group header of a file has at its start, and 8 bytes behind that."""
+    return GROUP_MAGIC, salt.to_bytes(8, "little")
+
+
+def walk(data: bytes, header: GroupHeader, *, verify: bool) -> list[EntryPlace]:
+    """The entries of the whole group in `data`, checked by their checksums if `verify`, or GroupDamaged."""
+    places = []
+    at = HEADER_SIZE
+    end = header.length
+    while at < end:
+        magic, length = _PREFIX.unpack_from(data, at) if end - at >= _PREFIX.size else (b"", 0)
+        if length & 7 or length < _LEAST.get(magic, end):
+            raise GroupDamaged("neither a batch nor an event")
+        if at + length > end:
+            raise GroupDamaged("an entry runs past its group")
+        if verify and crc32c(data[at : at + length]) != INTACT:
+            raise GroupDamaged("wrong checksum of an entry")
+        places.append((magic == BATCH_MAGIC, at, at + length))
+        at += length
+    checksums = b"".join([data[end - 4 : end] for _, _, end in places])
+    if len(places) != header.entries or crc32c(checksums) != header.entries_checksum:
+        raise GroupDamaged("entries and header of a group do not belong together")
+    return places

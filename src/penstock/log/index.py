@@ -1,0 +1,186 @@
+"""Where the batches of one journal file lie, by partition and offset.
+
+The index of the file that is being written lives in memory. When the file is closed its index goes to a side file;
+only a summary per partition stays in memory, and the rest is read again when a reader needs it. The side file can
+always be rebuilt from the journal file, so a damaged or missing one costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from penstock.log.checksum import crc32c
+
+_MAGIC: Final = b"PSI1"
+#                              magic, checksum of all that follows
+#                              |  | last group, end position in the file, highest timestamp
+#                              |  | | | | partitions
+_HEAD: Final = struct.Struct("<4sIQQqQ")
+#                                 partition, first offset, end offset, bytes, highest timestamp, batches
+_SUMMARY: Final = struct.Struct("<QQQQqQ")
+
+
+class BatchPlace(NamedTuple):
+    position: int
+    length: int
+
+
+class PartitionIndex:
+    """The batches of one partition in one file, in order of offset.
+
+    Reader threads look things up while the loop appends: every lookup goes by the length of `bases`, which is
+    extended last.
+    """
+
+    __slots__ = ("bases", "byte_size", "end_offset", "places", "stamps")
+
+    def __init__(self) -> None:
+        self.bases = array("q")
+        self.places = array("q")  # position << 32 | length
+        self.stamps = array("q")  # the highest timestamp up to and including the batch
+        self.end_offset = 0
+        self.byte_size = 0
+
+    def add(self, base: int, count: int, position: int, length: int, max_timestamp: int) -> None:
+        stamps = self.stamps
+        self.places.append(position << 32 | length)
+        stamps.append(max(max_timestamp, stamps[-1]) if stamps else max_timestamp)
+        self.end_offset = base + count
+        self.byte_size += length
+        self.bases.append(base)
+
+    def from_offset(self, offset: int) -> Iterator[BatchPlace]:
+        """Places of the batch that holds `offset` and of those behind it."""
+        bases, places = self.bases, self.places
+        i = max(bisect_right(bases, offset) - 1, 0)
+        while i < len(bases):
+            place = places[i]
+            yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
+            i += 1
+
+    def from_time(self, timestamp: int) -> Iterator[BatchPlace]:
+        """Places from the first batch that has a record not older than `timestamp`."""
+        i = bisect_left(self.stamps, timestamp, 0, len(self.bases))
+        while i < len(self.bases):
+            place = self.places[i]
+            yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
+            i += 1
+
+
+class Extent(NamedTuple):
+    """What one file holds of one partition."""
+
+    first_offset: int
+    end_offset: int
+    byte_size: int
+    max_timestamp: int
+    batches: int
+
+
+class IndexDamaged(ValueError):
+    """The side file is not usable; rebuild it."""
+
+
+class FileIndex:
+    """The index of one journal file."""
+
+    __slots__ = ("_live", "_load", "_sections", "end_position", "extents", "last_group", "max_timestamp")
+
+    def __init__(self) -> None:
+        self.extents: dict[int, Extent] = {}  # complete only when the file is closed; see `extent`
+        self._live: dict[int, PartitionIndex] = {}
+        self._load: Callable[[int, int], bytes] | None = None  # reads the side file: (position, size)
+        self._sections: dict[int, int] = {}
+        self.last_group = 0
+        self.end_position = 0
+        self.max_timestamp = 0
+
+    def add(self, partition: int, base: int, count: int, position: int, length: int, max_timestamp: int) -> None:
+        live = self._live.get(partition)
+        if live is None:
+            live = self._live[partition] = PartitionIndex()
+        live.add(base, count, position, length, max_timestamp)
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+
+    def partitions(self) -> list[int]:
+        return list(self._live or self.extents)
+
+    def extent(self, partition: int) -> Extent | None:
+        live = self._live.get(partition)
+        if live is None:
+            return self.extents.get(partition)
+        return Extent(live.bases[0], live.end_offset, live.byte_size, live.stamps[-1], len(live.bases))
+
+    def partition(self, partition: int) -> PartitionIndex | None:
+        """The batches of a partition. Reads the side file if the journal file is closed: blocks; any thread."""
+        live = self._live.get(partition)
+        if live is not None:
+            return live
+        extent = self.extents.get(partition)
+        if extent is None or self._load is None:
+            return None
+        size = 8 * extent.batches
+        data = self._load(self._sections[partition], 3 * size)
+        found = PartitionIndex()
+        for column, at in ((found.bases, 0), (found.places, size), (found.stamps, 2 * size)):
+            column.frombytes(data[at : at + size])
+        found.end_offset = extent.end_offset
+        found.byte_size = extent.byte_size
+        return found
+
+    def encode(self) -> bytes:
+        """The side file's content."""
+        summaries, columns = [], []
+        for partition, live in self._live.items():
+            extent = self.extent(partition)
+            assert extent is not None
+            summaries.append(
+                _SUMMARY.pack(
+                    partition, extent.first_offset, extent.end_offset, extent.byte_size,
+                    extent.max_timestamp, extent.batches,
+                )
+            )  # fmt: skip
+            columns += [live.bases.tobytes(), live.places.tobytes(), live.stamps.tobytes()]
+        body = b"".join(
+            [
+                _HEAD.pack(_MAGIC, 0, self.last_group, self.end_position, self.max_timestamp, len(summaries))[8:],
+                *summaries,
+                *columns,
+            ]
+        )
+        return _MAGIC + crc32c(body).to_bytes(4, "little") + body
+
+    def close(self, load: Callable[[int, int], bytes]) -> None:
+        """Forget the batches and keep the summaries: `load` reads what `encode` gave."""
+        at = _HEAD.size + _SUMMARY.size * len(self._live)
+        for partition, live in self._live.items():
+            extent = self.extent(partition)
+            assert extent is not None
+            self.extents[partition] = extent
+            self._sections[partition] = at
+            at += 24 * len(live.bases)
+        self._load = load
+        self._live = {}
+
+    @classmethod
+    def decode(cls, data: bytes, load: Callable[[int, int], bytes]) -> FileIndex:
+        """A closed index from its side file, or IndexDamaged."""
+        if len(data) < _HEAD.size or data[:4] != _MAGIC or crc32c(data[8:]) != int.from_bytes(data[4:8], "little"):
+            raise IndexDamaged("wrong checksum of an index")
+        index = cls()
+        _, _, index.last_group, index.end_position, index.max_timestamp, count = _HEAD.unpack_from(data)
+        at = _HEAD.size + _SUMMARY.size * count
+        for i in range(count):
+            partition, first, end, size, stamp, batches = _SUMMARY.unpack_from(data, _HEAD.size + _SUMMARY.size * i)
+            index.extents[partition] = Extent(first, end, size, stamp, batches)
+            index._sections[partition] = at
+            at += 24 * batches
+        if at != len(data):
+            raise IndexDamaged("wrong length of an index")
+        index._load = load
+        return index

@@ -1,0 +1,78 @@
+"""One partition as the running log knows it: its bounds, and its newest batches in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from penstock.log.batch import Batch, RecordSlice
+
+BATCH_OVERHEAD: Final = 512  # what a batch in memory costs beside its bytes
+
+
+class PartitionLog:
+    """Offsets from `start` are readable up to `high_watermark`; appends get offsets from `next_offset`."""
+
+    __slots__ = ("high_watermark", "next_offset", "start", "tail", "watchers")
+
+    def __init__(self, start: int = 0, end: int = 0) -> None:
+        self.start = start
+        self.high_watermark = end
+        self.next_offset = end
+        self.tail: deque[Batch] = deque()
+        self.watchers: list[Callable[[], None]] = []
+
+    def slices(self, offset: int, max_bytes: int, max_records: int) -> list[RecordSlice] | None:
+        """Committed records from memory, or None if `offset` is not there any more."""
+        tail = self.tail
+        if not tail or offset < tail[0].base_offset:
+            return None
+        newest = tail[-1]
+        if offset >= newest.base_offset:
+            return [newest.slice(offset, newest.end_offset, max_bytes, max_records)]
+        first = bisect_right(tail, offset, key=_base_offset) - 1
+        found: list[RecordSlice] = []
+        for i in range(first, len(tail)):
+            part = tail[i].slice(offset, tail[i].end_offset, max_bytes, max_records)
+            size = part.byte_size()
+            if found and size > max_bytes:
+                break
+            found.append(part)
+            offset = part.end_offset
+            max_bytes -= size
+            max_records -= len(part)
+            if max_bytes <= 0 or max_records <= 0 or offset < tail[i].end_offset:
+                break
+        return found
+
+
+def _base_offset(batch: Batch) -> int:
+    return batch.base_offset
+
+
+class Tail:
+    """The newest batches of all partitions together, up to a number of bytes; the oldest go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._order: deque[tuple[PartitionLog, int]] = deque()  # whose batch is next to go, and its cost
+        self._kept = 0  # how many of the newest must stay because they are not on disk yet
+
+    def add(self, partition: PartitionLog, batch: Batch) -> None:
+        cost = len(batch.data) + BATCH_OVERHEAD
+        partition.tail.append(batch)
+        self._order.append((partition, cost))
+        self._size += cost
+        self._kept += 1
+
+    def written(self, batches: int) -> None:
+        """The oldest `batches` of those added are on disk now."""
+        self._kept -= batches
+        order = self._order
+        while self._size > self._limit and len(order) > self._kept:
+            partition, cost = order.popleft()
+            partition.tail.popleft()
+            self._size -= cost

@@ -1,0 +1,106 @@
+"""Idempotent appends: which appends of each producer are already in the log, and where.
+
+The table is a view of `Produced` events in the journal. It is updated when an append is accepted, before it is
+committed, so that a repeat that arrives meanwhile gets the same answer; an append that fails is undone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from penstock.log.engine import CommitGroup, GroupState, Producer
+from penstock.log.errors import LogError, ProducerFenced, SequenceOutOfOrder
+
+KNOWN_APPENDS: Final = 5  # per producer; a client with more appends in flight must not repeat older ones
+KNOWN_PRODUCERS: Final = 10_000  # the one that has been quiet for longest is forgotten
+
+
+class Produced(msgspec.Struct, frozen=True, tag="p", array_like=True):
+    """The journal's record of one idempotent append."""
+
+    producer: bytes
+    epoch: int
+    sequence: int
+    base_offsets: tuple[int, ...]
+    timestamp: int
+
+
+class Known(msgspec.Struct, frozen=True, array_like=True):
+    """The last appends of one producer, newest last."""
+
+    epoch: int
+    appends: tuple[Produced, ...]
+
+
+class ProducerTable:
+    def __init__(self) -> None:
+        self._known: dict[bytes, Known] = {}  # in order of last use
+        self._undo: list[tuple[bytes, Known | None, bytes | None, Known | None]] = []
+        self._open: dict[tuple[bytes, int, int], CommitGroup] = {}
+
+    def check(self, producer: Producer) -> tuple[Produced, CommitGroup | None] | None:
+        """The first outcome if this is a repeat (with its group if that is not committed yet), None if it is
+        the next append of its producer; otherwise an error."""
+        if not 1 <= len(producer.id) <= 64 or producer.epoch < 0 or producer.sequence < 0:
+            raise LogError("a producer id has 1 to 64 bytes; epoch and sequence are not negative")
+        known = self._known.get(producer.id)
+        if known is None or producer.epoch > known.epoch:
+            return None
+        if producer.epoch < known.epoch:
+            raise ProducerFenced(f"epoch {producer.epoch} was replaced by epoch {known.epoch}")
+        for produced in known.appends:
+            if produced.sequence == producer.sequence:
+                return produced, self._open.get((producer.id, producer.epoch, producer.sequence))
+        last = known.appends[-1].sequence
+        if producer.sequence != last + 1:
+            raise SequenceOutOfOrder(f"sequence {producer.sequence} does not follow {last}")
+        return None
+
+    def accept(self, produced: Produced, group: CommitGroup) -> None:
+        """An append that `check` let pass has been put into `group`."""
+        before, evicted = self._known.get(produced.producer), None
+        self.apply(produced)
+        if before is None and len(self._known) > KNOWN_PRODUCERS:
+            evicted = self._evict()
+        self._undo.append((produced.producer, before, *(evicted or (None, None))))
+        self._open[produced.producer, produced.epoch, produced.sequence] = group
+
+    def apply(self, produced: Produced) -> None:
+        known = self._known.pop(produced.producer, None)
+        earlier = known.appends[-(KNOWN_APPENDS - 1) :] if known and known.epoch == produced.epoch else ()
+        self._known[produced.producer] = Known(produced.epoch, (*earlier, produced))
+
+    def _evict(self) -> tuple[bytes, Known]:
+        oldest = next(iter(self._known))
+        return oldest, self._known.pop(oldest)
+
+    def replay(self, produced: Produced) -> None:
+        """As `accept`, from the journal."""
+        self.apply(produced)
+        if len(self._known) > KNOWN_PRODUCERS:
+            self._evict()
+
+    def settle(self) -> None:
+        """Groups have been committed: forget how to undo them. They commit in order, so the open ones are last."""
+        if self._open:
+            self._open = {key: group for key, group in self._open.items() if group.state is GroupState.OPEN}
+            del self._undo[: len(self._undo) - len(self._open)]
+
+    def roll_back(self) -> None:
+        """Every open group failed."""
+        for producer, before, evicted_id, evicted in reversed(self._undo):
+            del self._known[producer]
+            if before is not None:
+                self._known[producer] = before
+            if evicted_id is not None and evicted is not None:
+                self._known = {evicted_id: evicted, **self._known}
+        self._undo.clear()
+        self._open.clear()
+
+    def dump(self) -> list[tuple[bytes, Known]]:
+        return list(self._known.items())
+
+    def load(self, dumped: list[tuple[bytes, Known]]) -> None:
+        self._known = dict(dumped)

@@ -1,0 +1,154 @@
+"""Plans to read: from memory, or from journal files on any thread."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from threading import Lock
+from typing import Final
+
+from penstock.log.batch import Batch, BatchDamaged, RecordSlice, check
+from penstock.log.errors import LogDamaged
+from penstock.log.index import BatchPlace
+from penstock.log.journal import JournalFile
+
+_READ_BYTES: Final = 4 << 20  # most bytes of one read from a file
+_GAP_BYTES: Final = 64 << 10  # small batches this close to each other are read together
+_SMALL_BYTES: Final = 16 << 10  # a larger batch is read alone: a system call costs less than copying it once more
+
+
+class BatchCache:
+    """The last batches read from disk: a reader that takes small bites of a large batch reads it once."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._size = 0
+        self._batches: OrderedDict[tuple[int, int], Batch] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, sequence: int, position: int) -> Batch | None:
+        with self._lock:
+            batch = self._batches.get((sequence, position))
+            if batch is not None:
+                self._batches.move_to_end((sequence, position))
+            return batch
+
+    def put(self, sequence: int, position: int, batch: Batch) -> None:
+        with self._lock:
+            if (sequence, position) in self._batches:
+                return
+            self._batches[sequence, position] = batch
+            self._size += len(batch.data)
+            while self._size > self._limit and len(self._batches) > 1:
+                self._size -= len(self._batches.popitem(last=False)[1].data)
+
+
+class ReadyPlan:
+    """A read that memory has answered."""
+
+    __slots__ = ("_slices",)
+    ready = True
+
+    def __init__(self, slices: list[RecordSlice]) -> None:
+        self._slices = slices
+
+    def run(self) -> list[RecordSlice]:
+        return self._slices
+
+
+class DiskPlan:
+    """A read from journal files: `files` hold the partition from `offset` on without gaps."""
+
+    __slots__ = ("_cache", "_end", "_files", "_max_bytes", "_max_records", "_offset", "_on_damage", "_partition")
+    ready = False
+
+    def __init__(
+        self,
+        files: list[JournalFile],
+        partition: int,
+        offset: int,
+        end: int,
+        max_bytes: int,
+        max_records: int,
+        cache: BatchCache,
+        on_damage: Callable[[Exception], None],
+    ) -> None:
+        self._files = files
+        self._partition = partition
+        self._offset = offset
+        self._end = end
+        self._max_bytes = max_bytes
+        self._max_records = max_records
+        self._cache = cache
+        self._on_damage = on_damage
+
+    def run(self) -> list[RecordSlice]:
+        try:
+            return self._read()
+        except LogDamaged as error:
+            self._on_damage(error)
+            raise
+
+    def _read(self) -> list[RecordSlice]:
+        found: list[RecordSlice] = []
+        offset, max_bytes, max_records = self._offset, self._max_bytes, self._max_records
+        for file, batch in self._batches():
+            if batch.partition != self._partition or not batch.base_offset <= offset < batch.end_offset:
+                reason = f"offsets {batch.base_offset} to {batch.end_offset} where offset {offset} belongs"
+                raise LogDamaged(file.path, 0, reason)
+            part = batch.slice(offset, self._end, max_bytes, max_records)
+            size = part.byte_size()
+            if found and size > max_bytes:
+                break
+            found.append(part)
+            offset = part.end_offset
+            max_bytes -= size
+            max_records -= len(part)
+            if offset >= self._end or max_bytes <= 0 or max_records <= 0 or offset < batch.end_offset:
+                break
+        return found
+
+    def _batches(self) -> Iterator[tuple[JournalFile, Batch]]:
+        wanted = self._max_bytes
+        for file in self._files:
+            index = file.index.partition(self._partition)
+            if index is None:
+                continue
+            for run in _runs(index.from_offset(self._offset), wanted):
+                for batch in read_batches(file, run, self._cache):
+                    wanted -= batch.value_bytes
+                    yield file, batch
+
+
+def _runs(places: Iterator[BatchPlace], wanted: int) -> Iterator[list[BatchPlace]]:
+    """Neighbouring batches, to be read together."""
+    run: list[BatchPlace] = []
+    for place in places:
+        if run:
+            start, end = run[0].position, run[-1].position + run[-1].length
+            size = place.position + place.length - start
+            apart = place.position - end > _GAP_BYTES or max(place.length, run[-1].length) > _SMALL_BYTES
+            if apart or size > min(max(wanted, _GAP_BYTES), _READ_BYTES):
+                yield run
+                run = []
+        run.append(place)
+    if run:
+        yield run
+
+
+def read_batches(file: JournalFile, places: list[BatchPlace], cache: BatchCache) -> Iterator[Batch]:
+    """The batches at these neighbouring places, by one read. Raises LogDamaged."""
+    if len(places) == 1 and (cached := cache.get(file.sequence, places[0].position)) is not None:
+        yield cached
+        return
+    start = places[0].position
+    data = file.file.read(start, places[-1].position + places[-1].length - start)
+    for position, length in places:
+        at = position - start
+        try:
+            batch = check(data if len(places) == 1 else data[at : at + length])
+        except BatchDamaged as error:
+            raise LogDamaged(file.path, position, str(error)) from None
+        if len(places) == 1:
+            cache.put(file.sequence, position, batch)
+        yield batch

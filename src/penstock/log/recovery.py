@@ -1,0 +1,265 @@
+"""Opening a journal: which files there are, what they hold, where the next group goes.
+
+Closed files are taken by their index; the last file is scanned and a torn tail cut off. Anything else that is not
+as it was written stops the opening with the place and the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from penstock.log import journal, snapshots
+from penstock.log.batch import Batch, outline
+from penstock.log.errors import LogDamaged
+from penstock.log.files import Files
+from penstock.log.group import ENGINE, decode_event
+from penstock.log.index import FileIndex, IndexDamaged
+from penstock.log.journal import JournalFile, index_path, journal_path
+from penstock.log.producers import Produced, ProducerTable
+from penstock.log.scan import Scan, ScannedGroup
+from penstock.log.snapshots import Snapshot
+
+
+class Trimmed(msgspec.Struct, frozen=True, tag="t", array_like=True):
+    """The journal's record of log starts that moved up."""
+
+    starts: dict[int, int]
+    drop: bool  # the partitions are gone for good
+
+
+_EVENTS: Final = msgspec.msgpack.Decoder(Produced | Trimmed)
+
+
+Event = tuple[int, int, bytes]  # number of its group, owner, payload
+
+
+@dataclass(slots=True)
+class OpenedJournal:
+    files: list[JournalFile]
+    held: dict[int, tuple[int, int]]  # first and end offset of each partition in the files
+    end: int  # in the last file
+    last_group: int
+    position: int
+    events: list[Event] = field(default_factory=list)  # of the last file, which has been read anyway
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class View:
+    """What the log knows besides where things are."""
+
+    ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
+    dropped: set[int]
+    producers: ProducerTable
+
+
+def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
+    """Raises LogDamaged, and then nothing has been changed."""
+    for directory in (journal.DIRECTORY, snapshots.DIRECTORY):
+        files.make_directory(directory)
+    sequences = journal.sequences(files)
+    if not sequences:
+        first = journal.create_file(files, 1, file_bytes, 1, 0, now)
+        return OpenedJournal([first], {}, journal.FIRST_GROUP_AT, 0, 0)
+    for expected, sequence in enumerate(sequences, sequences[0]):
+        if sequence != expected:
+            raise LogDamaged(journal_path(expected), 0, "the file is missing")
+    opened = [JournalFile.open(files, sequence, writable=sequence == sequences[-1]) for sequence in sequences]
+    notes: list[str] = []
+    for file, following in pairwise(opened):
+        _load_closed(files, file, following, notes)
+    last = opened[-1]
+    scan = Scan(last)
+    events: list[Event] = []
+    index_groups(last, scan, events)
+    held = held_ranges(opened)
+    _settle_end(scan, last, notes)
+    _remove_leftovers(files)
+    return OpenedJournal(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
+
+
+def _settle_end(scan: Scan, last: JournalFile, notes: list[str]) -> None:
+    """Decide what lies behind the last whole group of the journal."""
+    if scan.ended:
+        raise LogDamaged(journal_path(last.sequence + 1), 0, "the file is missing")
+    proof = scan.proof_of_damage()
+    if proof is not None:
+        reason = scan.broken or "nothing is written here"
+        raise scan.damaged(f"{reason}, but the group at byte {proof} was written after this had been synced")
+    cut = scan.cut_torn_tail()
+    if cut:
+        notes.append(
+            f"{last.path}: {cut} bytes of an unfinished commit group were cut off at byte {scan.end}; "
+            "nothing in it had been acknowledged as synced"
+        )
+
+
+def _load_closed(files: Files, file: JournalFile, following: JournalFile, notes: list[str]) -> None:
+    """Take the index of a closed file, or rebuild it by a scan. `following` proves that it was whole."""
+    load = side_file_reader(files, file.sequence)
+    try:
+        with contextlib.closing(files.open(index_path(file.sequence), writable=False)) as side:
+            index = FileIndex.decode(side.read(0, side.size()), load)
+        if index.last_group + 1 != following.first_group:
+            raise IndexDamaged("the index ends at another group than the file")
+        file.index = index
+        return
+    except FileNotFoundError:
+        pass
+    except IndexDamaged as error:
+        notes.append(f"{index_path(file.sequence)}: {error}; rebuilt from the journal")
+    scan = Scan(file)
+    index_groups(file, scan)
+    if scan.next_group != following.first_group or scan.next_position != following.first_position:
+        reason = scan.broken or "the file ends early"
+        raise scan.damaged(f"{reason}, but {following.path} goes on with group {following.first_group}")
+    try:
+        close_index(files, file)
+    except OSError as error:
+        notes.append(f"{index_path(file.sequence)} could not be written and stays in memory: {error}")
+
+
+def index_groups(file: JournalFile, scan: Scan, events: list[Event] | None = None) -> None:
+    """Index every group that can be read, and collect its events."""
+    ends: dict[int, int] = {}
+    add = file.index.add
+    for group in scan.groups():
+        for is_batch, start, end in group.entries:
+            if not is_batch:
+                if events is not None:
+                    events.append((group.number, *decode_event(group.data[start:end])))
+                continue
+            partition, base, count, max_timestamp = outline(group.data, start)
+            expected = ends.get(partition, base)
+            if base != expected:
+                raise LogDamaged(file.path, group.place, f"offset {base} where offset {expected} belongs")
+            ends[partition] = base + count
+            add(partition, base, count, group.place + start, end - start, max_timestamp)
+    file.index.last_group = scan.next_group - 1
+    file.index.end_position = scan.end
+
+
+def batches(group: ScannedGroup) -> Iterator[Batch]:
+    for is_batch, start, end in group.entries:
+        if is_batch:
+            yield Batch(group.data[start:end])
+
+
+def close_index(files: Files, file: JournalFile) -> None:
+    """Write the index of a closed file beside it, and keep only its summary in memory. Raises OSError."""
+    temporary = f"{journal.DIRECTORY}/index.tmp"
+    with contextlib.closing(files.create(temporary, 0)) as side:
+        side.write(0, file.index.encode())
+        side.sync()
+    files.rename(temporary, index_path(file.sequence))
+    file.index.close(side_file_reader(files, file.sequence))
+
+
+def side_file_reader(files: Files, sequence: int) -> Callable[[int, int], bytes]:
+    def load(position: int, size: int) -> bytes:
+        with contextlib.closing(files.open(index_path(sequence), writable=False)) as side:
+            return side.read(position, size)
+
+    return load
+
+
+def _remove_leftovers(files: Files) -> None:
+    """Files that were being made when the process ended."""
+    for directory in (journal.DIRECTORY, snapshots.DIRECTORY):
+        names = files.list(directory)
+        for name in names:
+            stray = name.endswith(".index") and name.removesuffix(".index") + ".journal" not in names
+            if name.endswith(".tmp") or stray:
+                files.remove(f"{directory}/{name}")
+
+
+def replay(
+    files: list[JournalFile], after: int, until: int, last: list[Event] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """(owner, payload) of every event in the groups behind `after`, up to `until`. Reads the disk; not the last
+    file if its events are given."""
+    for file, following in zip(files, [*files[1:], None], strict=True):
+        if following is not None and following.first_group <= after + 1:
+            continue
+        if following is None and last is not None:
+            yield from ((owner, payload) for number, owner, payload in last if number > after)
+            return
+        for group in Scan(file, verify=False).groups():
+            if group.number > until:
+                return
+            if group.number > after:
+                for is_batch, start, end in group.entries:
+                    if not is_batch:
+                        yield decode_event(group.data[start:end])
+
+
+def rebuild(
+    files: list[JournalFile],
+    held: dict[int, tuple[int, int]],
+    last_group: int,
+    snapshot: Snapshot | None,
+    events: Iterator[tuple[int, bytes]],
+    others: list[bytes],
+) -> View:
+    """The view after the last group: the snapshot, the events after it, and what the files hold. Events that are
+    not the log's own are put into `others`."""
+    first, last = files[0], files[-1]
+    after = snapshot.group if snapshot else 0
+    if first.first_group > after + 1:
+        reason = f"the journal starts at group {first.first_group}, but no snapshot reaches that far"
+        raise LogDamaged(first.path, 0, reason)
+    if after > last_group:
+        reason = f"the journal ends at group {last_group}, but group {after} had been synced"
+        raise LogDamaged(last.path, last.index.end_position, reason)
+    producers = ProducerTable()
+    ranges: dict[int, tuple[int, int]] = {}
+    dropped: set[int] = set()
+    if snapshot is not None:
+        ranges, dropped = dict(snapshot.ranges), set(snapshot.dropped)
+        producers.load(snapshot.producers)
+    for owner, payload in events:
+        if owner != ENGINE:
+            others.append(payload)
+            continue
+        event = _EVENTS.decode(payload)
+        if isinstance(event, Produced):
+            producers.replay(event)
+            continue
+        for partition, start in event.starts.items():
+            known, end = ranges.get(partition, (0, 0))
+            ranges[partition] = (max(known, start), end)
+        if event.drop:
+            dropped |= event.starts.keys()
+    complete = {}
+    for partition in ranges.keys() | held.keys():
+        start, end = ranges.get(partition, (0, 0))
+        low, high = held.get(partition, (end, end))
+        if low > start and high > start:
+            reason = f"offsets {start} to {low - 1} of a partition are missing: a journal file before this is gone"
+            raise LogDamaged(first.path, 0, reason)
+        if high < end:
+            reason = f"offsets {high} to {end - 1} of a partition are missing"
+            raise LogDamaged(last.path, last.index.end_position, reason)
+        complete[partition] = (min(start, high), high)
+    return View(complete, dropped, producers)
+
+
+def held_ranges(files: list[JournalFile]) -> dict[int, tuple[int, int]]:
+    """Which offsets of each partition the files hold. Every partition goes on in the next file where it stopped."""
+    held: dict[int, tuple[int, int]] = {}
+    for file in files:
+        for partition in file.index.partitions():
+            extent = file.index.extent(partition)
+            assert extent is not None
+            first, expected = held.get(partition, (extent.first_offset, extent.first_offset))
+            if extent.first_offset != expected:
+                reason = f"offset {extent.first_offset} where offset {expected} belongs"
+                raise LogDamaged(file.path, journal.FIRST_GROUP_AT, reason)
+            held[partition] = (first, extent.end_offset)
+    return held

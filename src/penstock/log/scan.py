@@ -1,0 +1,124 @@
+"""Reading a journal file from front to back, and telling a torn tail from damage.
+
+A group is written only after the one before it was written, and it names the last group that was synced by then.
+So when a group cannot be read, what comes behind it decides: if a later group of the file says that the broken one
+had been synced, acknowledged data is damaged. If none does, the broken group was being written when the machine
+stopped; nothing in it, nor behind it, was acknowledged as synced, and it may be cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.log.errors import LogDamaged
+from penstock.log.group import (
+    END_OF_FILE,
+    HEADER_SIZE,
+    EntryPlace,
+    GroupDamaged,
+    GroupHeader,
+    decode_header,
+    search_pattern,
+    walk,
+)
+from penstock.log.journal import FIRST_GROUP_AT, JournalFile
+
+_WINDOW: Final = 4 << 20
+_ZEROS: Final = bytes(HEADER_SIZE)
+
+
+class ScannedGroup(NamedTuple):
+    number: int
+    place: int  # of the group in its file
+    data: bytes  # the whole group
+    entries: list[EntryPlace]
+
+
+class Scan:
+    """One pass over a file. After the groups are consumed, the attributes say how it ended."""
+
+    def __init__(self, journal: JournalFile, *, verify: bool = True) -> None:
+        self._journal = journal
+        self._verify = verify
+        self.end = FIRST_GROUP_AT  # behind the last whole group
+        self.next_group = journal.first_group
+        self.next_position = journal.first_position
+        self.ended = False  # the file says that the journal goes on in the next one
+        self.broken = ""  # why the scan stopped, if it did not stop at untouched zeros
+
+    def groups(self) -> Iterator[ScannedGroup]:
+        try:
+            yield from self._groups()
+        except GroupDamaged as error:
+            self.broken = str(error)
+
+    def _groups(self) -> Iterator[ScannedGroup]:
+        """Reads far ahead, because groups can be small and many: a few µs each decide how long a start takes."""
+        journal, verify = self._journal, self._verify
+        window, base = b"", self.end  # `base` is where the window starts in the file
+        while True:
+            at = self.end - base
+            if len(window) - at < HEADER_SIZE:
+                window, base, at = journal.file.read(self.end, _WINDOW), self.end, 0
+            if len(window) < HEADER_SIZE or window.startswith(_ZEROS, at):
+                return
+            header = decode_header(window, at, journal.salt)
+            if self._is_end(header):
+                return
+            length = header.length
+            if len(window) - at < length:
+                window, base, at = journal.file.read(self.end, max(length, _WINDOW)), self.end, 0
+                if len(window) < length:
+                    raise GroupDamaged("a group runs past its file")
+            data = window[at : at + length]
+            group = ScannedGroup(header.number, self.end, data, walk(data, header, verify=verify))
+            self.end += length
+            self.next_group += 1
+            self.next_position += header.advance
+            yield group
+
+    def _is_end(self, header: GroupHeader) -> bool:
+        """True at the mark that ends a file; GroupDamaged if the header is not the one that belongs here."""
+        if header.flags & END_OF_FILE:
+            if header.number != self.next_group - 1 or header.length != HEADER_SIZE:
+                raise GroupDamaged("the mark at the end of the file does not belong here")
+            self.ended = True
+            return True
+        if header.number != self.next_group or header.position != self.next_position:
+            raise GroupDamaged(f"group {header.number} where group {self.next_group} belongs")
+        if not HEADER_SIZE <= header.length <= self._journal.size - self.end:
+            raise GroupDamaged("a group runs past its file")
+        return False
+
+    def proof_of_damage(self) -> int | None:
+        """Where a later group says that what could not be read had been synced; None if no group does."""
+        journal = self._journal
+        magic, salt = search_pattern(journal.salt)
+        at = self.end
+        rest = journal.file.read(at, journal.size - at)
+        found = rest.find(salt)
+        while found >= 0:
+            start = found - 8
+            if start >= 0 and start & 7 == 0 and rest.startswith(magic, start) and len(rest) - start >= HEADER_SIZE:
+                try:
+                    header = decode_header(rest, start, journal.salt)
+                except GroupDamaged:
+                    pass
+                else:
+                    if header.synced_through >= self.next_group or header.flags & END_OF_FILE:
+                        return at + start
+            found = rest.find(salt, found + 1)
+        return None
+
+    def cut_torn_tail(self) -> int:
+        """Put zeros where the scan ended, if anything is there; returns how many bytes were not zero's."""
+        journal = self._journal
+        rest = journal.file.read(self.end, journal.size - self.end).rstrip(b"\0")
+        if rest:
+            journal.file.write(self.end, bytes(len(rest)))
+            journal.file.sync()
+        return len(rest)
+
+    def damaged(self, reason: str) -> LogDamaged:
+        return LogDamaged(self._journal.path, self.end, reason)

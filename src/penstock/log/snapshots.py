@@ -1,0 +1,92 @@
+"""Snapshots: the state after a certain group, so that start-up replays only what came later.
+
+The newest two are kept, in case the newest turns out unreadable; journal files are removed only when both have
+what they said.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final
+
+import msgspec
+
+from penstock.log.checksum import crc32c
+from penstock.log.files import Files
+from penstock.log.producers import Known
+
+DIRECTORY: Final = "snapshots"
+KEPT: Final = 2
+
+_MAGIC: Final = b"PSS1"
+_HEAD: Final = struct.Struct("<4sIQ")  # magic, checksum of the content, its length
+_NAME: Final = re.compile(r"(\d{20})\.snapshot")
+
+
+class Snapshot(msgspec.Struct, array_like=True):
+    """What the log knows after `group`, and `core`'s own state as opaque bytes."""
+
+    group: int
+    ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
+    dropped: list[int]  # partitions to forget when no file holds them any more
+    producers: list[tuple[bytes, Known]]
+    core: bytes
+
+
+def snapshot_path(group: int) -> str:
+    return f"{DIRECTORY}/{group:020d}.snapshot"
+
+
+def groups(files: Files) -> list[int]:
+    """The groups after which a snapshot exists, in order."""
+    found = (_NAME.fullmatch(name) for name in files.list(DIRECTORY))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    content = msgspec.msgpack.encode(snapshot)
+    return _HEAD.pack(_MAGIC, crc32c(content), len(content)) + content
+
+
+def load(files: Files, group: int) -> Snapshot | None:
+    """The snapshot, or None if it is damaged."""
+    file = files.open(snapshot_path(group), writable=False)
+    try:
+        data = file.read(0, file.size())
+    finally:
+        file.close()
+    if len(data) < _HEAD.size:
+        return None
+    magic, checksum, length = _HEAD.unpack_from(data)
+    content = data[_HEAD.size : _HEAD.size + length]
+    if magic != _MAGIC or len(data) != _HEAD.size + length or crc32c(content) != checksum:
+        return None
+    snapshot = msgspec.msgpack.decode(content, type=Snapshot)
+    return snapshot if snapshot.group == group else None
+
+
+def newest(files: Files) -> tuple[Snapshot | None, list[str]]:
+    """The newest whole snapshot, and the paths of damaged ones that are newer."""
+    damaged: list[str] = []
+    for group in reversed(groups(files)):
+        snapshot = load(files, group)
+        if snapshot is not None:
+            return snapshot, damaged
+        damaged.append(snapshot_path(group))
+    return None, damaged
+
+
+def store(files: Files, group: int, data: bytes) -> None:
+    """Keep an encoded snapshot and remove all but the newest ones. Raises OSError."""
+    temporary = f"{DIRECTORY}/new.tmp"
+    file = files.create(temporary, 0)
+    try:
+        file.write(0, data)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, snapshot_path(group))
+    files.sync_directory(DIRECTORY)
+    for old in groups(files)[:-KEPT]:
+        files.remove(snapshot_path(old))
