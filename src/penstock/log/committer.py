@@ -40,8 +40,8 @@ class Committer(Protocol):
     def request(self) -> None:
         """Something was appended."""
 
-    def run_blocking(self, work: Callable[[], None]) -> None:
-        """Do some other blocking work on the journal, in order with the groups."""
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do other blocking work, one after the other, without holding up the groups."""
 
     def drain(self) -> None:
         """Commit everything appended so far, then take no more. Blocks."""
@@ -68,7 +68,7 @@ class InlineCommitter:
         self._log.complete(sealed, _write(self._log, sealed))
         return True
 
-    def run_blocking(self, work: Callable[[], None]) -> None:
+    def aside(self, work: Callable[[], None]) -> None:
         work()
 
     def drain(self) -> None:
@@ -82,8 +82,8 @@ class ThreadCommitter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._log: Log | None = None
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="penstock-commit", daemon=True)
+        self._commits = _Worker("penstock-commit")
+        self._aside = _Worker("penstock-aside")
         self._scheduled = False
         self._writing: Any = None  # the group that the thread has
         self._outcome: Exception | None = None  # of that group, once it is written
@@ -91,7 +91,6 @@ class ThreadCommitter:
 
     def attach(self, log: Log) -> None:
         self._log = log
-        self._thread.start()
 
     def request(self) -> None:
         if not self._scheduled and self._writing is None and not self._stopped:
@@ -112,7 +111,7 @@ class ThreadCommitter:
             self.request()
             return
         self._writing = sealed
-        self._queue.put(lambda: self._write_and_tell(log, sealed))
+        self._commits.put(lambda: self._write_and_tell(log, sealed))
 
     def _write_and_tell(self, log: Log, sealed: Any) -> None:
         self._outcome = _write(log, sealed)
@@ -129,15 +128,11 @@ class ThreadCommitter:
         self._log.complete(sealed, error)
         self.request()
 
-    def _work(self) -> None:
-        while (work := self._queue.get()) is not None:
-            try:
-                work()
-            except Exception:
-                logger.exception("work on the journal failed")
-
-    def run_blocking(self, work: Callable[[], None]) -> None:
-        self._queue.put(work)
+    def aside(self, work: Callable[[], None]) -> None:
+        if self._stopped:
+            work()
+        else:
+            self._aside.put(work)
 
     def drain(self) -> None:
         log = self._log
@@ -145,14 +140,36 @@ class ThreadCommitter:
         if self._stopped:
             return
         self._stopped = True
-        self._queue.put(None)
-        self._thread.join()
+        self._commits.stop()
+        self._aside.stop()
         if self._writing is not None:
             sealed, error = self._writing, self._outcome
             self._writing = self._outcome = None
             log.complete(sealed, error)
         while (sealed := log.seal()) is not None:
             log.complete(sealed, _write(log, sealed))
+
+
+class _Worker:
+    """A thread that does one thing after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.put = self._queue.put
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except Exception:
+                logger.exception("work on the journal failed")
+
+    def stop(self) -> None:
+        """Finish what is queued. Blocks."""
+        self._queue.put(None)
+        self._thread.join()
 
 
 def _write(log: Log, sealed: Any) -> Exception | None:

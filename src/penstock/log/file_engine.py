@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -234,8 +235,6 @@ class FileEngine:
         )
         if sealed.must_sync:
             self._writer.sync()
-        if sealed.snapshot is not None:
-            self._store_snapshot(sealed)
 
     def complete(self, sealed: SealedGroup, error: Exception | None) -> None:
         self._in_flight.remove(sealed)
@@ -247,14 +246,15 @@ class FileEngine:
             self._publish(sealed)
         self._tail.written(len(sealed.batches))
         self._witnessed = sealed.is_empty
+        if (snapshot := sealed.snapshot) is not None:
+            self._committer.aside(lambda: self._store_snapshot(sealed.number, snapshot))
 
     def _index(self, sealed: SealedGroup) -> None:
         journal = sealed.file
         assert journal is not None
-        closed = self._journals[-1]
-        if journal is not closed:
-            self._journals.append(journal)
-            self._committer.run_blocking(lambda: self._close_file(closed))
+        while (closed := self._journals[-1]) is not journal:
+            self._journals.append(self._writer.started.pop(0))
+            self._committer.aside(partial(self._close_file, closed))
         at = sealed.place + HEADER_SIZE + sum(map(len, sealed.events))
         for batch in sealed.batches:
             length = len(batch.data)
@@ -414,15 +414,17 @@ class FileEngine:
             snapshots.Snapshot(sealed.number, ranges, sorted(dropped), self._producers.dump(), core)
         )
 
-    def _store_snapshot(self, sealed: SealedGroup) -> None:
+    def _store_snapshot(self, group: int, snapshot: bytes) -> None:
         """A snapshot that cannot be kept is no failure: the journal has everything."""
-        assert sealed.snapshot is not None
-        self._writer.sync()
         try:
-            snapshots.store(self._files, sealed.number, sealed.snapshot)
+            self._writer.sync()  # a snapshot must not be ahead of the journal
+        except OSError as error:
+            self._stop_writing(error)
+            return
+        try:
+            snapshots.store(self._files, group, snapshot)
         except OSError as error:
             logger.warning("a snapshot could not be written: %s", error)
-        sealed.snapshot = None
 
     # -- care
 
@@ -430,10 +432,10 @@ class FileEngine:
         if self._failure is not None or self._closed:
             return
         if self._full is not None:
-            self._committer.run_blocking(self._find_room)
+            self._committer.aside(self._find_room)
         if self._settings.durability is not Durability.SYNCED and now - self._last_sync >= SYNC_INTERVAL:
             self._last_sync = now
-            self._committer.run_blocking(self._sync)
+            self._committer.aside(self._sync)
         active = self._journals[-1]
         if now - active.created >= self._settings.roll_seconds * 1_000_000 and active.index.partitions():
             self._want_roll = True
@@ -460,6 +462,8 @@ class FileEngine:
 
     def _retain(self, now: int, wanted: Callable[[PartitionId], Retention]) -> None:
         """Move log starts, and remove the files that nobody needs any more."""
+        if len(self._journals) == 1:
+            return
         closed = [_extents(journal) for journal in self._journals[:-1]]
         starts = {PartitionId(partition): log.start for partition, log in self._partitions.items()}
         moved = retention.new_starts(closed, _extents(self._journals[-1]), starts, wanted, now)
@@ -476,11 +480,14 @@ class FileEngine:
             self._want_snapshot = True
         if removed:
             self._journals = self._journals[len(removed) :]
-            self._committer.run_blocking(lambda: self._remove(removed))
+            self._committer.aside(lambda: self._remove(removed))
             self._forget_dropped()
 
     def _remove(self, journals: list[JournalFile]) -> None:
         """Remove files, oldest first, each for good before the next: a gap would look like damage."""
+        self._sync()  # the trims that allow it must not be lost when the files are
+        if self._failure is not None:
+            return
         for journal in journals:
             try:
                 self._files.remove(journal.path)
@@ -527,5 +534,5 @@ _COMMITTED.finish()
 
 
 def _extents(journal: JournalFile) -> dict[PartitionId, Extent]:
-    found = {PartitionId(partition): journal.index.extent(partition) for partition in journal.index.partitions()}
-    return {partition: extent for partition, extent in found.items() if extent is not None}
+    found = ((PartitionId(partition), journal.index.extent(partition)) for partition in journal.index.partitions())
+    return {partition: extent for partition, extent in found if extent is not None}

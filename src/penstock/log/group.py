@@ -110,8 +110,8 @@ def search_pattern(salt: int) -> tuple[bytes, bytes]:
     return GROUP_MAGIC, salt.to_bytes(8, "little")
 
 
-def walk(data: bytes, header: GroupHeader, *, verify: bool) -> list[EntryPlace]:
-    """The entries of the whole group in `data`, checked by their checksums if `verify`, or GroupDamaged."""
+def walk(data: bytes, header: GroupHeader) -> list[EntryPlace]:
+    """The entries of the whole group in `data`, or GroupDamaged if one is not as it was written."""
     places = []
     at = HEADER_SIZE
     end = header.length
@@ -121,7 +121,7 @@ def walk(data: bytes, header: GroupHeader, *, verify: bool) -> list[EntryPlace]:
             raise GroupDamaged("neither a batch nor an event")
         if at + length > end:
             raise GroupDamaged("an entry runs past its group")
-        if verify and crc32c(data[at : at + length]) != INTACT:
+        if crc32c(data[at : at + length]) != INTACT:
             raise GroupDamaged("wrong checksum of an entry")
         places.append((magic == BATCH_MAGIC, at, at + length))
         at += length

@@ -127,6 +127,7 @@ class JournalWriter:
         self._files = files
         self._file_bytes = file_bytes
         self.journal = journal
+        self.started: list[JournalFile] = []  # files begun, for the engine to take over
         self.end = end  # where the next group goes
         self._last_group = last_group
         self._position = position  # behind the last group
@@ -201,6 +202,7 @@ class JournalWriter:
         old.index.last_group = self._last_group
         old.index.end_position = self.end
         self.journal = new
+        self.started.append(new)
         self.end = self._dirty_until = FIRST_GROUP_AT
 
     def sync(self) -> None:

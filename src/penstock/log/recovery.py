@@ -183,20 +183,23 @@ def replay(
     files: list[JournalFile], after: int, until: int, last: list[Event] | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """(owner, payload) of every event in the groups behind `after`, up to `until`. Reads the disk; not the last
-    file if its events are given."""
+    file if its events are given. Raises LogDamaged."""
     for file, following in zip(files, [*files[1:], None], strict=True):
         if following is not None and following.first_group <= after + 1:
             continue
         if following is None and last is not None:
             yield from ((owner, payload) for number, owner, payload in last if number > after)
             return
-        for group in Scan(file, verify=False).groups():
+        scan = Scan(file)
+        for group in scan.groups():
             if group.number > until:
                 return
             if group.number > after:
                 for is_batch, start, end in group.entries:
                     if not is_batch:
                         yield decode_event(group.data[start:end])
+        if scan.next_group <= min(until, following.first_group - 1 if following else until):
+            raise scan.damaged(scan.broken or "the file ends early")
 
 
 def rebuild(

@@ -38,9 +38,8 @@ class ScannedGroup(NamedTuple):
 class Scan:
     """One pass over a file. After the groups are consumed, the attributes say how it ended."""
 
-    def __init__(self, journal: JournalFile, *, verify: bool = True) -> None:
+    def __init__(self, journal: JournalFile) -> None:
         self._journal = journal
-        self._verify = verify
         self.end = FIRST_GROUP_AT  # behind the last whole group
         self.next_group = journal.first_group
         self.next_position = journal.first_position
@@ -55,7 +54,7 @@ class Scan:
 
     def _groups(self) -> Iterator[ScannedGroup]:
         """Reads far ahead, because groups can be small and many: a few µs each decide how long a start takes."""
-        journal, verify = self._journal, self._verify
+        journal = self._journal
         window, base = b"", self.end  # `base` is where the window starts in the file
         while True:
             at = self.end - base
@@ -72,7 +71,7 @@ class Scan:
                 if len(window) < length:
                     raise GroupDamaged("a group runs past its file")
             data = window[at : at + length]
-            group = ScannedGroup(header.number, self.end, data, walk(data, header, verify=verify))
+            group = ScannedGroup(header.number, self.end, data, walk(data, header))
             self.end += length
             self.next_group += 1
             self.next_position += header.advance

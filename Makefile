@@ -1,0 +1,93 @@
+# Everything a newcomer needs, from a fresh clone: `make up` sets up and starts the broker, `make test` checks it.
+# Each target does its own set-up, in .venv and nowhere else. Packages come from hashed lists in requirements/.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_WITH := requirements/base.txt requirements/build.txt
+TEST_WITH := $(RUN_WITH) requirements/dev.txt
+UP ?=
+BENCH ?=
+CRASH ?=
+
+# The first Python that runs and is new enough. A name on PATH is not enough: version managers put shims there.
+define FIND_PYTHON
+for name in $${PYTHON:-} python3.13 python3.12 python3.11 python3; do \
+  if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$$name"; exit 0; fi; \
+done; \
+echo "Penstock needs Python 3.11 or newer, and none was found on PATH." >&2; \
+echo "  Debian, Ubuntu:  sudo apt install python3 python3-venv" >&2; \
+echo "  Fedora:          sudo dnf install python3" >&2; \
+echo "  macOS:           brew install python" >&2; \
+echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
+exit 1
+endef
+
+.PHONY: help up setup test lint types pytest bench crash lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: $(VENV)/.ready-to-run ## set up and start the broker with its defaults (flags: make up UP="--durability written")
+	@exec $(BIN)/penstock serve $(UP)
+
+setup: $(VENV)/.ready-to-test ## set up .venv for running and testing, start nothing
+
+test: lint types pytest ## lint, types and all tests
+
+lint: $(VENV)/.ready-to-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.ready-to-test
+	$(BIN)/mypy
+
+pytest: $(VENV)/.ready-to-test
+	$(BIN)/pytest
+
+bench: $(VENV)/.ready-to-test ## measure the broker against this machine's own limits
+	$(BIN)/python benchmarks/run.py $(BENCH)
+
+crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
+	$(BIN)/python -m tests.crash.long $(CRASH)
+
+$(BIN)/uv: requirements/bootstrap.txt
+	@python=$$($(FIND_PYTHON)) || exit 1; \
+	if ! test -x $(BIN)/python || ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
+	  echo "creating $(VENV) with $$python"; \
+	  "$$python" -m venv $(VENV) || { \
+	    echo "Python's venv module does not work here. On Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }; \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@touch $@
+
+# A list that changes makes its stamp old, and the next run installs exactly what the lists say. The test stamp implies
+# the other; installing for running alone removes what only tests need, so that stamp goes.
+$(VENV)/.ready-to-run: $(BIN)/uv $(RUN_WITH) pyproject.toml
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes $(RUN_WITH)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+	@rm -f $(VENV)/.ready-to-test
+	@touch $@
+
+$(VENV)/.ready-to-test: $(BIN)/uv $(TEST_WITH) pyproject.toml
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes $(TEST_WITH)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+	@touch $(VENV)/.ready-to-run $@
+
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
+	--no-emit-index-url --no-emit-find-links
+
+lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upgrade for newer versions)
+	$(COMPILE) $(LOCK) pyproject.toml --output-file requirements/base.txt
+	$(COMPILE) $(LOCK) --group build --constraints requirements/base.txt --output-file requirements/build.txt
+	$(COMPILE) $(LOCK) --group dev --constraints requirements/base.txt --constraints requirements/build.txt \
+	  --output-file requirements/dev.txt
+	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
+	@if grep -n '://' requirements/*.txt; then echo "an address of a package index is in a lock file" >&2; exit 1; fi
+
+clean: ## remove .venv and all caches; data/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,181 @@
+"""A broker in a process of its own, for the time of a benchmark: start, look at, kill, start again."""
+
+from __future__ import annotations
+
+import os
+import pstats
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+from penstock.log.group import decode_header
+from penstock.log.journal import FIRST_GROUP_AT, JournalFile, sequences
+from penstock.log.files import OsFiles
+from penstock.log.group import HEADER_SIZE, GroupDamaged
+
+_PING = b"\0\0\0\1\xff"
+START_SECONDS = 60.0
+
+
+class BrokerFailed(RuntimeError):
+    """It did not start, or did not stop. The text holds what it printed."""
+
+
+class BrokerProcess:
+    def __init__(
+        self,
+        data_dir: str,
+        durability: str,
+        settings: Mapping[str, str] | None = None,
+        profile: str | None = None,
+    ) -> None:
+        """`settings` are environment variables without `PENSTOCK_`; `profile` is a file for cProfile's figures."""
+        self.data_dir = data_dir
+        self.durability = durability
+        self._settings = settings or {}
+        self._profile = profile
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self._output = f"{data_dir}.out"
+
+    def __enter__(self) -> BrokerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> float:
+        """Returns the seconds from the start of the process to its first answer."""
+        self.port = _free_port()
+        command = [sys.executable, "-m", "penstock.cli.main"]
+        if self._profile:
+            command = [sys.executable, "-m", "benchmarks.profiled", self._profile]
+        command += ["serve", "--data-dir", self.data_dir, "--durability", self.durability, "--log-level", "warning"]
+        for name in ("blipmq", "flymq", "kimberlite", "felix", "http", "flight"):
+            command += ["--listen", f"{name}=off"]
+        command += ["--listen", f"rustlog=127.0.0.1:{self.port}"]
+        environment = {**os.environ, **{f"PENSTOCK_{name}": value for name, value in self._settings.items()}}
+        began = time.perf_counter()
+        with open(self._output, "ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        while not self._answers():
+            if self._process.poll() is not None or time.perf_counter() - began > START_SECONDS:
+                raise BrokerFailed(self._said())
+            time.sleep(0.005)
+        return time.perf_counter() - began
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=START_SECONDS) as peer:
+                peer.sendall(_PING)
+                return peer.recv(5) == _PING
+        except OSError:
+            return False
+
+    def _said(self) -> str:
+        with open(self._output, encoding="utf-8", errors="replace") as output:
+            return "the broker did not do what it was told:\n" + output.read()
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(self._said()) from None
+        self._process = None
+        if code:
+            raise BrokerFailed(self._said())
+
+    def kill(self) -> None:
+        """As a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def memory(self) -> tuple[int, int]:
+        """Resident bytes: the most there ever were, and now."""
+        assert self._process is not None
+        found = {}
+        with open(f"/proc/{self._process.pid}/status", encoding="ascii") as status:
+            for line in status:
+                name, _, rest = line.partition(":")
+                if name in ("VmHWM", "VmRSS"):
+                    found[name] = int(rest.split()[0]) * 1024
+        return found["VmHWM"], found["VmRSS"]
+
+    def call(self, payload: bytes) -> bytes:
+        """One request of the binary dialect on a connection of its own: the reply's payload."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=START_SECONDS) as peer:
+            peer.sendall(struct.pack(">I", len(payload)) + payload)
+            with peer.makefile("rb") as replies:
+                (length,) = struct.unpack(">I", replies.read(4))
+                reply = replies.read(length)
+        if reply[0] == 0xFE:
+            raise BrokerFailed(reply[5:].decode())
+        return reply
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        self.call(b"\x05" + _text(name) + struct.pack(">I", partitions))
+
+    def high_watermark(self, topic: str, partition: int = 0) -> int:
+        reply = self.call(b"\x08" + _text(topic) + struct.pack(">I", partition))
+        return int.from_bytes(reply[-8:])
+
+    # -- the journal it has written
+
+    def journal_paths(self) -> list[str]:
+        files = OsFiles(self.data_dir)
+        return [os.path.join(self.data_dir, f"journal/{number:020d}.journal") for number in sequences(files)]
+
+    def groups(self) -> tuple[int, int]:
+        """(commit groups, bytes of them) in the whole journal."""
+        files = OsFiles(self.data_dir)
+        count = size = 0
+        for number in sequences(files):
+            journal = JournalFile.open(files, number, writable=False)
+            at = FIRST_GROUP_AT
+            while len(head := journal.file.read(at, HEADER_SIZE)) == HEADER_SIZE:
+                try:
+                    header = decode_header(head, 0, journal.salt)
+                except GroupDamaged:
+                    break  # the zeros behind the last group
+                if header.entries:
+                    count += 1
+                    size += header.length
+                at += header.length
+            journal.file.close()
+        return count, size
+
+
+def _text(name: str) -> bytes:
+    data = name.encode()
+    return struct.pack(">H", len(data)) + data
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def profile_table(path: str, lines: int = 25) -> str:
+    """The functions of a profile that took longest by themselves."""
+    stats: list[str] = []
+
+    class _Text:
+        def write(self, text: str) -> None:
+            stats.append(text)
+
+    pstats.Stats(path, stream=_Text()).strip_dirs().sort_stats("tottime").print_stats(lines)  # type: ignore[arg-type]
+    return "".join(stats)

@@ -1,0 +1,35 @@
+"""The `penstock` command: its subcommands, and how they fail: one line on stderr, exit code 1, no traceback."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock import __version__
+from penstock.cli import config, log, records, serve, topic
+
+app = typer.Typer(
+    name="penstock",
+    help="One durable log behind five broker wire protocols.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("serve")(serve.serve)
+app.command("config")(config.show)
+app.add_typer(log.app, name="log")
+app.add_typer(topic.app, name="topic")
+app.command("produce")(records.produce)
+app.command("fetch")(records.fetch)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"penstock {__version__}")
+
+
+if __name__ == "__main__":
+    app()

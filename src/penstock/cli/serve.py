@@ -1,0 +1,37 @@
+"""`penstock serve`: runs the broker in the foreground."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from penstock.cli import flags
+from penstock.cli.failure import fail
+
+
+def serve(
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+    durability: flags.Durability = None,
+    listen: flags.Listen = None,
+    allow_insecure: flags.AllowInsecure = False,
+    log_level: flags.LogLevel = None,
+) -> None:
+    """Run the broker until Ctrl-C or SIGTERM.
+
+    Every setting can be given in a TOML file (--config), as an environment variable (PENSTOCK_SECTION__KEY, such as
+    PENSTOCK_LOG__DURABILITY=written) or, for the most common ones, as a flag; each is stronger than the one before.
+    `penstock config` prints all settings with their values and where they came from.
+    """
+    from penstock.net.server import StartFailed, run
+
+    effective = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level)
+    logging.basicConfig(
+        level=effective.settings.log_level.upper(),
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        run(effective, lambda text: print(text, flush=True))
+    except StartFailed as error:
+        fail(error)

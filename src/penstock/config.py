@@ -1,0 +1,164 @@
+"""The broker's configuration: every key with its default and its range.
+
+Values come from a TOML file, from environment variables and from flags, each stronger than the one before; the
+`settings` of a `Config` are complete and valid, and `origins` says where each value came from. How the layers are
+read and refused is in `penstock.config_layers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.core.access import Permission
+from penstock.core.limits import Limits
+from penstock.log.engine import Durability
+from penstock.log.file_engine import LogSettings
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+DAY = 86_400
+
+# `extra={"unit": …}` lets a key be written as "64MiB" or "7d" as well as as a number.
+SIZE = {"unit": "size"}
+DURATION = {"unit": "duration"}
+
+Address = Annotated[str, Meta(extra={"unit": "address"}, max_length=300)]
+"""`host:port`, `[v6]:port`, or `off`."""
+
+
+_LOG = LogSettings()
+
+
+class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[log]`: how the journal keeps what it is given."""
+
+    durability: Durability = _LOG.durability
+    file_bytes: Annotated[int, Meta(ge=64 * KIB, le=4 * GIB, extra=SIZE)] = _LOG.file_bytes
+    entry_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = _LOG.entry_bytes
+    group_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = _LOG.group_bytes
+    tail_bytes: Annotated[int, Meta(ge=0, le=64 * GIB, extra=SIZE)] = _LOG.tail_bytes
+    cache_bytes: Annotated[int, Meta(ge=0, le=64 * GIB, extra=SIZE)] = _LOG.cache_bytes
+    snapshot_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _LOG.snapshot_bytes
+    roll_seconds: Annotated[float, Meta(ge=1, le=3650 * DAY, extra=DURATION)] = _LOG.roll_seconds
+
+
+class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[listen]`: where each door is. Doors with the same address share one port and are told apart by first bytes."""
+
+    rustlog: Address = "127.0.0.1:9092"
+    blipmq: Address = "127.0.0.1:5555"
+    flymq: Address = "127.0.0.1:9092"
+    kimberlite: Address = "127.0.0.1:5432"
+    felix: Address = "127.0.0.1:5000"
+    http: Address = "127.0.0.1:8080"
+    flight: Address = "127.0.0.1:8815"
+    pinned: tuple[str, ...] = ()  # doors whose port serves them alone, without looking at the first bytes
+
+
+DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name != "pinned")
+
+
+class TlsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[tls]`: PEM files. With a certificate, every stream port takes TLS beside plain text."""
+
+    cert: str = ""
+    key: str = ""
+    client_ca: str = ""  # with it, TLS clients must show a certificate that it signed
+    required: bool = False  # refuse plain text
+
+
+class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[limits]`: what one client, and all of them together, can make the broker hold."""
+
+    connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    connection_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 16 * MIB
+    total_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB
+    record_bytes: Annotated[int, Meta(ge=1, le=GIB, extra=SIZE)] = Limits().record_bytes
+    idle_seconds: Annotated[float, Meta(ge=0.1, le=30 * DAY, extra=DURATION)] = 600
+    handshake_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra=DURATION)] = 10
+    shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
+
+
+class Grant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """One entry of `security.grants`. The topic is a pattern: `*` stands for anything."""
+
+    principal: Annotated[str, Meta(min_length=1, max_length=255)]
+    permissions: Annotated[tuple[Permission, ...], Meta(min_length=1)]
+    tenant: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    namespace: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    topic: Annotated[str, Meta(min_length=1, max_length=255)] = "*"
+
+
+class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[security]`: off means that anybody who can connect is administrator of every tenant."""
+
+    mode: Literal["off", "on"] = "off"
+    insecure_ok: bool = False  # open doors beyond loopback although security is off
+    grants: Annotated[tuple[Grant, ...], Meta(max_length=10_000)] = ()
+
+
+class TopicsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[topics]`: what a topic gets that says nothing itself. Zero retention means: keep for ever."""
+
+    auto_create_topics: bool = True
+    retention_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = 0
+    retention_bytes: Annotated[int, Meta(ge=0, le=1 << 60, extra=SIZE)] = 0
+
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The whole configuration; the sections are the tables of the TOML file."""
+
+    data_dir: Annotated[str, Meta(min_length=1, max_length=4096)] = "./data"
+    log_level: LogLevel = "info"
+    log: LogSection = LogSection()
+    listen: ListenSection = ListenSection()
+    tls: TlsSection = TlsSection()
+    limits: LimitsSection = LimitsSection()
+    security: SecuritySection = SecuritySection()
+    topics: TopicsSection = TopicsSection()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    settings: Settings
+    origins: dict[str, str]  # full key → where its value came from
+
+    def origin(self, key: str) -> str:
+        return self.origins.get(key, "default")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. The text names the key and where it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host and a port to listen on. Port 0 lets the operating system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def endpoint(address: str) -> Endpoint | None:
+    """`host:port`, `[v6]:port` or `:port` (every interface); `None` for `off`. Raises ValueError."""
+    if address == "off":
+        return None
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"expected HOST:PORT with a port from 0 to 65535, or off, got {address!r}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"an IPv6 address needs brackets, [::1]:9092, got {address!r}")
+    if any(character.isspace() for character in host):
+        raise ValueError(f"a host has no white space in it, got {address!r}")
+    return Endpoint(host or "0.0.0.0", int(port))

@@ -1,0 +1,1 @@
+"""What all protocols share: topics, records, groups, access. Knows no protocol and no socket."""

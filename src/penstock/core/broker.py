@@ -1,0 +1,325 @@
+"""The broker: what every protocol calls. Each operation checks access, lets a pure function decide, and keeps the
+outcome in the log.
+
+State changes are applied as soon as they are appended, before they are durable. So that nobody is shown what a crash
+could take back, a reply waits for the commit group it came with, and a reply that only looked at the state waits for
+`unsettled`. If such a group fails, the state is read from the log again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.core import groups, topics
+from penstock.core.access import EVERYWHERE, Access, Identity, Permission
+from penstock.core.clock import Clock, RetentionClock, monotonic_clock, wall_clock
+from penstock.core.errors import InvalidArgument, RecordTooLarge, ShuttingDown, TopicNotFound
+from penstock.core.events import AnyEvent, decode, encode
+from penstock.core.lag import FetchPositions, lags
+from penstock.core.limits import Limits
+from penstock.core.metrics import Gauges, Metrics
+from penstock.core.names import Scope
+from penstock.core.offload import Offload, inline
+from penstock.core.settings import TopicSettings
+from penstock.core.state import State, Topic, apply, apply_all, decode_snapshot, encode_snapshot
+from penstock.core.topics import PartitionDescription, TopicDescription
+from penstock.log.batch import Headers
+from penstock.log.engine import (
+    Appended,
+    CommitGroup,
+    Engine,
+    GroupState,
+    Health,
+    PartitionId,
+    Producer,
+    ReadPlan,
+    Records,
+    Retention,
+    partition_id,
+    topic_of,
+)
+
+_DEFAULT_SETTINGS: Final = TopicSettings()
+_KEEP_ALL: Final = Retention()
+
+
+class Broker:
+    """All methods are called on the event loop's thread. Those that act for a client take its identity first."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        access: Access | None = None,
+        limits: Limits | None = None,
+        default_retention: Retention = _KEEP_ALL,
+        auto_create_topics: bool = True,
+        clock: Clock = wall_clock,
+        monotonic: Clock = monotonic_clock,
+        timer: Callable[[], int] = time.perf_counter_ns,
+        offload: Offload = inline,
+    ) -> None:
+        """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
+        self.access = Access() if access is None else access
+        self.limits = Limits() if limits is None else limits
+        self.default_retention = default_retention
+        self.auto_create_topics = auto_create_topics
+        self.offload = offload
+        self.metrics = Metrics(self._gauges, timer)
+        self.positions = FetchPositions()
+        self._engine = engine
+        self._clock = clock
+        self._monotonic = monotonic
+        self._retention_clock = RetentionClock(clock(), monotonic())
+        self._closed = False
+        self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
+        self._state, self.notes = self._recover()  # the notes: what recovery did, for the operator
+        engine.snapshot_from(self._snapshot)
+
+    # -- records
+
+    def produce(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        expected_offset: int | None = None,
+        producer: Producer | None = None,
+    ) -> Appended:
+        """Append the records as one, contiguously. True once the group in the answer is committed."""
+        started = self.metrics.timer()
+        self.access.require(identity, Permission.WRITE, scope, topic)
+        found = topics.find_partition(self._current(), scope, topic, partition)
+        if not values:
+            raise InvalidArgument("There is no record to append")
+        sizes = list(map(len, values))
+        if keys is not None:
+            sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+        if max(sizes) > self.limits.record_bytes:
+            raise RecordTooLarge(max(sizes), self.limits.record_bytes)
+        records = Records(partition_id(found.id, partition), values, keys, headers, None, expected_offset)
+        appended = self._engine.append((records,), (), producer)
+        if not appended.repeated:
+            self.metrics.produced(appended.group, len(sizes), sum(sizes), started)
+        return appended
+
+    def end_offset(self, identity: Identity, scope: Scope, topic: str, partition: int) -> int:
+        """The offset after the last committed record, for one who may append."""
+        self.access.require(identity, Permission.WRITE, scope, topic)
+        found = topics.find_partition(self._current(), scope, topic, partition)
+        return self._engine.bounds(partition_id(found.id, partition)).high_watermark
+
+    def fetch(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+    ) -> ReadPlan:
+        """Plan a read of committed records. What is delivered of it is counted by `metrics.fetched`."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        found = topics.find_partition(self._current(), scope, topic, partition)
+        return self._engine.read(partition_id(found.id, partition), offset, max_bytes, max_records)
+
+    # -- topics
+
+    def create_topic(
+        self,
+        identity: Identity,
+        scope: Scope,
+        name: str,
+        partitions: int,
+        settings: TopicSettings = _DEFAULT_SETTINGS,
+    ) -> tuple[Topic, CommitGroup]:
+        self.access.require(identity, Permission.CREATE, scope, name)
+        state = self._current()
+        event = topics.create(state, self.limits, scope, name, partitions, settings, self._clock())
+        group = self._keep(event)
+        return state.topics_by_id[event.id], group
+
+    def topic_for_produce(self, identity: Identity, scope: Scope, name: str) -> Topic:
+        """The topic, created with one partition if it is missing and topics may come into being on first use."""
+        self.access.require(identity, Permission.WRITE, scope, name)
+        existing = self._current().topics.get(scope, {}).get(name)
+        if existing is not None:
+            return existing
+        if not self.auto_create_topics:
+            raise TopicNotFound(name)
+        return self.create_topic(identity, scope, name, 1)[0]
+
+    def delete_topic(self, identity: Identity, scope: Scope, name: str) -> CommitGroup:
+        """The topic, its records and its groups' offsets go together, when the group is committed."""
+        self.access.require(identity, Permission.DELETE, scope, name)
+        state = self._current()
+        topic = topics.find(state, scope, name)
+        self._keep(topics.delete(state, scope, name))
+        partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
+        ends = {partition: self._engine.next_offset(partition) for partition in partitions}
+        return self._engine.trim(ends, drop=True)  # in the same group as the event
+
+    def change_topic(self, identity: Identity, scope: Scope, name: str, settings: TopicSettings) -> CommitGroup:
+        self.access.require(identity, Permission.ALTER, scope, name)
+        return self._keep(topics.change_settings(self._current(), scope, name, settings))
+
+    def list_topics(self, identity: Identity, scope: Scope) -> list[Topic]:
+        """The topics that this identity may see, by name."""
+        self.access.require_any(identity, Permission.DESCRIBE, scope)
+        found = topics.in_scope(self._current(), scope)
+        if not self.access.enforced:
+            return found
+        return [topic for topic in found if self.access.allows(identity, Permission.DESCRIBE, scope, topic.name)]
+
+    def describe_topic(self, identity: Identity, scope: Scope, name: str) -> TopicDescription:
+        self.access.require(identity, Permission.DESCRIBE, scope, name)
+        topic = topics.find(self._current(), scope, name)
+        return TopicDescription(topic, [self._describe(topic, number) for number in range(topic.partitions)])
+
+    def describe_partition(self, identity: Identity, scope: Scope, name: str, partition: int) -> PartitionDescription:
+        self.access.require(identity, Permission.DESCRIBE, scope, name)
+        return self._describe(topics.find_partition(self._current(), scope, name, partition), partition)
+
+    # -- groups
+
+    def commit_offset(
+        self,
+        identity: Identity,
+        scope: Scope,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        topic_must_exist: bool = True,
+    ) -> CommitGroup:
+        """Keep the group's next offset. With `topic_must_exist` off, also for a topic or partition still to come."""
+        self.access.require(identity, Permission.COMMIT, scope, topic)
+        state = self._current()
+        if topic_must_exist:
+            topics.find_partition(state, scope, topic, partition)
+        return self._keep(groups.commit(state, self.limits, scope, group, topic, partition, offset))
+
+    def committed_offset(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
+        """The group's next offset, or None if it has none there, whatever exists."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        return groups.committed(self._current(), scope, group, topic, partition)
+
+    # -- the broker itself
+
+    def metrics_text(self, identity: Identity) -> str:
+        """The figures of all tenants in Prometheus' text format."""
+        self.access.require(identity, Permission.METRICS, EVERYWHERE, "")
+        return self.metrics.text()
+
+    @property
+    def unsettled(self) -> CommitGroup | None:
+        """The last group that holds state changes and is not committed yet."""
+        group = self._speculation[-1] if self._speculation else None
+        return group if group is not None and group.state is GroupState.OPEN else None
+
+    @property
+    def position(self) -> int:
+        return self._engine.position
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._engine.pending_bytes
+
+    def health(self) -> Health:
+        if self._closed:
+            return Health(False, "the broker is shutting down")
+        return self._engine.health()
+
+    def maintain(self, now: int) -> None:
+        """Retention and the engine's own care; about once a second. `now` is the wall clock, in µs."""
+        self._engine.maintain(self._retention_clock.read(now, self._monotonic()), self._retention)
+
+    def close(self) -> None:
+        """Commit what was appended, then close the log. Blocks."""
+        if not self._closed:
+            self._closed = True
+            self._engine.close()
+
+    # -- state
+
+    def _current(self) -> State:
+        """The state, with every change applied that may still be committed and none that has failed."""
+        if self._closed:
+            raise ShuttingDown("The broker is shutting down")
+        self._drop_failed()
+        return self._state
+
+    def _keep(self, event: AnyEvent) -> CommitGroup:
+        """Append the event and apply it, in the hope that it will be committed."""
+        group = self._engine.append((), (encode(event),)).group
+        apply(self._state, event)
+        if not self._speculation or self._speculation[-1] is not group:
+            self._speculation.append(group)
+            group.on_done(self._settle)
+        return group
+
+    def _settle(self, group: CommitGroup) -> None:
+        if group.state is GroupState.COMMITTED:
+            assert self._speculation[0] is group, "groups are committed in order"
+            self._speculation.popleft()
+        else:
+            self._drop_failed()
+
+    def _drop_failed(self) -> None:
+        """Read the state again if a group with events failed. Whoever asks first pays: the groups' callbacks run in
+        no order that could be relied on.
+
+        A group fails together with all behind it, and no event is kept without asking here first. So everything that
+        is applied and not committed goes."""
+        if self._speculation and self._speculation[0].state is GroupState.FAILED:
+            self._state = self._recover()[0]
+            self._speculation.clear()
+
+    def _recover(self) -> tuple[State, list[str]]:
+        """The committed state, and what the engine has to say about it."""
+        recovered = self._engine.recover()
+        state = State() if recovered.snapshot is None else decode_snapshot(recovered.snapshot)
+        apply_all(state, map(decode, recovered.events))
+        return state, recovered.notes
+
+    def _snapshot(self) -> bytes:
+        self._drop_failed()
+        return encode_snapshot(self._state)
+
+    # -- partitions
+
+    def _describe(self, topic: Topic, number: int) -> PartitionDescription:
+        partition = partition_id(topic.id, number)
+        bounds = self._engine.bounds(partition)
+        return PartitionDescription(number, bounds.high_watermark, bounds.start, self._engine.segment_count(partition))
+
+    def _retention(self, partition: PartitionId) -> Retention:
+        topic, default = self._state.topics_by_id.get(topic_of(partition)), self.default_retention
+        if topic is None:
+            return default  # deleted, and its records are gone already
+        settings = topic.settings
+        return Retention(
+            default.seconds if settings.retention_seconds is None else settings.retention_seconds,
+            default.bytes if settings.retention_bytes is None else settings.retention_bytes,
+        )
+
+    def _gauges(self) -> Gauges:
+        self._drop_failed()
+        state = self._state
+        return Gauges(
+            writable=self._engine.health().writable,
+            position=self._engine.position,
+            pending_bytes=self._engine.pending_bytes,
+            topics=len(state.topics_by_id),
+            partitions=sum(topic.partitions for topic in state.topics_by_id.values()),
+            lags=lags(state, self.positions, self._engine),
+        )

@@ -1,0 +1,69 @@
+"""State events: every change to what `core` knows, as it is kept in the log.
+
+An event says what happened, never what was asked; it is applied by `state.apply`. Tags and the order of fields are the
+stored format: a field may be added at the end with a default, nothing may be removed or change its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.core.errors import StateUnreadable
+from penstock.core.settings import TopicSettings
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True):
+    """Any change of state. Stored as a msgpack array that begins with the tag of its type."""
+
+
+class TopicCreated(Event, tag="topic+", frozen=True):
+    id: int
+    tenant: str
+    namespace: str
+    name: str
+    partitions: int
+    settings: TopicSettings
+    created: int  # µs since 1970
+
+
+class TopicDeleted(Event, tag="topic-", frozen=True):
+    id: int
+
+
+class TopicSettingsChanged(Event, tag="topic=", frozen=True):
+    id: int
+    settings: TopicSettings
+
+
+class OffsetCommitted(Event, tag="offset", frozen=True):
+    """By the topic's name and not by its id, because some clients commit before they create the topic."""
+
+    tenant: str
+    namespace: str
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+AnyEvent: TypeAlias = TopicCreated | TopicDeleted | TopicSettingsChanged | OffsetCommitted
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
+
+
+def encode(event: AnyEvent) -> bytes:
+    return _encoder.encode(event)
+
+
+def decode(data: bytes) -> AnyEvent:
+    """Raises StateUnreadable for anything that `encode` of this version did not write."""
+    try:
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise StateUnreadable(
+            f"the log holds a state event that this version does not know ({error}). "
+            "It was probably written by a newer version of Penstock: start that one"
+        ) from error

@@ -1,0 +1,193 @@
+"""The broker's figures. Hot paths add to plain integers, once per batch; everything else happens at a scrape.
+
+Names follow the ones that RustLog's documents promise. Counters of work that this broker never does (compaction,
+throttling) are there and stay at zero.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from penstock.core.names import Scope
+from penstock.log.engine import CommitGroup, GroupState
+
+LATENCY_SAMPLES: Final = 1024
+MAX_LAG_SERIES: Final = 10_000
+
+# attribute of Metrics, name without `_total`, help
+_COUNTERS: Final = (
+    ("messages_produced", "messages_produced", "Records appended and committed."),
+    ("messages_fetched", "messages_fetched", "Records handed to consumers."),
+    ("bytes_in", "bytes_in", "Bytes of keys and values appended and committed."),
+    ("bytes_out", "bytes_out", "Bytes of values handed to consumers."),
+    ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
+    ("segments_deleted", "segments_deleted", "Journal files removed by retention."),
+    ("bytes_reclaimed", "bytes_reclaimed", "Bytes of journal files removed by retention."),
+    ("retention_noop_runs", "retention_noop_runs", "Retention runs that removed nothing."),
+    (None, "throttled_consumers", "Consumers slowed down on purpose; this broker does not."),
+    (None, "slow_consumers", "Consumers dropped for being slow; this broker does not."),
+    (None, "compaction_runs", "Compaction runs; this broker does not compact."),
+    (None, "compaction_skipped_segments", "Files skipped by compaction."),
+    (None, "compaction_segments_rewritten", "Files rewritten by compaction."),
+    (None, "compaction_records_dropped", "Records dropped by compaction."),
+    (None, "compaction_bytes_rewritten", "Bytes rewritten by compaction."),
+    (None, "checkpoint_corruption", "Damaged compaction checkpoints."),
+)
+
+_QUANTILES: Final = ((50, 0.50), (95, 0.95), (99, 0.99))
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in one partition."""
+
+    scope: Scope
+    topic: str
+    partition: int
+    group: str
+    records: int
+
+
+@dataclass(slots=True)
+class Gauges:
+    """What the broker is asked for at a scrape."""
+
+    writable: bool
+    position: int
+    pending_bytes: int
+    topics: int
+    partitions: int
+    lags: Iterable[Lag]
+
+
+class LatencyRing:
+    """The last samples of a duration, in ns."""
+
+    __slots__ = ("_count", "_samples")
+
+    def __init__(self) -> None:
+        self._samples = array("q", bytes(8 * LATENCY_SAMPLES))
+        self._count = 0
+
+    def add(self, nanoseconds: int) -> None:
+        self._samples[self._count % LATENCY_SAMPLES] = nanoseconds
+        self._count += 1
+
+    def quantiles(self, fractions: Sequence[float]) -> list[int]:
+        samples = sorted(self._samples[: min(self._count, LATENCY_SAMPLES)])
+        if not samples:
+            return [0] * len(fractions)
+        return [samples[min(len(samples) - 1, int(fraction * len(samples)))] for fraction in fractions]
+
+
+class _Pending:
+    """What the appends of one commit group will have been, once it is committed."""
+
+    __slots__ = ("bytes", "group", "messages", "started")
+
+    def __init__(self, group: CommitGroup) -> None:
+        self.group = group
+        self.messages = 0
+        self.bytes = 0
+        self.started: list[int] = []
+
+
+class Metrics:
+    """The figures of one broker, on a registry of their own."""
+
+    def __init__(self, gauges: Callable[[], Gauges], timer: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.timer = timer  # ns
+        self.messages_produced = 0
+        self.messages_fetched = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.active_connections = 0
+        self.connections_refused = 0
+        self.segments_deleted = 0
+        self.bytes_reclaimed = 0
+        self.retention_noop_runs = 0
+        self.produce_latency = LatencyRing()
+        self.fetch_latency = LatencyRing()
+        self.registry = CollectorRegistry()
+        self._gauges = gauges
+        self._pending: _Pending | None = None
+        self.registry.register(self)
+
+    # -- hot paths
+
+    def produced(self, group: CommitGroup, messages: int, size: int, started: int) -> None:
+        """Counts when the group is committed: what fails was never produced."""
+        pending = self._pending
+        known = pending is not None and pending.group is group
+        if pending is None or not known:
+            pending = self._pending = _Pending(group)
+        pending.messages += messages
+        pending.bytes += size
+        if len(pending.started) < LATENCY_SAMPLES:
+            pending.started.append(started)
+        if not known:
+            current = pending
+            group.on_done(lambda _: self._committed(current))
+
+    def _committed(self, pending: _Pending) -> None:
+        if self._pending is pending:
+            self._pending = None
+        if pending.group.state is GroupState.COMMITTED:
+            self.messages_produced += pending.messages
+            self.bytes_in += pending.bytes
+            now = self.timer()
+            for started in pending.started:
+                self.produce_latency.add(now - started)
+
+    def fetched(self, messages: int, size: int, started: int) -> None:
+        self.messages_fetched += messages
+        self.bytes_out += size
+        self.fetch_latency.add(self.timer() - started)
+
+    # -- a scrape
+
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not collect to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        for attribute, name, text in _COUNTERS:
+            value = 0 if attribute is None else getattr(self, attribute)
+            yield CounterMetricFamily(name, text, value=value)
+        yield GaugeMetricFamily("active_connections", "Open connections.", value=self.active_connections)
+        for kind, ring in (("fetch", self.fetch_latency), ("produce", self.produce_latency)):
+            values = ring.quantiles([fraction for _, fraction in _QUANTILES])
+            for (percent, _), value in zip(_QUANTILES, values, strict=True):
+                text = f"Latency of {kind} requests in ns, percentile {percent} of the last {LATENCY_SAMPLES}."
+                yield GaugeMetricFamily(f"{kind}_latency_ns_p{percent}", text, value=value)
+        yield from self._collect_gauges()
+
+    def _collect_gauges(self) -> Iterator[Metric]:
+        gauges = self._gauges()
+        labels = ["topic", "partition", "group", "tenant", "namespace"]
+        lag = GaugeMetricFamily("consumer_lag", "Records that a group has not reached yet.", labels=labels)
+        omitted = 0
+        for number, item in enumerate(gauges.lags):
+            if number < MAX_LAG_SERIES:
+                lag.add_metric([item.topic, str(item.partition), item.group, *item.scope], item.records)
+            else:
+                omitted += 1
+        yield lag
+        for name, text, value in (
+            ("consumer_lag_omitted", f"Lags not shown, of more than {MAX_LAG_SERIES}.", omitted),
+            ("log_writable", "1 if the log takes writes.", int(gauges.writable)),
+            ("log_position", "Records and events ever committed.", gauges.position),
+            ("log_pending_bytes", "Bytes appended and not committed yet.", gauges.pending_bytes),
+            ("topics", "Topics of all tenants.", gauges.topics),
+            ("partitions", "Partitions of all topics.", gauges.partitions),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)

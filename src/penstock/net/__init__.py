@@ -1,0 +1,1 @@
+"""Listeners: the only place with sockets."""

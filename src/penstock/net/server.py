@@ -1,0 +1,271 @@
+"""The broker process: puts together lock, log, broker, doors and ports, runs them, and takes them apart again.
+
+Everything that can keep it from starting is found before the first connection is taken, and is told in one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from penstock import __version__
+from penstock.config import Config, ConfigError, Settings
+from penstock.core.access import ANONYMOUS, Access, Grant
+from penstock.core.broker import Broker
+from penstock.core.clock import wall_clock
+from penstock.core.errors import StateUnreadable
+from penstock.core.limits import Limits
+from penstock.core.offload import ThreadOffload
+from penstock.log.committer import ThreadCommitter
+from penstock.log.engine import Retention
+from penstock.log.errors import LogError
+from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.files import OsFiles
+from penstock.log.lock import DirectoryLock
+from penstock.net.connection import Port
+from penstock.net.doors import BUILT, stream_doors
+from penstock.net.gate import Gate, GateLimits
+from penstock.net.listener import Listener, Plan, PortUnavailable, bind, is_loopback, plan
+from penstock.net.tls import TlsUnusable, server_context
+
+logger = logging.getLogger(__name__)
+
+MAINTAIN_SECONDS = 1.0
+READ_THREADS = 4
+SPARE_FILES = 256  # descriptors that are no connections: journal files, listeners, pipes
+
+
+class StartFailed(Exception):
+    """The broker cannot start. The text says why and what to do, for somebody at a terminal."""
+
+
+class Server:
+    """One running broker. `start`, then `stop`; what was opened before a failed start is closed again."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.plan: Plan = plan(config, BUILT)
+        self.listeners: list[Listener] = []
+        self.broker: Broker | None = None
+        self.gate: Gate | None = None
+        self._lock: DirectoryLock | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._maintenance: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises StartFailed."""
+        try:
+            refuse_open_doors(self.config, self.plan)
+            await self._open()
+        except (ConfigError, LogError, StateUnreadable, PortUnavailable, TlsUnusable, StartFailed) as error:
+            await self.stop()
+            raise StartFailed(str(error)) from error
+        except OSError as error:
+            await self.stop()
+            where = f": {error.filename}" if error.filename else ""
+            raise StartFailed(f"{error.strerror}{where} (data directory {self.data_dir})") from error
+
+    async def _open(self) -> None:
+        settings = self.config.settings
+        loop = asyncio.get_running_loop()
+        tls = None
+        if settings.tls.cert:
+            tls = server_context(settings.tls.cert, settings.tls.key, settings.tls.client_ca)
+        lock = DirectoryLock(self.data_dir)
+        lock.acquire()
+        self._lock = lock
+        for place in self.plan.places:
+            self.listeners.append(Listener(place, bind(place)))
+        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
+        self.broker = open_broker(settings, loop, self._threads)
+        limits = settings.limits
+        self.gate = Gate(
+            GateLimits(
+                limits.connections,
+                limits.connection_bytes,
+                limits.total_bytes,
+                limits.idle_seconds,
+                limits.handshake_seconds,
+            ),
+            self.broker.metrics,
+            loop,
+        )
+        _raise_file_limit(limits.connections)
+        doors = stream_doors(settings.log.durability)
+        open_names = {name for place in self.plan.places for name in place.doors}
+        for listener in self.listeners:
+            port = Port(
+                own=listener.place.doors[0],
+                doors={name: door for name, door in doors.items() if name in open_names},
+                broker=self.broker,
+                identity=ANONYMOUS,
+                gate=self.gate,
+                pinned=listener.place.pinned,
+                tls=tls,
+                tls_required=settings.tls.required,
+            )
+            await listener.start(port)
+        self._maintenance = loop.create_task(self._maintain(self.broker))
+
+    async def _maintain(self, broker: Broker) -> None:
+        while True:
+            await asyncio.sleep(MAINTAIN_SECONDS)
+            try:
+                broker.maintain(wall_clock())
+            except Exception:
+                logger.exception("maintenance failed; it is tried again in %g s", MAINTAIN_SECONDS)
+
+    async def stop(self) -> None:
+        """Take no more connections, answer what was accepted, commit it, and let go of the data directory."""
+        for listener in self.listeners:
+            listener.close()
+        if self.gate is not None:
+            seconds = self.config.settings.limits.shutdown_seconds
+            cut_off = await self.gate.drain(seconds)
+            if cut_off:
+                logger.warning("%d connections were not done after %g s and were cut off", cut_off, seconds)
+            self.gate.close()
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+        if self.broker is not None:
+            self.broker.close()
+        if self._threads is not None:
+            self._threads.shutdown()
+        if self._lock is not None:
+            self._lock.release()
+
+    @property
+    def data_dir(self) -> str:
+        return os.path.abspath(os.path.expanduser(self.config.settings.data_dir))
+
+    def addresses(self) -> dict[str, str]:
+        """Door → where it is open."""
+        return {name: listener.address for listener in self.listeners for name in listener.place.doors}
+
+
+def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> Broker:
+    """The log and the broker over it. Raises LogError, StateUnreadable or OSError."""
+    root = os.path.abspath(os.path.expanduser(settings.data_dir))
+    engine = FileEngine(
+        OsFiles(root),
+        LogSettings(**msgspec.structs.asdict(settings.log)),
+        committer=ThreadCommitter(loop),
+        clock=wall_clock,
+    )
+    grants = [
+        Grant(grant.principal, frozenset(grant.permissions), grant.tenant, grant.namespace, grant.topic)
+        for grant in settings.security.grants
+    ]
+    try:
+        return Broker(
+            engine,
+            access=Access(settings.security.mode == "on", grants),
+            limits=Limits(record_bytes=settings.limits.record_bytes),
+            default_retention=Retention(
+                settings.topics.retention_seconds or None, settings.topics.retention_bytes or None
+            ),
+            auto_create_topics=settings.topics.auto_create_topics,
+            offload=ThreadOffload(loop, threads),
+        )
+    except BaseException:
+        engine.close()
+        raise
+
+
+def refuse_open_doors(config: Config, planned: Plan) -> None:
+    """Without security, anybody who can connect is the administrator; so only this machine may connect."""
+    security = config.settings.security
+    if security.mode == "on" or security.insecure_ok:
+        return
+    for place in planned.places:
+        if not is_loopback(place.endpoint):
+            raise StartFailed(
+                f"{place.doors[0]} would be open to the network at {place.endpoint}, and security is off: anybody who "
+                "can connect would be administrator of every tenant. Three ways out:\n"
+                f"  - listen on this machine only:  --listen {place.doors[0]}=127.0.0.1:{place.endpoint.port}\n"
+                '  - turn security on:             mode = "on" and grants in [security] of the configuration file\n'
+                "  - accept it, on a network where everybody is trusted:  --allow-insecure"
+            )
+
+
+def start_block(server: Server) -> str:
+    """What the operator sees when the broker is up."""
+    settings = server.config.settings
+    addresses = server.addresses()
+    durability = {
+        "synced": "synced (acknowledged means on disk)",
+        "written": "written (acknowledged means handed to the operating system)",
+        "memory": "memory (acknowledged means in this process)",
+    }[settings.log.durability]
+    if settings.security.mode == "on":
+        security = f"on ({len(settings.security.grants)} grants; what no grant allows is denied)"
+    else:
+        security = "off (everybody who can connect is administrator)"
+    tls = "off" if not settings.tls.cert else "required" if settings.tls.required else "on, beside plain text"
+    lines = [f"Penstock {__version__}", ""]
+    lines += [f"  {label:<12}{text}" for label, text in (
+        ("data", server.data_dir), ("durability", durability), ("security", security), ("tls", tls)
+    )]  # fmt: skip
+    lines.append("")
+    order = [*addresses, *(name for name in server.plan.closed if name not in addresses)]
+    lines += [f"  {name:<12}{addresses.get(name) or server.plan.closed[name]}" for name in order]
+    lines += ["", *(f"  note: {note}" for note in (server.broker.notes if server.broker else ()))]
+    lines.append(f"  Process {os.getpid()} is ready. Stop it with Ctrl-C or SIGTERM; a second signal does not wait.")
+    return "\n".join(lines)
+
+
+async def serve(config: Config, announce: Callable[[str], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises StartFailed."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+
+    def on_signal(number: int) -> None:
+        if stopped.is_set():
+            os._exit(128 + number)
+        announce(f"{signal.Signals(number).name}: finishing what was accepted")
+        stopped.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    server = Server(config)
+    await server.start()
+    announce(start_block(server))
+    await stopped.wait()
+    began = time.monotonic()
+    await server.stop()
+    announce(f"stopped cleanly after {time.monotonic() - began:.1f} s")
+
+
+def run(config: Config, announce: Callable[[str], None]) -> None:
+    """`serve` on the fastest event loop there is. Raises StartFailed."""
+    factory = None
+    try:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    except ImportError:
+        logger.info("uvloop is not installed: running on asyncio's own event loop, which is slower")
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(serve(config, announce))
+
+
+def _raise_file_limit(connections: int) -> None:
+    """Every connection takes a descriptor; shells often allow 1,024 where the system allows far more."""
+    wanted = connections + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    if reachable < wanted:
+        logger.warning(
+            "limits.connections is %d, but the system allows this process %d open files (ulimit -n)", connections, hard
+        )

@@ -1,0 +1,117 @@
+"""Tells a connection's protocol by its first bytes. Pure: no socket, no state, no configuration.
+
+The rules are the table `RULES` below, tried in order; each looks at what is there and answers a protocol, "not mine",
+or that it needs to see more. Which of the protocols can be served here is not decided in this module.
+
+    first bytes                                        protocol
+    16 03                                              TLS, then sniffed again inside
+    AF                                                 flymq
+    "VDB "                                             kimberlite
+    an HTTP method and a space                         http
+    u32 length, then `{` or white space of JSON        rustlog (JSON)
+    u32 length 11, then 01, id u64, version 1 or 2     blipmq: its HELLO. A Produce of rustlog that is 11 bytes long
+                                                       has an empty topic's name, so it is never a legal one
+    u32 length, then 01 to 09                          blipmq on a port of blipmq, else rustlog (binary)
+    u32 length, then FF                                rustlog (binary Ping)
+    anything else                                      the port's own protocol, which answers with its own error
+
+A u32 length never looks like one of the other rows: the largest frame of any protocol here is 32 MiB, so a length
+begins with 00, 01 or 02.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Final
+
+TLS: Final = "tls"
+HTTP_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ", b"CONNECT ")
+LENGTH_FIRST_BYTES: Final = b"\x00\x01\x02"
+MAX_LENGTH: Final = 32 << 20
+JSON_START: Final = b"{ \t\r\n"
+RUSTLOG_PING: Final = 0xFF
+SHARED_TYPES: Final = range(0x01, 0x0A)  # request types of rustlog's binary dialect, and all types of blipmq
+BLIPMQ_HELLO: Final = b"\x00\x00\x00\x0b\x01"
+BLIPMQ_VERSIONS: Final = (b"\x00\x01", b"\x00\x02")
+BLIPMQ_HELLO_SIZE: Final = 15
+
+
+class Verdict(enum.Enum):
+    MORE = enum.auto()  # too few bytes to tell
+    NOT_MINE = enum.auto()
+
+
+Answer = str | Verdict
+Rule = Callable[[bytes, str], Answer]  # (the bytes so far, the port's own protocol)
+
+
+def _magic(magic: bytes, protocol: str) -> Rule:
+    def rule(data: bytes, own: str) -> Answer:  # noqa: ARG001 - rules share one shape
+        if data.startswith(magic):
+            return protocol
+        return Verdict.MORE if magic.startswith(data) else Verdict.NOT_MINE
+
+    return rule
+
+
+def _blipmq_hello(data: bytes, own: str) -> Answer:
+    """The whole HELLO is looked at, so that a Produce of 11 bytes keeps getting rustlog's own error."""
+    if not data.startswith(BLIPMQ_HELLO) and not BLIPMQ_HELLO.startswith(data):
+        return Verdict.NOT_MINE
+    if own == "blipmq":
+        return Verdict.MORE if len(data) < len(BLIPMQ_HELLO) else "blipmq"
+    if len(data) < BLIPMQ_HELLO_SIZE:
+        return Verdict.MORE
+    return "blipmq" if data[13:15] in BLIPMQ_VERSIONS else Verdict.NOT_MINE
+
+
+def _length_prefixed(data: bytes, own: str) -> Answer:
+    if data[0] not in LENGTH_FIRST_BYTES:
+        return Verdict.NOT_MINE
+    if len(data) < 4:
+        return Verdict.MORE
+    if not 0 < int.from_bytes(data[:4], "big") <= MAX_LENGTH:
+        return Verdict.NOT_MINE  # decided without a fifth byte: the peer may be waiting for the error
+    if len(data) < 5:
+        return Verdict.MORE
+    kind = data[4]
+    if kind in SHARED_TYPES:
+        return "blipmq" if own == "blipmq" else "rustlog"
+    return "rustlog" if kind in JSON_START or kind == RUSTLOG_PING else Verdict.NOT_MINE
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _magic(b"\x16\x03", TLS),
+    _magic(b"\xaf", "flymq"),
+    _magic(b"VDB ", "kimberlite"),
+    *(_magic(method, "http") for method in HTTP_METHODS),
+    _blipmq_hello,
+    _length_prefixed,
+)
+
+
+def sniff(data: bytes, own: str) -> str | None:
+    """The protocol that `data` begins, `TLS`, or `None` if it takes more bytes to tell.
+
+    `own` is the protocol of the port, for what fits no rule. Never asks for more than 15 bytes."""
+    if not data:
+        return None
+    undecided = False
+    for rule in RULES:
+        answer = rule(data, own)
+        if isinstance(answer, str):
+            # A rule further up that still hopes for more bytes goes first: it is the more exact one.
+            return None if undecided else answer
+        undecided = undecided or answer is Verdict.MORE
+    return None if undecided else own
+
+
+def sniff_tls(data: bytes, own: str) -> str | None:
+    """For a port with one protocol: `TLS`, that protocol, or `None` if it takes more bytes to tell."""
+    if not data:
+        return None
+    answer = RULES[0](data, own)
+    if answer is Verdict.MORE:
+        return None
+    return TLS if answer == TLS else own

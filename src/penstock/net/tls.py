@@ -1,0 +1,105 @@
+"""TLS: the server's context from PEM files, and one TLS stream as a machine without a socket.
+
+A connection finds out that its peer speaks TLS only after it has read the first bytes. So TLS is not the transport's
+business here: `TlsStream` takes the bytes that were read and gives the bytes to write, on any event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from typing import Final
+
+READ_SIZE: Final = 256 * 1024
+
+
+class TlsUnusable(Exception):
+    """The certificate, the key or the CA file cannot be used. The text names the file and the reason."""
+
+
+def server_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext:
+    """Raises TlsUnusable."""
+    named = {"tls.cert": cert, "tls.key": key} | ({"tls.client_ca": client_ca} if client_ca else {})
+    for setting, path in named.items():
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise TlsUnusable(f"`{setting}`: {os.path.abspath(path)} cannot be read: {error.strerror}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    try:
+        # An encrypted key must not stop the start to ask somebody at a terminal.
+        context.load_cert_chain(cert, key, password=_refuse_password)
+    except _EncryptedKey:
+        raise TlsUnusable(f"`tls.key`: {key} is encrypted; Penstock needs a key without a pass phrase") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsUnusable(f"`tls.key`: {key} is not the key of the certificate in {cert}") from None
+        raise TlsUnusable(f"`tls.cert`, `tls.key`: {cert} and {key} are no PEM certificate and key: {error}") from None
+    if client_ca:
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError as error:
+            raise TlsUnusable(f"`tls.client_ca`: {client_ca} holds no PEM certificate: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class _EncryptedKey(Exception):
+    pass
+
+
+def _refuse_password() -> str:
+    raise _EncryptedKey
+
+
+class TlsStream:
+    """The server's side of one TLS connection. Bytes in, bytes out; `outgoing` after every call that may make some."""
+
+    __slots__ = ("_input", "_object", "_output", "ended", "established")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._input = ssl.MemoryBIO()
+        self._output = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._input, self._output, server_side=True)
+        self.established = False
+        self.ended = False  # the peer has said that it sends no more
+
+    def receive(self, data: bytes) -> bytes:
+        """Bytes from the network; returns what they decrypt to. Raises ssl.SSLError, with an alert in `outgoing`."""
+        self._input.write(data)
+        if not self.established:
+            try:
+                self._object.do_handshake()
+            except ssl.SSLWantReadError:
+                return b""
+            self.established = True
+        parts: list[bytes] = []
+        try:
+            while not self.ended:
+                part = self._object.read(READ_SIZE)
+                parts.append(part)
+                self.ended = not part
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def send(self, data: bytes) -> None:
+        """Encrypt `data` into `outgoing`."""
+        view = memoryview(data)
+        while view:
+            view = view[self._object.write(view) :]
+
+    def close(self) -> None:
+        """Say in `outgoing` that nothing more will be sent."""
+        if self.established:
+            with contextlib.suppress(ssl.SSLError):  # it also waits for the peer's answer, which we do not need
+                self._object.unwrap()
+
+    def outgoing(self) -> bytes:
+        return self._output.read()

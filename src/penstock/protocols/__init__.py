@@ -1,0 +1,1 @@
+"""One package per wire protocol; everything that knows a protocol lives in its package and nowhere else."""

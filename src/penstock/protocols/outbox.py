@@ -1,0 +1,137 @@
+"""The replies of one connection, in order, each behind the commit or the read that it depends on.
+
+A reply leaves as soon as it and all before it are ready; those that are ready together leave in one piece. Waiting
+costs one callback for each commit group, not for each reply. What a reply says is the session's business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from penstock.log.engine import CommitGroup, GroupState
+
+OnFailure: TypeAlias = Callable[[Exception], bytes]
+"""What to send instead if the commit fails. Must not raise."""
+
+
+class Slot:
+    """A place in the order of replies, for one that is still being made."""
+
+    __slots__ = ("_outbox", "data")
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.data: bytes | None = None
+
+    def fill(self, data: bytes) -> None:
+        """Give the reply. It leaves with the next `flush`."""
+        assert self.data is None, "a slot is filled once"
+        self.data = data
+        self._outbox._filled(len(data))
+
+
+_Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  # the last: how much it holds
+
+
+class Outbox:
+    """`on_progress` is called after a commit has let replies out, so that the session can go on."""
+
+    __slots__ = ("_discarded", "_held", "_on_progress", "_ready", "_send", "_waiting", "_watched")
+
+    def __init__(self, send: Callable[[bytes], None], on_progress: Callable[[], None] | None = None) -> None:
+        self._send = send
+        self._on_progress = on_progress
+        self._ready: list[bytes] = []  # may leave now, in this order
+        self._waiting: deque[_Waiting | Slot] = deque()  # the first of them is what all others wait for
+        self._watched: set[CommitGroup] = set()
+        self._held = 0
+        self._discarded = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Replies not sent yet, and what was said to be held by them."""
+        return self._held
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a reply is waiting for a commit or for its slot to be filled."""
+        self._advance()
+        return bool(self._waiting)
+
+    @property
+    def empty(self) -> bool:
+        return not self._ready and not self._waiting
+
+    def put(self, data: bytes) -> None:
+        """A reply that depends on nothing."""
+        self.put_after(None, data, None)
+
+    def put_after(self, group: CommitGroup | None, data: bytes, on_failure: OnFailure | None, holds: int = 0) -> None:
+        """A reply that is true once `group` is committed. `holds`: bytes of the request that memory keeps till then."""
+        if self._discarded:
+            return
+        if group is not None and group.state is GroupState.OPEN and group not in self._watched:
+            self._watched.add(group)
+            group.on_done(self._done)
+        self._held += len(data) + holds
+        self._waiting.append((group, data, on_failure, holds))
+        if len(self._waiting) == 1:
+            self._advance()
+
+    def reserve(self) -> Slot:
+        """The place of a reply that will be given later."""
+        slot = Slot(self)
+        if not self._discarded:
+            self._waiting.append(slot)
+        return slot
+
+    def flush(self) -> None:
+        """Send everything that is ready, as one."""
+        self._advance()
+        if self._ready:
+            data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
+            self._ready.clear()
+            self._held -= len(data)
+            self._send(data)
+
+    def discard(self) -> None:
+        """The connection is lost: nothing is sent any more."""
+        self._discarded = True
+        self._ready.clear()
+        self._waiting.clear()
+        self._held = 0
+
+    def _advance(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            entry = waiting[0]
+            if isinstance(entry, Slot):
+                if entry.data is None:
+                    return
+                data = entry.data
+            else:
+                group, data, on_failure, holds = entry
+                if group is not None and group.state is not GroupState.COMMITTED:
+                    if group.state is GroupState.OPEN:
+                        return
+                    self._held -= len(data)
+                    if on_failure is not None and group.error is not None:
+                        data = on_failure(group.error)
+                    self._held += len(data)
+                self._held -= holds
+            waiting.popleft()
+            self._ready.append(data)
+
+    def _done(self, group: CommitGroup) -> None:
+        self._watched.discard(group)
+        if self._discarded:
+            return
+        self.flush()
+        if self._on_progress is not None:
+            self._on_progress()
+
+    def _filled(self, size: int) -> None:
+        if not self._discarded:
+            self._held += size

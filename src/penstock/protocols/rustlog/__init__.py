@@ -1,0 +1,1 @@
+"""RustLog: a partitioned log in length-prefixed JSON frames, and the binary dialect of the original's clients."""

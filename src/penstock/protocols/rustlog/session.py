@@ -1,0 +1,389 @@
+"""One RustLog connection: frames in, calls of the broker, frames out, in both dialects.
+
+Requests are carried out strictly in order. Writes do not wait for each other's commits: their replies do. A request
+that reads waits until what this connection wrote before it is committed, so that a client that sends without waiting
+reads its own writes. How messages look as bytes is the business of the dialects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from penstock.core.access import Identity
+from penstock.core.broker import Broker
+from penstock.core.errors import BrokerError, PartitionNotFound, RecordTooLarge, TopicNotFound
+from penstock.core.names import DEFAULT_SCOPE
+from penstock.log.batch import RecordSlice
+from penstock.log.engine import CommitGroup, ReadPlan
+from penstock.log.errors import LogError, OffsetOutOfRange
+from penstock.protocols.outbox import OnFailure, Outbox
+from penstock.protocols.rustlog.dialect import JSON, Dialect, detect
+from penstock.protocols.rustlog.errors import ProtocolError, closes_connection
+from penstock.protocols.rustlog.framing import HEADER_SIZE, MAX_FRAME, Framer, frame
+from penstock.protocols.rustlog.json_dialect import MAX_RECORD
+from penstock.protocols.rustlog.messages import (
+    CreateTopic,
+    CreateTopicResponse,
+    DescribePartition,
+    DescribePartitionResponse,
+    DescribeTopic,
+    DescribeTopicResponse,
+    Fetch,
+    FetchResponse,
+    ListTopics,
+    ListTopicsResponse,
+    MetricsFetch,
+    MetricsFetchResponse,
+    OffsetCommit,
+    OffsetCommitResponse,
+    OffsetFetch,
+    OffsetFetchResponse,
+    PartitionSummary,
+    Ping,
+    Pong,
+    Produce,
+    ProduceResponse,
+    Request,
+    Response,
+    TopicSummary,
+)
+from penstock.protocols.session import Channel, Door
+
+logger = logging.getLogger(__name__)
+
+SCOPE: Final = DEFAULT_SCOPE  # RustLog has no tenants
+
+FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
+
+# What is told to the client. Anything else is a mistake of ours: logged, told as such, and the end of the connection.
+_EXPECTED: Final = (BrokerError, LogError, ProtocolError)
+
+
+class RustLogSession:
+    """The state of one connection; a `Session`."""
+
+    def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
+        self._broker = broker
+        self._channel = channel
+        self._identity = identity
+        self._framer = Framer()
+        self._outbox = Outbox(channel.send, self._progress)
+        self._backlog: deque[bytes] = deque()  # payloads not looked at yet
+        self._backlog_bytes = 0
+        self._next: tuple[Dialect, Request, int] | None = None  # decoded, and waiting for earlier writes
+        self._dialect = JSON  # of the last frame; a frame that cannot be read is told in it
+        self._reading = False  # a read is on its way to the disk
+        self._working = False
+        self._listening = True  # input is taken
+        self._closed = False
+        # Requests that change something, or depend on nothing, need not wait for the writes before them.
+        self._writes: dict[type[Any], Callable[[Dialect, Any, int], None]] = {
+            Produce: self._produce,
+            OffsetCommit: self._offset_commit,
+            CreateTopic: self._create_topic,
+            Ping: self._ping,
+        }
+        self._reads: dict[type[Any], Callable[[Dialect, Any], None]] = {
+            Produce: self._produce_nothing,
+            Fetch: self._fetch,
+            OffsetFetch: self._offset_fetch,
+            ListTopics: self._list_topics,
+            DescribeTopic: self._describe_topic,
+            DescribePartition: self._describe_partition,
+            MetricsFetch: self._metrics_fetch,
+        }
+
+    # -- what `net` calls
+
+    def receive(self, data: bytes) -> None:
+        if self._listening:
+            payloads = self._framer.feed(data)
+            if self._framer.error is not None:
+                self._listening = False
+            self._backlog.extend(payloads)
+            self._backlog_bytes += sum(map(len, payloads))
+        self._work()
+
+    def end_of_input(self) -> None:
+        self._listening = False
+        self._work()
+
+    def stop(self) -> None:
+        self.end_of_input()
+
+    def lost(self) -> None:
+        self._listening = False
+        self._closed = True
+        self._forget_input()
+        self._outbox.discard()
+
+    @property
+    def held_bytes(self) -> int:
+        return self._framer.buffered + self._backlog_bytes + self._outbox.held_bytes
+
+    # -- the order of things
+
+    def _work(self) -> None:
+        """Carry out what can be carried out now, send what can be sent, and close if that was all."""
+        if self._working or self._closed:
+            return
+        self._working = True
+        try:
+            while not self._reading and self._step():
+                pass
+        finally:
+            self._working = False
+        self._outbox.flush()
+        if not self._listening and self._outbox.empty and not self._reading and not self._backlog_bytes:
+            self._closed = True
+            self._channel.close()
+
+    def _progress(self) -> None:
+        self._work()
+        if not self._closed:
+            self._channel.progress()
+
+    def _step(self) -> bool:
+        """Carry out the next request. False if there is none, or if it has to wait."""
+        if self._next is None and not self._decode_next():
+            return False
+        if self._next is None:
+            return True  # it was no request, and has been answered
+        dialect, request, size = self._next
+        write = None if _is_empty(request) else self._writes.get(type(request))
+        if write is None and self._must_wait():
+            return False
+        self._next = None
+        self._backlog_bytes -= size
+        try:
+            if write is not None:
+                write(dialect, request, size)
+            else:
+                self._reads[type(request)](dialect, request)
+        except _EXPECTED as error:
+            self._refuse(dialect, error, request)
+        except Exception as error:
+            logger.exception("a request of %s failed", self._channel.peer)
+            self._refuse(dialect, error, request)
+            self._finish()
+        return True
+
+    def _must_wait(self) -> bool:
+        """Whether a request that reads has to wait: for earlier writes, or for the client to take earlier replies."""
+        if self._outbox.held_bytes > FLUSH_BYTES:
+            self._outbox.flush()
+        return self._outbox.blocked or self._channel.congested
+
+    def _decode_next(self) -> bool:
+        """Decode the next payload, or tell what is wrong with it. False if there is none."""
+        if not self._backlog:
+            error = self._framer.error
+            if error is not None:
+                self._framer.error = None
+                self._refuse(self._dialect, error, None)
+            return False
+        payload = self._backlog.popleft()
+        self._dialect = dialect = detect(payload)
+        try:
+            self._next = (dialect, dialect.decode_request(payload), len(payload))
+        except ProtocolError as error:
+            self._backlog_bytes -= len(payload)
+            self._refuse(dialect, error, None)
+        return True
+
+    def _finish(self) -> None:
+        """Take no more requests; the connection closes when all replies are out."""
+        self._listening = False
+        self._forget_input()
+
+    def _forget_input(self) -> None:
+        self._framer = Framer()
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._next = None
+
+    # -- replies
+
+    def _reply(
+        self, dialect: Dialect, request: Request, response: Response, group: CommitGroup | None = None, size: int = 0
+    ) -> None:
+        """Answer after `group`: by default after every change of state that the answer may have seen."""
+        data = frame(dialect.encode_response(response))
+        after = self._broker.unsettled if group is None else group
+        self._outbox.put_after(after, data, self._failure(dialect, request), size)
+
+    def _refuse(self, dialect: Dialect, error: Exception, request: Request | None) -> None:
+        topics = self._visible_topics() if isinstance(error, TopicNotFound) else ()
+        data = frame(dialect.encode_error(error, request, topics))
+        self._outbox.put_after(self._broker.unsettled, data, self._failure(dialect, request))
+        if closes_connection(error):
+            self._finish()
+
+    @staticmethod
+    def _failure(dialect: Dialect, request: Request | None) -> OnFailure:
+        return lambda error: frame(dialect.encode_error(error, request))
+
+    def _visible_topics(self) -> Sequence[str]:
+        try:
+            return [topic.name for topic in self._broker.list_topics(self._identity, SCOPE)]
+        except (BrokerError, LogError):
+            return ()
+
+    # -- one method for each request
+
+    def _produce(self, dialect: Dialect, request: Produce, size: int) -> None:
+        values = request.records
+        if size > MAX_RECORD and (largest := max(map(len, values))) > MAX_RECORD:
+            raise RecordTooLarge(largest, MAX_RECORD)  # it could not be fetched, whatever the broker's own limit is
+        appended = self._broker.produce(self._identity, SCOPE, request.topic, request.partition, values)
+        response = ProduceResponse(appended.base_offsets[0], len(values))
+        self._reply(dialect, request, response, appended.group, size)
+
+    def _produce_nothing(self, dialect: Dialect, request: Produce) -> None:
+        end = self._broker.end_offset(self._identity, SCOPE, request.topic, request.partition)
+        self._reply(dialect, request, ProduceResponse(end, 0))
+
+    def _create_topic(self, dialect: Dialect, request: CreateTopic, size: int) -> None:
+        count = request.partition_count
+        _, group = self._broker.create_topic(self._identity, SCOPE, request.topic, count)
+        self._reply(dialect, request, CreateTopicResponse(True, count), group, size)
+
+    def _offset_commit(self, dialect: Dialect, request: OffsetCommit, size: int) -> None:
+        try:
+            group = self._broker.commit_offset(
+                self._identity,
+                SCOPE,
+                request.group,
+                request.topic,
+                request.partition,
+                request.offset,
+                topic_must_exist=dialect.reports_unknown_commit,
+            )
+        except (TopicNotFound, PartitionNotFound):
+            self._reply(dialect, request, OffsetCommitResponse(False))
+        else:
+            self._reply(dialect, request, OffsetCommitResponse(True), group, size)
+
+    def _ping(self, dialect: Dialect, _request: Ping, _size: int) -> None:
+        self._outbox.put(frame(dialect.encode_response(Pong())))
+
+    def _fetch(self, dialect: Dialect, request: Fetch) -> None:
+        started = self._broker.metrics.timer()
+        offset = request.offset
+        if request.group_id and dialect.fetch_uses_committed_offset:
+            committed = self._broker.committed_offset(
+                self._identity, SCOPE, request.group_id, request.topic, request.partition
+            )
+            if committed is None:
+                self._reply(dialect, request, FetchResponse([], 0))
+                return
+            offset = committed
+        limit = dialect.read_limit(request.max_bytes)
+        try:
+            plan = self._broker.fetch(self._identity, SCOPE, request.topic, request.partition, offset, *limit)
+        except OffsetOutOfRange:
+            if dialect.reports_out_of_range:
+                raise
+            self._reply(dialect, request, FetchResponse([], offset))
+            return
+        read = _Read(plan, dialect, request, offset, started)
+        if plan.ready:
+            read.run()
+            self._outbox.put_after(self._broker.unsettled, self._fetched(read), self._failure(dialect, request))
+        else:
+            self._read_from_disk(read)
+
+    def _read_from_disk(self, read: _Read) -> None:
+        slot = self._outbox.reserve()
+        self._reading = True
+
+        def done() -> None:
+            self._reading = False
+            if not self._closed:
+                slot.fill(self._fetched(read))
+                self._progress()
+
+        self._broker.offload(read.run, done)
+
+    def _fetched(self, read: _Read) -> bytes:
+        """The reply to a Fetch whose records have been read."""
+        dialect, request = read.dialect, read.request
+        if read.error is not None:
+            if not isinstance(read.error, _EXPECTED):
+                logger.error("a read for %s failed", self._channel.peer, exc_info=read.error)
+            return frame(dialect.encode_error(read.error, request))
+        self._broker.metrics.fetched(read.next_offset - read.offset, read.byte_size, read.started)
+        if request.group_id:
+            self._broker.positions.note(SCOPE, request.group_id, request.topic, request.partition, read.next_offset)
+        return read.reply
+
+    def _offset_fetch(self, dialect: Dialect, request: OffsetFetch) -> None:
+        offset = self._broker.committed_offset(self._identity, SCOPE, request.group, request.topic, request.partition)
+        self._reply(dialect, request, OffsetFetchResponse(offset))
+
+    def _list_topics(self, dialect: Dialect, request: ListTopics) -> None:
+        topics = self._broker.list_topics(self._identity, SCOPE)
+        response = ListTopicsResponse([TopicSummary(topic.name, topic.partitions) for topic in topics])
+        self._reply(dialect, request, response)
+
+    def _describe_topic(self, dialect: Dialect, request: DescribeTopic) -> None:
+        described = self._broker.describe_topic(self._identity, SCOPE, request.topic)
+        partitions = [PartitionSummary(*partition) for partition in described.partitions]
+        self._reply(dialect, request, DescribeTopicResponse(request.topic, partitions))
+
+    def _describe_partition(self, dialect: Dialect, request: DescribePartition) -> None:
+        described = self._broker.describe_partition(self._identity, SCOPE, request.topic, request.partition)
+        self._reply(dialect, request, DescribePartitionResponse(request.topic, *described))
+
+    def _metrics_fetch(self, dialect: Dialect, request: MetricsFetch) -> None:
+        self._reply(dialect, request, MetricsFetchResponse(self._broker.metrics_text(self._identity)))
+
+
+def _is_empty(request: Request) -> bool:
+    """A Produce without records only asks for the end of the partition."""
+    return type(request) is Produce and not request.records
+
+
+class _Read:
+    """A Fetch on its way: what it needs, and what it found. `run` may be called on any thread."""
+
+    __slots__ = ("byte_size", "dialect", "error", "next_offset", "offset", "plan", "reply", "request", "started")
+
+    def __init__(self, plan: ReadPlan, dialect: Dialect, request: Fetch, offset: int, started: int) -> None:
+        self.plan = plan
+        self.dialect = dialect
+        self.request = request
+        self.offset = offset
+        self.started = started
+        self.reply = b""
+        self.next_offset = offset
+        self.byte_size = 0  # of the records in the reply
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            slices = self.plan.run()
+            end = slices[-1].end_offset if slices else self.offset
+            payload = self.dialect.encode_fetch(slices, end, self.request.max_bytes)
+            self.next_offset = self.dialect.next_offset(payload)
+            self.byte_size = _byte_size(slices, self.next_offset)
+            self.reply = frame(payload)
+        except Exception as error:  # noqa: BLE001 - told to the client, and logged, by whoever takes the reply
+            self.error = error
+
+
+def _byte_size(slices: Sequence[RecordSlice], end: int) -> int:
+    """Bytes of the records below `end`."""
+    size = 0
+    for part in slices:
+        if part.end_offset <= end:
+            size += part.byte_size()
+        elif part.base_offset < end:
+            size += sum(map(len, part.values()[: end - part.base_offset]))
+    return size
+
+
+DOOR: Final = Door("rustlog", RustLogSession, MAX_FRAME + HEADER_SIZE)

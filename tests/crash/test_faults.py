@@ -1,0 +1,271 @@
+"""Disks that fail and fill up, and clocks that jump: in the file interface, and once for real."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from penstock.log.committer import InlineCommitter
+from penstock.log.engine import Appended, Durability, GroupState, Producer, Records, Retention, partition_id
+from penstock.log.errors import LogFull, LogReadOnly
+from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.files import OsFiles
+from tests.crash.killer import Broker, Connection, ServerError
+from tests.crash.simdisk import SimDisk
+from tests.log.contract import SECOND, read_all, values
+
+A, B = partition_id(1, 0), partition_id(1, 1)
+SETTINGS = LogSettings(file_bytes=8192, tail_bytes=0, snapshot_bytes=1 << 20)
+START = 1_700_000_000_000_000
+
+
+class Log:
+    """An engine on a simulated disk, with a clock to turn."""
+
+    def __init__(self, disk: SimDisk | None = None, settings: LogSettings = SETTINGS) -> None:
+        self.disk = disk or SimDisk()
+        self.now = START
+        self.committer = InlineCommitter()
+        self.engine = FileEngine(self.disk, settings, committer=self.committer, clock=lambda: self.now)
+
+    def append(self, *payloads: bytes, events: tuple[bytes, ...] = ()) -> Appended:
+        return self.engine.append([Records(A, payloads)], events)
+
+    def commit(self, *payloads: bytes) -> GroupState:
+        appended = self.append(*payloads)
+        self.committer.run()
+        return appended.group.state
+
+    def maintain(self, retention: Retention | None = None) -> None:
+        self.engine.maintain(self.now, lambda _: retention or Retention())
+        self.committer.run()
+
+    def reopened(self, disk: SimDisk) -> Log:
+        return Log(disk)
+
+
+# -- a failed sync or write is final
+
+
+@pytest.mark.parametrize("operation", ["sync", "write"])
+def test_a_failed_sync_or_write_makes_the_log_read_only(operation: str) -> None:
+    log = Log()
+    assert log.commit(b"before") is GroupState.COMMITTED
+    log.disk.fail(operation, count=1)
+    failed = log.append(b"lost", events=(b"lost",))
+    waiting = log.append(b"lost too")
+    log.committer.run()
+    for appended in (failed, waiting):
+        assert appended.group.state is GroupState.FAILED
+        assert isinstance(appended.group.error, LogReadOnly)
+    for _ in range(2):  # the disk works again, and still nothing is written: what a failed sync lost is unknown
+        with pytest.raises(LogReadOnly, match="read-only until the broker is started again.*Input/output error"):
+            log.append(b"refused")
+        log.maintain()
+    health = log.engine.health()
+    assert not health.writable
+    assert "Input/output error" in health.reason
+    assert values(read_all(log.engine, A)) == [b"before"]
+    assert list(log.engine.recover().events) == []
+    log.engine.close()
+
+
+def test_after_a_failed_sync_the_log_opens_again_with_all_that_was_acknowledged() -> None:
+    seen = set()
+    for seed in range(40):
+        log = Log()
+        log.commit(b"before")
+        log.disk.fail("sync")
+        assert log.commit(b"doubtful") is GroupState.FAILED
+        again = Log(log.disk.crash(Random(seed)))
+        found = values(read_all(again.engine, A))
+        assert found in ([b"before"], [b"before", b"doubtful"])  # nobody was told that it is there, or that it is not
+        seen.add(len(found))
+        assert again.commit(b"after") is GroupState.COMMITTED
+        assert values(read_all(again.engine, A)) == [*found, b"after"]
+    assert seen == {1, 2}
+
+
+def test_a_failed_append_of_a_producer_may_be_sent_again_after_reopening() -> None:
+    for seed in range(20):
+        log = Log()
+        log.disk.fail("sync", skip=0, path="0001.journal")
+        appended = log.engine.append([Records(A, [b"once"])], producer=Producer(b"p", 0, 0))
+        log.committer.run()
+        assert appended.group.state is GroupState.FAILED
+        again = Log(log.disk.crash(Random(seed)))
+        again.engine.append([Records(A, [b"once"])], producer=Producer(b"p", 0, 0))
+        again.committer.run()
+        assert values(read_all(again.engine, A)) == [b"once"]
+
+
+@pytest.mark.parametrize("operation", ["create", "rename", "sync_directory"])
+def test_a_failure_while_a_new_file_is_made_acknowledges_nothing(operation: str) -> None:
+    log = Log()
+    log.commit(b"x" * 3000)
+    log.disk.fail(operation)
+    assert log.commit(b"y" * 3000) is GroupState.FAILED
+    assert values(read_all(log.engine, A)) == [b"x" * 3000]
+    again = Log(log.disk.crash(Random(1)))
+    assert values(read_all(again.engine, A)) == [b"x" * 3000]
+    assert again.commit(b"z" * 3000) is GroupState.COMMITTED
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "rename"])
+def test_a_snapshot_or_index_that_cannot_be_written_is_no_failure(operation: str) -> None:
+    log = Log(settings=replace(SETTINGS, snapshot_bytes=1))
+    log.engine.snapshot_from(lambda: b"state")
+    log.disk.fail(operation, path="snapshots/", count=None)
+    log.disk.fail(operation, path="index", count=None)
+    for i in range(8):
+        assert log.commit(b"%d" % i * 1500) is GroupState.COMMITTED
+    assert log.engine.health().writable
+    assert len(read_all(log.engine, A)) == 8
+    again = Log(log.disk.crash(Random(2)))
+    assert len(read_all(again.engine, A)) == 8
+
+
+def test_at_level_written_a_failed_sync_in_the_background_stops_writing_too() -> None:
+    log = Log(settings=replace(SETTINGS, durability=Durability.WRITTEN))
+    assert log.commit(b"acknowledged") is GroupState.COMMITTED
+    log.disk.fail("sync")
+    log.now += 5 * SECOND
+    log.maintain()
+    with pytest.raises(LogReadOnly):
+        log.append(b"refused")
+    assert values(read_all(log.engine, A)) == [b"acknowledged"]
+
+
+# -- a full disk is an error to the producer, for as long as it is full
+
+
+def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room() -> None:
+    log = Log()
+    log.engine.append([], events=[b"kept"])
+    log.commit(b"0" * 1000)
+    log.disk.capacity = log.disk.used()
+    acknowledged, refused = 1, 0
+    for i in range(1, 10):
+        try:
+            state = log.commit(b"%d" % i * 1000)
+        except LogFull:
+            refused += 1
+        else:
+            acknowledged += state is GroupState.COMMITTED
+            refused += state is GroupState.FAILED
+    assert acknowledged >= 2  # what was reserved is used
+    assert refused >= 2
+    assert not log.engine.health().writable
+    assert "no space" in log.engine.health().reason.lower()
+    assert len(read_all(log.engine, A)) == acknowledged
+    with pytest.raises(LogFull, match="no space"):
+        log.append(b"refused")
+
+    log.disk.capacity = None
+    log.now += 2 * SECOND
+    log.maintain()
+    assert log.engine.health().writable
+    appended = log.append(b"again")
+    log.committer.run()
+    assert appended.group.state is GroupState.COMMITTED
+    assert appended.base_offsets == (acknowledged,)  # no gap
+    assert values(read_all(log.engine, A))[-1] == b"again"
+    again = Log(log.disk.crash(Random(3)))
+    assert len(read_all(again.engine, A)) == acknowledged + 1
+    assert list(again.engine.recover().events) == [b"kept"]
+
+
+def test_appends_that_a_full_disk_failed_are_all_failed_and_leave_no_trace() -> None:
+    log = Log()
+    log.commit(b"0" * 3000)
+    log.disk.capacity = log.disk.used()
+    failed = [
+        log.engine.append([Records(A, [b"%d" % i * 3000]), Records(B, [b"b"])], [b"event"], Producer(b"p", 0, i))
+        for i in range(3)
+    ]
+    log.committer.run()
+    for appended in failed:
+        assert appended.group.state is GroupState.FAILED
+        assert isinstance(appended.group.error, LogFull)
+    assert log.engine.next_offset(A) == 1
+    assert log.engine.next_offset(B) == 0
+    assert log.engine.pending_bytes == 0
+    assert list(log.engine.recover().events) == []
+    log.disk.capacity = None
+    log.maintain()
+    again = log.engine.append([Records(A, [b"1" * 3000])], producer=Producer(b"p", 0, 0))
+    log.committer.run()
+    assert not again.repeated
+    assert again.base_offsets == (1,)
+    assert again.group.state is GroupState.COMMITTED
+
+
+def test_a_full_disk_can_be_reopened_and_read() -> None:
+    log = Log()
+    acknowledged = 0
+    log.disk.capacity = 30_000
+    for i in range(20):
+        try:
+            acknowledged += log.commit(b"%d" % (i % 10) * 1000) is GroupState.COMMITTED
+        except LogFull:
+            break
+    again = Log(log.disk.crash(Random(4)))
+    assert len(read_all(again.engine, A)) == acknowledged
+
+
+def test_retention_makes_room_on_a_full_disk() -> None:
+    log = Log(settings=replace(SETTINGS, snapshot_bytes=4096))
+    log.engine.snapshot_from(lambda: b"")
+    for i in range(20):
+        log.now += SECOND
+        log.commit(b"%d" % (i % 10) * 1000)
+    log.disk.capacity = log.disk.used() + 3000
+    writable = True
+    for _ in range(20):
+        if writable:
+            try:
+                writable = log.commit(b"x" * 1000) is GroupState.COMMITTED
+            except LogFull:
+                writable = False
+    assert not writable
+    for _ in range(6):
+        log.now += 2 * SECOND
+        log.maintain(Retention(bytes=3000))
+    assert log.engine.health().writable
+    assert log.commit(b"again") is GroupState.COMMITTED
+
+
+# -- clocks
+
+
+def test_a_clock_that_jumps_back_and_forth_breaks_neither_order_nor_search() -> None:
+    log = Log()
+    for jump in (0, 3600, -7200, 10, 86_400, -86_400, 5, 5):
+        log.now += jump * SECOND
+        log.commit(b"x")
+    for engine in (log.engine, Log(log.disk.crash(Random(5))).engine):
+        records = read_all(engine, A)
+        assert [record.offset for record in records] == list(range(8))
+        stamps = [record.timestamp for record in records]
+        for probe in [*stamps, *(stamp + 1 for stamp in stamps), 0]:
+            wanted = next((offset for offset, stamp in enumerate(stamps) if stamp >= probe), None)
+            assert engine.offset_at(A, probe) == wanted
+
+
+def test_a_clock_set_back_at_a_restart_does_no_harm() -> None:
+    log = Log()
+    log.commit(b"future")
+    again = Log(log.disk.crash(Random(6)))
+    again.now = START - 10**12
+    assert again.commit(b"past") is GroupState.COMMITTED
+    again.maintain(Retention(seconds=60))
+    assert values(read_all(again.engine, A)) == [b"future", b"past"]

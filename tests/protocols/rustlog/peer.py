@@ -1,0 +1,77 @@
+"""The other side of a RustLog session, in memory."""
+
+from __future__ import annotations
+
+from tests.core.world import World
+
+from penstock.core.access import ANONYMOUS, Identity
+from penstock.protocols.rustlog.dialect import JSON, Dialect, detect
+from penstock.protocols.rustlog.framing import Framer, frame
+from penstock.protocols.rustlog.messages import Request, Response
+from penstock.protocols.rustlog.session import DOOR
+
+
+class Peer:
+    """A client and the channel it came by. It understands the replies of both dialects."""
+
+    def __init__(self, world: World, dialect: Dialect = JSON, identity: Identity = ANONYMOUS) -> None:
+        self.world = world
+        self.dialect = dialect
+        self.sent: list[bytes] = []  # one for each call of `send`
+        self.closed = False
+        self.limit: int | None = None  # bytes that this client takes before the channel is congested
+        self.progressed = 0
+        self._taken = 0
+        self.session = DOOR.open(world.broker, self, identity)
+
+    # -- the channel
+
+    @property
+    def peer(self) -> str:
+        return "127.0.0.1:50000"
+
+    def send(self, data: bytes) -> None:
+        assert not self.closed
+        self.sent.append(data)
+
+    @property
+    def congested(self) -> bool:
+        return self.limit is not None and sum(map(len, self.sent)) > self.limit
+
+    def close(self) -> None:
+        assert not self.closed
+        self.closed = True
+
+    def progress(self) -> None:
+        assert not self.closed
+        self.progressed += 1
+
+    # -- the client
+
+    def encode(self, *requests: Request) -> bytes:
+        return b"".join(frame(self.dialect.encode_request(request)) for request in requests)
+
+    def send_requests(self, *requests: Request) -> None:
+        self.session.receive(self.encode(*requests))
+
+    def payloads(self) -> list[bytes]:
+        """What was answered since the last time, whole frames all."""
+        framer = Framer()
+        found = framer.feed(b"".join(self.sent[self._taken :]))
+        assert framer.error is None and framer.buffered == 0
+        self._taken = len(self.sent)
+        return found
+
+    def replies(self) -> list[Response]:
+        return [detect(payload).decode_response(payload) for payload in self.payloads()]
+
+    def ask(self, *requests: Request) -> Response:
+        """The last reply to these requests, once everything is committed."""
+        return self.ask_all(*requests)[-1]
+
+    def ask_all(self, *requests: Request) -> list[Response]:
+        self.send_requests(*requests)
+        self.world.commit()
+        replies = self.replies()
+        assert len(replies) == len(requests)
+        return replies
