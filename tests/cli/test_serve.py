@@ -74,14 +74,16 @@ def test_a_signal_lets_it_answer_what_it_accepted_and_end_cleanly(tmp_path: Path
 
 
 def test_it_stops_although_a_client_stays_connected(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as broker:
-        with socket.create_connection(broker.ready().endpoint("rustlog")) as connection:
-            connection.sendall(PING)
-            assert connection.recv(100) == PING
-            broker.signal(signal.SIGTERM)
-            code, out, _ = broker.finish()
-            assert code == 0 and "stopped cleanly" in out
-            assert connection.recv(100) == b""
+    with (
+        BrokerProcess(tmp_path) as broker,
+        socket.create_connection(broker.ready().endpoint("rustlog")) as connection,
+    ):
+        connection.sendall(PING)
+        assert connection.recv(100) == PING
+        broker.signal(signal.SIGTERM)
+        code, out, _ = broker.finish()
+        assert code == 0 and "stopped cleanly" in out
+        assert connection.recv(100) == b""
 
 
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
@@ -213,3 +215,36 @@ def test_it_also_runs_without_uvloop(tmp_path: Path) -> None:
         broker.signal(signal.SIGTERM)
         code, out, err = broker.finish()
         assert code == 0 and "stopped cleanly" in out and "uvloop is not installed" in err
+
+
+def resident_bytes(process: int) -> int:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no VmRSS")
+
+
+def test_a_client_that_asks_for_much_and_takes_nothing_costs_little_and_harms_nobody(tmp_path: Path) -> None:
+    """20,000 requests for 7 MB each, sent at once, would be 140 GB of replies."""
+    fetch = frame(struct.pack(">BHH1sIQI", 2, 0, 1, b"t", 0, 0, 10_000_000))
+    with (
+        BrokerProcess(tmp_path, "--durability", "written") as broker,
+        Client(*broker.ready().endpoint("rustlog"), dialect="binary") as client,
+    ):
+        client.create_topic("t")
+        client.produce("t", 0, [bytes(7_000_000)])
+        client.fetch("t", 0, 0, 10_000_000)
+        before = resident_bytes(broker.process.pid)
+        with socket.create_connection(broker.endpoint("rustlog")) as greedy:
+            greedy.settimeout(1)
+            sent = 0
+            try:
+                for _ in range(20):
+                    sent += greedy.send(fetch * 1000)
+            except TimeoutError:
+                pass  # the broker has stopped reading
+            assert greedy.recv(1) and sent > len(fetch) * 1000
+            for _ in range(20):
+                client.ping()
+                client.produce("t", 0, [b"x"])
+            assert resident_bytes(broker.process.pid) - before < 64 << 20

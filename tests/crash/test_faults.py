@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import shutil
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
+from tests.crash.simdisk import SimDisk
+from tests.log.contract import SECOND, read_all, values
 
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Appended, Durability, GroupState, Producer, Records, Retention, partition_id
 from penstock.log.errors import LogFull, LogReadOnly
 from penstock.log.file_engine import FileEngine, LogSettings
-from penstock.log.files import OsFiles
-from tests.crash.killer import Broker, Connection, ServerError
-from tests.crash.simdisk import SimDisk
-from tests.log.contract import SECOND, read_all, values
 
 A, B = partition_id(1, 0), partition_id(1, 1)
 SETTINGS = LogSettings(file_bytes=8192, tail_bytes=0, snapshot_bytes=1 << 20)
@@ -68,7 +59,7 @@ def test_a_failed_sync_or_write_makes_the_log_read_only(operation: str) -> None:
         assert appended.group.state is GroupState.FAILED
         assert isinstance(appended.group.error, LogReadOnly)
     for _ in range(2):  # the disk works again, and still nothing is written: what a failed sync lost is unknown
-        with pytest.raises(LogReadOnly, match="read-only until the broker is started again.*Input/output error"):
+        with pytest.raises(LogReadOnly, match=r"read-only until the broker is started again.*Input/output error"):
             log.append(b"refused")
         log.maintain()
     health = log.engine.health()

@@ -81,6 +81,10 @@ def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
     held = held_ranges(opened)
     _settle_end(scan, last, notes)
     _remove_leftovers(files)
+    # A process that was killed may have written what it never synced. What is served from now on must be on disk.
+    last.file.sync()
+    for directory in (journal.DIRECTORY, snapshots.DIRECTORY):
+        files.sync_directory(directory)
     return OpenedJournal(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
 
 

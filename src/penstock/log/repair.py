@@ -1,14 +1,14 @@
-"""Cutting a damaged journal at its first damage, on an operator's explicit wish.
+"""Making a damaged log usable again, on an operator's explicit wish.
 
-What is behind the damage cannot be kept in place: the log is one order of things, and a log with a hole would be
-another log. It is copied before it is removed.
+The journal is cut at its first damage: it is one order of things, and with a hole it would be another log. If its
+oldest files are missing, log start offsets move up to what is there. Whatever is removed or changed is copied first.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.log import journal, snapshots
@@ -23,10 +23,10 @@ _CHUNK: Final = 4 << 20
 
 
 def repair(files: Files, keep: str) -> Report:
-    """Cut the journal at the first damage; returns what was found before the cut.
+    """Returns what was found before anything was changed.
 
     Everything that is removed or changed is first copied, whole, into the directory `keep`. Raises LogError if no
-    working log would be left.
+    working log would be left, and then nothing is changed.
     """
     report = verify(files)
     if not report.damage:
@@ -46,7 +46,8 @@ def repair(files: Files, keep: str) -> Report:
             doomed += [journal_path(sequence)]
         if sequence >= cut.sequence:
             doomed += [index_path(sequence)] if _exists(files, index_path(sequence)) else []
-    for path in doomed:
+    changed = {group: data for group in usable if (data := _with_starts(files, group, cut.held)) is not None}
+    for path in [*doomed, *map(snapshots.snapshot_path, changed)]:
         _copy(files, path, keep)
     if cut.end:
         _copy(files, journal_path(cut.sequence), keep)
@@ -58,7 +59,26 @@ def repair(files: Files, keep: str) -> Report:
         files.sync_directory(directory)
     if cut.end:
         _clear_behind(files, cut)
+    for group, data in changed.items():
+        snapshots.store(files, group, data)
     return report
+
+
+def _with_starts(files: Files, group: int, held: dict[int, tuple[int, int]]) -> bytes | None:
+    """The snapshot with log starts moved up to what the files hold; None if none has to move."""
+    snapshot = snapshots.load(files, group)
+    assert snapshot is not None
+    ranges = {}
+    for partition, (start, end) in snapshot.ranges.items():
+        first, _ = held.get(partition, (end, end))
+        ranges[partition] = (min(max(start, first), end), end)
+    for partition, (first, _) in held.items():
+        if partition not in ranges and first > 0:
+            ranges[partition] = (first, first)
+    if ranges == snapshot.ranges:
+        return None
+    snapshot.ranges = ranges
+    return snapshots.encode(snapshot)
 
 
 @dataclass(slots=True)
@@ -70,12 +90,12 @@ class _Cut:
     sequence: int
     end: int
     size: int = 0  # of the file
+    held: dict[int, tuple[int, int]] = field(default_factory=dict)  # offsets of each partition that are kept
 
 
 def _find_cut(files: Files) -> _Cut:
     sequences = journal.sequences(files)
     cut = _Cut(1, 0, sequences[0] if sequences else 0, 0)
-    ends: dict[int, int] = {}
     for place, sequence in enumerate(sequences):
         try:
             file = JournalFile.open(files, sequence, writable=False, whole=False)
@@ -88,20 +108,21 @@ def _find_cut(files: Files) -> _Cut:
                 return cut
             cut.sequence, cut.end, cut.size = sequence, journal.FIRST_GROUP_AT, file.size
             scan = Scan(file)
-            for end, number in _good_groups(scan, ends):
+            for end, number in _good_groups(scan, cut.held):
                 cut.end, cut.last_group = end, number
             if file.file.size() < file.size:
                 return cut
     return cut
 
 
-def _good_groups(scan: Scan, ends: dict[int, int]) -> Iterator[tuple[int, int]]:
+def _good_groups(scan: Scan, held: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """(end, number) of each group that continues the one before it."""
     for group in scan.groups():
         for batch in batches(group):
-            if batch.base_offset != ends.get(batch.partition, batch.base_offset):
+            first, end = held.get(batch.partition, (batch.base_offset, batch.base_offset))
+            if batch.base_offset != end:
                 return
-            ends[batch.partition] = batch.end_offset
+            held[batch.partition] = (first, batch.end_offset)
         yield group.place + len(group.data), group.number
 
 

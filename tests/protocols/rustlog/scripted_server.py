@@ -144,8 +144,10 @@ class ScriptedServer:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         # A client that does nothing does not answer TLS's goodbye either: do not wait for it.
-        tls = {} if self._tls is None else {"ssl": self._tls, "ssl_shutdown_timeout": 0.01}
-        self._server = self._run(asyncio.start_server(self._handle, sock=self._socket, **tls))
+        patience = None if self._tls is None else 0.01
+        self._server = self._run(
+            asyncio.start_server(self._handle, sock=self._socket, ssl=self._tls, ssl_shutdown_timeout=patience)
+        )
         return self
 
     def __exit__(

@@ -270,6 +270,7 @@ def test_the_next_request_follows_an_error_that_closed_the_connection(server: Sc
     server.faults.append(Fault.CLOSE_AFTER)
     with pytest.raises(ClientError):
         client.produce("t", 0, [b"x"])
+    server.drop_connections()  # which waits until it is closed
     client.notice()
     client.create_topic("t")
     assert server.connections == 2
@@ -296,7 +297,7 @@ def test_a_server_that_comes_up_late(connect: Connect) -> None:
 
 
 def test_silence_is_a_lost_connection(server: ScriptedServer, connect: Connect) -> None:
-    client = connect(server.port, timeout=0.05)
+    client = connect(server.port, timeout=0.5)
     server.store.topics["t"] = [[]]
     server.faults.append(Fault.SILENCE)
     with pytest.raises(OutcomeUnknown):

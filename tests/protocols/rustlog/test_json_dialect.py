@@ -172,7 +172,7 @@ def test_junk_raises_nothing_but_protocol_errors(payload: bytes) -> None:
         try:
             decode(payload)
         except ProtocolError as error:
-            assert JSON.decode_response(JSON.encode_error(error, None))
+            assert isinstance(JSON.decode_response(JSON.encode_error(error, None)), Error)
 
 
 plain = (
