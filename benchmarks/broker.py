@@ -13,10 +13,9 @@ import time
 from collections.abc import Mapping
 from types import TracebackType
 
-from penstock.log.group import decode_header
-from penstock.log.journal import FIRST_GROUP_AT, JournalFile, sequences
 from penstock.log.files import OsFiles
-from penstock.log.group import HEADER_SIZE, GroupDamaged
+from penstock.log.group import HEADER_SIZE, GroupDamaged, decode_header
+from penstock.log.journal import FIRST_GROUP_AT, JournalFile, sequences
 
 _PING = b"\0\0\0\1\xff"
 START_SECONDS = 60.0

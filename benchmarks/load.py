@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -45,7 +46,7 @@ class Fetch:
     dialect: str = "binary"
 
 
-def run(jobs: list[Produce] | list[Fetch]) -> list[Sample]:
+def run(jobs: Sequence[Produce | Fetch]) -> list[Sample]:
     """Run each job in a process of its own, all at the same time. Raises what a client raised, as text."""
     gate = _CONTEXT.Barrier(len(jobs))
     waiting = []
@@ -73,7 +74,7 @@ def run(jobs: list[Produce] | list[Fetch]) -> list[Sample]:
 
 
 def run_one(job: Produce | Fetch) -> Sample:
-    (sample,) = run([job])  # type: ignore[list-item]
+    (sample,) = run([job])
     return sample
 
 

@@ -10,6 +10,7 @@ from penstock.core import lag, metrics
 from penstock.core.access import ANONYMOUS as ME
 from penstock.core.lag import FetchPositions
 from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.log.engine import Retention
 
 HERE = DEFAULT_SCOPE
 
@@ -107,6 +108,23 @@ def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: Worl
     assert samples(world)["messages_produced_total"] == metrics.LATENCY_SAMPLES + 10
 
 
+def test_what_retention_removes_is_counted() -> None:
+    world = World(default_retention=Retention(seconds=86_400))
+    world.broker.create_topic(ME, HERE, "t", 1)
+    for _ in range(6):
+        world.broker.produce(ME, HERE, "t", 0, [b"v"])
+        world.commit()
+        world.pass_time(86_400)
+        world.broker.maintain(world.now)
+        world.commit()
+    journals = sum(path.endswith(".journal") for path in world.disk.paths())
+    found = samples(world)
+    assert found["segments_deleted_total"] > 0
+    assert found["bytes_reclaimed_total"] == found["segments_deleted_total"] * world.settings.file_bytes
+    assert journals + found["segments_deleted_total"] >= 6
+    assert 0 < found["retention_noop_runs_total"] < 6
+
+
 def lag_of(world: World, group: str, topic: str = "t", partition: int = 0, scope: Scope = HERE) -> float | None:
     labels = {
         "group": group,
@@ -161,11 +179,11 @@ def test_positions_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.Monke
 
 def test_the_number_of_lags_shown_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_LAG_SERIES", 2)
-    for group in ("a", "b", "c"):
+    for group, shown, cut in (("a", 1, 0), ("b", 2, 0), ("c", 2, 1)):
         world.broker.commit_offset(ME, HERE, group, "t", 0, 0)
-    found = samples(world)
-    assert sum(name.startswith("consumer_lag{") for name in found) == 2
-    assert found["consumer_lag_omitted"] == 1
+        found = samples(world)
+        assert sum(name.startswith("consumer_lag{") for name in found) == shown
+        assert found["consumer_lag_cut"] == cut
 
 
 def test_every_broker_has_its_own_figures(world: World) -> None:

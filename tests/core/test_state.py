@@ -86,6 +86,11 @@ def test_an_id_is_not_used_again_even_if_the_last_topic_was_deleted_before_the_s
     assert topics.create(restored, LIMITS, SCOPES[0], "a", 1, SETTINGS[0], 1).id == 2
 
 
+def test_a_tenant_stays_known_when_its_last_topic_is_gone() -> None:
+    state, _ = history([("create", SCOPES[1], "a", 1, SETTINGS[0]), ("delete", SCOPES[1], "a")])
+    assert decode_snapshot(encode_snapshot(state)).tenants == {"acme"}
+
+
 def test_deleting_a_topic_takes_the_offsets_of_its_groups_and_no_others() -> None:
     here, there = SCOPES
     state, _ = history(

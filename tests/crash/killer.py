@@ -62,6 +62,7 @@ class Broker:
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(settings or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}
+        self._pid = 0  # of the broker itself, which `prefix` may have started
 
     @property
     def port(self) -> int:
@@ -69,6 +70,7 @@ class Broker:
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process and do not wait for it."""
+        self._pid = 0
         with open(f"{self._directory}/broker.log", "a") as errors:
             self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=errors, env=self._environment)
         return self.process
@@ -87,6 +89,8 @@ class Broker:
                 if b"is ready" in seen:
                     found = re.findall(r"^\s+(\w+)\s+[\d.]+:(\d+)\s*$", seen.decode(), re.MULTILINE)
                     self.ports = {name: int(port) for name, port in found}
+                    if ready := re.search(r"Process (\d+) is ready", seen.decode()):
+                        self._pid = int(ready[1])
                     return
                 if not more:
                     break
@@ -100,7 +104,7 @@ class Broker:
     def _end(self, number: signal.Signals, seconds: float) -> int:
         process = self.process
         assert process is not None
-        process.send_signal(number)
+        os.kill(self._pid or process.pid, number)
         code = process.wait(seconds)
         if process.stdout is not None:
             process.stdout.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.log.contract import Stored, read_all
+from tests.log.harness import Stored, read_all
 
 from penstock.log.engine import (
     Appended,

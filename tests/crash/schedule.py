@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from tests.crash.model import Mismatch, Model, all_events, encode_events
 from tests.crash.simdisk import Crash, SimDisk
-from tests.log.contract import Stored
+from tests.log.harness import Stored
 
-from penstock.log.committer import InlineCommitter
+from penstock.log.committer import InlineCommitter, Log
 from penstock.log.engine import (
     CommitGroup,
     Durability,
@@ -41,6 +42,71 @@ class WatchedEngine(FileEngine):
         return group
 
 
+class LaggingCommitter:
+    """Does what the committer with its threads may do: the next group is sealed, perhaps written too, before this
+    one is completed, and work beside the groups waits until somebody gets round to it."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._log: Log
+        self._written: tuple[Any, Exception | None] | None = None  # not completed yet
+        self._aside: list[Callable[[], None]] = []
+
+    def attach(self, log: Log) -> None:
+        self._log = log
+
+    def request(self) -> None:
+        """Nothing: `run` commits."""
+
+    def aside(self, work: Callable[[], None]) -> None:
+        self._aside.append(work)
+
+    def run(self) -> bool:
+        if self._aside and self._rng.random() < 0.4:
+            self._aside.pop(0)()
+        if self._written is None:
+            sealed = self._log.seal()
+            if sealed is None:
+                return False
+            self._written = sealed, self._write(sealed)
+            if not sealed.must_sync:
+                self._complete()
+            return True
+        sealed, error = self._written
+        following = self._log.seal() if error is None else None
+        if following is None:
+            self._complete()
+        elif self._rng.random() < 0.5:
+            self._complete()
+            self._written = following, self._write(following)
+        else:
+            outcome = self._write(following)
+            self._complete()
+            self._written = following, outcome
+        return True
+
+    def _write(self, sealed: Any) -> Exception | None:
+        try:
+            self._log.write(sealed)
+        except Exception as error:  # noqa: BLE001 - as the committers do
+            return error
+        return None
+
+    def _complete(self) -> None:
+        assert self._written is not None
+        (sealed, error), self._written = self._written, None
+        self._log.complete(sealed, error)
+
+    def drain(self) -> None:
+        while self._aside:
+            self._aside.pop(0)()
+        while self._written is not None or self._aside or self.run():
+            if self._written is not None:
+                self._complete()
+            while self._aside:
+                self._aside.pop(0)()
+
+
 PARTITIONS = (partition_id(1, 0), partition_id(1, 1), partition_id(2, 0), partition_id(900, 17))
 PRODUCERS = (b"p", b"q", b"a longer name of a producer")
 START = 1_700_000_000_000_000
@@ -58,6 +124,8 @@ class Plan:
     faults: bool = False  # the disk also gets full now and then
     settings: LogSettings = field(default_factory=LogSettings)
     sector: int = 512
+    lagging: bool = False  # commit as with threads, instead of one thing after the other
+    uniform: bool = False  # all appends alike, so that a new group fits exactly where a lost one lay
 
 
 def random_plan(rng: Random) -> Plan:
@@ -70,6 +138,8 @@ def random_plan(rng: Random) -> Plan:
         faults=rng.random() < 0.2,
         settings=small_settings(rng, durability),
         sector=rng.choice((512, 512, 4096)),
+        lagging=rng.random() < 0.5,
+        uniform=rng.random() < 0.2,
     )
 
 
@@ -78,6 +148,7 @@ def small_settings(rng: Random, durability: Durability = Durability.SYNCED) -> L
     return LogSettings(
         durability=durability,
         file_bytes=rng.choice((6144, 8192, 16384)),
+        group_bytes=rng.choice((600, 4000)),
         tail_bytes=rng.choice((0, 500, 4000, 1 << 20)),
         roll_seconds=rng.choice((5, 60, 10_000)),
         snapshot_bytes=rng.choice((1, 2000, 10_000)),
@@ -94,7 +165,7 @@ class Schedule:
         self.crashes = 0
         self._serial = 0
         self._sequences: dict[bytes, tuple[int, int]] = {}  # producer → epoch and next sequence
-        self.committer = InlineCommitter()
+        self.committer: InlineCommitter | LaggingCommitter
         self.engine: WatchedEngine
         self._limits: dict[PartitionId, Retention] = {}
 
@@ -103,7 +174,7 @@ class Schedule:
     def open(self) -> None:
         """Open what is on the disk, and compare. What was acknowledged must be there."""
         floor = 0 if self._may_forget() else self.model.acknowledged()
-        self.committer = InlineCommitter()
+        self.committer = LaggingCommitter(self.rng) if self.plan.lagging else InlineCommitter()
         self.engine = WatchedEngine(self.disk, self.plan.settings, committer=self.committer, clock=lambda: self.now)
         self.engine.on_trim = self.trimmed
         events = all_events(self.engine.recover())
@@ -209,6 +280,11 @@ class Schedule:
 
     def append(self) -> None:
         rng = self.rng
+        if self.plan.uniform:
+            self._serial += 1
+            writes = [Records(PARTITIONS[0], [b"value-%08d" % self._serial])]
+            self.model.appended(self.engine.append(writes), writes, (), None)
+            return
         chosen = rng.choices(PARTITIONS, k=rng.choice((0, 1, 1, 1, 2, 4)))
         events = [self._value(b"event") for _ in range(rng.choice((0, 0, 1, 2) if chosen else (1, 2)))]
         writes = [self._records(partition) for partition in chosen]

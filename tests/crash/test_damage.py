@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 from tests.crash.model import Model, all_events, encode_events
 from tests.crash.simdisk import SimDisk
-from tests.log.contract import read
+from tests.log.harness import read
 
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import PartitionId, Producer, Records, partition_id

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
+from tests.crash.killer import Broker, Connection, ServerError
 from tests.crash.simdisk import SimDisk
-from tests.log.contract import SECOND, read_all, values
+from tests.log.harness import SECOND, read_all, values
 
+from penstock.core.clock import RetentionClock
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Appended, Durability, GroupState, Producer, Records, Retention, partition_id
 from penstock.log.errors import LogFull, LogReadOnly
 from penstock.log.file_engine import FileEngine, LogSettings
 
 A, B = partition_id(1, 0), partition_id(1, 1)
-SETTINGS = LogSettings(file_bytes=8192, tail_bytes=0, snapshot_bytes=1 << 20)
+SETTINGS = LogSettings(file_bytes=8192, group_bytes=4096, tail_bytes=0, snapshot_bytes=1 << 20)
 START = 1_700_000_000_000_000
 
 
@@ -39,9 +49,6 @@ class Log:
     def maintain(self, retention: Retention | None = None) -> None:
         self.engine.maintain(self.now, lambda _: retention or Retention())
         self.committer.run()
-
-    def reopened(self, disk: SimDisk) -> Log:
-        return Log(disk)
 
 
 # -- a failed sync or write is final
@@ -89,7 +96,7 @@ def test_after_a_failed_sync_the_log_opens_again_with_all_that_was_acknowledged(
 def test_a_failed_append_of_a_producer_may_be_sent_again_after_reopening() -> None:
     for seed in range(20):
         log = Log()
-        log.disk.fail("sync", skip=0, path="0001.journal")
+        log.disk.fail("sync")
         appended = log.engine.append([Records(A, [b"once"])], producer=Producer(b"p", 0, 0))
         log.committer.run()
         assert appended.group.state is GroupState.FAILED
@@ -243,7 +250,7 @@ def test_a_clock_that_jumps_back_and_forth_breaks_neither_order_nor_search() -> 
     for jump in (0, 3600, -7200, 10, 86_400, -86_400, 5, 5):
         log.now += jump * SECOND
         log.commit(b"x")
-    for engine in (log.engine, Log(log.disk.crash(Random(5))).engine):
+    for engine in (log.engine, Log(log.disk.copy()).engine):
         records = read_all(engine, A)
         assert [record.offset for record in records] == list(range(8))
         stamps = [record.timestamp for record in records]
@@ -260,3 +267,124 @@ def test_a_clock_set_back_at_a_restart_does_no_harm() -> None:
     assert again.commit(b"past") is GroupState.COMMITTED
     again.maintain(Retention(seconds=60))
     assert values(read_all(again.engine, A)) == [b"future", b"past"]
+
+
+def test_retention_does_not_follow_a_clock_that_jumps_forward() -> None:
+    """The broker hands retention a clock that never runs faster than the monotonic one."""
+    log = Log()
+    monotonic = 0
+    clock = RetentionClock(log.now, monotonic)
+    for i in range(12):
+        log.now += SECOND
+        monotonic += SECOND
+        log.commit(b"%d" % (i % 10) * 1000)
+    log.now += 365 * 86_400 * SECOND  # the wall clock is a year ahead all at once
+    for _ in range(3):
+        monotonic += SECOND
+        log.engine.maintain(clock.read(log.now, monotonic), lambda _: Retention(seconds=60))
+        log.committer.run()
+    assert len(read_all(log.engine, A)) == 12
+    for _ in range(3):
+        monotonic += 3600 * SECOND  # an hour later they are really old
+        log.engine.maintain(clock.read(log.now, monotonic), lambda _: Retention(seconds=60))
+        log.committer.run()
+    assert len(read_all(log.engine, A)) < 12
+
+
+# -- for real
+
+
+def health(port: int) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def strace() -> list[str]:
+    """The command that makes the sixth fdatasync of each thread fail, or a reason to skip."""
+    program = shutil.which("strace")
+    if program is None:
+        pytest.skip("strace is not installed")
+    command = [program, "-f", "-qq", "-o", os.devnull, "-e", "trace=fdatasync"]
+    tried = subprocess.run([*command, "-e", "inject=fdatasync:error=EIO:when=6", "true"], capture_output=True)
+    if tried.returncode:
+        pytest.skip(f"strace cannot be used here: {tried.stderr.decode()[:200]}")
+    return [*command, "-e", "inject=fdatasync:error=EIO:when=6"]
+
+
+def test_a_real_failure_of_fdatasync(tmp_path: Path) -> None:
+    acknowledged = []
+    with Broker(str(tmp_path), prefix=strace(), http=True) as broker:
+        broker.start()
+        with Connection(broker.port) as connection:
+            connection.create_topic("t", 1)
+            with pytest.raises(ServerError, match="takes no writes"):
+                for i in range(10):
+                    assert connection.produce("t", 0, [b"%d" % i]) == i
+                    acknowledged.append((i, b"%d" % i))
+            assert acknowledged
+            for _ in range(3):  # only one sync failed, and the log stays read-only all the same
+                with pytest.raises(ServerError, match="takes no writes"):
+                    connection.produce("t", 0, [b"refused"])
+            assert list(connection.fetch_all("t", 0)) == acknowledged
+        status, text = health(broker.ports["http"])
+        assert status == 503
+        assert "read-only" in text
+        broker.kill()
+    with Broker(str(tmp_path)) as broker:
+        broker.start()
+        with Connection(broker.port) as connection:
+            found = list(connection.fetch_all("t", 0))
+            assert found[: len(acknowledged)] == acknowledged
+            assert len(found) <= len(acknowledged) + 1
+            assert connection.produce("t", 0, [b"after"]) == len(found)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mount = shutil.which("mount")
+    if mount is None:
+        pytest.skip("mount is not installed")
+    mounted = subprocess.run([mount, "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(path)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting is not permitted here: {mounted.stderr.decode()[:200]}")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_real_full_disk(small_disk: Path) -> None:
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(1 << 20))
+    settings = {"PENSTOCK_LOG__FILE_BYTES": "65536", "PENSTOCK_LOG__GROUP_BYTES": "65536"}
+    acknowledged = []
+    with Broker(str(small_disk), settings=settings, http=True) as broker:
+        broker.start()
+        with Connection(broker.port) as connection:
+            connection.create_topic("t", 1)
+            with pytest.raises(ServerError, match="Insufficient space"):
+                for i in range(2000):
+                    payload = b"%d" % i * 1000
+                    assert connection.produce("t", 0, [payload]) == i
+                    acknowledged.append((i, payload))
+            with pytest.raises(ServerError, match="Insufficient space"):
+                connection.produce("t", 0, [b"x" * 60_000])
+            assert list(connection.fetch_all("t", 0)) == acknowledged
+            assert health(broker.ports["http"])[0] == 503
+
+            filler.unlink()
+            deadline = time.monotonic() + 20
+            while health(broker.ports["http"])[0] != 200:
+                assert time.monotonic() < deadline, "writing does not resume"
+                time.sleep(0.05)
+            assert connection.produce("t", 0, [b"again"]) == len(acknowledged)
+            acknowledged.append((len(acknowledged), b"again"))
+        broker.kill()
+        broker.start()
+        with Connection(broker.port) as connection:
+            assert list(connection.fetch_all("t", 0)) == acknowledged

@@ -12,8 +12,11 @@ from random import Random
 import pytest
 from tests.crash import schedule
 from tests.crash.simdisk import Crash, SimDisk
+from tests.log.harness import read_all
 
-from penstock.log.engine import Durability
+from penstock.log.committer import InlineCommitter
+from penstock.log.engine import Durability, Records
+from penstock.log.file_engine import FileEngine, LogSettings
 
 SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "1500"))
 CHUNKS = 10
@@ -42,6 +45,30 @@ def test_random_schedules(chunk: int) -> None:
 def test_a_crash_at_every_boundary(seed: int, durability: Durability, power: bool) -> None:
     boundaries = schedule.run_every_boundary(seed, power=power, durability=durability)
     assert boundaries > 20
+
+
+def test_remains_of_lost_groups_do_not_come_back() -> None:
+    """At level `written` a crash may lose a group and keep those behind it. A new group of the same length then lies
+    exactly where the lost one lay, and the old ones behind it, whole and with the right numbers, must be gone."""
+    lost = 0
+    settings = LogSettings(durability=Durability.WRITTEN, file_bytes=16384)
+    for seed in range(60):
+        disk = SimDisk()
+        for restart in range(3):
+            committer = InlineCommitter()
+            engine = FileEngine(disk, settings, committer=committer, clock=lambda: schedule.START)
+            found = [record.value for record in read_all(engine, schedule.PARTITIONS[0])]
+            if restart == 1:
+                lost += len(found) < 12
+                expected = [*found, b"new--00"]
+            elif restart == 2:
+                assert found == expected, f"seed {seed}"
+            for i in range((12, 1, 0)[restart]):
+                value = b"new--%02d" % i if restart else b"value%02d" % i
+                engine.append([Records(schedule.PARTITIONS[0], [value])])
+                committer.run()
+            disk = disk.kill() if restart else disk.crash(Random(seed))
+    assert lost > 10, "hardly anything was lost: this tests nothing"
 
 
 # -- the simulated disk itself: it must lose what can be lost, and nothing else

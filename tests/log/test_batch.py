@@ -54,7 +54,7 @@ def header(length: int, flags: int, count: int, header_count: int, sizes: tuple[
 def test_the_smallest_batch_byte_by_byte() -> None:
     golden = bytes.fromhex(
         "50534231"  # PSB1
-        "78000000"  # 120 bytes in all
+        "70000000"  # 112 bytes in all
         "00000000 00000000"  # no flags, reserved
         "03000000 05000000"  # topic 3, partition 5
         "2800000000000000"  # base offset 40
@@ -234,13 +234,23 @@ def test_a_record_larger_than_the_limit_comes_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"), [(0, 40), (10, 40), (11, 41), (30, 41), (31, None)], ids=["before", "at", "gap", "last", "none"]
+    ("stamps", "wanted", "found"),
+    [
+        ((10, 20, 20, 30), 0, 40),
+        ((10, 20, 20, 30), 10, 40),
+        ((10, 20, 20, 30), 11, 41),
+        ((10, 20, 20, 30), 30, 43),
+        ((10, 20, 20, 30), 31, None),
+        ((30, 10, 20), 15, 40),  # the clock went back
+        ((10, 30, 20), 20, 41),
+        ((30, 10, 20), 31, None),
+    ],
 )
-def test_the_first_record_not_older_than_a_time(wanted: int, found: int | None) -> None:
+def test_the_first_record_not_older_than_a_time(stamps: tuple[int, ...], wanted: int, found: int | None) -> None:
     open_batch = OpenBatch(P, 40)
-    for stamp in (10, 30, 20):  # the clock went back
+    for stamp in stamps:
         open_batch.extend([b"v"], None, None, None, stamp)
-    part = check(open_batch.build(0)).slice(40, 43, PLENTY, PLENTY)
+    part = check(open_batch.build(0)).slice(40, 44, PLENTY, PLENTY)
     assert part.first_at(wanted) == found
 
 

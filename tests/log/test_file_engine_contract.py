@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.crash.simdisk import SimDisk
-from tests.log.contract import SECOND, A, B, EngineContract, Harness, read_all, values
+from tests.log.contract import EngineContract
+from tests.log.harness import SECOND, A, B, Harness, read_all, values
 
 from penstock.log.committer import InlineCommitter, ThreadCommitter
 from penstock.log.engine import Durability, Engine, Records, Recovered, Retention

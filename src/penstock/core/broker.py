@@ -74,6 +74,7 @@ class Broker:
         self._clock = clock
         self._monotonic = monotonic
         self._retention_clock = RetentionClock(clock(), monotonic())
+        self._reclaimed = engine.reclaimed  # when `maintain` last looked
         self._closed = False
         self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
         self._state, self.notes = self._recover()  # the notes: what recovery did, for the operator
@@ -94,7 +95,8 @@ class Broker:
         producer: Producer | None = None,
     ) -> Appended:
         """Append the records as one, contiguously. True once the group in the answer is committed."""
-        started = self.metrics.timer()
+        metrics = self.metrics
+        started = metrics.timer()
         self.access.require(identity, Permission.WRITE, scope, topic)
         found = topics.find_partition(self._current(), scope, topic, partition)
         if not values:
@@ -102,12 +104,12 @@ class Broker:
         sizes = list(map(len, values))
         if keys is not None:
             sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
-        if max(sizes) > self.limits.record_bytes:
-            raise RecordTooLarge(max(sizes), self.limits.record_bytes)
+        if (largest := max(sizes)) > self.limits.record_bytes:
+            raise RecordTooLarge(largest, self.limits.record_bytes)
         records = Records(partition_id(found.id, partition), values, keys, headers, None, expected_offset)
         appended = self._engine.append((records,), (), producer)
         if not appended.repeated:
-            self.metrics.produced(appended.group, len(sizes), sum(sizes), started)
+            metrics.produced(appended.group, len(sizes), sum(sizes), started)
         return appended
 
     def end_offset(self, identity: Identity, scope: Scope, topic: str, partition: int) -> int:
@@ -242,6 +244,9 @@ class Broker:
     def maintain(self, now: int) -> None:
         """Retention and the engine's own care; about once a second. `now` is the wall clock, in µs."""
         self._engine.maintain(self._retention_clock.read(now, self._monotonic()), self._retention)
+        if self._engine.reclaimed == self._reclaimed:
+            self.metrics.retention_noop_runs += 1
+        self._reclaimed = self._engine.reclaimed
 
     def close(self) -> None:
         """Commit what was appended, then close the log. Blocks."""
@@ -319,6 +324,7 @@ class Broker:
             writable=self._engine.health().writable,
             position=self._engine.position,
             pending_bytes=self._engine.pending_bytes,
+            reclaimed=self._engine.reclaimed,
             topics=len(state.topics_by_id),
             partitions=sum(topic.partitions for topic in state.topics_by_id.values()),
             lags=lags(state, self.positions, self._engine),

@@ -10,13 +10,14 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from penstock.core.names import Scope
-from penstock.log.engine import CommitGroup, GroupState
+from penstock.log.engine import CommitGroup, GroupState, Reclaimed
 
 LATENCY_SAMPLES: Final = 1024
 MAX_LAG_SERIES: Final = 10_000
@@ -28,9 +29,7 @@ _COUNTERS: Final = (
     ("bytes_in", "bytes_in", "Bytes of keys and values appended and committed."),
     ("bytes_out", "bytes_out", "Bytes of values handed to consumers."),
     ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
-    ("segments_deleted", "segments_deleted", "Journal files removed by retention."),
-    ("bytes_reclaimed", "bytes_reclaimed", "Bytes of journal files removed by retention."),
-    ("retention_noop_runs", "retention_noop_runs", "Retention runs that removed nothing."),
+    ("retention_noop_runs", "retention_noop_runs", "Retention runs before which nothing had been removed."),
     (None, "throttled_consumers", "Consumers slowed down on purpose; this broker does not."),
     (None, "slow_consumers", "Consumers dropped for being slow; this broker does not."),
     (None, "compaction_runs", "Compaction runs; this broker does not compact."),
@@ -61,6 +60,7 @@ class Gauges:
     writable: bool
     position: int
     pending_bytes: int
+    reclaimed: Reclaimed
     topics: int
     partitions: int
     lags: Iterable[Lag]
@@ -109,8 +109,6 @@ class Metrics:
         self.bytes_out = 0
         self.active_connections = 0
         self.connections_refused = 0
-        self.segments_deleted = 0
-        self.bytes_reclaimed = 0
         self.retention_noop_runs = 0
         self.produce_latency = LatencyRing()
         self.fetch_latency = LatencyRing()
@@ -173,17 +171,18 @@ class Metrics:
 
     def _collect_gauges(self) -> Iterator[Metric]:
         gauges = self._gauges()
+        files, size = gauges.reclaimed
+        yield CounterMetricFamily("segments_deleted", "Journal files removed by retention.", value=files)
+        yield CounterMetricFamily("bytes_reclaimed", "Bytes of journal files removed by retention.", value=size)
         labels = ["topic", "partition", "group", "tenant", "namespace"]
         lag = GaugeMetricFamily("consumer_lag", "Records that a group has not reached yet.", labels=labels)
-        omitted = 0
-        for number, item in enumerate(gauges.lags):
-            if number < MAX_LAG_SERIES:
-                lag.add_metric([item.topic, str(item.partition), item.group, *item.scope], item.records)
-            else:
-                omitted += 1
+        lags = iter(gauges.lags)
+        for item in islice(lags, MAX_LAG_SERIES):
+            lag.add_metric([item.topic, str(item.partition), item.group, *item.scope], item.records)
+        more = next(lags, None) is not None
         yield lag
         for name, text, value in (
-            ("consumer_lag_omitted", f"Lags not shown, of more than {MAX_LAG_SERIES}.", omitted),
+            ("consumer_lag_cut", f"1 if there are more than the {MAX_LAG_SERIES} lags shown.", int(more)),
             ("log_writable", "1 if the log takes writes.", int(gauges.writable)),
             ("log_position", "Records and events ever committed.", gauges.position),
             ("log_pending_bytes", "Bytes appended and not committed yet.", gauges.pending_bytes),

@@ -36,7 +36,10 @@ def find(state: State, scope: Scope, name: str) -> Topic:
 
 def find_partition(state: State, scope: Scope, name: str, partition: int) -> Topic:
     """The topic, if it has this partition."""
-    topic = find(state, scope, name)
+    try:
+        topic = state.topics[scope][name]
+    except KeyError:
+        raise TopicNotFound(name) from None
     if not 0 <= partition < topic.partitions:
         raise PartitionNotFound(name, partition, topic.partitions)
     return topic

@@ -261,6 +261,8 @@ class FileEngine:
             journal.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
             at += length
         self._since_snapshot += at - sealed.place
+        if self._writer.wants_spare():
+            self._committer.aside(self._writer.prepare_spare)
 
     def _close_file(self, journal: JournalFile) -> None:
         """An index that cannot be written is no failure: it stays in memory, and is rebuilt at the next start."""

@@ -13,6 +13,7 @@ import os
 import re
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,7 +24,11 @@ from penstock.log.group import END_OF_FILE, HEADER_SIZE, GroupHeader, encode_hea
 from penstock.log.index import FileIndex
 
 DIRECTORY: Final = "journal"
+SPARE: Final = f"{DIRECTORY}/spare.tmp"
 FIRST_GROUP_AT: Final = 4096
+
+_FILL_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_FILL_BYTES)
 
 _MAGIC: Final = b"PENSTOCK"
 _VERSION: Final = 1
@@ -97,16 +102,35 @@ class JournalFile:
         return journal
 
 
-def create_file(files: Files, sequence: int, size: int, first_group: int, first_position: int, now: int) -> JournalFile:
-    """Make a journal file appear, complete and durable, or not at all. Raises OSError."""
-    temporary = f"{DIRECTORY}/new.tmp"
-    journal = JournalFile(files.create(temporary, size), sequence)
+def fill_file(files: Files, path: str, size: int, *, gently: bool = False) -> File:
+    """Make a file of zeros that are really on the disk. Raises OSError.
+
+    Reserving the space would do, but syncing into space that was never written changes the file system's records of
+    it: measured on ext4, a sync of 1 MiB took 0.9 ms instead of 0.5 ms. `gently` leaves the disk to others in between.
+    """
+    file = files.create(path, size)
+    for at in range(0, size, _FILL_BYTES):
+        file.write(at, _ZEROS[: size - at])
+        if gently:
+            file.sync()
+            time.sleep(0.002)
+    file.sync()
+    return file
+
+
+def create_file(
+    files: Files, sequence: int, size: int, first_group: int, first_position: int, now: int, spare: File | None = None
+) -> JournalFile:
+    """Make a journal file appear, complete and durable, or not at all; from the `spare` file if there is one of the
+    right size. Raises OSError."""
+    source = SPARE if spare is not None else f"{DIRECTORY}/new.tmp"
+    journal = JournalFile(spare or fill_file(files, source, size), sequence)
     journal.salt = int.from_bytes(os.urandom(8), "little")
     journal.first_group, journal.first_position = first_group, first_position
     journal.size, journal.created = size, now
     journal.file.write(0, journal.encode_head())
     journal.file.sync()
-    files.rename(temporary, journal.path)
+    files.rename(source, journal.path)
     files.sync_directory(DIRECTORY)
     return journal
 
@@ -134,6 +158,8 @@ class JournalWriter:
         self.synced_through = last_group
         self._dirty_until = end  # bytes up to here may hold the remains of a group that failed
         self._lock = threading.Lock()
+        self._spare: File | None = None  # the next file, prepared
+        self._spare_tried = 0  # sequence of the file at which a spare was last asked for
 
     def write(
         self, number: int, position: int, entries: Sequence[bytes], advance: int, timestamp: int, *, roll: bool = False
@@ -187,8 +213,11 @@ class JournalWriter:
         self.sync()
         old = self.journal
         size = max(self._file_bytes, FIRST_GROUP_AT + length + HEADER_SIZE)
+        spare, self._spare = (self._spare, None) if size == self._file_bytes else (None, self._spare)
         try:
-            new = create_file(self._files, old.sequence + 1, size, self._last_group + 1, self._position, timestamp)
+            new = create_file(
+                self._files, old.sequence + 1, size, self._last_group + 1, self._position, timestamp, spare
+            )
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._files.remove(f"{DIRECTORY}/new.tmp")
@@ -204,6 +233,27 @@ class JournalWriter:
         self.journal = new
         self.started.append(new)
         self.end = self._dirty_until = FIRST_GROUP_AT
+
+    def wants_spare(self) -> bool:
+        """True once for each file, when a quarter of it is used: then the next one should be prepared, so that
+        starting it costs no more than a few syncs."""
+        if self._spare_tried == self.journal.sequence or self.end < self.journal.size // 4:
+            return False
+        self._spare_tried = self.journal.sequence
+        return True
+
+    def prepare_spare(self) -> None:
+        """Takes long; on any thread, one at a time. Without room on the disk there is no spare: `_roll` will tell."""
+        if self._spare is not None:
+            return
+        try:
+            spare = fill_file(self._files, SPARE, self._file_bytes, gently=True)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.remove(SPARE)
+            return
+        with self._lock:
+            self._spare = spare
 
     def sync(self) -> None:
         """Everything written so far survives a loss of power."""

@@ -266,6 +266,17 @@ def test_records_of_almost_equal_length(size: int, count: int, data: st.DataObje
     assert BINARY.decode_request(BINARY.encode_request(message)) == message
 
 
+@pytest.mark.parametrize("byte", [1, 2])
+def test_lengths_that_differ_in_one_byte_only(byte: int) -> None:
+    message = Produce("t", 0, [b"x", bytes(1 + 256**byte), b"y"])
+    assert BINARY.decode_request(BINARY.encode_request(message)) == message
+
+
+def test_a_length_that_differs_in_its_first_byte_only() -> None:
+    payload = bytes.fromhex("01 0001 74 00000000 00000002 00000001 61 01000001 62")
+    assert told(refusal(payload)).message == "Decode error: decode error: truncated record"
+
+
 def test_long_error_texts_are_cut_to_a_well_formed_frame() -> None:
     reply = told(DecodeError("ä" * 70_000))
     assert len(reply.message) == 1024

@@ -733,6 +733,21 @@ def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(world: World,
     assert peer.closed
 
 
+@pytest.mark.parametrize("request_", [Produce("x", 0, [b"v"]), Fetch("x", 0, 0, 1), DescribeTopic("x")])
+def test_errors_do_not_pile_up_either(world: World, request_: Request) -> None:
+    for number in range(100):
+        world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, f"{number}".rjust(255, "n"), 1)
+    world.commit()
+    peer = Peer(world)
+    peer.limit = 500_000
+    peer.send_requests(*[request_] * 200)  # each is answered with all these names
+    assert 500_000 < sum(map(len, peer.sent)) < 1_000_000
+    assert peer.session.held_bytes < 1_000_000
+    peer.limit = None
+    peer.session.receive(b"")
+    assert [code(reply) for reply in peer.replies()] == [404] * 200
+
+
 # -- reads from the disk
 
 
@@ -795,6 +810,15 @@ def test_a_connection_that_is_lost_while_it_reads_is_forgotten(disk_world: World
     run(disk_world)
     assert peer.sent == [] and not peer.closed
     assert peer.session.held_bytes == 0
+    assert disk_world.broker.metrics.messages_fetched == 0
+
+
+def test_a_write_behind_a_read_is_not_carried_out_before_it(disk_world: World) -> None:
+    peer = Peer(disk_world)
+    peer.send_requests(Fetch("t", 0, 0, 1), Produce("t", 0, [b"new"]))
+    assert disk_world.broker.pending_bytes == 0
+    run(disk_world)
+    assert disk_world.broker.pending_bytes > 0
 
 
 def test_a_shutdown_waits_for_a_read(disk_world: World) -> None:

@@ -38,7 +38,7 @@ class Dialect(Protocol):
     @property
     def reports_unknown_commit(self) -> bool:
         """An OffsetCommit for a topic or partition that does not exist is answered with success false. Otherwise
-        with success true, and nothing is kept."""
+        with success true, and kept for when it does."""
 
     # -- for the server
 

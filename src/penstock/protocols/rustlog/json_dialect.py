@@ -225,7 +225,11 @@ def _decode(decoder: Any, payload: bytes) -> Any:
         problem = MalformedPayload(_malformed(error))
     if not problem.closes and (syntax_error := _syntax_error(payload)):
         problem = MalformedPayload(syntax_error)
-    raise problem
+    try:
+        raise problem
+    finally:
+        # Its traceback holds this frame: together they would keep the payload until the next garbage collection.
+        del problem
 
 
 def _syntax_error(payload: bytes) -> str | None:

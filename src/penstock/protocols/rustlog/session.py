@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
@@ -61,6 +61,12 @@ FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any fur
 # What is told to the client. Anything else is a mistake of ours: logged, told as such, and the end of the connection.
 _EXPECTED: Final = (BrokerError, LogError, ProtocolError)
 
+_Upcoming: TypeAlias = tuple[Dialect, Request, int]  # a request, how it was written, and its size as a payload
+
+
+class _ProduceNothing:
+    """Stands for a Produce without records in the tables of requests: it only asks where the partition ends."""
+
 
 class RustLogSession:
     """The state of one connection; a `Session`."""
@@ -73,7 +79,7 @@ class RustLogSession:
         self._outbox = Outbox(channel.send, self._progress)
         self._backlog: deque[bytes] = deque()  # payloads not looked at yet
         self._backlog_bytes = 0
-        self._next: tuple[Dialect, Request, int] | None = None  # decoded, and waiting for earlier writes
+        self._next: _Upcoming | None = None  # it has to wait
         self._dialect = JSON  # of the last frame; a frame that cannot be read is told in it
         self._reading = False  # a read is on its way to the disk
         self._working = False
@@ -87,7 +93,7 @@ class RustLogSession:
             Ping: self._ping,
         }
         self._reads: dict[type[Any], Callable[[Dialect, Any], None]] = {
-            Produce: self._produce_nothing,
+            _ProduceNothing: self._produce_nothing,
             Fetch: self._fetch,
             OffsetFetch: self._offset_fetch,
             ListTopics: self._list_topics,
@@ -132,12 +138,11 @@ class RustLogSession:
             return
         self._working = True
         try:
-            while not self._reading and self._step():
-                pass
+            self._carry_out()
         finally:
             self._working = False
         self._outbox.flush()
-        if not self._listening and self._outbox.empty and not self._reading and not self._backlog_bytes:
+        if not self._listening and self._outbox.empty and not self._backlog_bytes:
             self._closed = True
             self._channel.close()
 
@@ -146,53 +151,58 @@ class RustLogSession:
         if not self._closed:
             self._channel.progress()
 
-    def _step(self) -> bool:
-        """Carry out the next request. False if there is none, or if it has to wait."""
-        if self._next is None and not self._decode_next():
-            return False
-        if self._next is None:
-            return True  # it was no request, and has been answered
-        dialect, request, size = self._next
-        write = None if _is_empty(request) else self._writes.get(type(request))
-        if write is None and self._must_wait():
-            return False
-        self._next = None
-        self._backlog_bytes -= size
-        try:
-            if write is not None:
-                write(dialect, request, size)
-            else:
-                self._reads[type(request)](dialect, request)
-        except _EXPECTED as error:
-            self._refuse(dialect, error, request)
-        except Exception as error:
-            logger.exception("a request of %s failed", self._channel.peer)
-            self._refuse(dialect, error, request)
-            self._finish()
-        return True
+    def _carry_out(self) -> None:
+        """Carry out requests, until there are no more or the next one has to wait."""
+        while not self._reading:
+            upcoming = self._next or self._decode_next()
+            if upcoming is None:
+                return
+            dialect, request, size = upcoming
+            kind: type[Any] = type(request)
+            if isinstance(request, Produce) and not request.records:
+                kind = _ProduceNothing
+            write = self._writes.get(kind)
+            if self._must_wait(reads=write is None):
+                self._next = upcoming
+                return
+            self._next = None
+            self._backlog_bytes -= size
+            try:
+                if write is not None:
+                    write(dialect, request, size)
+                else:
+                    self._reads[kind](dialect, request)
+            except _EXPECTED as error:
+                self._refuse(dialect, error, request)
+            except Exception as error:
+                logger.exception("a request of %s failed", self._channel.peer)
+                self._refuse(dialect, error, request)
+                self._finish()
 
-    def _must_wait(self) -> bool:
-        """Whether a request that reads has to wait: for earlier writes, or for the client to take earlier replies."""
-        if self._outbox.held_bytes > FLUSH_BYTES:
-            self._outbox.flush()
-        return self._outbox.blocked or self._channel.congested
+    def _decode_next(self) -> _Upcoming | None:
+        """The next request. What is none is told so, and skipped."""
+        while self._backlog:
+            payload = self._backlog.popleft()
+            self._dialect = dialect = detect(payload)
+            try:
+                return dialect, dialect.decode_request(payload), len(payload)
+            except ProtocolError as error:
+                self._backlog_bytes -= len(payload)
+                self._refuse(dialect, error, None)
+        if (frame_error := self._framer.error) is not None:
+            self._framer.error = None
+            self._refuse(self._dialect, frame_error, None)
+        return None
 
-    def _decode_next(self) -> bool:
-        """Decode the next payload, or tell what is wrong with it. False if there is none."""
-        if not self._backlog:
-            error = self._framer.error
-            if error is not None:
-                self._framer.error = None
-                self._refuse(self._dialect, error, None)
+    def _must_wait(self, *, reads: bool) -> bool:
+        """Whether a request has to wait: for the client to take earlier replies and, if it reads, for earlier writes.
+        The reply to a write is small, so there the client is looked at only now and then."""
+        outbox = self._outbox
+        if outbox.held_bytes > FLUSH_BYTES:
+            outbox.flush()
+        elif not reads:
             return False
-        payload = self._backlog.popleft()
-        self._dialect = dialect = detect(payload)
-        try:
-            self._next = (dialect, dialect.decode_request(payload), len(payload))
-        except ProtocolError as error:
-            self._backlog_bytes -= len(payload)
-            self._refuse(dialect, error, None)
-        return True
+        return self._channel.congested or (reads and outbox.blocked)
 
     def _finish(self) -> None:
         """Take no more requests; the connection closes when all replies are out."""
@@ -340,11 +350,6 @@ class RustLogSession:
 
     def _metrics_fetch(self, dialect: Dialect, request: MetricsFetch) -> None:
         self._reply(dialect, request, MetricsFetchResponse(self._broker.metrics_text(self._identity)))
-
-
-def _is_empty(request: Request) -> bool:
-    """A Produce without records only asks for the end of the partition."""
-    return type(request) is Produce and not request.records
 
 
 class _Read:

@@ -1,0 +1,74 @@
+"""The long crash run, for `make crash`: many kills of a real broker and many schedules on the simulated disk.
+
+`python -m tests.crash.long` runs both and ends with 1 if anything was lost; `--schedule SEED` repeats one schedule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+import traceback
+
+from tests.crash import killer, schedule
+
+
+def schedules(first: int, count: int) -> int:
+    """Run schedules by seed; returns how many failed."""
+    failures = crashes = 0
+    begin = last = time.monotonic()
+    for done, seed in enumerate(range(first, first + count), 1):
+        try:
+            crashes += schedule.run(seed).crashes
+        except Exception:  # noqa: BLE001 - any error of the log is a finding; go on with the next
+            failures += 1
+            traceback.print_exc()
+            print(f"schedule {seed} failed; to repeat it: python -m tests.crash.long --schedule {seed}", flush=True)
+        if time.monotonic() - last > 10 or done == count:
+            last = time.monotonic()
+            print(
+                f"schedules: {done} of {count}, {crashes} crashes, {failures} failed, {last - begin:.0f} s", flush=True
+            )
+    return failures
+
+
+def kills(cycles: int, seed: int, durability: str) -> int:
+    """Kill a broker again and again; returns how many violations were found."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
+        campaign = killer.Campaign(directory, cycles, seed, durability)
+        outcomes = killer.run(campaign, lambda text: print(f"kills at {durability}: {text}", flush=True))
+    for violation in outcomes.violations[:20]:
+        print(f"violation: {violation}")
+    print(
+        f"kills at {durability}: {outcomes.kills}, {outcomes.acknowledged} records acknowledged, "
+        f"{len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
+    return len(outcomes.violations)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.long", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=20_000, help="how many schedules on the simulated disk")
+    parser.add_argument("--kills", type=int, default=200, help="how many kills of a real broker at level synced")
+    parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
+    parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)  # the simulated disks fail on purpose, all the time
+    if arguments.schedule is not None:
+        return 1 if schedules(arguments.schedule, 1) else 0
+    found = 0
+    if arguments.kills:
+        found += kills(arguments.kills, arguments.seed, "synced")
+        found += kills(max(1, arguments.kills // 5), arguments.seed, "written")
+    if arguments.schedules:
+        found += schedules(arguments.seed, arguments.schedules)
+    print("nothing was lost" if not found else f"{found} findings")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
