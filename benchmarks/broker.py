@@ -114,6 +114,13 @@ class BrokerProcess:
                     found[name] = int(rest.split()[0]) * 1024
         return found["VmHWM"], found["VmRSS"]
 
+    def cpu_seconds(self) -> float:
+        """Processor time that the process has used, in user and kernel mode."""
+        assert self._process is not None
+        with open(f"/proc/{self._process.pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def call(self, payload: bytes) -> bytes:
         """One request of the binary dialect on a connection of its own: the reply's payload."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=START_SECONDS) as peer:

@@ -129,13 +129,13 @@ class Plan:
 
 
 def random_plan(rng: Random) -> Plan:
-    durability = rng.choice((Durability.SYNCED, Durability.SYNCED, Durability.SYNCED, Durability.WRITTEN))
+    durability = rng.choices((Durability.SYNCED, Durability.WRITTEN, Durability.MEMORY), (14, 5, 1))[0]
     return Plan(
         durability=durability,
         power=rng.random() < 0.75,
         sessions=rng.randint(2, 5),
         steps=rng.choice((5, 15, 30)),
-        faults=rng.random() < 0.2,
+        faults=durability is not Durability.MEMORY and rng.random() < 0.2,
         settings=small_settings(rng, durability),
         sector=rng.choice((512, 512, 4096)),
         lagging=rng.random() < 0.5,
@@ -164,6 +164,7 @@ class Schedule:
         self.now = START
         self.crashes = 0
         self._serial = 0
+        self._safe = 0  # groups that no crash may take, at any level
         self._sequences: dict[bytes, tuple[int, int]] = {}  # producer → epoch and next sequence
         self.committer: InlineCommitter | LaggingCommitter
         self.engine: WatchedEngine
@@ -173,12 +174,13 @@ class Schedule:
 
     def open(self) -> None:
         """Open what is on the disk, and compare. What was acknowledged must be there."""
-        floor = 0 if self._may_forget() else self.model.acknowledged()
+        floor = self._safe if self._may_forget() else self.model.acknowledged()
         self.committer = LaggingCommitter(self.rng) if self.plan.lagging else InlineCommitter()
         self.engine = WatchedEngine(self.disk, self.plan.settings, committer=self.committer, clock=lambda: self.now)
         self.engine.on_trim = self.trimmed
         events = all_events(self.engine.recover())
-        self.model.settle(self.engine, events, floor, self.rng.choice((1, 300, 1 << 30)))
+        # What the log has shown once it must not lose later, not even what it found unsynced.
+        self._safe = self.model.settle(self.engine, events, floor, self.rng.choice((1, 300, 1 << 30)))
         self.engine.snapshot_from(self._snapshot)
         self.model.check_producers(self.engine)
         self._sequences = {
@@ -192,8 +194,10 @@ class Schedule:
         return encode_events(self.model.tail.events)
 
     def _may_forget(self) -> bool:
-        """At level `written` a loss of power may take acknowledged groups: then what is left is a prefix."""
-        return self.plan.durability is not Durability.SYNCED and self.plan.power
+        """At level `written` a loss of power, at level `memory` any crash may take acknowledged groups: what is left
+        is a prefix all the same."""
+        durability = self.plan.durability
+        return durability is Durability.MEMORY or (durability is Durability.WRITTEN and self.plan.power)
 
     def open_through_crashes(self) -> None:
         """Open, where opening itself may be stopped some times."""
@@ -231,6 +235,8 @@ class Schedule:
         self.model.drop_failed()
         if self.model.acknowledged() != len(self.model.groups):
             raise Mismatch("something was neither committed nor failed when the log was closed")
+        if self.engine.health().writable:
+            self._safe = len(self.model.groups)
 
     def finish(self) -> None:
         """Stop the last session, and open once more."""

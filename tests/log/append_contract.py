@@ -185,7 +185,6 @@ class AppendContract:
         log.settle()
         assert seen == [[b"1"]]
 
-    @pytest.mark.filterwarnings("ignore")
     def test_a_failing_callback_stops_neither_the_others_nor_the_log(self, log: Harness) -> None:
         calls: list[str] = []
 

@@ -127,7 +127,8 @@ def test_appends_of_one_turn_form_one_group(loop: asyncio.AbstractEventLoop) -> 
     assert set(log.writers) == {"penstock-commit"}
 
 
-def test_what_arrives_during_a_write_forms_the_next_group(loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.parametrize("must_sync", [True, False], ids=["synced", "written"])
+def test_what_arrives_during_a_write_forms_the_next_group(loop: asyncio.AbstractEventLoop, must_sync: bool) -> None:
     async def test(log: ToyLog) -> None:
         log.hold()
         first = log.append("a")
@@ -138,9 +139,10 @@ def test_what_arrives_during_a_write_forms_the_next_group(loop: asyncio.Abstract
             await asyncio.sleep(0)  # in turns of their own
         assert first.state is GroupState.OPEN
         log.release()
-        await settled(first, *later)
+        await settled(first, *later)  # without `drain`: the committer goes on by itself
 
-    assert with_thread(loop, test).disk == [["a"], ["b", "c", "d"]]
+    log = with_thread(loop, test, must_sync=must_sync, size=INLINE_BYTES + 1)
+    assert log.disk == [["a"], ["b", "c", "d"]]
 
 
 def test_nobody_is_answered_before_the_write_is_done(loop: asyncio.AbstractEventLoop) -> None:

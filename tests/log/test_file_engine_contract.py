@@ -160,3 +160,13 @@ class TestWritten(EngineContract):
         harness = ThreadHarness(SimDisk(), LogSettings(durability=Durability.WRITTEN, file_bytes=16 << 10))
         yield harness
         harness.close()
+
+
+class TestMemory(EngineContract):
+    """Level `memory`: an acknowledgement needs not even a write."""
+
+    @pytest.fixture
+    def log(self) -> Iterator[Harness]:
+        harness = ThreadHarness(SimDisk(), LogSettings(durability=Durability.MEMORY, file_bytes=16 << 10))
+        yield harness
+        harness.close()

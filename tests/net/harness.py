@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -55,7 +56,7 @@ class EchoSession:
         if b"RAISE" in data:
             raise RuntimeError("planted")
         if b"HOLD" in data:
-            self.held = 1 << 30
+            self.held = 1 << 27
         if b"FLOOD" in data:
             self.channel.send(bytes(64 << 20))
         if b"BYE" in data:
@@ -96,10 +97,14 @@ class Stage:
     broker: Broker = None  # type: ignore[assignment]
     sessions: list[EchoSession] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
+    clients: list[asyncio.StreamWriter] = field(default_factory=list)
     echo: bool = True
 
     async def connect(self, tls: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(*self.address, ssl=tls, server_hostname="localhost" if tls else None)
+        name = "localhost" if tls else None
+        reader, writer = await asyncio.open_connection(*self.address, ssl=tls, server_hostname=name)
+        self.clients.append(writer)
+        return reader, writer
 
     def raw(self) -> socket.socket:
         return socket.create_connection(self.address)
@@ -138,6 +143,10 @@ async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
     try:
         yield one
     finally:
+        for client in one.clients:
+            client.transport.abort()
+            with contextlib.suppress(OSError):
+                await client.wait_closed()
         listener.close()
         await one.gate.drain(0.5)
         one.gate.close()

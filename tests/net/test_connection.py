@@ -163,7 +163,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(loop: str, tmp_path:
 
 def test_a_client_that_never_reads_is_not_read_from_and_closed_after_the_idle_time(loop: str, tmp_path: Path) -> None:
     async def scene() -> None:
-        async with stage(tmp_path, idle_seconds=0.3) as one:
+        async with stage(tmp_path, idle_seconds=0.3, connection_bytes=1 << 31, total_bytes=1 << 31) as one:
             with one.raw() as client:
                 client.setblocking(False)
                 await asyncio.get_running_loop().sock_sendall(client, HELLO + b"FLOOD")
@@ -216,7 +216,7 @@ def test_when_all_clients_hold_too_much_together_nobody_is_read_from_until_it_is
     loop: str, tmp_path: Path
 ) -> None:
     async def scene() -> None:
-        async with stage(tmp_path, connection_bytes=1 << 31) as one:
+        async with stage(tmp_path, connection_bytes=1 << 31, total_bytes=1 << 26) as one:
             one.echo = False
             _greedy, greedy_writer = await one.connect()
             _modest, modest_writer = await one.connect()
@@ -244,7 +244,7 @@ def test_when_nothing_moves_any_more_the_client_that_holds_most_is_closed(
     monkeypatch.setattr(gate_module, "SWEEP_SECONDS", 0.05)
 
     async def scene() -> None:
-        async with stage(tmp_path, connection_bytes=1 << 31) as one:
+        async with stage(tmp_path, connection_bytes=1 << 31, total_bytes=1 << 26) as one:
             modest, modest_writer = await one.connect()
             modest_writer.write(HELLO)
             await modest.readexactly(len(HELLO))

@@ -197,8 +197,7 @@ class Connection(asyncio.Protocol):
             held += self._transport.get_write_buffer_size()
         if held != self.held:
             self._gate.account(self, held)
-        crowded = self._gate.full and held > self._gate.fair_share
-        pause = self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
+        pause = self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or self._gate.full)
         if pause is not self._paused:
             self._paused = pause
             if self._transport.is_closing():

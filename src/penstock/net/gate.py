@@ -87,15 +87,8 @@ class Gate:
         if not self._guests:
             self._empty.set()
 
-    @property
-    def fair_share(self) -> int:
-        """Who holds no more than this is read from even when all together hold too much: a few who send halves of
-        large requests must not keep everybody else waiting."""
-        return self.limits.total_bytes // max(len(self._guests), 1)
-
     def account(self, guest: Guest, held: int) -> None:
-        """`guest` holds this many bytes now. When all of them hold too much, only those are read from that hold no more
-        than their share."""
+        """`guest` holds this many bytes now. When all of them hold too much, nobody is read from for a while."""
         self.held += held - guest.held
         guest.held = held
         if not self.full and self.held > self.limits.total_bytes:

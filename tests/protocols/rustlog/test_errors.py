@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -211,3 +213,17 @@ def test_violations_of_the_protocol(
         assert in_json(error, None) == json_reply
     if binary_reply is not None:
         assert in_binary(error, None) == binary_reply
+
+
+# -- the document
+
+
+def test_the_document_has_all_decisions_and_names_tests_that_exist() -> None:
+    here = Path(__file__).parent
+    document = (here.parents[2] / "docs" / "protocols" / "rustlog.md").read_text()
+    tests = "".join(path.read_text() for path in here.glob("test_*.py"))
+    assert [int(number) for number in re.findall(r"^\| (\d+) \|", document, re.MULTILINE)] == list(range(1, 33))
+    for name in re.findall(r"`(test_\w+)`", document):
+        assert f"def {name}(" in tests, name
+    for name in re.findall(r"def (test_decision_\w+)\(", tests):
+        assert f"`{name}`" in document, name

@@ -446,19 +446,23 @@ def test_encode_fetch_fills_a_frame_and_no_more(base: int, size: int) -> None:
         assert longer > MAX_FRAME
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3, 4])
-def test_encode_fetch_cuts_at_the_very_byte(digits: int) -> None:
-    """Two records that fill a frame to the last byte are sent; one byte more, and the second is left out."""
-    stamp = 10 ** (digits - 1)
-    records = [{"offset": offset, "timestamp": stamp, "payload": ""} for offset in (8, 9)]
-    around = {"type": "FetchResponse", "records": records, "next_offset": 10}
-    room = MAX_FRAME - len(json.dumps(around, separators=(",", ":")))
-    size = room // 4 * 3  # fills the room if it is a multiple of four
-    for value, expected in ((bytes(size), 2), (bytes(size + 1), 1)):
-        reply = JSON.decode_response(JSON.encode_fetch(slices(8, [[value, b""], [b"more"]], stamp), 11))
-        assert isinstance(reply, FetchResponse)
-        assert len(reply.records) == expected
-        assert reply.next_offset == 8 + expected
+def test_encode_fetch_cuts_at_the_very_byte() -> None:
+    """Two records that fill a frame to the last byte are sent; a little more, and the second is left out."""
+    left_over = set()
+    for base in (8, 9):  # one digit more for the second record's offset
+        for stamp in (1, 10):  # one digit more for both: so that every remainder of Base64's four bytes occurs
+            records = [{"offset": offset, "timestamp": stamp, "payload": ""} for offset in (base, base + 1)]
+            around = {"type": "FetchResponse", "records": records, "next_offset": base + 2}
+            room = MAX_FRAME - len(json.dumps(around, separators=(",", ":")))
+            left_over.add(room % 4)
+            size = room // 4 * 3
+            for value, expected in ((bytes(size), 2), (bytes(size + 1), 1)):
+                payload = JSON.encode_fetch(slices(base, [[value, b""], [b"more"]], stamp), base + 3)
+                reply = JSON.decode_response(payload)
+                assert isinstance(reply, FetchResponse)
+                assert len(reply.records) == expected
+                assert reply.next_offset == base + expected
+    assert left_over == {0, 1, 2, 3}
 
 
 def test_the_largest_record_fits_at_every_offset() -> None:

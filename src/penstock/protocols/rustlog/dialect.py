@@ -6,14 +6,14 @@ dialect than the object it gets. What the dialects mean differently is stated as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from penstock.log.batch import RecordSlice
 from penstock.protocols.rustlog.binary_dialect import BinaryDialect
 from penstock.protocols.rustlog.framing import MAX_FRAME, ReadLimit
 from penstock.protocols.rustlog.json_dialect import JsonDialect
-from penstock.protocols.rustlog.messages import Request, Response
+from penstock.protocols.rustlog.messages import Produce, Request, Response
 
 
 class Dialect(Protocol):
@@ -44,6 +44,13 @@ class Dialect(Protocol):
 
     def decode_request(self, payload: bytes) -> Request:
         """Raises ProtocolError, and nothing else."""
+
+    def more_produces(self, first: Produce, payloads: Iterable[bytes], max_bytes: int) -> list[list[bytes]]:
+        """The records of those payloads at the front that are Produces to the same place as `first`, one list for each,
+        up to so many bytes. Stops at anything that needs a closer look."""
+
+    def encode_produced(self, base_offset: int, counts: Sequence[int]) -> bytes:
+        """The replies, as frames, to Produces of so many records each that were appended as one."""
 
     def encode_response(self, response: Response) -> bytes:
         """The payload, without the length. Raises ReplyTooLarge."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from penstock.protocols.rustlog.errors import (
     ReplyTooLarge,
     tell_json,
 )
-from penstock.protocols.rustlog.framing import MAX_FRAME, ReadLimit
+from penstock.protocols.rustlog.framing import MAX_FRAME, ReadLimit, frame
 from penstock.protocols.rustlog.messages import (
     MAX_RECORDS,
     MAX_U64,
@@ -43,6 +43,7 @@ from penstock.protocols.rustlog.messages import (
     OffsetFetch,
     Ping,
     Produce,
+    ProduceResponse,
     Request,
     Response,
 )
@@ -149,6 +150,28 @@ class JsonDialect:
                 if not _TOPIC_NAME.fullmatch(request.topic):
                     raise InvalidRequest("Field 'topic': expected 1 to 255 ASCII letters, digits, '_' or '-'")
         return request  # type: ignore[no-any-return]
+
+    def more_produces(self, first: Produce, payloads: Iterable[bytes], max_bytes: int) -> list[list[bytes]]:
+        found: list[list[bytes]] = []
+        for payload in payloads:
+            max_bytes -= len(payload)
+            if max_bytes < 0 or payload[:1] != b"{":
+                break
+            try:
+                request: Any = _decode(_REQUESTS, payload)
+            except ProtocolError:
+                break
+            if type(request) is not Produce or not 0 < len(request.records) <= MAX_RECORDS:
+                break
+            if request.topic != first.topic or request.partition != first.partition:
+                break
+            found.append(request.records)
+        return found
+
+    def encode_produced(self, base_offset: int, counts: Sequence[int]) -> bytes:
+        offsets = accumulate(counts, initial=base_offset)
+        responses = map(ProduceResponse, offsets, counts)
+        return b"".join([frame(payload) for payload in map(_ENCODER.encode, responses)])
 
     def encode_response(self, response: Response) -> bytes:
         payload = _ENCODER.encode(response)

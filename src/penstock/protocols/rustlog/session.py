@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from penstock.core.access import Identity
@@ -58,6 +59,8 @@ SCOPE: Final = DEFAULT_SCOPE  # RustLog has no tenants
 
 FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
 
+RUN_BYTES: Final = 1 << 20  # most bytes of requests that are appended as one
+
 # What is told to the client. Anything else is a mistake of ours: logged, told as such, and the end of the connection.
 _EXPECTED: Final = (BrokerError, LogError, ProtocolError)
 
@@ -82,6 +85,7 @@ class RustLogSession:
         self._next: _Upcoming | None = None  # it has to wait
         self._dialect = JSON  # of the last frame; a frame that cannot be read is told in it
         self._reading = False  # a read is on its way to the disk
+        self._singly = 0  # so many Produces to come are not to be appended together
         self._working = False
         self._listening = True  # input is taken
         self._closed = False
@@ -245,12 +249,35 @@ class RustLogSession:
     # -- one method for each request
 
     def _produce(self, dialect: Dialect, request: Produce, size: int) -> None:
-        values = request.records
+        """Append the records of this request, and with them those of the requests behind it that go to the same place:
+        each one's records stay together, and a client that sends without waiting costs one append for many requests."""
+        if self._backlog and not self._singly:
+            more = dialect.more_produces(request, self._backlog, RUN_BYTES - size)
+            if more:
+                following = [len(self._backlog[number]) for number in range(len(more))]
+                try:
+                    self._append(dialect, request, [request.records, *more], size + sum(following))
+                except _EXPECTED:
+                    self._singly = len(more)  # one of them is at fault, or all are: each gets its own answer
+                else:
+                    self._backlog_bytes -= sum(following)
+                    for _ in more:
+                        self._backlog.popleft()
+                    return
+        self._singly = max(self._singly - 1, 0)
+        self._append(dialect, request, [request.records], size)
+
+    def _append(self, dialect: Dialect, request: Produce, run: list[list[bytes]], size: int) -> None:
+        values = run[0] if len(run) == 1 else list(chain.from_iterable(run))
         if size > MAX_RECORD and (largest := max(map(len, values))) > MAX_RECORD:
             raise RecordTooLarge(largest, MAX_RECORD)  # it could not be fetched, whatever the broker's own limit is
         appended = self._broker.produce(self._identity, SCOPE, request.topic, request.partition, values)
-        response = ProduceResponse(appended.base_offsets[0], len(values))
-        self._reply(dialect, request, response, appended.group, size)
+        replies = dialect.encode_produced(appended.base_offsets[0], list(map(len, run)))
+
+        def failed(error: Exception) -> bytes:
+            return frame(dialect.encode_error(error, request)) * len(run)
+
+        self._outbox.put_after(appended.group, replies, failed, size)
 
     def _produce_nothing(self, dialect: Dialect, request: Produce) -> None:
         end = self._broker.end_offset(self._identity, SCOPE, request.topic, request.partition)
