@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
+from typing import NamedTuple
 
 from penstock.log.files import OsFiles
 from penstock.log.group import HEADER_SIZE, GroupDamaged, decode_header
@@ -139,30 +140,46 @@ class BrokerProcess:
         reply = self.call(b"\x08" + _text(topic) + struct.pack(">I", partition))
         return int.from_bytes(reply[-8:])
 
+    def expect(self, topic: str, records: int) -> None:
+        """Raises unless partition 0 holds exactly as many records as were acknowledged."""
+        found = self.high_watermark(topic)
+        if found != records:
+            raise BrokerFailed(f"{records} records were acknowledged, and the log has {found}")
+
     # -- the journal it has written
 
-    def journal_paths(self) -> list[str]:
-        files = OsFiles(self.data_dir)
-        return [os.path.join(self.data_dir, f"journal/{number:020d}.journal") for number in sequences(files)]
+    def journal(self) -> Journal:
+        return read_journal(self.data_dir)
 
-    def groups(self) -> tuple[int, int]:
-        """(commit groups, bytes of them) in the whole journal."""
-        files = OsFiles(self.data_dir)
-        count = size = 0
-        for number in sequences(files):
-            journal = JournalFile.open(files, number, writable=False)
-            at = FIRST_GROUP_AT
-            while len(head := journal.file.read(at, HEADER_SIZE)) == HEADER_SIZE:
-                try:
-                    header = decode_header(head, 0, journal.salt)
-                except GroupDamaged:
-                    break  # the zeros behind the last group
-                if header.entries:
-                    count += 1
-                    size += header.length
-                at += header.length
-            journal.file.close()
-        return count, size
+
+class Journal(NamedTuple):
+    """What a data directory's journal holds."""
+
+    groups: int
+    bytes: int  # of all groups
+    files: dict[str, int]  # full path → how far it is written
+
+
+def read_journal(data_dir: str) -> Journal:
+    """Goes from group to group, by their headers."""
+    files = OsFiles(data_dir)
+    count = size = 0
+    written = {}
+    for number in sequences(files):
+        journal = JournalFile.open(files, number, writable=False)
+        at = FIRST_GROUP_AT
+        while len(head := journal.file.read(at, HEADER_SIZE)) == HEADER_SIZE:
+            try:
+                header = decode_header(head, 0, journal.salt)
+            except GroupDamaged:
+                break  # the zeros behind the last group
+            if header.entries:
+                count += 1
+                size += header.length
+            at += header.length
+        journal.file.close()
+        written[os.path.join(data_dir, journal.path)] = at
+    return Journal(count, size, written)
 
 
 def _text(name: str) -> bytes:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
+import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from multiprocessing import get_context
 
 from benchmarks.report import Sample
@@ -96,63 +97,68 @@ class RawFile:
         os.unlink(self._path)
 
 
-def read_raw(paths: Sequence[str], piece: int) -> tuple[int, float]:
-    """Read these files from start to end in pieces: (bytes, seconds)."""
+def read_raw(files: Mapping[str, int], piece: int) -> float:
+    """Read the first bytes, so many of each, of these files in pieces: bytes per second."""
     total = 0
     began = time.perf_counter()
-    for path in paths:
+    for path, size in files.items():
         fd = os.open(path, os.O_RDONLY)
         try:
             at = 0
-            while data := os.pread(fd, piece, at):
+            while at < size and (data := os.pread(fd, min(piece, size - at), at)):
                 at += len(data)
             total += at
         finally:
             os.close(fd)
-    return total, time.perf_counter() - began
+    return total / (time.perf_counter() - began)
 
 
-class Echo:
-    """A process that reads requests of a fixed size from one connection and answers each with a few bytes: what a
-    round trip over loopback costs when the server does nothing at all."""
+def evict(files: Iterable[str]) -> None:
+    """Ask the operating system to forget what it holds of these files. Whoever reads them next waits for the disk
+    (or for what a virtual machine has for one, which may well have its own memory)."""
+    for path in files:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
 
-    def __init__(self, request_size: int, reply_size: int) -> None:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self._process = get_context("fork").Process(
-            target=_echo, args=(listener, request_size, bytes(reply_size)), daemon=True
-        )
+
+class BareServer:
+    """A process that counts the bytes it gets and answers every request of a fixed size with a fixed reply: what the
+    same conversation costs when the server parses nothing and keeps nothing."""
+
+    def __init__(self, request_size: int, reply: bytes) -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port = int(listener.getsockname()[1])
+        self._process = get_context("fork").Process(target=_serve, args=(listener, request_size, reply), daemon=True)
         self._process.start()
-        self._socket = socket.create_connection(listener.getsockname())
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.close()
-        self._request = bytes(request_size)
-
-    def round_trips(self, seconds: float) -> Sample:
-        clock, peer, request = time.perf_counter, self._socket, self._request
-        latencies = []
-        began = now = clock()
-        while now - began < seconds:
-            sent = now
-            peer.sendall(request)
-            peer.recv(4096)
-            now = clock()
-            latencies.append(now - sent)
-        return Sample(len(latencies), now - began, latencies)
 
     def close(self) -> None:
-        self._socket.close()
-        self._process.join(5)
+        self._process.terminate()
+        self._process.join()
 
 
-def _echo(listener: socket.socket, size: int, reply: bytes) -> None:
-    peer, _ = listener.accept()
-    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    buffer = bytearray(size)
+def _serve(listener: socket.socket, size: int, reply: bytes) -> None:
+    poll = select.epoll()
+    poll.register(listener, select.EPOLLIN)
+    peers: dict[int, socket.socket] = {}
+    have: dict[int, int] = {}
     while True:
-        have = 0
-        while have < size:
-            received = peer.recv_into(memoryview(buffer)[have:])
+        for fd, _ in poll.poll():
+            if fd == listener.fileno():
+                peer, _ = listener.accept()
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peers[peer.fileno()], have[peer.fileno()] = peer, 0
+                poll.register(peer, select.EPOLLIN)
+                continue
+            received = len(peers[fd].recv(1 << 18))
             if not received:
-                return
-            have += received
-        peer.sendall(reply)
+                poll.unregister(fd)
+                peers.pop(fd).close()
+                continue
+            whole, have[fd] = divmod(have[fd] + received, size)
+            if whole:
+                peers[fd].sendall(reply * whole)

@@ -43,9 +43,21 @@ def ratios(of: Sequence[float], to: Sequence[float]) -> float:
     return statistics.median(found) if found else 0.0
 
 
+DISTURBED = 4.0
+
+
+def doubt(raw: Sequence[Sample]) -> str:
+    """Why ratios to these rounds of raw writes prove nothing, if so. A round is disturbed if its median write took
+    several times as long as the fastest tenth of all: then something else had the processor or the disk. It slows the
+    raw loop and the broker unequally, so such a ratio may flatter as well as shame."""
+    quick = percentile([latency for sample in raw for latency in sample.latencies], 0.1)
+    disturbed = sum(percentile(sample.latencies, 0.5) > DISTURBED * quick for sample in raw)
+    return f"raw writes were disturbed in {disturbed} of {len(raw)} rounds" if 3 * disturbed > len(raw) else ""
+
+
 @dataclass(slots=True)
 class Line:
-    """One figure. `target` is what it must reach, or, with `at_most`, stay below."""
+    """One figure. `target` is what it must reach, or, with `at_most`, stay below; with a `doubt` it is not judged."""
 
     name: str
     value: float
@@ -53,10 +65,11 @@ class Line:
     target: float | None = None
     at_most: bool = False
     note: str = ""
+    doubt: str = ""
 
     @property
     def met(self) -> bool | None:
-        if self.target is None:
+        if self.target is None or self.doubt:
             return None
         return self.value < self.target if self.at_most else self.value >= self.target
 
@@ -64,7 +77,8 @@ class Line:
         aim = ""
         if self.target is not None:
             sign = "<" if self.at_most else "≥"
-            aim = f"  [{sign} {number(self.target)}: {'met' if self.met else 'MISSED'}]"
+            verdict = f"NOT JUDGED, {self.doubt}" if self.doubt else "met" if self.met else "MISSED"
+            aim = f"  [{sign} {number(self.target)}: {verdict}]"
         shown = f"{number(self.value)} {self.unit}".rstrip()
         return f"  {self.name:<52} {shown:>18}{aim}" + (f"  {self.note}" if self.note else "")
 
@@ -92,8 +106,9 @@ class Report:
         target: float | None = None,
         at_most: bool = False,
         note: str = "",
+        doubt: str = "",
     ) -> None:
-        line = Line(name, value, unit, target, at_most, note)
+        line = Line(name, value, unit, target, at_most, note, doubt)
         self.lines.append(line)
         print(line.text(), flush=True)
 

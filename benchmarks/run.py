@@ -11,9 +11,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
+# ruff: noqa: E402 - the imports need the path
 from benchmarks import catch_up, dialects, figures, machine, many, one_at_a_time, size
 from benchmarks.report import Report
 from benchmarks.settings import Run, scratch
+
+BUSY = 0.5  # load over the last minute
 
 SUBJECTS = {
     "one-at-a-time": one_at_a_time,
@@ -30,6 +33,10 @@ def main() -> None:
     conditions = machine.describe(options.dir)
     for name, value in conditions.items():
         print(f"{name:<12} {value}")
+    if os.getloadavg()[0] > BUSY:
+        print(
+            f"{'':<12} this machine is busy with other things: do not trust figures that wait for a disk or a process"
+        )
     reports = []
     with scratch(options.dir) as directory:
         run = Run(directory, options.quick, options.profile)
@@ -42,7 +49,12 @@ def main() -> None:
             reports.append(report)
     print(f"\nload after   {' '.join(f'{load:.1f}' for load in os.getloadavg())}")
     missed = [f"{report.name}: {line.name.strip()}" for report in reports for line in report.lines if line.met is False]
-    print("every target was met" if not missed else "missed:\n  " + "\n  ".join(missed))
+    doubtful = [f"{report.name}: {line.name.strip()}" for report in reports for line in report.lines if line.doubt]
+    for title, names in (("missed", missed), ("not judged", doubtful)):
+        if names:
+            print(f"{title}:\n  " + "\n  ".join(names))
+    if not missed and not doubtful:
+        print("every target was met")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"machine": conditions, "results": [report.as_dict() for report in reports]}, file, indent=2)

@@ -13,7 +13,7 @@ from benchmarks import load, wire
 from benchmarks.report import Report
 from benchmarks.settings import Run
 
-TITLE: Final = "size: 10 million records of 100 B, and a start after kill -9"
+TITLE: Final = "10 million records of 100 B, and a start after kill -9"
 RECORDS: Final = 1000
 RECORD: Final = 100
 MIB: Final = 1 << 20
@@ -26,15 +26,14 @@ def measure(run: Run, report: Report) -> None:
     with run.broker("written") as broker:
         broker.create_topic("bench")
         _, before = broker.memory()
-        while broker.high_watermark("bench") < wanted or broker.groups()[1] < journal_bytes:
+        while broker.high_watermark("bench") < wanted or broker.journal().bytes < journal_bytes:
             load.run_one(load.Produce(broker.port, request, 1.0, 1, 8))
-        end, size = broker.high_watermark("bench"), broker.groups()[1]
+        end, journal = broker.high_watermark("bench"), broker.journal()
         highest, now = broker.memory()
         report.add("resident memory, highest", highest / MIB, "MiB", target=250, at_most=True)
         report.add("resident memory, after the last record", now / MIB, "MiB", note=f"{before / MIB:.0f} MiB at start")
-        report.add(
-            "records", end, "", note=f"{size / (1 << 30):.2f} GiB of journal in {len(broker.journal_paths())} files"
-        )
+        note = f"{journal.bytes / (1 << 30):.2f} GiB of journal in {len(journal.files)} files"
+        report.add("records", end, note=note)
         starts = []
         for _ in range(3):
             load.run_one(load.Produce(broker.port, request, 0.2, 1, 8))  # so that there is a tail to look at

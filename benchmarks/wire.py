@@ -93,6 +93,12 @@ def json_replies(buffer: bytearray) -> int:
     return count
 
 
+REPLY = {
+    "binary": framed(struct.pack(">BQI", 1, 0, 1)),
+    "json": framed(b'{"type":"ProduceResponse","base_offset":123456,"record_count":1000}'),
+}
+"""A produce reply, for a server that only pretends."""
+
 REPLIES: dict[str, CountReplies] = {"binary": binary_replies, "json": json_replies}
 PRODUCE = {"binary": binary_produce, "json": json_produce}
 FETCH = {"binary": (binary_fetch, binary_fetched), "json": (json_fetch, json_fetched)}

@@ -98,6 +98,8 @@ class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     mode: Literal["off", "on"] = "off"
     insecure_ok: bool = False  # open doors beyond loopback although security is off
     grants: Annotated[tuple[Grant, ...], Meta(max_length=10_000)] = ()
+    lockout_failures: Annotated[int, Meta(ge=0, le=1000)] = 5  # wrong keys from one host; 0: no lock-out
+    lockout_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60  # within which, and for how long
 
 
 class TopicsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -106,6 +108,16 @@ class TopicsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     auto_create_topics: bool = True
     retention_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = 0
     retention_bytes: Annotated[int, Meta(ge=0, le=1 << 60, extra=SIZE)] = 0
+
+
+class QueuesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[queues]`: how long and how often a queue tries to get a message delivered. Zero means: no limit."""
+
+    capacity: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 1024  # messages; beyond it the oldest waiting are dropped
+    ttl_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = 60
+    attempts: Annotated[int, Meta(ge=0, le=1_000_000)] = 3  # deliveries in all, then the message is a dead letter
+    backoff_seconds: Annotated[float, Meta(ge=0.001, le=DAY, extra=DURATION)] = 0.1  # doubled with each attempt
+    idle_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = DAY  # unused for so long, it ends
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -122,6 +134,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     limits: LimitsSection = LimitsSection()
     security: SecuritySection = SecuritySection()
     topics: TopicsSection = TopicsSection()
+    queues: QueuesSection = QueuesSection()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,19 +17,24 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.net.doors import BUILT
 
 COMMAND = (sys.executable, "-m", "penstock.cli.main")
 WITHOUT_SETTINGS = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+
+
+def other_doors(flags: Sequence[str]) -> list[str]:
+    """Flags that put every built door which `flags` do not name on a port that the system chooses."""
+    named = {flag.partition("=")[0] for flag in flags}
+    return [part for name in BUILT if name not in named for part in ("--listen", f"{name}=127.0.0.1:0")]
 
 
 class BrokerProcess:
     """`penstock serve` on ports that the system chooses. Killed, if it is still there, at the end of the block."""
 
     def __init__(self, data_dir: Path, *flags: str, **environment: str) -> None:
-        listen = [] if any(flag.startswith("rustlog=") for flag in flags) else ["--listen", "rustlog=127.0.0.1:0"]
-        listen += [] if any(flag.startswith("http=") for flag in flags) else ["--listen", "http=127.0.0.1:0"]
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", "--data-dir", str(data_dir), *listen, *flags],
+            [*COMMAND, "serve", "--data-dir", str(data_dir), *flags, *other_doors(flags)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

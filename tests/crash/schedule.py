@@ -30,6 +30,11 @@ from penstock.log.engine import (
 from penstock.log.errors import LogError, LogFull, OffsetMismatch, SequenceOutOfOrder
 from penstock.log.file_engine import FileEngine, LogSettings
 
+PARTITIONS = (partition_id(1, 0), partition_id(1, 1), partition_id(2, 0), partition_id(900, 17))
+PRODUCERS = (b"p", b"q", b"a longer name of a producer")
+START = 1_700_000_000_000_000
+SECOND = 1_000_000
+
 
 class WatchedEngine(FileEngine):
     """Tells of every trim, so that the model also hears of those that retention decides."""
@@ -107,12 +112,6 @@ class LaggingCommitter:
                 self._aside.pop(0)()
 
 
-PARTITIONS = (partition_id(1, 0), partition_id(1, 1), partition_id(2, 0), partition_id(900, 17))
-PRODUCERS = (b"p", b"q", b"a longer name of a producer")
-START = 1_700_000_000_000_000
-SECOND = 1_000_000
-
-
 @dataclass(slots=True)
 class Plan:
     """What a schedule varies, besides its own steps."""
@@ -183,11 +182,7 @@ class Schedule:
         self._safe = self.model.settle(self.engine, events, floor, self.rng.choice((1, 300, 1 << 30)))
         self.engine.snapshot_from(self._snapshot)
         self.model.check_producers(self.engine)
-        self._sequences = {
-            name: (entry.producer.epoch, entry.producer.sequence + 1)
-            for name, entry in self.model.tail.producers.items()
-            if entry.producer is not None
-        }
+        self._take_up_producers()
 
     def _snapshot(self) -> bytes:
         self.model.drop_failed()  # as `core` does at once when a group with its events fails
@@ -275,14 +270,15 @@ class Schedule:
         events = all_events(self.engine.recover())
         if events != self.model.tail.events:
             raise Mismatch(f"after a failed group the events are {events} instead of {self.model.tail.events}")
-        for name, (epoch, _) in list(self._sequences.items()):
-            entry = self.model.tail.producers.get(name)
-            if entry is None or entry.producer is None:
-                del self._sequences[name]
-            elif entry.producer.epoch == epoch:
-                self._sequences[name] = (epoch, entry.producer.sequence + 1)
-            else:
-                self._sequences[name] = (entry.producer.epoch, entry.producer.sequence + 1)
+        self._take_up_producers()
+
+    def _take_up_producers(self) -> None:
+        """Go on with each producer where the log has it."""
+        self._sequences = {
+            name: (entry.producer.epoch, entry.producer.sequence + 1)
+            for name, entry in self.model.tail.producers.items()
+            if entry.producer is not None
+        }
 
     def append(self) -> None:
         rng = self.rng
@@ -435,7 +431,8 @@ def run_every_boundary(seed: int, *, power: bool, durability: Durability = Durab
     """One short schedule, stopped at every boundary in turn; returns how many there were."""
     boundary = 0
     while True:
-        plan = Plan(durability, power, steps=steps, settings=small_settings(Random(seed), durability))
+        settings = small_settings(Random(seed), durability)
+        plan = Plan(durability, power, steps=steps, settings=settings, lagging=seed % 2 == 1)
         schedule = Schedule(Random(seed), plan)
         schedule.disk.crash_at(boundary)
         try:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 from tests.crash.killer import Broker, Connection, ServerError
+from tests.crash.schedule import LaggingCommitter
 from tests.crash.simdisk import SimDisk
 from tests.log.harness import SECOND, read_all, values
 
@@ -32,10 +34,12 @@ START = 1_700_000_000_000_000
 class Log:
     """An engine on a simulated disk, with a clock to turn."""
 
-    def __init__(self, disk: SimDisk | None = None, settings: LogSettings = SETTINGS) -> None:
+    def __init__(
+        self, disk: SimDisk | None = None, settings: LogSettings = SETTINGS, committer: InlineCommitter | None = None
+    ) -> None:
         self.disk = disk or SimDisk()
         self.now = START
-        self.committer = InlineCommitter()
+        self.committer = committer or InlineCommitter()
         self.engine = FileEngine(self.disk, settings, committer=self.committer, clock=lambda: self.now)
 
     def append(self, *payloads: bytes, events: tuple[bytes, ...] = ()) -> Appended:
@@ -109,8 +113,8 @@ def test_a_failed_append_of_a_producer_may_be_sent_again_after_reopening() -> No
 @pytest.mark.parametrize("operation", ["create", "rename", "sync_directory"])
 def test_a_failure_while_a_new_file_is_made_acknowledges_nothing(operation: str) -> None:
     log = Log()
+    log.disk.fail(operation, count=None, path="journal")
     log.commit(b"x" * 3000)
-    log.disk.fail(operation)
     assert log.commit(b"y" * 3000) is GroupState.FAILED
     assert values(read_all(log.engine, A)) == [b"x" * 3000]
     again = Log(log.disk.crash(Random(1)))
@@ -183,9 +187,8 @@ def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room() -> None:
 
 
 def test_appends_that_a_full_disk_failed_are_all_failed_and_leave_no_trace() -> None:
-    log = Log()
+    log = Log(SimDisk(capacity=SETTINGS.file_bytes))  # room for one journal file and nothing else
     log.commit(b"0" * 3000)
-    log.disk.capacity = log.disk.used()
     failed = [
         log.engine.append([Records(A, [b"%d" % i * 3000]), Records(B, [b"b"])], [b"event"], Producer(b"p", 0, i))
         for i in range(3)
@@ -240,6 +243,86 @@ def test_retention_makes_room_on_a_full_disk() -> None:
         log.maintain(Retention(bytes=3000))
     assert log.engine.health().writable
     assert log.commit(b"again") is GroupState.COMMITTED
+
+
+# -- two threads at once
+
+
+def test_a_spare_file_made_meanwhile_does_not_touch_the_one_in_use() -> None:
+    """Work beside the groups goes on while a new journal file is begun: here at each step of that, in turn."""
+    for step in range(12):
+        log = Log(committer=Beside())
+        beside = log.committer
+        assert isinstance(beside, Beside)
+        seen = 0
+
+        def interrupt(text: str, beside: Beside = beside, step: int = step) -> None:
+            nonlocal seen
+            if threading.current_thread() is threading.main_thread() and "journal/" in text:
+                if seen == step:
+                    beside.start()
+                seen += 1
+
+        log.commit(b"0" * 2500)  # most of the first file: a spare is wanted
+        beside.start()
+        beside.join()
+        beside.again()  # and asked for once more, as when the first time took long
+        log.disk.trace = interrupt
+        log.commit(b"1" * 2500)
+        log.disk.trace = None
+        beside.join()
+        log.commit(b"2" * 100)
+        again = Log(log.disk.crash(Random(step)))
+        assert values(read_all(again.engine, A)) == [b"0" * 2500, b"1" * 2500, b"2" * 100], f"step {step}"
+
+
+def test_a_snapshot_taken_between_two_trims_keeps_the_higher_one() -> None:
+    disk, committer = SimDisk(), LaggingCommitter(Random(0))
+    settings = replace(SETTINGS, snapshot_bytes=1)
+    engine = FileEngine(disk, settings, committer=committer, clock=lambda: START)
+    engine.snapshot_from(lambda: b"")
+    engine.append([Records(A, [b"%d" % i for i in range(5)])])
+    committer.drain()
+    engine.trim({A: 3})
+    engine.append([Records(B, [bytes(SETTINGS.group_bytes)])])  # too much for the same group
+    engine.trim({A: 1})
+    committer.run()  # the first is written, and not completed when the second is sealed
+    committer.run()
+    committer.drain()
+    assert engine.bounds(A).start == 3
+    assert Log(disk.kill()).engine.bounds(A).start == 3
+
+
+class Beside(InlineCommitter):
+    """Commits inline, and does the work beside it in a thread, when told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._work: list[Callable[[], None]] = []
+        self._done: list[Callable[[], None]] = []
+        self._thread: threading.Thread | None = None
+
+    def aside(self, work: Callable[[], None]) -> None:
+        self._work.append(work)
+
+    def again(self) -> None:
+        self._work, self._done = [*self._done, *self._work], []
+
+    def start(self) -> None:
+        """Let the thread work, and give it a little time; it may have to wait for the commit."""
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        self._thread.join(0.05)
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        work, self._work = self._work, []
+        for item in work:
+            item()
+        self._done += work
 
 
 # -- clocks

@@ -18,9 +18,9 @@ from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Records
 from penstock.log.file_engine import FileEngine, LogSettings
 
-SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "1500"))
+SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "1000"))
 CHUNKS = 10
-BOUNDARY_SEEDS = range(4)
+BOUNDARY_SEEDS = range(3)
 
 
 def run_seed(seed: int) -> schedule.Schedule:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -104,7 +104,6 @@ class Besieged:
     others: Others
     files: int = 0
     memory: int = 0
-    peak: int = field(default=0, init=False)
 
     def connect(self) -> Wire:
         return Wire(self.broker.endpoint("rustlog"))
@@ -156,7 +155,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
 
 
 @pytest.mark.parametrize("first", [b"", b"{", b"\x01"], ids=["nothing", "a brace", "a binary type"])
-def test_200_connections_that_announce_10_MiB_and_send_nothing(shared: Besieged, first: bytes) -> None:
+def test_200_connections_that_announce_10_mib_and_send_nothing(shared: Besieged, first: bytes) -> None:
     with ExitStack() as stack:
         for _ in range(200):
             wire = stack.enter_context(shared.connect())
@@ -168,12 +167,15 @@ def test_200_connections_that_announce_10_MiB_and_send_nothing(shared: Besieged,
 
 COUNTS = [
     ("2^32-1 records", b"\x01" + string(b"small") + struct.pack(">II", 0, 0xFFFFFFFF)),
-    ("2^32-1 records of no bytes, some there", b"\x01" + string(b"small") + struct.pack(">II", 0, 0xFFFFFFFF) + bytes(400)),
+    (
+        "2^32-1 records of no bytes, some there",
+        b"\x01" + string(b"small") + struct.pack(">II", 0, 0xFFFFFFFF) + bytes(400),
+    ),
     ("a record of 2^32-1 bytes", b"\x01" + string(b"small") + struct.pack(">III", 0, 1, 0xFFFFFFFF)),
     ("2^31 records of 2^31 bytes", b"\x01" + string(b"small") + struct.pack(">III", 0, 1 << 31, 1 << 31)),
     ("2^32-1 partitions", binary_create(b"new", 0xFFFFFFFF)),
     ("2^31 partitions", binary_create(b"new", 1 << 31)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("payload", [payload for _, payload in COUNTS], ids=[name for name, _ in COUNTS])
@@ -198,29 +200,58 @@ def test_a_fetch_of_everything_is_held_to_one_frame(shared: Besieged) -> None:
 
 # -- JSON that is hard to read
 
+TOO_DEEP = "Malformed JSON: nested too deeply"
 LONG = b"n" * MIB
-HARD = [
-    ("10 MB of open arrays", b'{"type":"Ping","x":' + b"[" * 10_000_000, None),
-    ("10 MB of open objects", b'{"x":' * 2_000_000, None),
-    ("10 MB of balanced arrays", b'{"x":' + b"[" * 5_000_000 + b"]" * 5_000_000 + b"}", None),
-    ("a number of a million digits", b'{"type":"Fetch","topic":"small","partition":0,"max_bytes":1,"offset":' + b"9" * MIB + b"}", "Field 'offset': integer value out of range"),
-    ("a number of a million digits nobody reads", b'{"type":"DescribeTopic","topic":5,"x":' + b"9" * MIB + b"}", "Field 'topic': expected str, got int"),
-    ("an exponent of a million digits", b'{"type":"Fetch","topic":"small","partition":0,"max_bytes":1,"offset":1e' + b"9" * MIB + b"}", "Field 'offset': number out of range"),
+DIGITS = b"9" * MIB
+NAME_RULE = "Field 'topic': expected 1 to 255 ASCII letters, digits, '_' or '-'"
+
+
+def request(kind: bytes, fields: bytes) -> bytes:
+    return b'{"type":"%s",%s}' % (kind, fields)
+
+
+def fetch_at(offset: bytes) -> bytes:
+    return request(b"Fetch", b'"topic":"small","partition":0,"max_bytes":1,"offset":' + offset)
+
+
+HARD: list[tuple[str, bytes, str]] = [
+    ("10 MB of open arrays", b'{"type":"Ping","x":' + b"[" * 10_000_000, TOO_DEEP),
+    ("10 MB of open objects", b'{"x":' * 2_000_000, TOO_DEEP),
+    ("10 MB of balanced arrays", b'{"x":' + b"[" * 5_000_000 + b"]" * 5_000_000 + b"}", TOO_DEEP),
+    ("a number of a million digits", fetch_at(DIGITS), "Field 'offset': integer value out of range"),
+    ("an exponent of a million digits", fetch_at(b"1e" + DIGITS), "Field 'offset': number out of range"),
+    (
+        "a number of a million digits nobody reads",
+        request(b"DescribeTopic", b'"topic":5,"x":' + DIGITS),
+        "Field 'topic': expected str, got int",
+    ),
     ("a type of 1 MB", b'{"type":"' + LONG + b'"}', "Unknown request type '" + "n" * 1001 + "…"),
     ("a key of 1 MB", b'{"' + LONG + b'":1}', "Missing field 'type'"),
-    ("a topic of 1 MB to create", b'{"type":"CreateTopic","partition_count":1,"topic":"' + LONG + b'"}', "Field 'topic': expected 1 to 255 ASCII letters, digits, '_' or '-'"),
-    ("a group of 1 MB", b'{"type":"OffsetCommit","topic":"small","partition":0,"offset":1,"group":"' + LONG + b'"}', "Group name of 1048576 characters; 1 to 255 are allowed"),
-    ("a million records", b'{"type":"Produce","topic":"small","partition":0,"records":[' + b'"",' * 3_000_000 + b'""]}', "Field 'records': expected at most 1000 records"),
-]  # fmt: skip
+    (
+        "a topic of 1 MB to create",
+        request(b"CreateTopic", b'"partition_count":1,"topic":"' + LONG + b'"'),
+        NAME_RULE,
+    ),
+    (
+        "a group of 1 MB",
+        request(b"OffsetCommit", b'"topic":"small","partition":0,"offset":1,"group":"' + LONG + b'"'),
+        "Group name of 1048576 characters; 1 to 255 are allowed",
+    ),
+    (
+        "three million records",
+        request(b"Produce", b'"topic":"small","partition":0,"records":[' + b'"",' * 3_000_000 + b'""]'),
+        "Field 'records': expected at most 1000 records",
+    ),
+]
 
 
 @pytest.mark.parametrize(("payload", "message"), [(p, m) for _, p, m in HARD], ids=[name for name, *_ in HARD])
-def test_json_that_is_hard_to_read_is_an_error(shared: Besieged, payload: bytes, message: str | None) -> None:
+def test_json_that_is_hard_to_read_is_an_error(shared: Besieged, payload: bytes, message: str) -> None:
     for _ in range(3):
         with shared.connect() as wire:
             reply = json.loads(wire.ask(payload))
-            assert reply == json_error(400, message or "Malformed JSON: nested too deeply")
-            if message is None:
+            assert reply == json_error(400, message)
+            if message is TOO_DEEP:
                 assert wire.rest() == b""
             else:
                 assert wire.ask(JSON_PING) == b'{"type":"Pong"}'
@@ -280,13 +311,13 @@ def test_slow_connections_are_answered_when_they_are_done(shared: Besieged) -> N
 
 
 def flood(wire: Wire, data: bytes) -> int:
-    """Send until the other side takes no more; how many bytes it took."""
+    """Send until the other side takes no more, or closes; how many bytes it took."""
     wire.socket.settimeout(0.3)
     sent = 0
     try:
         while sent < 64 * MIB:
             sent += wire.socket.send(data)
-    except TimeoutError:
+    except (TimeoutError, ConnectionError):
         pass
     wire.socket.settimeout(DEADLINE)
     return sent
@@ -323,13 +354,12 @@ def test_a_client_that_produces_much_and_reads_nothing(shared: Besieged) -> None
         whole = sent // len(request)
         for offset in range(whole):
             assert greedy.payload() == struct.pack(">BQI", 0x01, offset, 1)
-        stored = greedy_end(shared)
-        assert stored == whole
+        assert end_of_flood(shared) == whole
     shared.files_back()
     shared.holds()
 
 
-def greedy_end(besieged: Besieged) -> int:
+def end_of_flood(besieged: Besieged) -> int:
     with besieged.connect() as wire:
         described = wire.ask_json("DescribePartition", topic="flood", partition=0)
     return int(described["high_watermark"])
@@ -390,17 +420,21 @@ def test_the_limit_of_connections_holds_and_leaves_those_inside_alone(tmp_path: 
 
 
 def test_halves_of_large_requests_are_held_to_the_limit_of_all_together(tmp_path: Path) -> None:
-    """40 clients send all but the last byte of 10 MiB each: 400 MiB, of which the broker takes 32. When they are gone,
-    everything goes on."""
+    """50 clients send all but the last byte of 10 MiB each, with a limit of 32 MiB for all. The broker holds that, and
+    what it allows each client when there is too little for all: 32 MiB / 50 and a read. Twice the limit and 256 KiB for
+    each are 77 MiB, and 96 with the allocator's loss; it would be 500 without a limit. Everybody else is served."""
     half = (struct.pack(">I", MAX_FRAME) + b"\x01").ljust(MAX_FRAME + 3, b"\x00")
-    with besieged(tmp_path, limits__total_bytes="32MiB") as broker:
-        with ExitStack() as stack:
-            attackers = [stack.enter_context(broker.connect()) for _ in range(40)]
-            taken = sum(pour(wire, half) for wire in attackers)
-            assert taken < 40 * len(half), "the broker does not stop reading"
-            broker.within_bound()
-        broker.files_back()
-        broker.holds()
+    with besieged(tmp_path, limits__total_bytes="32MiB") as broker, ExitStack() as stack:
+        early = [stack.enter_context(broker.connect()) for _ in range(40)]
+        for wire in early:
+            assert wire.ask(BINARY_PING) == b"\xff"
+        taken = [pour(wire, half) for wire in early]
+        assert min(taken) < len(half), "the broker does not stop reading"
+        broker.others.served()
+        late = [stack.enter_context(broker.connect()) for _ in range(10)]
+        assert max(pour(wire, half) for wire in late) < len(half), "those who come too late are read without a limit"
+        broker.others.served()
+        assert resident_bytes(broker.broker.process.pid) - broker.memory < 96 * MIB
 
 
 def pour(wire: Wire, data: bytes) -> int:

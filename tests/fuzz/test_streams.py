@@ -7,7 +7,7 @@ import gc
 import json
 import logging
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,7 @@ values = st.lists(st.binary(max_size=40), max_size=5)
 def binary_requests(draw: st.DrawFn) -> bytes:
     topic, group, partition = draw(topics).encode(), draw(groups).encode(), draw(partitions)
     place = string(topic) + struct.pack(">I", partition)
-    kinds = [
+    kinds: list[Callable[[], bytes]] = [
         lambda: binary_produce(topic, partition, *draw(values)),
         lambda: binary_fetch(topic, partition, draw(offsets), draw(sizes), group),
         lambda: b"\x03" + string(group) + place + struct.pack(">Q", draw(offsets)),
@@ -67,7 +67,7 @@ def binary_requests(draw: st.DrawFn) -> bytes:
 def json_requests(draw: st.DrawFn) -> bytes:
     place = {"topic": draw(topics), "partition": draw(partitions)}
     base64 = st.lists(st.sampled_from(["", "eA==", "eHg=", "eHh4", "eHh4eA=="]), max_size=5)
-    kinds = [
+    kinds: list[Callable[[], bytes]] = [
         lambda: json_request("Produce", **place, records=draw(base64)),
         lambda: json_request("Fetch", **place, offset=draw(offsets), max_bytes=draw(sizes), group_id=draw(groups)),
         lambda: json_request("OffsetCommit", **place, offset=draw(offsets), group=draw(groups)),
@@ -144,8 +144,8 @@ def stored(world: World) -> list[bytes]:
         asked.append(json_request("DescribeTopic", topic=topic))
         for partition in (0, 1, 2):
             asked.append(json_request("Fetch", topic=topic, partition=partition, offset=0, max_bytes=1 << 20))
-            for group in ("g", "h"):
-                asked.append(json_request("OffsetFetch", group=group, topic=topic, partition=partition))
+            place = {"topic": topic, "partition": partition}
+            asked += [json_request("OffsetFetch", group=group, **place) for group in ("g", "h")]
     peer.session.receive(b"".join(map(frame, asked)))
     world.commit()
     return peer.payloads()
@@ -306,7 +306,7 @@ def test_a_connection_that_breaks_anywhere_leaves_whole_requests_or_nothing(
     ],
 )
 def test_a_refused_request_is_let_go_at_once(payload: bytes) -> None:
-    """An error that held on to its request until the next garbage collection would let memory grow by 10 MiB a frame."""
+    """An error that held on to its request until the next garbage collection would cost 10 MiB a frame till then."""
     peer = Peer(world_with_records())
     gc.collect()
     gc.disable()

@@ -349,3 +349,34 @@ def test_inline_tells_of_failures() -> None:
     outcome = log.append("a")
     committer.drain()
     assert isinstance(outcome.error, DiskError)
+
+
+def test_a_quick_disk_does_not_let_a_small_group_overtake_a_large_one(loop: asyncio.AbstractEventLoop) -> None:
+    order: list[str] = []
+
+    async def test(log: ToyLog) -> None:
+        log._committer._seconds = 0.0  # type: ignore[union-attr]
+        log.hold()
+        large = log.append("large")
+        await started(log)
+        log._size = 10
+        small = log.append("small")
+        for name, outcome in (("large", large), ("small", small)):
+            outcome.on_done(lambda _, name=name: order.append(name))  # type: ignore[misc]
+        log.release()
+        await settled(large, small)
+
+    with_thread(loop, test, size=INLINE_BYTES + 1)
+    assert order == ["large", "small"]
+
+
+def test_small_groups_are_synced_at_once_on_a_quick_disk_and_by_the_thread_on_a_slow_one(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    async def test(log: ToyLog) -> None:
+        for seconds in (0.0, 1.0):
+            log._committer._seconds = seconds  # type: ignore[union-attr]
+            await settled(log.append("a"))
+
+    log = with_thread(loop, test)
+    assert log.writers == ["MainThread", "penstock-commit"]

@@ -120,7 +120,9 @@ class Stage:
 
 
 def broker_in(path: Path) -> Broker:
-    return Broker(FileEngine(OsFiles(str(path)), LogSettings(), committer=InlineCommitter(), clock=lambda: 1))
+    return Broker(
+        FileEngine(OsFiles(str(path)), LogSettings(file_bytes=1 << 20), committer=InlineCommitter(), clock=lambda: 1)
+    )
 
 
 @asynccontextmanager
@@ -144,7 +146,8 @@ async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
         yield one
     finally:
         for client in one.clients:
-            client.transport.abort()
+            with contextlib.suppress(AttributeError):  # asyncio's way to say that it is closed already
+                client.transport.abort()
             with contextlib.suppress(OSError):
                 await client.wait_closed()
         listener.close()

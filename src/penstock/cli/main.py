@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from penstock import __version__
-from penstock.cli import config, log, records, serve, topic
+from penstock.cli import config, keys, log, records, serve, topic
 
 app = typer.Typer(
     name="penstock",
@@ -21,6 +21,7 @@ app.command("serve")(serve.serve)
 app.command("config")(config.show)
 app.add_typer(log.app, name="log")
 app.add_typer(topic.app, name="topic")
+app.add_typer(keys.app, name="keys")
 app.command("produce")(records.produce)
 app.command("fetch")(records.fetch)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
@@ -37,6 +37,8 @@ class Identity(NamedTuple):
 
 
 ANONYMOUS: Final = Identity("anonymous")
+ADMINISTRATOR: Final = Identity("admin@socket")
+"""Whoever may open the data directory's own socket, or the directory itself."""
 
 EVERYWHERE: Final = Scope("*", "*")
 """The scope of what belongs to no tenant; only grants with `*` as tenant and namespace cover it."""
@@ -61,13 +63,24 @@ class Grant:
         )
 
 
+ADMINISTRATION: Final = Grant(ADMINISTRATOR.name, frozenset({Permission.ADMIN}))
+
+
+def _nothing_more(principal: str) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.extra`
+    return None
+
+
 @dataclass(slots=True)
 class Access:
     """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
-    denied."""
+    denied.
+
+    `extra` knows the grants of identities that come and go while the broker runs. It answers None for a name that is
+    not one of them; an identity for which it answers nothing at all has lost even what everyone may do."""
 
     enforced: bool = False
     grants: Iterable[Grant] = ()
+    extra: Callable[[str], Sequence[Grant] | None] = _nothing_more
     _by_principal: dict[str, list[Grant]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -95,5 +108,10 @@ class Access:
     def _covering(self, identity: Identity, permission: Permission, scope: Scope) -> list[Grant]:
         if identity.tenant is not None and identity.tenant != scope.tenant:
             return []
-        grants = (*self._by_principal.get(identity.name, ()), *self._by_principal.get("*", ()))
+        own = self.extra(identity.name)
+        if own is None:
+            own = self._by_principal.get(identity.name, ())
+        elif not own:
+            return []
+        grants = (*own, *self._by_principal.get("*", ()))
         return [grant for grant in grants if grant.covers(permission, scope)]

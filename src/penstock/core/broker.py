@@ -8,23 +8,36 @@ could take back, a reply waits for the commit group it came with, and a reply th
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.core import groups, topics
-from penstock.core.access import EVERYWHERE, Access, Identity, Permission
+from penstock.core import groups, keys, topics
+from penstock.core.access import ANONYMOUS, EVERYWHERE, Access, Identity, Permission
 from penstock.core.clock import Clock, RetentionClock, monotonic_clock, wall_clock
-from penstock.core.errors import InvalidArgument, RecordTooLarge, ShuttingDown, TopicNotFound
+from penstock.core.errors import (
+    AccessDenied,
+    InvalidArgument,
+    QueueNotFound,
+    RecordTooLarge,
+    ShuttingDown,
+    TopicNotFound,
+)
 from penstock.core.events import AnyEvent, decode, encode
+from penstock.core.keys import Key, Keys, KeyTerms, NewKey, Verdict
 from penstock.core.lag import FetchPositions, lags
 from penstock.core.limits import Limits
+from penstock.core.lockout import LockOut
 from penstock.core.metrics import Gauges, Metrics
 from penstock.core.names import Scope
 from penstock.core.offload import Offload, inline
+from penstock.core.queue import Queue, QueuePolicy
+from penstock.core.queues import Queues, Taking
 from penstock.core.settings import TopicSettings
-from penstock.core.state import State, Topic, apply, apply_all, decode_snapshot, encode_snapshot
+from penstock.core.state import State, Topic, apply_all, decode_snapshot, encode_snapshot
 from penstock.core.topics import PartitionDescription, TopicDescription
 from penstock.log.batch import Headers
 from penstock.log.engine import (
@@ -42,8 +55,11 @@ from penstock.log.engine import (
     topic_of,
 )
 
+logger = logging.getLogger(__name__)
+
 _DEFAULT_SETTINGS: Final = TopicSettings()
 _KEEP_ALL: Final = Retention()
+_QUEUE_POLICY: Final = QueuePolicy()
 
 
 class Broker:
@@ -56,7 +72,9 @@ class Broker:
         access: Access | None = None,
         limits: Limits | None = None,
         default_retention: Retention = _KEEP_ALL,
+        queue_policy: QueuePolicy = _QUEUE_POLICY,
         auto_create_topics: bool = True,
+        lockout: LockOut | None = None,
         clock: Clock = wall_clock,
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
@@ -66,6 +84,7 @@ class Broker:
         self.access = Access() if access is None else access
         self.limits = Limits() if limits is None else limits
         self.default_retention = default_retention
+        self.queue_policy = queue_policy
         self.auto_create_topics = auto_create_topics
         self.offload = offload
         self.metrics = Metrics(self._gauges, timer)
@@ -77,7 +96,13 @@ class Broker:
         self._reclaimed = engine.reclaimed  # when `maintain` last looked
         self._closed = False
         self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
+        self._queues = Queues(
+            engine, self._current, self._keep, queue_policy, self.limits, self.metrics, clock, offload
+        )
+        self._keys = Keys(lambda: self._state.keys, clock, LockOut() if lockout is None else lockout)
+        self.access.extra = self._keys.grants
         self._state, self.notes = self._recover()  # the notes: what recovery did, for the operator
+        self._queues.rebuilt()
         engine.snapshot_from(self._snapshot)
 
     # -- records
@@ -93,6 +118,7 @@ class Broker:
         headers: Sequence[Headers] | None = None,
         expected_offset: int | None = None,
         producer: Producer | None = None,
+        expires: Sequence[int] | None = None,
     ) -> Appended:
         """Append the records as one, contiguously. True once the group in the answer is committed."""
         metrics = self.metrics
@@ -106,7 +132,7 @@ class Broker:
             sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
         if (largest := max(sizes)) > self.limits.record_bytes:
             raise RecordTooLarge(largest, self.limits.record_bytes)
-        records = Records(partition_id(found.id, partition), values, keys, headers, None, expected_offset)
+        records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
         appended = self._engine.append((records,), (), producer)
         if not appended.repeated:
             metrics.produced(appended.group, len(sizes), sum(sizes), started)
@@ -146,12 +172,15 @@ class Broker:
         self.access.require(identity, Permission.CREATE, scope, name)
         state = self._current()
         event = topics.create(state, self.limits, scope, name, partitions, settings, self._clock())
-        group = self._keep(event)
+        group = self._keep((event,))
         return state.topics_by_id[event.id], group
 
     def topic_for_produce(self, identity: Identity, scope: Scope, name: str) -> Topic:
         """The topic, created with one partition if it is missing and topics may come into being on first use."""
         self.access.require(identity, Permission.WRITE, scope, name)
+        return self._topic_on_first_use(identity, scope, name)
+
+    def _topic_on_first_use(self, identity: Identity, scope: Scope, name: str) -> Topic:
         existing = self._current().topics.get(scope, {}).get(name)
         if existing is not None:
             return existing
@@ -164,14 +193,14 @@ class Broker:
         self.access.require(identity, Permission.DELETE, scope, name)
         state = self._current()
         topic = topics.find(state, scope, name)
-        self._keep(topics.delete(state, scope, name))
+        self._keep((topics.delete(state, scope, name),))
         partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
         ends = {partition: self._engine.next_offset(partition) for partition in partitions}
         return self._engine.trim(ends, drop=True)  # in the same group as the event
 
     def change_topic(self, identity: Identity, scope: Scope, name: str, settings: TopicSettings) -> CommitGroup:
         self.access.require(identity, Permission.ALTER, scope, name)
-        return self._keep(topics.change_settings(self._current(), scope, name, settings))
+        return self._keep((topics.change_settings(self._current(), scope, name, settings),))
 
     def list_topics(self, identity: Identity, scope: Scope) -> list[Topic]:
         """The topics that this identity may see, by name."""
@@ -208,12 +237,109 @@ class Broker:
         state = self._current()
         if topic_must_exist:
             topics.find_partition(state, scope, topic, partition)
-        return self._keep(groups.commit(state, self.limits, scope, group, topic, partition, offset))
+        return self._keep((groups.commit(state, self.limits, scope, group, topic, partition, offset),))
 
     def committed_offset(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
         """The group's next offset, or None if it has none there, whatever exists."""
         self.access.require(identity, Permission.READ, scope, topic)
         return groups.committed(self._current(), scope, group, topic, partition)
+
+    # -- queues
+
+    def subscribe(
+        self, identity: Identity, scope: Scope, topic: str, *, at_least_once: bool
+    ) -> tuple[Queue, CommitGroup]:
+        """A new queue of what is stored in the topic from now on. The topic comes into being if that is allowed."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        return self._queues.start(self._topic_on_first_use(identity, scope, topic), at_least_once=at_least_once)
+
+    def queue(self, identity: Identity, id: int) -> tuple[Queue, Topic]:  # noqa: A002 - it is the queue's id
+        """A queue that this identity may take from. One that it may not is told from none only with security off."""
+        queue = self._current().queues.get(id)
+        topic = None if queue is None else self._state.topics_by_id[queue.topic]
+        if queue is None or topic is None or not self.access.allows(identity, Permission.READ, topic.scope, topic.name):
+            if self.access.enforced:
+                raise AccessDenied(f"'{identity.name}' may not read queue {id}")
+            raise QueueNotFound(f"There is no queue {id}")
+        return queue, topic
+
+    def take(self, identity: Identity, id: int, count: int, *, skim: bool = False) -> Taking | None:  # noqa: A002
+        """See `Queues.take`."""
+        return self._queues.take(self.queue(identity, id)[0], count, skim=skim)
+
+    def acknowledge(
+        self,
+        identity: Identity,
+        id: int,  # noqa: A002 - it is the queue's id
+        tags: Sequence[int],
+    ) -> tuple[list[bool], CommitGroup | None]:
+        """See `Queues.acknowledge`."""
+        return self._queues.acknowledge(self.queue(identity, id)[0], tags)
+
+    def unsubscribe(self, identity: Identity, id: int) -> CommitGroup:  # noqa: A002 - it is the queue's id
+        return self._queues.end(self.queue(identity, id)[0])
+
+    def listen(self, identity: Identity, id: int, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: A002
+        """Call back when the queue may have something to take, until the answer is called. See also `listens`."""
+        queue, topic = self.queue(identity, id)
+        partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
+        for partition in partitions:
+            self._engine.watch(partition, callback)
+        self._queues.listen(queue.id, callback)
+
+        def stop() -> None:
+            for partition in partitions:
+                self._engine.unwatch(partition, callback)
+            self._queues.unlisten(queue.id, callback)
+
+        return stop
+
+    def listens(self, id: int, callback: Callable[[], None]) -> bool:  # noqa: A002 - it is the queue's id
+        """Whether the one who called `listen` with this is still the last who did."""
+        return self._queues.listens(id, callback)
+
+    def sweep(self, now: int) -> None:
+        """Queues by the clock; a few times a second. `now` is the wall clock, in µs."""
+        if not self._closed:
+            self._queues.sweep(now)
+
+    # -- keys
+
+    def authenticate(self, key: str, peer: str, now: int | None = None) -> Verdict:
+        """Whose key this is. `peer` is where it comes from, with or without a port: a host that presents too many
+        wrong ones is locked out. `now` is the wall clock, in µs, if it is not that of the broker."""
+        if not self.access.enforced:
+            return ANONYMOUS
+        self._current()
+        verdict, locks = self._keys.authenticate(key, peer, self._clock() if now is None else now)
+        self.metrics.authentication_failures += verdict is None
+        self.metrics.lockouts += locks
+        if locks:
+            logger.warning("%s is locked out: too many wrong keys", peer)
+        return verdict
+
+    def add_key(self, identity: Identity, terms: KeyTerms, chosen: str | None = None) -> tuple[NewKey, CommitGroup]:
+        """A new key, generated unless it was chosen. It must not be shown before the group is committed."""
+        self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+        state = self._current()
+        event, secret = keys.add(state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes)
+        group = self._keep((event,))
+        return NewKey(state.keys[event.id], secret), group
+
+    def list_keys(self, identity: Identity) -> list[Key]:
+        """All keys by number: those that count, and the last that were revoked."""
+        self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+        return sorted(self._current().keys.values(), key=lambda key: key.id)
+
+    def revoke_key(self, identity: Identity, id: int) -> CommitGroup | None:  # noqa: A002 - it is the key's id
+        """The key counts no longer, also for connections that are open. None if that was so already."""
+        self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+        event = keys.revoke(self._current().keys, id, self._clock())
+        if event is None:
+            return self.unsettled
+        group = self._keep((event,))
+        self._keys.forget()
+        return group
 
     # -- the broker itself
 
@@ -227,6 +353,10 @@ class Broker:
         """The last group that holds state changes and is not committed yet."""
         group = self._speculation[-1] if self._speculation else None
         return group if group is not None and group.state is GroupState.OPEN else None
+
+    def now(self) -> int:
+        """The wall clock, in µs since 1970."""
+        return self._clock()
 
     @property
     def position(self) -> int:
@@ -263,10 +393,10 @@ class Broker:
         self._drop_failed()
         return self._state
 
-    def _keep(self, event: AnyEvent) -> CommitGroup:
-        """Append the event and apply it, in the hope that it will be committed."""
-        group = self._engine.append((), (encode(event),)).group
-        apply(self._state, event)
+    def _keep(self, events: Sequence[AnyEvent], writes: Sequence[Records] = ()) -> CommitGroup:
+        """Append the events and apply them, in the hope that they will be committed."""
+        group = self._engine.append(writes, list(map(encode, events))).group
+        apply_all(self._state, events)
         if not self._speculation or self._speculation[-1] is not group:
             self._speculation.append(group)
             group.on_done(self._settle)
@@ -288,6 +418,7 @@ class Broker:
         if self._speculation and self._speculation[0].state is GroupState.FAILED:
             self._state = self._recover()[0]
             self._speculation.clear()
+            self._queues.rebuilt()
 
     def _recover(self) -> tuple[State, list[str]]:
         """The committed state, and what the engine has to say about it."""
@@ -327,5 +458,7 @@ class Broker:
             reclaimed=self._engine.reclaimed,
             topics=len(state.topics_by_id),
             partitions=sum(topic.partitions for topic in state.topics_by_id.values()),
+            queues=len(state.queues),
+            in_flight=sum(queue.in_flight for queue in state.queues.values()),
             lags=lags(state, self.positions, self._engine),
         )

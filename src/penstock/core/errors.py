@@ -39,6 +39,14 @@ class PartitionNotFound(BrokerError):
         self.partitions = partitions
 
 
+class QueueNotFound(BrokerError):
+    """No such queue, or none that this identity may use."""
+
+
+class KeyNotFound(BrokerError):
+    """No API key has this number."""
+
+
 class RecordTooLarge(BrokerError):
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"Record of {size} bytes is larger than the limit of {limit} bytes")

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from penstock.core.access import Permission
 from penstock.core.errors import StateUnreadable
 from penstock.core.settings import TopicSettings
 
@@ -48,7 +49,59 @@ class OffsetCommitted(Event, tag="offset", frozen=True):
     offset: int
 
 
-AnyEvent: TypeAlias = TopicCreated | TopicDeleted | TopicSettingsChanged | OffsetCommitted
+class QueueStarted(Event, tag="queue+", frozen=True):
+    id: int
+    topic: int
+    at_least_once: bool
+    starts: list[int]  # of each partition: the first offset that belongs to the queue
+    at: int  # µs since 1970
+
+
+class QueueMoved(Event, tag="queue", frozen=True):
+    """What was delivered and acknowledged, by tag; `cursors` as they are now."""
+
+    id: int
+    at: int
+    cursors: list[int]
+    sent: list[int] = []  # in flight, for the first time
+    again: list[int] = []  # in flight, once more
+    settled: list[int] = []  # no longer in flight
+
+
+class QueueEnded(Event, tag="queue-", frozen=True):
+    id: int
+
+
+class KeyAdded(Event, tag="key+", frozen=True):
+    id: int
+    name: str
+    hash: bytes  # see `keys.Key`, as for `salt` and `cost`
+    tenant: str
+    permissions: list[Permission]
+    topics: list[str]  # patterns
+    namespace: str  # a pattern
+    created: int  # µs since 1970
+    expires: int | None = None
+    salt: bytes = b""
+    cost: int = 0
+
+
+class KeyRevoked(Event, tag="key-", frozen=True):
+    id: int
+    at: int  # µs since 1970
+
+
+AnyEvent: TypeAlias = (
+    TopicCreated
+    | TopicDeleted
+    | TopicSettingsChanged
+    | OffsetCommitted
+    | QueueStarted
+    | QueueMoved
+    | QueueEnded
+    | KeyAdded
+    | KeyRevoked
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)

@@ -30,6 +30,13 @@ _COUNTERS: Final = (
     ("bytes_out", "bytes_out", "Bytes of values handed to consumers."),
     ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
     ("retention_noop_runs", "retention_noop_runs", "Retention runs before which nothing had been removed."),
+    ("queue_redelivered", "queue_redelivered", "Messages delivered again because nobody acknowledged them in time."),
+    ("queue_expired", "queue_expired", "Messages that no client took out of its queue before they expired."),
+    ("queue_dropped", "queue_dropped", "Messages a queue lost to its capacity, to retention, or for good."),
+    ("queue_dead_lettered", "queue_dead_lettered", "Messages given up and kept as dead letters."),
+    ("queues_ended", "queues_ended", "Queues ended because nobody used them."),
+    ("authentication_failures", "authentication_failures", "Keys presented that are unknown, expired or revoked."),
+    ("lockouts", "lockouts", "Hosts locked out after too many failures."),
     (None, "throttled_consumers", "Consumers slowed down on purpose; this broker does not."),
     (None, "slow_consumers", "Consumers dropped for being slow; this broker does not."),
     (None, "compaction_runs", "Compaction runs; this broker does not compact."),
@@ -63,6 +70,8 @@ class Gauges:
     reclaimed: Reclaimed
     topics: int
     partitions: int
+    queues: int
+    in_flight: int
     lags: Iterable[Lag]
 
 
@@ -110,6 +119,13 @@ class Metrics:
         self.active_connections = 0
         self.connections_refused = 0
         self.retention_noop_runs = 0
+        self.queue_redelivered = 0
+        self.queue_expired = 0
+        self.queue_dropped = 0
+        self.queue_dead_lettered = 0
+        self.queues_ended = 0
+        self.authentication_failures = 0
+        self.lockouts = 0
         self.produce_latency = LatencyRing()
         self.fetch_latency = LatencyRing()
         self.registry = CollectorRegistry()
@@ -188,5 +204,7 @@ class Metrics:
             ("log_pending_bytes", "Bytes appended and not committed yet.", gauges.pending_bytes),
             ("topics", "Topics of all tenants.", gauges.topics),
             ("partitions", "Partitions of all topics.", gauges.partitions),
+            ("queues", "Queues of all topics.", gauges.queues),
+            ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
         ):
             yield GaugeMetricFamily(name, text, value=value)

@@ -1,4 +1,4 @@
-"""What the broker knows besides records: topics and group offsets, rebuilt from events alone.
+"""What the broker knows besides records: topics, group offsets, queues and keys, rebuilt from events alone.
 
 `apply` is the only thing that changes a state. It reads no clock and does no input or output, so that the same events
 always give the same state. What may happen is decided elsewhere (`topics`, `groups`); here it has happened.
@@ -15,12 +15,19 @@ import msgspec
 from penstock.core.errors import StateUnreadable
 from penstock.core.events import (
     AnyEvent,
+    KeyAdded,
+    KeyRevoked,
     OffsetCommitted,
+    QueueEnded,
+    QueueMoved,
+    QueueStarted,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
 )
+from penstock.core.keys import Key, apply_added, apply_revoked
 from penstock.core.names import Scope
+from penstock.core.queue import Queue, apply_move
 from penstock.core.settings import TopicSettings
 
 SNAPSHOT_VERSION: Final = 1
@@ -47,10 +54,16 @@ class State:
     groups: dict[Scope, dict[str, GroupOffsets]] = field(default_factory=dict)
     offset_count: int = 0  # of all groups together
     tenants: set[str] = field(default_factory=set)
+    queues: dict[int, Queue] = field(default_factory=dict)
+    next_queue_id: int = 1
+    keys: dict[int, Key] = field(default_factory=dict)
+    next_key_id: int = 1
 
 
 def apply(state: State, event: AnyEvent) -> None:
     match event:
+        case QueueMoved():
+            apply_move(state.queues[event.id], event)
         case OffsetCommitted():
             _commit(state, event)
         case TopicCreated():
@@ -59,6 +72,18 @@ def apply(state: State, event: AnyEvent) -> None:
             _delete(state, event)
         case TopicSettingsChanged():
             state.topics_by_id[event.id].settings = event.settings
+        case QueueStarted():
+            starts = tuple(event.starts)
+            queue = Queue(event.id, event.topic, event.at_least_once, starts, list(starts), event.at)
+            state.queues[event.id] = queue
+            state.next_queue_id = max(state.next_queue_id, event.id + 1)
+        case QueueEnded():
+            del state.queues[event.id]
+        case KeyAdded():
+            apply_added(state.keys, event)
+            state.next_key_id = max(state.next_key_id, event.id + 1)
+        case KeyRevoked():
+            apply_revoked(state.keys, event)
 
 
 def _create(state: State, event: TopicCreated) -> None:
@@ -83,6 +108,8 @@ def _delete(state: State, event: TopicDeleted) -> None:
             del groups[group]
     if not groups:
         state.groups.pop(topic.scope, None)
+    for queue in [queue.id for queue in state.queues.values() if queue.topic == event.id]:
+        del state.queues[queue]
 
 
 def _commit(state: State, event: OffsetCommitted) -> None:
@@ -101,6 +128,10 @@ class _Snapshot(msgspec.Struct, array_like=True):
     tenants: list[str]
     topics: list[TopicCreated]
     offsets: list[OffsetCommitted]
+    next_queue_id: int = 1
+    queues: list[Queue] = []
+    next_key_id: int = 1
+    keys: list[Key] = []
 
 
 class _SnapshotVersion(msgspec.Struct, array_like=True):
@@ -124,7 +155,19 @@ def encode_snapshot(state: State) -> bytes:
         for topic, by_partition in by_topic.items()
         for partition, offset in by_partition.items()
     ]
-    return _encoder.encode(_Snapshot(SNAPSHOT_VERSION, state.next_topic_id, sorted(state.tenants), topics, offsets))
+    return _encoder.encode(
+        _Snapshot(
+            SNAPSHOT_VERSION,
+            state.next_topic_id,
+            sorted(state.tenants),
+            topics,
+            offsets,
+            state.next_queue_id,
+            list(state.queues.values()),
+            state.next_key_id,
+            list(state.keys.values()),
+        )
+    )
 
 
 def decode_snapshot(data: bytes) -> State:
@@ -143,6 +186,10 @@ def decode_snapshot(data: bytes) -> State:
     apply_all(state, snapshot.offsets)
     state.tenants.update(snapshot.tenants)
     state.next_topic_id = max(state.next_topic_id, snapshot.next_topic_id)
+    state.next_queue_id = snapshot.next_queue_id
+    state.queues = {queue.id: queue for queue in snapshot.queues}
+    state.next_key_id = snapshot.next_key_id
+    state.keys = {key.id: key for key in snapshot.keys}
     return state
 
 

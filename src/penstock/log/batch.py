@@ -210,8 +210,8 @@ class Batch:
     """A whole, checked batch. Columns are decoded when asked for."""
 
     __slots__ = (
-        "_header_bytes", "_header_count", "_key_bytes", "base_offset", "count", "data", "flags", "max_timestamp",
-        "min_timestamp", "partition", "position", "value_bytes",
+        "_header_bytes", "_header_count", "_key_bytes", "_starts", "base_offset", "count", "data", "flags",
+        "max_timestamp", "min_timestamp", "partition", "position", "value_bytes",
     )  # fmt: skip
 
     base_offset: int
@@ -231,6 +231,7 @@ class Batch:
         ) = _HEADER.unpack_from(data)  # fmt: skip
         self.partition = topic << 32 | partition
         self._header_bytes = (names, values)
+        self._starts: dict[str, int] | None = None
         self.data = data
 
     @property
@@ -238,7 +239,12 @@ class Batch:
         return self.base_offset + self.count
 
     def _sections(self) -> dict[str, int]:
-        """Where each column starts."""
+        """Where each column starts. Remembered: a reader that takes one record at a time asks for every one."""
+        if self._starts is None:
+            self._starts = self._find_sections()
+        return self._starts
+
+    def _find_sections(self) -> dict[str, int]:
         n, flags = self.count, self.flags
         sizes = [("timestamps", 8 * n)]
         if flags & EXPIRES:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
@@ -18,6 +19,7 @@ from typing import Any, Final, Protocol
 logger = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 64 << 10
+QUICK_SECONDS: Final = 0.0005  # two hand-overs between threads and the loop take a good part of this
 
 
 class Log(Protocol):
@@ -88,6 +90,7 @@ class ThreadCommitter:
         self._writing: Any = None  # the group that the thread has
         self._outcome: Exception | None = None  # of that group, once it is written
         self._stopped = False
+        self._seconds = 1.0  # what a write took of late; at first it is taken to be slow
 
     def attach(self, log: Log) -> None:
         self._log = log
@@ -97,7 +100,7 @@ class ThreadCommitter:
             self._scheduled = True
             self._loop.call_soon(self._start)
 
-    def _start(self) -> None:
+    def _start(self, *, inline: bool = True) -> None:
         self._scheduled = False
         log = self._log
         if self._writing is not None or self._stopped or log is None:
@@ -105,16 +108,24 @@ class ThreadCommitter:
         sealed = log.seal()
         if sealed is None:
             return
-        if not sealed.must_sync and sealed.byte_size <= INLINE_BYTES:
-            # A copy into the page cache is quicker than waking a thread and being woken by it.
-            log.complete(sealed, _write(log, sealed))
+        quick = sealed.byte_size <= INLINE_BYTES and (not sealed.must_sync or self._seconds < QUICK_SECONDS)
+        if quick and inline:
+            # To write a little, and even to sync it to a quick disk, takes less time than waking a thread and being
+            # woken by it. Nobody could be answered before that anyway. A disk that turns slow is left to the thread.
+            log.complete(sealed, self._write(log, sealed))
             self.request()
             return
         self._writing = sealed
         self._commits.put(lambda: self._write_and_tell(log, sealed))
 
+    def _write(self, log: Log, sealed: Any) -> Exception | None:
+        started = time.perf_counter()
+        outcome = _write(log, sealed)
+        self._seconds += (time.perf_counter() - started - self._seconds) / 4
+        return outcome
+
     def _write_and_tell(self, log: Log, sealed: Any) -> None:
-        self._outcome = _write(log, sealed)
+        self._outcome = self._write(log, sealed)
         with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes what is left
             self._loop.call_soon_threadsafe(self._done, sealed)
 
@@ -124,7 +135,7 @@ class ThreadCommitter:
         assert self._log is not None
         error, self._outcome, self._writing = self._outcome, None, None
         if error is None and sealed.must_sync:
-            self._start()  # keep the disk busy while the replies go out
+            self._start(inline=False)  # keep the disk busy while the replies go out
         self._log.complete(sealed, error)
         self.request()
 

@@ -405,11 +405,14 @@ class FileEngine:
 
     def _take_snapshot(self, sealed: SealedGroup, core: bytes) -> bytes:
         """The state as it will be when this group is committed."""
-        starts = {partition: start for group in self._in_flight for partition, start in group.trims.items()}
+        starts: dict[PartitionId, int] = {}
+        for group in self._in_flight:
+            for partition, start in group.trims.items():
+                starts[partition] = max(start, starts.get(partition, 0))
         ranges = {}
-        for partition, log in self._partitions.items():
-            start = max(log.start, starts.get(PartitionId(partition), 0))
-            ranges[partition] = (min(start, log.next_offset), log.next_offset)
+        for number, log in self._partitions.items():
+            start = max(log.start, starts.get(PartitionId(number), 0))
+            ranges[number] = (min(start, log.next_offset), log.next_offset)
         dropped = self._dropped.union(*(group.drops for group in self._in_flight))
         self._since_snapshot = 0
         return snapshots.encode(

@@ -88,13 +88,14 @@ class IndexDamaged(ValueError):
 class FileIndex:
     """The index of one journal file."""
 
-    __slots__ = ("_live", "_load", "_sections", "end_position", "extents", "last_group", "max_timestamp")
+    __slots__ = ("_live", "_load", "_recent", "_sections", "end_position", "extents", "last_group", "max_timestamp")
 
     def __init__(self) -> None:
         self.extents: dict[int, Extent] = {}  # complete only when the file is closed; see `extent`
         self._live: dict[int, PartitionIndex] = {}
         self._load: Callable[[int, int], bytes] | None = None  # reads the side file: (position, size)
         self._sections: dict[int, int] = {}
+        self._recent: tuple[int, PartitionIndex] | None = None  # what was last read from the side file
         self.last_group = 0
         self.end_position = 0
         self.max_timestamp = 0
@@ -124,6 +125,9 @@ class FileIndex:
         extent = self.extents.get(partition)
         if extent is None or self._load is None:
             return None
+        recent = self._recent
+        if recent is not None and recent[0] == partition:
+            return recent[1]  # a reader that catches up asks for the same one again and again
         size = 8 * extent.batches
         data = self._load(self._sections[partition], 3 * size)
         found = PartitionIndex()
@@ -131,6 +135,7 @@ class FileIndex:
             column.frombytes(data[at : at + size])
         found.end_offset = extent.end_offset
         found.byte_size = extent.byte_size
+        self._recent = (partition, found)
         return found
 
     def encode(self) -> bytes:

@@ -243,17 +243,22 @@ class JournalWriter:
         return True
 
     def prepare_spare(self) -> None:
-        """Takes long; on any thread, one at a time. Without room on the disk there is no spare: `_roll` will tell."""
+        """Takes long; on any thread, one at a time. Without room on the disk there is no spare: `_roll` will tell.
+
+        It gets the name that `_roll` looks for when it is whole, and never while `_roll` is using the last one."""
         if self._spare is not None:
             return
+        temporary = f"{DIRECTORY}/filling.tmp"
         try:
-            spare = fill_file(self._files, SPARE, self._file_bytes, gently=True)
+            spare = fill_file(self._files, temporary, self._file_bytes, gently=True)
+            with self._lock:
+                if self._spare is None:
+                    self._files.rename(temporary, SPARE)
+                    self._spare = spare
         except OSError:
             with contextlib.suppress(OSError):
-                self._files.remove(SPARE)
+                self._files.remove(temporary)
             return
-        with self._lock:
-            self._spare = spare
 
     def sync(self) -> None:
         """Everything written so far survives a loss of power."""

@@ -106,7 +106,8 @@ class Connection(asyncio.Protocol):
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._quickack()
         self._transport.set_write_buffer_limits(high=WRITE_HIGH)
-        self.regulate()
+        # Not at once: uvloop begins to read after this call, whatever was said in it.
+        self._loop.call_soon(self.regulate)
 
     def data_received(self, data: bytes) -> None:
         if self._phase is Phase.CLOSING:
@@ -197,7 +198,8 @@ class Connection(asyncio.Protocol):
             held += self._transport.get_write_buffer_size()
         if held != self.held:
             self._gate.account(self, held)
-        pause = self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or self._gate.full)
+        crowded = self._gate.full and held > self._gate.share
+        pause = self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
         if pause is not self._paused:
             self._paused = pause
             if self._transport.is_closing():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from penstock.log.engine import Durability
 from penstock.net.http import http_door
+from penstock.protocols.blipmq import session as blipmq
 from penstock.protocols.rustlog import session as rustlog
 from penstock.protocols.session import Door
 
-BUILT = ("rustlog", "http")
+BUILT = ("rustlog", "blipmq", "http")
 
 
 def stream_doors(durability: Durability) -> dict[str, Door]:
     """The doors that a TCP port can serve, by name."""
-    doors = (rustlog.DOOR, http_door(durability))
+    doors = (rustlog.DOOR, blipmq.DOOR, http_door(durability))
     return {door.name: door for door in doors}

@@ -88,7 +88,8 @@ class Gate:
             self._empty.set()
 
     def account(self, guest: Guest, held: int) -> None:
-        """`guest` holds this many bytes now. When all of them hold too much, nobody is read from for a while."""
+        """`guest` holds this many bytes now. When all of them hold too much together, those that hold more than their
+        share are not read from for a while; the others notice nothing."""
         self.held += held - guest.held
         guest.held = held
         if not self.full and self.held > self.limits.total_bytes:
@@ -98,6 +99,11 @@ class Gate:
         elif self.full and self.held <= self.limits.total_bytes * REOPEN_AT:
             self.full = False
             self._regulate_later()
+
+    @property
+    def share(self) -> int:
+        """Bytes that each connection may hold when there is not enough for all."""
+        return self.limits.total_bytes // max(len(self._guests), 1)
 
     def _regulate_later(self) -> None:
         # Not at once: this is called from inside one connection's own accounting.
@@ -112,16 +118,24 @@ class Gate:
         self._timer = self._loop.call_later(self._interval, self._sweep)
         for guest in list(self._guests):
             guest.sweep(now)
-        if self.full and self._guests and now - self._full_since > STALL_SECONDS:
-            # What is held are halves of requests whose other halves nobody may send. Somebody has to go.
-            largest = max(self._guests, key=lambda guest: guest.held)
+        if self.full and now - self._full_since > STALL_SECONDS:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """What is held are halves of requests whose other halves nobody may send. Those who hold most have to go."""
+        room = self.limits.total_bytes * REOPEN_AT
+        held, total = 0, self.held
+        for guest in sorted(self._guests, key=lambda guest: guest.held, reverse=True):
+            if total - held <= room:
+                break
+            held += guest.held
             logger.warning(
                 "clients hold %d bytes, over limits.total_bytes, and no request gets done: closing %s, which holds %d",
-                self.held,
-                largest.peer,
-                largest.held,
+                total,
+                guest.peer,
+                guest.held,
             )
-            largest.abort()
+            guest.abort()
 
     async def drain(self, seconds: float) -> int:
         """Let every connection answer what it accepted, for so long; returns how many had to be cut off."""

@@ -1,6 +1,7 @@
 """The HTTP door: `GET /health` and `GET /metrics`, for those who watch over the broker.
 
-A session like that of any protocol, on h11, so that it answers on every port. It is no way to produce or consume.
+A session like that of any protocol, on h11, so that it answers on every port. It is no way to produce or consume. Who
+opens one may add resources of their own: `penstock.net.admin` does.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import h11
 import msgspec
@@ -17,7 +18,7 @@ from penstock import __version__
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
 from penstock.core.errors import AccessDenied
-from penstock.log.engine import Durability
+from penstock.log.engine import CommitGroup, Durability, GroupState
 from penstock.protocols.session import Channel, Door
 
 MAX_HEAD: Final = 16 << 10
@@ -34,15 +35,37 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Later(NamedTuple):
+    """An answer that holds once the group is committed, and is not given before."""
+
+    group: CommitGroup
+    answer: Answer
+
+
+Resource: TypeAlias = Callable[[bytes, bytes, bytes], Answer | Later | None]
+"""(method, path, body) → the answer; None for a path that is not its own."""
+
+
 class HttpSession:
-    def __init__(self, broker: Broker, channel: Channel, identity: Identity, durability: Durability) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        channel: Channel,
+        identity: Identity,
+        durability: Durability,
+        resource: Resource | None = None,
+    ) -> None:
         self._broker = broker
         self._channel = channel
         self._identity = identity
         self._durability = durability
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._request: h11.Request | None = None
+        self._resource = resource
         self._body_bytes = 0
+        self._body: list[bytes] = []  # kept only for a resource that may want it
+        self._waiting = False  # for a commit; further requests wait too
+        self._last = False  # close after the answer that is waited for
         self._over = False
         self._routes: dict[bytes, Callable[[], Answer]] = {b"/health": self._health, b"/metrics": self._metrics}
 
@@ -58,11 +81,10 @@ class HttpSession:
         if not self._over:
             self._http.receive_data(b"")
             self._advance()
-            self._close()
+            self._finish()
 
     def stop(self) -> None:
-        """Every complete request is answered as it arrives, so there is nothing to wait for."""
-        self._close()
+        self._finish()
 
     def lost(self) -> None:
         self._over = True
@@ -75,7 +97,7 @@ class HttpSession:
 
     def _advance(self) -> None:
         try:
-            while not self._over and self._step():
+            while not self._over and not self._waiting and self._step():
                 pass
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint or 400
@@ -87,7 +109,7 @@ class HttpSession:
         """Handle one event; False if the next one takes more input."""
         event = self._http.next_event()
         if isinstance(event, h11.Request):
-            self._request, self._body_bytes = event, 0
+            self._request, self._body_bytes, self._body = event, 0, []
             if self._http.they_are_waiting_for_100_continue:
                 self._send(Answer(417, b"this broker takes no request bodies\n"), keep=False)
                 self._close()
@@ -96,21 +118,52 @@ class HttpSession:
             if self._body_bytes > MAX_BODY:
                 self._send(Answer(413, b"the request body is too large\n"), keep=False)
                 self._close()
+            elif self._resource is not None:
+                self._body.append(event.data)
         elif isinstance(event, h11.EndOfMessage):
-            self._send(self._answer(), keep=True)
-            if self._http.our_state is h11.MUST_CLOSE or self._http.our_state is h11.CLOSED:
-                self._close()
+            answer = self._answer()
+            if isinstance(answer, Answer):
+                self._reply(answer)
             else:
-                self._http.start_next_cycle()
+                self._waiting = True
+                answer.group.on_done(lambda group: self._committed(group, answer.answer))
         elif isinstance(event, h11.ConnectionClosed):
             self._close()
         else:
             return False
         return True
 
-    def _answer(self) -> Answer:
+    def _reply(self, answer: Answer) -> None:
+        self._send(answer, keep=not self._last)
+        if self._last or self._http.our_state is h11.MUST_CLOSE or self._http.our_state is h11.CLOSED:
+            self._close()
+        else:
+            self._http.start_next_cycle()
+
+    def _committed(self, group: CommitGroup, answer: Answer) -> None:
+        self._waiting = False
+        if self._over:
+            return
+        if group.state is GroupState.FAILED:
+            answer = Answer(503, f"{group.error}\n".encode())
+        self._reply(answer)
+        self._advance()  # the next request may be here already
+
+    def _finish(self) -> None:
+        """Close; if an answer is still owed, after it."""
+        if self._waiting:
+            self._last = True
+        else:
+            self._close()
+
+    def _answer(self) -> Answer | Later:
         assert self._request is not None
-        route = self._routes.get(self._request.target.partition(b"?")[0])
+        path = self._request.target.partition(b"?")[0]
+        if self._resource is not None:
+            answer = self._resource(self._request.method, path, b"".join(self._body))
+            if answer is not None:
+                return answer
+        route = self._routes.get(path)
         if route is None:
             return Answer(404, b"there are /health and /metrics\n")
         if self._request.method not in (b"GET", b"HEAD"):

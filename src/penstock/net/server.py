@@ -18,18 +18,21 @@ import msgspec
 
 from penstock import __version__
 from penstock.config import Config, ConfigError, Settings
-from penstock.core.access import ANONYMOUS, Access, Grant
+from penstock.core.access import ADMINISTRATION, ANONYMOUS, Access, Grant
 from penstock.core.broker import Broker
 from penstock.core.clock import wall_clock
 from penstock.core.errors import StateUnreadable
 from penstock.core.limits import Limits
+from penstock.core.lockout import LockOut
 from penstock.core.offload import ThreadOffload
+from penstock.core.queue import QueuePolicy
 from penstock.log.committer import ThreadCommitter
 from penstock.log.engine import Retention
 from penstock.log.errors import LogError
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
+from penstock.net.admin import SOCKET, AdminSocket
 from penstock.net.connection import Port
 from penstock.net.doors import BUILT, stream_doors
 from penstock.net.gate import Gate, GateLimits
@@ -39,6 +42,7 @@ from penstock.net.tls import TlsUnusable, server_context
 logger = logging.getLogger(__name__)
 
 MAINTAIN_SECONDS = 1.0
+SWEEP_SECONDS = 0.1
 READ_THREADS = 4
 SPARE_FILES = 256  # descriptors that are no connections: journal files, listeners, pipes
 
@@ -59,6 +63,7 @@ class Server:
         self._lock: DirectoryLock | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._maintenance: asyncio.Task[None] | None = None
+        self._admin: AdminSocket | None = None
 
     async def start(self) -> None:
         """Raises StartFailed."""
@@ -113,15 +118,32 @@ class Server:
                 tls_required=settings.tls.required,
             )
             await listener.start(port)
+        self._admin = await self._open_admin(self.broker)
         self._maintenance = loop.create_task(self._maintain(self.broker))
 
+    async def _open_admin(self, broker: Broker) -> AdminSocket | None:
+        """A file system that has no sockets is no reason not to serve."""
+        admin = AdminSocket(self.data_dir, broker, self.config.settings.log.durability)
+        try:
+            await admin.start()
+        except OSError as error:
+            logger.warning(
+                "%s cannot be opened (%s): keys can be changed only while the broker is stopped", SOCKET, error
+            )
+            return None
+        return admin
+
     async def _maintain(self, broker: Broker) -> None:
+        maintained = 0.0
         while True:
-            await asyncio.sleep(MAINTAIN_SECONDS)
+            await asyncio.sleep(SWEEP_SECONDS)
             try:
-                broker.maintain(wall_clock())
+                broker.sweep(wall_clock())
+                if time.monotonic() - maintained >= MAINTAIN_SECONDS:
+                    maintained = time.monotonic()
+                    broker.maintain(wall_clock())
             except Exception:
-                logger.exception("maintenance failed; it is tried again in %g s", MAINTAIN_SECONDS)
+                logger.exception("maintenance failed; it is tried again in %g s", SWEEP_SECONDS)
 
     async def stop(self) -> None:
         """Take no more connections, answer what was accepted, commit it, and let go of the data directory."""
@@ -133,6 +155,8 @@ class Server:
             if cut_off:
                 logger.warning("%d connections were not done after %g s and were cut off", cut_off, seconds)
             self.gate.close()
+        if self._admin is not None:
+            await self._admin.stop(self.config.settings.limits.shutdown_seconds)
         if self._maintenance is not None:
             self._maintenance.cancel()
         if self.broker is not None:
@@ -167,12 +191,20 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
     try:
         return Broker(
             engine,
-            access=Access(settings.security.mode == "on", grants),
+            access=Access(settings.security.mode == "on", [*grants, ADMINISTRATION]),
             limits=Limits(record_bytes=settings.limits.record_bytes),
             default_retention=Retention(
                 settings.topics.retention_seconds or None, settings.topics.retention_bytes or None
             ),
+            queue_policy=QueuePolicy(
+                capacity=settings.queues.capacity,
+                ttl=int(settings.queues.ttl_seconds * 1_000_000),
+                attempts=settings.queues.attempts,
+                backoff=int(settings.queues.backoff_seconds * 1_000_000),
+                idle=int(settings.queues.idle_seconds * 1_000_000),
+            ),
             auto_create_topics=settings.topics.auto_create_topics,
+            lockout=LockOut(settings.security.lockout_failures, settings.security.lockout_seconds),
             offload=ThreadOffload(loop, threads),
         )
     except BaseException:

@@ -15,8 +15,8 @@ or that it needs to see more. Which of the protocols can be served here is not d
     u32 length, then FF                                rustlog (binary Ping)
     anything else                                      the port's own protocol, which answers with its own error
 
-A u32 length never looks like one of the other rows: the largest frame of any protocol here is 32 MiB, so a length
-begins with 00, 01 or 02.
+A u32 length never looks like one of the other rows: the largest first frame of any protocol here has 10 MiB, so its
+length begins with 00.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Final
 
 TLS: Final = "tls"
 HTTP_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ", b"CONNECT ")
-LENGTH_FIRST_BYTES: Final = b"\x00\x01\x02"
-MAX_LENGTH: Final = 32 << 20
+LENGTH_FIRST_BYTES: Final = b"\x00"
+MAX_LENGTH: Final = 10_485_760  # rustlog's largest frame; nobody else begins with one of this size
 JSON_START: Final = b"{ \t\r\n"
 RUSTLOG_PING: Final = 0xFF
 SHARED_TYPES: Final = range(0x01, 0x0A)  # request types of rustlog's binary dialect, and all types of blipmq

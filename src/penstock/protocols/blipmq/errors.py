@@ -86,6 +86,7 @@ class Row(NamedTuple):
 # Looked up for the error's class and its bases in turn.
 TABLE: Final[dict[type[Exception], Row]] = {
     core.AccessDenied: Row(401, None),
+    core.QueueNotFound: Row(*UNKNOWN_DELIVERY),
     core.TopicNotFound: Row(404, None),
     core.PartitionNotFound: Row(404, None),
     core.InvalidName: Row(400, None),

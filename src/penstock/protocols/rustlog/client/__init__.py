@@ -1,5 +1,6 @@
 """Clients for RustLog: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
 
+from penstock.protocols.retry import RetryPolicy
 from penstock.protocols.rustlog.client.asynchronous import AsyncClient
 from penstock.protocols.rustlog.client.blocking import Client
 from penstock.protocols.rustlog.client.outcome import (
@@ -9,7 +10,6 @@ from penstock.protocols.rustlog.client.outcome import (
     OutcomeUnknown,
     PipelineError,
     ReplyError,
-    RetryPolicy,
     RustLogError,
     ServerError,
     Unsendable,

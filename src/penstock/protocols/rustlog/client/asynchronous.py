@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
+from penstock.protocols.retry import RetryPolicy
 from penstock.protocols.rustlog.client.outcome import (
     REPEATABLE,
     BadReply,
     ConnectionFailed,
     OutcomeUnknown,
-    RetryPolicy,
     RustLogError,
     check_window,
     expect,

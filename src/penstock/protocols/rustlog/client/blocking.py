@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from penstock.protocols.retry import RetryPolicy
 from penstock.protocols.rustlog.client.outcome import (
     REPEATABLE,
     BadReply,
     ConnectionFailed,
     OutcomeUnknown,
-    RetryPolicy,
     RustLogError,
     check_window,
     expect,

@@ -1,14 +1,12 @@
 """What can come of a request: a reply, an error that the server sent, or a connection that did not hold.
 
-Here are the exceptions that both clients raise, the rule which requests may be sent twice, and how long to wait
-between attempts. Nothing here does input or output.
+Here are the exceptions that both clients raise, and the rule which requests may be sent twice. Nothing here does input
+or output.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from penstock.protocols.rustlog.dialect import Dialect
@@ -84,25 +82,6 @@ class PipelineError(RustLogError):
         failed = sum(isinstance(result, RustLogError) for result in results)
         super().__init__(f"{failed} of {len(results)} requests in a pipeline failed")
         self.results = list(results)
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often to try, and how long to wait in between: exponential, with full jitter."""
-
-    attempts: int = 5
-    base: float = 0.05  # seconds; the longest wait before the second attempt
-    cap: float = 2.0  # seconds; the longest wait of all
-    random: Callable[[], float] = random.random  # from 0 to 1
-
-    def __post_init__(self) -> None:
-        if self.attempts < 1 or self.base < 0 or self.cap < 0:
-            raise ValueError("attempts must be at least 1, base and cap not negative")
-
-    def delay(self, attempt: int) -> float:
-        """Seconds to wait after the failed attempt of this number, the first being 0."""
-        # 2.0**1000 is still a float, and the cap has long been reached.
-        return self.random() * min(self.cap, self.base * 2.0 ** min(attempt, 1000))
 
 
 # To carry these out twice is the same as once. CreateTopic is not among them: the second would say that it exists.

@@ -1,0 +1,107 @@
+"""Administers a broker from the command line, whether it runs or not.
+
+A running broker is asked through the socket in its data directory. If none runs there, the log is opened here, under
+the directory's lock, for the same request. What is asked for is the business of the commands.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+from typing import Final
+
+import msgspec
+
+from penstock.cli.failure import fail
+from penstock.config import Settings
+from penstock.core.access import ADMINISTRATION, Access
+from penstock.core.broker import Broker
+from penstock.core.clock import wall_clock
+from penstock.core.errors import StateUnreadable
+from penstock.log.committer import InlineCommitter
+from penstock.log.engine import Durability, GroupState
+from penstock.log.errors import DirectoryLocked, LogError
+from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.files import OsFiles
+from penstock.log.lock import DirectoryLock
+from penstock.net.admin import SOCKET, KeyResource, socket_path
+from penstock.net.http import Answer, Later
+
+PATIENCE_SECONDS: Final = 20.0
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, directory: str) -> None:
+        super().__init__("localhost", timeout=PATIENCE_SECONDS)
+        self._directory = directory
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(PATIENCE_SECONDS)
+        with socket_path(self._directory) as path:
+            self.sock.connect(path)
+
+
+def ask(settings: Settings, method: str, path: str, body: bytes = b"") -> bytes:
+    """The body of the answer. Ends the command if it is a refusal."""
+    connection = _Connection(settings.data_dir)
+    try:
+        connection.connect()
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        answer = _open_and_ask(settings, method, path, body)
+        return _accepted(answer.status, answer.body)
+    except OSError as error:
+        connection.close()
+        fail(f"{os.path.join(settings.data_dir, SOCKET)}: {error.strerror or error}")
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return _accepted(response.status, response.read())
+    except (OSError, http.client.HTTPException) as error:
+        why = str(error) or type(error).__name__
+        fail(f"the broker did not answer ({why}); see with `penstock keys list` what it did")
+    finally:
+        connection.close()
+
+
+def _accepted(status: int, body: bytes) -> bytes:
+    if status >= 300:
+        fail(body.decode(errors="replace").strip())
+    return body
+
+
+def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> Answer:
+    """The same on the log of a broker that does not run."""
+    lock = DirectoryLock(settings.data_dir)
+    try:
+        lock.acquire()
+    except DirectoryLocked as error:
+        fail(f"{error}, which does not listen on {SOCKET}. If it is just starting, try again")
+    except OSError as error:
+        fail(f"{error.filename or settings.data_dir}: {error.strerror}")
+    try:
+        committer = InlineCommitter()
+        # Synced whatever the broker is set to: nobody is there to sync it later.
+        log = LogSettings(**msgspec.structs.asdict(settings.log) | {"durability": Durability.SYNCED})
+        engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
+        try:
+            broker = Broker(engine, access=Access(True, [ADMINISTRATION]))
+            resource = KeyResource(broker, enforced=settings.security.mode == "on")
+            answer = resource(method.encode(), path.encode(), body)
+            assert answer is not None, "the paths are those of the resource"
+            if isinstance(answer, Later):
+                committer.run()
+                group, answer = answer
+                if group.state is not GroupState.COMMITTED:
+                    fail(group.error or "the log could not be written")
+        finally:
+            engine.close()
+    except (LogError, StateUnreadable) as error:
+        fail(error)
+    except OSError as error:
+        fail(f"{error.filename or settings.data_dir}: {error.strerror}")
+    finally:
+        lock.release()
+    return answer

@@ -1,0 +1,143 @@
+"""`penstock keys`: adds, lists and revokes API keys of a broker, running or not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from penstock.cli import flags
+from penstock.cli.failure import fail
+from penstock.config import Settings
+from penstock.config_layers import DURATION_UNITS, QUANTITY
+from penstock.core.access import Permission
+from penstock.core.clock import wall_clock
+
+app = typer.Typer(help="Add, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
+
+COLUMNS: Final = ("id", "name", "tenant", "permissions", "topics", "created", "expires", "state")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use it; for your own eyes.")],
+    allow: Annotated[
+        str,
+        typer.Option("--allow", metavar="LIST", help=f"What it may do, separated by commas: {', '.join(Permission)}."),
+    ],
+    tenant: Annotated[str, typer.Option("--tenant", help="The only tenant that it may act in.")] = "default",
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="PATTERN", help="Topics, such as 'orders.*'. Repeatable; all if not given."),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="TIME", help="After how long it ends, such as 30d or 12h.")
+    ] = None,
+    key_stdin: Annotated[
+        bool, typer.Option("--key-stdin", help="Read the key from standard input instead of making one.")
+    ] = False,
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Add a key and print it. It is shown this once: the broker keeps only a hash of it."""
+    from penstock.cli.administration import ask  # here, because it loads the whole broker
+    from penstock.net.admin import KeyCreated, KeyRequest
+
+    settings = _settings(config, data_dir)
+    wish = KeyRequest(
+        name,
+        _permissions(allow),
+        tenant,
+        tuple(topic or ("*",)),
+        expires=None if expires is None else wall_clock() + _duration(expires),
+        key=_chosen() if key_stdin else None,
+    )
+    created = msgspec.json.decode(ask(settings, "POST", "/keys", msgspec.json.encode(wish)), type=KeyCreated)
+    key = created.key
+    if created.secret is not None:
+        typer.echo(created.secret)
+    until = "for ever" if key.expires is None else f"until {_time(key.expires)}"
+    typer.echo(
+        f"key {key.id} ({key.name}): {', '.join(key.permissions)} on {', '.join(key.topics)} in tenant {key.tenant}, "
+        f"{until}." + ("" if created.secret is None else " Keep it: it is not shown again."),
+        err=True,
+    )
+    if not created.enforced:
+        typer.echo("note: security is off, so the broker takes any key; turn it on with security.mode", err=True)
+
+
+@app.command("list")
+def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+    """List all keys: what each may do, and whether it still counts. Times are UTC."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin import KeyView
+
+    settings = _settings(config, data_dir)
+    _must_exist(settings)
+    keys = msgspec.json.decode(ask(settings, "GET", "/keys"), type=list[KeyView])
+    typer.echo("\t".join(COLUMNS))
+    for key in keys:
+        expires = "never" if key.expires is None else _time(key.expires)
+        row = (str(key.id), key.name, key.tenant, ",".join(key.permissions), ",".join(key.topics), _time(key.created),
+               expires, key.state)  # fmt: skip
+        typer.echo("\t".join(row))
+
+
+@app.command()
+def revoke(
+    number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """End a key at once, also for connections that are open."""
+    from penstock.cli.administration import ask
+
+    settings = _settings(config, data_dir)
+    _must_exist(settings)
+    ask(settings, "DELETE", f"/keys/{number}")
+    typer.echo(f"revoked key {number}")
+
+
+# -- what was typed
+
+
+def _settings(config: str | None, data_dir: str | None) -> Settings:
+    settings = flags.effective(config, data_dir, None, None, False, None).settings
+    return msgspec.structs.replace(settings, data_dir=os.path.abspath(os.path.expanduser(settings.data_dir)))
+
+
+def _must_exist(settings: Settings) -> None:
+    if not os.path.isdir(settings.data_dir):
+        fail(f"{settings.data_dir}: there is no such directory; name the broker's with --data-dir")
+
+
+def _permissions(text: str) -> list[Permission]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = set(Permission)
+    for name in names:
+        if name not in known:
+            fail(f"--allow {text}: there is no permission {name!r}; there are {', '.join(Permission)}", 2)
+    return [Permission(name) for name in names]
+
+
+def _duration(text: str) -> int:
+    """µs."""
+    found = QUANTITY.fullmatch(text.strip())
+    unit = DURATION_UNITS.get(found[2].lower()) if found and found[2] else None
+    if found is None or unit is None:
+        fail(f"--expires {text}: expected a number with one of {', '.join(filter(None, DURATION_UNITS))}", 2)
+    return int(float(found[1]) * unit * 1_000_000)
+
+
+def _chosen() -> str:
+    if sys.stdin.isatty():
+        return str(typer.prompt("Key", hide_input=True))
+    return sys.stdin.readline().rstrip("\r\n")
+
+
+def _time(moment: int) -> str:
+    return datetime.fromtimestamp(moment // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

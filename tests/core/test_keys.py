@@ -1,0 +1,375 @@
+"""API keys through the broker: who gets in, what they may do, and what is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.core.world import START, World
+
+from penstock.core import keys
+from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.core.errors import AccessDenied, BrokerError, InvalidArgument, InvalidName, KeyNotFound, LimitReached
+from penstock.core.keys import Key, KeyTerms
+from penstock.core.lockout import LockOut
+from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.core.state import decode_snapshot, encode_snapshot
+
+READ, WRITE, CREATE = Permission.READ, Permission.WRITE, Permission.CREATE
+PEER = "10.0.0.1:5000"
+CHOSEN = "a key from the old days"
+DAY = 86_400_000_000  # µs
+
+
+def secured(*grants: Grant, **options: Any) -> World:
+    return World(access=Access(True, [ADMINISTRATION, *grants]), **options)
+
+
+def add(world: World, chosen: str | None = None, **terms: Any) -> tuple[Key, str]:
+    wish = {"name": "billing", "tenant": "default", "permissions": [READ, WRITE, CREATE], **terms}
+    new, _ = world.broker.add_key(ADMINISTRATOR, KeyTerms(**wish), chosen)
+    world.commit()
+    return new
+
+
+def enter(world: World, secret: str, peer: str = PEER) -> Identity:
+    found = world.broker.authenticate(secret, peer, world.now)
+    assert isinstance(found, Identity)
+    return found
+
+
+def produce(world: World, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> None:
+    world.broker.topic_for_produce(who, scope, topic)
+    world.broker.produce(who, scope, topic, 0, [b"v"])
+    world.commit()
+
+
+def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
+    world = secured()
+    (first, secret), (_, other) = add(world), add(world)
+    assert re.fullmatch(r"psk_1_[A-Za-z0-9_-]{43}", secret) and re.fullmatch(r"psk_2_[A-Za-z0-9_-]{43}", other)
+    assert secret[6:] != other[6:]
+    assert first.hash == hashlib.sha256(secret.encode()).digest()
+    assert enter(world, secret) == Identity("key:1", "default")
+    assert enter(world, other) == Identity("key:2", "default")
+    files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._state)
+    assert first.hash in kept
+    assert secret[6:].encode() not in kept and secret[6:] not in repr(world.broker.list_keys(ADMINISTRATOR))
+
+
+@pytest.mark.parametrize("chosen", [None, CHOSEN])
+@pytest.mark.parametrize("change", [lambda s: s[:-1], lambda s: s + "x", lambda s: s[:-1] + "!", lambda s: s.upper()])
+def test_a_key_that_is_not_quite_right_is_wrong(chosen: str | None, change: Any) -> None:
+    world = secured()
+    _, secret = add(world, chosen)
+    assert world.broker.authenticate(change(secret), PEER) is None
+
+
+@pytest.mark.parametrize(
+    "presented",
+    ["", "psk_", "psk_1", "psk_1_", "psk_9_" + "A" * 43, "psk_²_x", "psk_-1_x", "psk_" + "9" * 500 + "_x", "x" * 60_000,
+     "\ud800" * 20, "\0"],
+)  # fmt: skip
+def test_nonsense_is_nobodys_key(presented: str) -> None:
+    world = secured()
+    add(world)
+    add(world, CHOSEN)
+    assert world.broker.authenticate(presented, PEER) is None
+    assert "authentication_failures_total 1.0" in world.broker.metrics.text()
+
+
+def test_one_keys_secret_does_not_open_another() -> None:
+    world = secured()
+    (_, first), _ = add(world), add(world)
+    assert world.broker.authenticate(first.replace("psk_1_", "psk_2_"), PEER) is None
+
+
+def test_with_security_off_every_key_is_taken_and_nobody_is_locked_out() -> None:
+    world = World()
+    for _ in range(10):
+        assert world.broker.authenticate("whatever", PEER) == ANONYMOUS
+    world.broker.create_topic(ANONYMOUS, Scope("any", "where"), "t", 1)
+
+
+# -- what a key may do
+
+
+def test_a_key_may_do_what_it_was_given_in_its_tenant_and_no_more() -> None:
+    world = secured()
+    _, secret = add(world, topics=["orders.*", "mail"], permissions=[WRITE, CREATE])
+    who = enter(world, secret)
+    produce(world, who, "orders.eu")
+    produce(world, who, "mail")
+    refusals: list[Callable[[], object]] = [
+        lambda: produce(world, who, "salaries"),
+        lambda: produce(world, who, "orders.eu", Scope("acme", "default")),
+        lambda: world.broker.fetch(who, DEFAULT_SCOPE, "orders.eu", 0, 0, 1, 1),
+        lambda: world.broker.list_keys(who),
+        lambda: world.broker.metrics_text(who),
+    ]
+    for refused in refusals:
+        with pytest.raises(AccessDenied):
+            refused()
+
+
+def test_an_administrators_key_is_bound_to_its_tenant() -> None:
+    world = secured()
+    _, secret = add(world, tenant="acme", permissions=[Permission.ADMIN])
+    who = enter(world, secret)
+    produce(world, who, scope=Scope("acme", "eu"))
+    world.broker.delete_topic(who, Scope("acme", "eu"), "orders")
+    refusals: list[Callable[[], object]] = [lambda: produce(world, who), lambda: world.broker.revoke_key(who, 1)]
+    for refused in refusals:
+        with pytest.raises(AccessDenied):
+            refused()
+
+
+def test_what_everyone_may_do_a_key_may_do_while_it_counts() -> None:
+    world = secured(Grant("*", frozenset({WRITE, CREATE}), topic="public"))
+    key, secret = add(world, topics=["own"])
+    who = enter(world, secret)
+    produce(world, who, "public")
+    world.broker.revoke_key(ADMINISTRATOR, key.id)
+    with pytest.raises(AccessDenied):
+        produce(world, who, "public")
+
+
+def test_a_grant_in_the_configuration_cannot_outlive_a_key() -> None:
+    world = secured(Grant("key:1", frozenset({Permission.ADMIN})), Grant("key:x", frozenset({Permission.ADMIN})))
+    _, secret = add(world, topics=["own"])
+    who = enter(world, secret)
+    for name in ("key:1", "key:x", "key:", "key:²"):
+        with pytest.raises(AccessDenied):
+            produce(world, Identity(name, who.tenant), "other")
+
+
+# -- the end of a key
+
+
+@pytest.mark.parametrize("chosen", [None, CHOSEN])
+def test_revoking_acts_at_once_also_on_who_is_in_already(chosen: str | None) -> None:
+    world = secured()
+    (key, secret), (_, other) = add(world, chosen), add(world)
+    who, neighbour = enter(world, secret), enter(world, other)
+    produce(world, who)
+    world.broker.revoke_key(ADMINISTRATOR, key.id)  # not committed yet
+    with pytest.raises(AccessDenied):
+        produce(world, who)
+    assert world.broker.authenticate(secret, PEER) is None
+    produce(world, neighbour)
+    world.restart()
+    assert world.broker.authenticate(secret, PEER) is None
+    assert [key.state(world.now) for key in world.broker.list_keys(ADMINISTRATOR)] == ["revoked", "active"]
+
+
+def test_revoking_twice_changes_nothing_and_an_unknown_key_is_told() -> None:
+    world = secured()
+    add(world)
+    world.broker.revoke_key(ADMINISTRATOR, 1)
+    world.commit()
+    position = world.broker.position
+    assert world.broker.revoke_key(ADMINISTRATOR, 1) is None
+    world.commit()
+    assert world.broker.position == position
+    with pytest.raises(KeyNotFound, match="no key 2"):
+        world.broker.revoke_key(ADMINISTRATOR, 2)
+
+
+def test_a_key_ends_when_its_time_has_come_also_for_who_is_in_already() -> None:
+    world = secured()
+    _, secret = add(world, expires=START + DAY)
+    who = enter(world, secret)
+    world.now = START + DAY - 1
+    produce(world, who)
+    assert world.broker.authenticate(secret, PEER, world.now) == who
+    world.now = START + DAY
+    assert world.broker.authenticate(secret, PEER, world.now) is None
+    with pytest.raises(AccessDenied):
+        produce(world, who)
+    assert world.broker.list_keys(ADMINISTRATOR)[0].state(world.now) == "expired"
+
+
+# -- what is kept
+
+
+def test_keys_are_there_after_a_restart_and_numbers_are_not_used_again() -> None:
+    world = secured()
+    (_, generated), (_, chosen), (third, revoked) = add(world, expires=START + DAY), add(world, CHOSEN), add(world)
+    world.broker.revoke_key(ADMINISTRATOR, third.id)
+    world.commit()
+    before = world.broker.list_keys(ADMINISTRATOR)
+    world.restart()
+    assert world.broker.list_keys(ADMINISTRATOR) == before
+    assert [enter(world, secret).name for secret in (generated, chosen)] == ["key:1", "key:2"]
+    assert world.broker.authenticate(revoked, PEER) is None
+    assert add(world)[0].id == 4
+
+
+def test_a_snapshot_keeps_keys_and_one_without_any_can_be_read() -> None:
+    world = secured()
+    add(world, expires=START + DAY)
+    add(world, CHOSEN)
+    world.broker.revoke_key(ADMINISTRATOR, 2)
+    state = world.broker._state
+    restored = decode_snapshot(encode_snapshot(state))
+    assert restored.keys == state.keys and restored.next_key_id == 3
+    old = decode_snapshot(b"\x95\x01\x01\x90\x90\x90")  # as it was before there were keys
+    assert old.keys == {} and old.next_key_id == 1
+
+
+def test_a_key_whose_commit_failed_never_was() -> None:
+    world = secured()
+    world.fill_disk()
+    _, secret = add(world)
+    assert world.broker.authenticate(secret, PEER) is None
+    assert world.broker.list_keys(ADMINISTRATOR) == []
+
+
+def test_a_key_whose_revocation_failed_still_counts() -> None:
+    world = secured()
+    _, secret = add(world)
+    enter(world, secret)
+    world.fill_disk()
+    world.broker.revoke_key(ADMINISTRATOR, 1)
+    assert world.broker.authenticate(secret, PEER) is None
+    world.commit()
+    assert enter(world, secret).name == "key:1"
+
+
+def test_only_the_last_revoked_keys_are_remembered_and_they_do_not_count_for_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keys, "KEPT_REVOKED", 2)
+    monkeypatch.setattr(keys, "MAX_KEYS", 3)
+    world = secured()
+    for _ in range(3):
+        add(world)
+    with pytest.raises(LimitReached):
+        add(world)
+    for number in (3, 1, 2):
+        world.broker.revoke_key(ADMINISTRATOR, number)
+    world.commit()
+    assert [key.id for key in world.broker.list_keys(ADMINISTRATOR)] == [1, 2]
+    assert add(world)[0].id == 4
+
+
+# -- keys that somebody chose
+
+
+def test_a_chosen_key_is_kept_with_scrypt_and_a_salt_of_this_broker() -> None:
+    first, second = secured(), secured()
+    (one, _), (two, _) = add(first, CHOSEN), add(second, CHOSEN)
+    assert one.salt != two.salt and len(one.salt) == 16 and one.hash != two.hash
+    assert one.hash == hashlib.scrypt(CHOSEN.encode(), salt=one.salt, n=1 << one.cost, r=8, p=1, dklen=32)
+    (other, _) = add(first, CHOSEN + "2")
+    assert enter(first, CHOSEN).name == "key:1" and enter(first, CHOSEN + "2").name == "key:2"
+    assert other.hash != one.hash
+
+
+def test_a_chosen_key_is_hashed_slowly_once_and_a_wrong_one_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = secured()
+    add(world, CHOSEN)
+    add(world, CHOSEN + "2")
+    calls: list[bytes] = []
+    scrypt = hashlib.scrypt
+
+    def counted(password: bytes, **more: Any) -> bytes:
+        calls.append(password)
+        return scrypt(password, **more)
+
+    monkeypatch.setattr(hashlib, "scrypt", counted)
+    for _ in range(3):
+        enter(world, CHOSEN)
+    assert len(calls) == 1
+    assert world.broker.authenticate("not a key at all", PEER) is None
+    assert len(calls) == 2
+
+
+def test_the_same_key_cannot_be_chosen_twice_while_it_counts() -> None:
+    world = secured()
+    add(world, CHOSEN)
+    with pytest.raises(InvalidArgument, match="already"):
+        add(world, CHOSEN)
+    world.broker.revoke_key(ADMINISTRATOR, 1)
+    add(world, CHOSEN)
+    assert enter(world, CHOSEN).name == "key:2"
+
+
+@pytest.mark.parametrize(
+    "chosen", ["", "fifteen letters", "x" * 1025, "psk_1_" + "A" * 43, " " * 20, "with a tab\there !"]
+)
+def test_what_cannot_be_chosen(chosen: str) -> None:
+    world = secured()
+    with pytest.raises(InvalidArgument):
+        add(world, chosen)
+    assert world.broker.list_keys(ADMINISTRATOR) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "error"),
+    [
+        ({"name": ""}, InvalidArgument),
+        ({"name": "a\nb"}, InvalidArgument),
+        ({"name": "x" * 256}, InvalidArgument),
+        ({"tenant": "*"}, InvalidName),
+        ({"tenant": ""}, InvalidName),
+        ({"permissions": []}, InvalidArgument),
+        ({"permissions": [Permission.METRICS]}, InvalidArgument),
+        ({"topics": []}, InvalidArgument),
+        ({"topics": [""]}, InvalidArgument),
+        ({"topics": ["x"] * 101}, InvalidArgument),
+        ({"namespace": ""}, InvalidArgument),
+        ({"expires": START}, InvalidArgument),
+        ({"expires": 1 << 62}, InvalidArgument),
+    ],
+)
+def test_terms_that_make_no_sense_are_refused(terms: dict[str, Any], error: type[BrokerError]) -> None:
+    world = secured()
+    with pytest.raises(error):
+        add(world, **terms)
+    assert world.broker.list_keys(ADMINISTRATOR) == []
+
+
+# -- lock-out
+
+
+def test_five_wrong_keys_lock_a_host_out_whatever_it_presents_then() -> None:
+    world = secured()
+    key, secret = add(world)
+    expired = add(world, expires=START + 1)[1]
+    revoked, lost = add(world)
+    world.broker.revoke_key(ADMINISTRATOR, revoked.id)
+    world.now += 1
+    for presented in (expired, lost, "unknown", "psk_1_no", "psk_99_no"):
+        assert world.broker.authenticate(presented, PEER, world.now) is None
+    assert world.broker.authenticate(secret, "10.0.0.1:6000", world.now) == "locked"
+    assert enter(world, secret, "10.0.0.2:5000").name == key.principal
+    world.pass_time(59.9)
+    assert world.broker.authenticate(secret, PEER, world.now) == "locked"
+    world.pass_time(0.1)
+    assert enter(world, secret).name == key.principal
+    text = world.broker.metrics.text()
+    assert "authentication_failures_total 5.0" in text and "\nlockouts_total 1.0" in text
+
+
+def test_who_is_in_already_stays_in_when_its_host_is_locked_out() -> None:
+    world = secured(lockout=LockOut(2, 30))
+    _, secret = add(world)
+    who = enter(world, secret)
+    for _ in range(2):
+        world.broker.authenticate("wrong", PEER)
+    assert world.broker.authenticate(secret, PEER) == "locked"
+    produce(world, who)
+
+
+def test_a_right_key_in_between_does_not_reset_the_count() -> None:
+    world = secured(lockout=LockOut(2, 30))
+    _, secret = add(world)
+    world.broker.authenticate("wrong", PEER)
+    enter(world, secret)
+    world.broker.authenticate("wrong", PEER)
+    assert world.broker.authenticate(secret, PEER) == "locked"
