@@ -15,6 +15,8 @@ from multiprocessing import get_context
 
 from benchmarks.report import Sample
 
+OTHERS = 0.15  # share of all processors above which ratios that wait for a disk are not judged
+
 
 def describe(directory: str) -> dict[str, str]:
     """The conditions of a run, for its head line."""
@@ -50,27 +52,45 @@ def _file_system(directory: str) -> str:
     return best[1]
 
 
-class RawFile:
-    """A file with reserved space, as a journal file is, written and synced in a loop.
+def others() -> str:
+    """Who else uses the processors, while no benchmark does: a doubt for the report, or nothing."""
+    used = _busy_share(0.5)
+    return f"other processes used {used:.0%} of the processors" if used > OTHERS else ""
 
-    With `zeroed`, its blocks were written before: the file system then has nothing of its own to write at a sync.
+
+def _busy_share(seconds: float) -> float:
+    def ticks() -> tuple[int, int]:
+        with open("/proc/stat", encoding="ascii") as file:
+            fields = list(map(int, file.readline().split()[1:9]))
+        return fields[3] + fields[4], sum(fields)  # idle and waiting for a disk; all
+
+    idle, total = ticks()
+    time.sleep(seconds)
+    idle_after, total_after = ticks()
+    return 1 - (idle_after - idle) / max(1, total_after - total)
+
+
+class RawFile:
+    """A file that was filled with zeros before, as a journal file is, written and synced in a loop.
+
+    With `reserved`, its space was only reserved: at a sync, the file system then has to write its own records too.
     """
 
-    def __init__(self, directory: str, size: int, *, zeroed: bool = False) -> None:
-        self._path = os.path.join(directory, "raw-zeroed" if zeroed else "raw")
+    def __init__(self, directory: str, size: int, *, reserved: bool = False) -> None:
+        self._path = os.path.join(directory, "reserved" if reserved else "raw")
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._size = size
-        self._zeroed = zeroed
+        self._reserved = reserved
         self._at = 0
         self._prepare()
 
     def _prepare(self) -> None:
         os.ftruncate(self._fd, 0)
-        if self._zeroed:
+        if self._reserved:
+            os.posix_fallocate(self._fd, 0, self._size)
+        else:
             for at in range(0, self._size, 1 << 20):
                 os.pwrite(self._fd, bytes(min(1 << 20, self._size - at)), at)
-        else:
-            os.posix_fallocate(self._fd, 0, self._size)
         os.fsync(self._fd)
         self._at = 0
 

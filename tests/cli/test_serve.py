@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import struct
+import time
 import urllib.request
 from pathlib import Path
 
@@ -103,7 +104,9 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
             assert broker.process.stdout is not None
             assert "SIGTERM" in broker.process.stdout.readline()
             with pytest.raises(OSError, match="refused"):
-                socket.create_connection(broker.endpoint("rustlog")).close()
+                for _ in range(1000):  # the doors close right after the line that was read
+                    socket.create_connection(broker.endpoint("rustlog")).close()
+                    time.sleep(0.01)
             broker.signal(signal.SIGTERM)
             assert broker.finish(5)[0] == 128 + signal.SIGTERM
 

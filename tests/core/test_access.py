@@ -89,6 +89,7 @@ OPEN_TO_THE_PROCESS = {
     "authenticate",  # makes an identity
     "close",
     "health",
+    "listens",
     "maintain",
     "now",
     "sweep",

@@ -12,7 +12,7 @@ import tempfile
 import time
 import traceback
 
-from tests.crash import killer, schedule
+from tests.crash import killer, queue_killer, schedule
 
 
 def schedules(first: int, count: int) -> int:
@@ -50,6 +50,24 @@ def kills(cycles: int, seed: int, durability: str) -> int:
     return len(outcomes.violations)
 
 
+def queue_kills(cycles: int, seed: int, durability: str, ttl: float = 0.0) -> int:
+    """Kill a broker under the load of queues; returns how many violations were found."""
+    begin = time.monotonic()
+    name = f"queues at {durability}" + (f" that keep messages for {ttl:g} s" if ttl else "")
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
+        campaign = queue_killer.Campaign(directory, cycles, seed, durability, ttl=ttl)
+        outcomes = queue_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
+    for violation in outcomes.violations[:20]:
+        print(f"violation: {violation}")
+    print(
+        f"{name}: {outcomes.kills} kills, {len(outcomes.contents.messages)} messages, {outcomes.count('deliver')} "
+        f"deliveries, {len(outcomes.contents.letters)} dead letters, {len(outcomes.violations)} violations, "
+        f"{time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
+    return len(outcomes.violations)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.long", description=__doc__)
     parser.add_argument("--schedules", type=int, default=20_000, help="how many schedules on the simulated disk")
@@ -64,6 +82,9 @@ def main() -> int:
     if arguments.kills:
         found += kills(arguments.kills, arguments.seed, "synced")
         found += kills(max(1, arguments.kills // 5), arguments.seed, "written")
+        found += queue_kills(max(1, arguments.kills // 2), arguments.seed, "synced")
+        found += queue_kills(max(1, arguments.kills // 10), arguments.seed, "written")
+        found += queue_kills(max(1, arguments.kills // 10), arguments.seed, "synced", ttl=0.3)
     if arguments.schedules:
         found += schedules(arguments.seed, arguments.schedules)
     print("nothing was lost" if not found else f"{found} findings")

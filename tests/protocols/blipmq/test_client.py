@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+from tests.net.certificates import Authority
 from tests.protocols.blipmq.scripted_server import ScriptedServer
 
 from penstock.protocols.blipmq import frames
@@ -679,6 +682,29 @@ def test_more_deliveries_than_polls(server: ScriptedServer, connect: Connect) ->
     server.inject = frames.encode_deliveries([1, 2], [1, 1], b"t", [b"v", b"w"])
     with pytest.raises(BadReply, match="more POLLs"):
         subscription.poll_many(1)
+
+
+# -- TLS
+
+
+def test_over_tls(connect: Connect, version: int, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("server")
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(issued.cert, issued.key)
+    with ScriptedServer(server_side) as server:
+        client = connect(server.port, version=version, tls=ssl.create_default_context(cafile=authority.path))
+        subscription = client.subscribe("t")
+        client.publish_many("t", [b"a", bytes(100_000)])
+        client.publish("t", b"b")
+        client.flush()
+        assert texts(subscription.messages(stop_when_empty=True)) == [b"a", bytes(100_000), b"b"]
+
+        stranger = connect(server.port, version=version, tls=ssl.create_default_context())
+        with pytest.raises(ConnectionFailed, match="certificate"):
+            stranger.connect()
+        assert stranger.slept == []
+        client.close()
 
 
 # -- asyncio only

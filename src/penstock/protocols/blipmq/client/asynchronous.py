@@ -21,7 +21,7 @@ from penstock.protocols.blipmq.client.outcome import (
     Refusal,
     check_key,
     check_prefetch,
-    check_value,
+    check_values,
     check_version,
     checked_prefix,
 )
@@ -189,8 +189,7 @@ class AsyncClient:
         prefix = checked_prefix(self._version, topic, qos, ttl_ms)
         ids: list[int] = []
         for chunk in chunks(values, len(prefix), WRITE_SIZE):
-            for value in chunk:
-                check_value(prefix, value)
+            check_values(prefix, chunk)
             connection = await self._connected()
             data, sent = connection.conversation.publish(prefix, chunk)
             connection.send(data)

@@ -23,7 +23,7 @@ from penstock.protocols.blipmq.client.outcome import (
     Refusal,
     check_key,
     check_prefetch,
-    check_value,
+    check_values,
     check_version,
     checked_prefix,
 )
@@ -133,8 +133,7 @@ class Client:
         prefix = checked_prefix(self._version, topic, qos, ttl_ms)
         ids: list[int] = []
         for chunk in chunks(values, len(prefix), WRITE_SIZE):
-            for value in chunk:
-                check_value(prefix, value)
+            check_values(prefix, chunk)
             connection = self._connected(look=True)
             data, sent = connection.conversation.publish(prefix, chunk)
             try:

@@ -132,6 +132,7 @@ def checked_prefix(version: int, topic: str, qos: int, ttl_ms: int | None) -> by
     return publish_prefix(qos, topic_bytes(topic), ttl_ms)
 
 
-def check_value(prefix: bytes, value: bytes) -> None:
-    if len(prefix) + len(value) > MAX_PAYLOAD:
-        raise Unsendable(f"A message of {len(value)} bytes does not fit a frame")
+def check_values(prefix: bytes, values: Sequence[bytes]) -> None:
+    largest = max(map(len, values))
+    if len(prefix) + largest > MAX_PAYLOAD:
+        raise Unsendable(f"A message of {largest} bytes does not fit a frame")
