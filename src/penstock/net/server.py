@@ -6,6 +6,7 @@ Everything that can keep it from starting is found before the first connection i
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -285,6 +286,10 @@ def run(config: Config, announce: Callable[[str], None]) -> None:
         factory = uvloop.new_event_loop
     except ImportError:
         logger.info("uvloop is not installed: running on asyncio's own event loop, which is slower")
+    # What lives long here (batches, connections, state) is many objects and few cycles. With the defaults the collector
+    # would go through all of them again and again.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, announce))
 

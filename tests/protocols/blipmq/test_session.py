@@ -666,6 +666,20 @@ def test_an_ack_that_fails_while_a_later_poll_reads_is_told(disk: World) -> None
     assert peer.replies()[-2:] == ["PUBLISH 2 qos 1 t: 2", PONG]  # which the ACK was not refused now
 
 
+def test_an_ack_that_fails_while_its_neighbours_wait_for_the_client_is_told(world: World) -> None:
+    peer = Peer(world)
+    queue = peer.subscribe()
+    peer.ask(publish(b"1", b"2"), polls(queue, 20))
+    peer.limit = 0
+    peer.feed(polls(queue, 21), acks(queue, 1), PING)
+    fault = world.fill_disk()
+    world.commit()
+    world.free_disk(fault)
+    peer.limit = None
+    assert peer.ask() == ["NACK 21 500 no space left", "NACK 1 500 no space left", PONG]
+    assert peer.ask(polls(queue, 22), acks(queue, 1), PING) == ["PUBLISH 2 qos 1 t: 2", PONG]
+
+
 def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk: World) -> None:
     peer = Peer(disk)
     queue = peer.subscribe()
@@ -800,6 +814,16 @@ def test_version_2_the_last_connection_to_ask_gets_the_messages(world: World, pu
     world.broker.sweep(world.now)
     world.commit()
     assert len(again.replies()) == 4  # redelivery goes there too
+
+
+def test_version_2_messages_go_back_to_who_asks_again(world: World, pushed: tuple[Peer, int]) -> None:
+    peer, queue = pushed
+    other = Peer(world, version=2)
+    other.ask(polls(queue, 5))
+    peer.ask(polls(queue, 6))
+    Peer(world).ask(publish(b"1"))
+    assert other.replies() == []
+    assert peer.replies() == ["DELIVER 1 qos 1 t: 1"]
 
 
 def test_version_2_a_client_that_does_not_take_its_messages_is_not_sent_more(

@@ -192,6 +192,11 @@ class Push:
         self._stopped = False
         self._stop_listening = session.broker.listen(session.identity, queue_id, self._wake)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether no other connection has asked for the messages since."""
+        return self._session.broker.listens(self._queue_id, self._wake)
+
     def stop(self) -> None:
         if not self._stopped:
             self._stopped = True
@@ -222,7 +227,7 @@ class Push:
 
     def _plan(self) -> Taking | None:
         session = self._session
-        if not session.broker.listens(self._queue_id, self._wake):
+        if not self.is_current:
             raise QueueNotFound(f"queue {self._queue_id} is pushed elsewhere")
         queue, topic = session.broker.queue(session.identity, self._queue_id)
         room = (session.broker.queue_policy.capacity or PUSH_WINDOW) - queue.in_flight

@@ -7,7 +7,7 @@ frames are settled. Neighbouring frames of the same kind are carried out togethe
 
 from __future__ import annotations
 
-import logging
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from itertools import repeat
@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
-from penstock.core.errors import AccessDenied, BrokerError, QueueNotFound, RecordTooLarge
+from penstock.core.errors import AccessDenied, BrokerError, QueueNotFound, RecordTooLarge, ShuttingDown
 from penstock.core.names import DEFAULT_SCOPE
 from penstock.core.queues import AT_MOST_ONCE
 from penstock.log.engine import CommitGroup, GroupState
@@ -36,8 +36,6 @@ from penstock.protocols.blipmq.errors import (
 from penstock.protocols.blipmq.handshake import Handshake
 from penstock.protocols.outbox import Outbox
 from penstock.protocols.session import Channel, Door
-
-logger = logging.getLogger(__name__)
 
 SCOPE: Final = DEFAULT_SCOPE  # BlipMQ has no tenants
 PARTITION: Final = 0  # where messages go: a publisher's messages on a topic stay in order
@@ -387,11 +385,12 @@ class BlipMqSession:
 
     def push(self, queue_id: int) -> None:
         """Send the messages of a subscription here, as they come, from now on."""
-        if queue_id not in self._pushes:
-            try:
-                self._pushes[queue_id] = Push(self, queue_id)
-            except (QueueNotFound, AccessDenied):
-                return
+        existing = self._pushes.get(queue_id)
+        if existing is not None and existing.is_current:
+            return
+        self.end_push(queue_id)  # it went elsewhere meanwhile
+        with contextlib.suppress(QueueNotFound, AccessDenied, ShuttingDown):
+            self._pushes[queue_id] = Push(self, queue_id)
 
     def end_push(self, queue_id: int) -> None:
         if (push := self._pushes.pop(queue_id, None)) is not None:
