@@ -173,7 +173,7 @@ class Consumer:
         sent, self.acks = self.acks, {}
         payload = struct.pack(">Q", subscription)
         count = 0 if self.mode == "pushed" else polls or self.rng.choice((1, 4, 16))
-        asked = time.time()
+        asked = 0.0 if self.mode == "pushed" else time.time()  # nobody asks for what is pushed: not known
         self.connection.send(
             *(frame(ACK, tag, payload) for tag in sent),
             *(frame(POLL, POLL_IDS + n, payload) for n in range(count)),

@@ -343,7 +343,6 @@ def test_the_samples_of_the_document(world: World) -> None:
 def test_success_is_silent(world: World, version: int) -> None:
     peer = Peer(world, version)
     assert peer.ask(publish(b"1"), publish(b"2", qos=0)) == []
-    assert peer.sent == peer.sent[:1] or b"".join(peer.sent[2:]) == b""
     assert stored(world) == [b"1", b"2"]
 
 
@@ -723,7 +722,7 @@ def test_version_2_messages_come_by_themselves(world: World, pushed: tuple[Peer,
 def test_version_2_the_ack_of_subscribe_comes_before_the_first_message(world: World) -> None:
     peer = Peer(world, version=2)
     replies = peer.ask(f.encode_subscribe(3, b"t", 1), publish(b"1"), PING)
-    assert sorted(replies, key=replies.index)[0] == "ACK 3 of 1"
+    assert replies[0] == "ACK 3 of 1"
     assert set(replies) == {"ACK 3 of 1", "DELIVER 1 qos 1 t: 1", PONG}
 
 
