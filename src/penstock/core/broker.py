@@ -265,7 +265,7 @@ class Broker:
 
     def take(self, identity: Identity, id: int, count: int, *, skim: bool = False) -> Taking | None:  # noqa: A002
         """See `Queues.take`."""
-        return self._queues.take(self.queue(identity, id)[0], count, skim=skim)
+        return self._queues.take(*self.queue(identity, id), count, skim=skim)
 
     def acknowledge(
         self,

@@ -71,7 +71,10 @@ class Queue(msgspec.Struct, array_like=True):
 
     def attempt(self, tag: int) -> int:
         """How often a message in flight was delivered; 0 if it is not in flight."""
-        return next((attempt for attempt, tags in self.tries.items() if tag in tags), 0)
+        for attempt, tags in self.tries.items():
+            if tag in tags:
+                return attempt
+        return 0
 
     def next_due(self, policy: QueuePolicy) -> int:
         """When the first delivery in flight falls due; far in the future if there is none."""

@@ -54,11 +54,12 @@ class Taking:
     """Messages on their way out of a queue. If not `ready`, `read` blocks on the disk. `finish` or `cancel` comes last,
     and until then nobody else can take from the queue."""
 
-    __slots__ = ("_queues", "again", "error", "fresh", "more", "passed", "queue", "ready", "wanted")
+    __slots__ = ("_queues", "again", "error", "fresh", "more", "passed", "queue", "ready", "topic", "wanted")
 
-    def __init__(self, queues: Queues, queue: Queue, wanted: int) -> None:
+    def __init__(self, queues: Queues, queue: Queue, topic: Topic, wanted: int) -> None:
         self._queues = queues
         self.queue = queue
+        self.topic = topic
         self.wanted = wanted
         self.again: list[tuple[int, ReadPlan | list[RecordSlice]]] = []  # by tag
         self.fresh: list[tuple[int, ReadPlan | list[RecordSlice]]] = []  # by partition
@@ -128,14 +129,14 @@ class Queues:
     def end(self, queue: Queue) -> CommitGroup:
         return self._keep((QueueEnded(queue.id),))
 
-    def take(self, queue: Queue, count: int, *, skim: bool = False) -> Taking | None:
+    def take(self, queue: Queue, topic: Topic, count: int, *, skim: bool = False) -> Taking | None:
         """Plan to take up to `count` messages; None if somebody else's read of this queue is under way. `skim` after a
         `Taking` that `passed` some: look at many records at once to get past the expired ones."""
         now = self._clock()
         queue.used = max(queue.used, now)
         if queue.id in self._taking:
             return None
-        taking = Taking(self, queue, count)
+        taking = Taking(self, queue, topic, count)
         for tag, attempt in queue.overdue(self.policy, now):
             if len(taking.again) == min(count, AGAIN):
                 break
@@ -214,16 +215,16 @@ class Queues:
 
     def acknowledge(self, queue: Queue, tags: Sequence[int]) -> tuple[list[bool], CommitGroup | None]:
         """Which of the tags were in flight, and are no longer."""
-        known: list[int] = []
+        known: dict[int, None] = {}  # in order
         answers = []
         for tag in tags:
-            answers.append(queue.attempt(tag) > 0 and tag not in known)
+            answers.append(tag not in known and queue.attempt(tag) > 0)
             if answers[-1]:
-                known.append(tag)
+                known[tag] = None
         if not known:
             return answers, None
         queue.used = max(queue.used, self._clock())
-        return answers, self._keep((QueueMoved(queue.id, queue.used, queue.cursors, settled=known),))
+        return answers, self._keep((QueueMoved(queue.id, queue.used, queue.cursors, settled=list(known)),))
 
     def listen(self, id: int, callback: Callable[[], None]) -> None:  # noqa: A002 - it is the queue's id
         """Call back when messages of the queue fall due again. The last one to ask is the one who is told."""

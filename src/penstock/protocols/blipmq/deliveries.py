@@ -40,14 +40,16 @@ class PollRun:
         self._after: CommitGroup | None = None  # the last group that a reply depends on
         self._kept: list[int] = []  # places of the frames that are answered otherwise if it fails
         self._polls: dict[int, list[int]] = defaultdict(list)  # queue → places of its POLLs that have no message yet
-        self._topics: dict[int, bytes] = {}
         self._skim = False
         self._answered = 0  # how many frames
 
     def start(self) -> None:
         acks: dict[int, list[int]] = defaultdict(list)
+        known: dict[bytes, int | None] = {}  # most frames of a run name the same subscription
         for place, (kind, correlation, payload) in enumerate(self._frames):
-            subscription = f.decode_subscription_id(payload)
+            subscription = known.get(payload)
+            if subscription is None:
+                subscription = known[payload] = f.decode_subscription_id(payload)
             if subscription is None:
                 malformed = INVALID_ACK if kind == f.ACK else INVALID_POLL
                 self._replies[place] = f.encode_nack(correlation, *malformed)
@@ -114,7 +116,6 @@ class PollRun:
         takings: list[tuple[int, Taking]] = []
         for subscription, places in list(self._polls.items()):
             try:
-                _, topic = session.broker.queue(session.identity, subscription)
                 taking = session.broker.take(session.identity, subscription, len(places), skim=self._skim)
             except _UNKNOWN:
                 taking = None  # a POLL of an unknown subscription is silent
@@ -124,7 +125,6 @@ class PollRun:
             if taking is None:
                 del self._polls[subscription]
             else:
-                self._topics[subscription] = topic.name.encode()
                 takings.append((subscription, taking))
         return takings
 
@@ -143,7 +143,7 @@ class PollRun:
                 self._refuse(places, error)
                 continue
             self._after = group or self._after
-            self._deliver(self._topics[subscription], places, messages)
+            self._deliver(taking.topic.name.encode(), places, messages)
             self._skim |= taking.passed
             if taking.more:
                 self._polls[subscription] = places[len(messages) :]

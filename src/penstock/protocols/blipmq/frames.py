@@ -311,7 +311,8 @@ def encode_pong(correlation: int) -> bytes:
 
 def encode_delivery(correlation: int, qos: int, topic: bytes, value: bytes) -> bytes:
     """A message in version 1: `correlation` is its tag, or with QoS 0 the correlation id of the POLL."""
-    return encode_deliveries((correlation,), (qos,), topic, (value,))
+    head = _PUBLISH.pack(_DELIVERY_FIXED + len(topic) + len(value), PUBLISH, correlation, qos)
+    return b"".join((head, _U16.pack(len(topic)), topic, value))
 
 
 def encode_deliver(tag: int, qos: int, topic: bytes, value: bytes) -> bytes:
