@@ -26,6 +26,7 @@ class Outcome(NamedTuple):
     sample: Sample
     used: float = 0.0  # processor seconds of the broker meanwhile
     ids: Sequence[int] = ()  # of new subscriptions
+    groups: int = 0  # that the journal got meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,16 @@ class Drain:
     in_flight: int = 1
     two_writes: bool = False  # first the ACK, then the POLL, and Nagle's algorithm as the system has it
     watch: Callable[[], float] = float
+    groups: Callable[[], int] = int  # that the journal has
 
     def run(self) -> Outcome:
         with Peer(self.port, no_delay=not self.two_writes) as peer:
             (subscription,) = peer.subscribe(self.topic, 1)
             self.fill()
-            used = self.watch()
+            groups, used = self.groups(), self.watch()
             sample = (self._one if self.in_flight == 1 else self._many)(peer, subscription)
-            return Outcome(sample, self.watch() - used)
+            used = self.watch() - used
+            return Outcome(sample, used, groups=self.groups() - groups)
 
     def _one(self, peer: Peer, subscription: int) -> Sample:
         clock, size, send, receive = time.perf_counter, len(self.delivery), peer.send, peer.receive

@@ -60,6 +60,10 @@ def _pad(size: int) -> int:
     return -size & 7
 
 
+def _padded(size: int) -> int:
+    return (size + 7) & ~7
+
+
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 
 
@@ -219,6 +223,7 @@ class Batch:
     count: int
     flags: int
     value_bytes: int
+    _key_bytes: int
     min_timestamp: int
     max_timestamp: int
 
@@ -237,6 +242,26 @@ class Batch:
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.count
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of all keys and values."""
+        return self.value_bytes + self._key_bytes
+
+    def _expected_length(self) -> int:
+        """How long a batch with this header is."""
+        n, h, flags = self.count, self._header_count, self.flags
+        size = HEADER_SIZE + 8 * n + _padded(4 * n + 4) + _padded(self._key_bytes) + _padded(self.value_bytes)
+        if flags & EXPIRES:
+            size += 8 * n
+        if flags & KEY_NULLS:
+            size += _padded((n + 7) // 8)
+        if flags & KEYS:
+            size += _padded(4 * n + 4)
+        if flags & HEADERS:
+            names, values = self._header_bytes
+            size += _padded(4 * n + 4) + 2 * _padded(4 * h + 4) + _padded(names) + _padded(values)
+        return size + TRAILER_SIZE
 
     def _sections(self) -> dict[str, int]:
         """Where each column starts. Remembered: a reader that takes one record at a time asks for every one."""
@@ -267,7 +292,6 @@ class Batch:
         for name, size in sizes:
             starts[name] = at
             at += size + _pad(size)
-        starts["end"] = at
         return starts
 
     def _ints(self, start: int, count: int) -> memoryview[int]:
@@ -332,6 +356,8 @@ class Batch:
     def slice(self, offset: int, end_offset: int, max_bytes: int, max_records: int) -> RecordSlice:
         """Records from `offset`, below `end_offset`: one at least, and as many as both limits allow."""
         first = offset - self.base_offset
+        if first == 0 and self.end_offset <= end_offset and self.count <= max_records and self.byte_size <= max_bytes:
+            return RecordSlice(self, 0, self.count)  # all of it, without a look at any column
         end = min(self.count, end_offset - self.base_offset, first + max_records)
         values = self.value_offsets()
         keys = self.key_offsets()
@@ -372,6 +398,8 @@ class RecordSlice:
     def byte_size(self) -> int:
         """Bytes of keys and values."""
         first, end = self._first, self._end
+        if end - first == self.batch.count:
+            return self.batch.byte_size
         values, keys = self.batch.value_offsets(), self.batch.key_offsets()
         size = values[end] - values[first]
         return size if keys is None else size + keys[end] - keys[first]
@@ -416,6 +444,6 @@ def check(data: bytes) -> Batch:
         raise BatchDamaged("wrong checksum of a batch")
     batch = Batch(data)
     # A right checksum means that we wrote these bytes; this catches a writer's mistake, not an attack.
-    if data[:4] != BATCH_MAGIC or batch.count == 0 or batch._sections()["end"] + TRAILER_SIZE != len(data):
+    if data[:4] != BATCH_MAGIC or batch.count == 0 or batch._expected_length() != len(data):
         raise BatchDamaged("columns do not add up to the length of a batch")
     return batch

@@ -266,7 +266,12 @@ def _byte_strings(values: Sequence[bytes]) -> bytes:
 
 
 def _fetched(values: Sequence[bytes], next_offset: int) -> bytes:
-    return b"".join((_COUNTED.pack(FETCH, len(values)), _byte_strings(values), _U64.pack(next_offset)))
+    head, tail = _COUNTED.pack(FETCH, len(values)), _U64.pack(next_offset)
+    lengths = list(map(len, values))
+    if lengths and lengths.count(lengths[0]) == len(lengths):
+        # One copy of everything: the length stands between the parts, and the tail rides on the last value.
+        return _U32.pack(lengths[0]).join((head, *values[:-1], values[-1] + tail))
+    return b"".join((head, *chain.from_iterable(zip(map(_U32.pack, lengths), values, strict=True)), tail))
 
 
 def _described(m: DescribeTopicResponse) -> bytes:
@@ -422,6 +427,14 @@ def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
     count, size = len(values), sum(map(len, values))
     if size + count * _COUNTED_PER_RECORD <= min(max_bytes, MAX_FRAME - _FETCH_FIXED):  # then they fit a frame as well
         return count
-    asked = bisect_right(list(accumulate(len(value) + _COUNTED_PER_RECORD for value in values)), max_bytes)
-    framed = bisect_right(list(accumulate(len(value) + 4 for value in values)), MAX_FRAME - _FETCH_FIXED)
+    asked = _how_many(values, _COUNTED_PER_RECORD, max_bytes)
+    framed = _how_many(values, 4, MAX_FRAME - _FETCH_FIXED)
     return min(max(asked, 1), framed)
+
+
+def _how_many(values: Sequence[bytes], overhead: int, limit: int) -> int:
+    """How many of the values, each with so much beside it, stay within the limit."""
+    lengths = list(map(len, values))
+    if lengths.count(lengths[0]) == len(lengths):
+        return min(limit // (lengths[0] + overhead), len(lengths))
+    return bisect_right(list(accumulate(map(overhead.__add__, lengths))), limit)
