@@ -270,25 +270,25 @@ def test_a_change_that_finds_the_disk_full_has_not_happened(world: World, number
     produce(world, b"kept")
     world.broker.commit_offset(ME, HERE, "g", "t", 0, 1)
     world.commit()
-    before = world.broker._snapshot()
+    before = world.broker._ledger._snapshot()
     fault = world.fill_disk()
     group = changes(world.broker)[number][1]()
     world.commit()
     assert group.state is GroupState.FAILED and isinstance(group.error, LogFull)
     assert world.broker.unsettled is None
-    assert world.broker._snapshot() == before
+    assert world.broker._ledger._snapshot() == before
     assert fetch(world) == [b"kept"]
     with pytest.raises(LogFull):
         changes(world.broker)[number][1]()
-    assert world.broker._snapshot() == before
+    assert world.broker._ledger._snapshot() == before
     world.free_disk(fault)
     again = changes(world.broker)[number][1]()
     world.commit()
     assert committed(again)
-    after = world.broker._snapshot()
+    after = world.broker._ledger._snapshot()
     assert after != before
     world.restart()
-    assert world.broker._snapshot() == after
+    assert world.broker._ledger._snapshot() == after
 
 
 def test_whoever_hears_of_the_failure_first_sees_no_void_state(world: World) -> None:
@@ -342,9 +342,9 @@ def test_a_snapshot_stands_for_the_events_before_it() -> None:
         world.broker.commit_offset(ME, HERE, "g", f"t{number}", 0, number)
         world.commit()
     assert any(path.startswith("snapshots/") for path in world.disk.paths())
-    before = world.broker._snapshot()
+    before = world.broker._ledger._snapshot()
     world.restart()
-    assert world.broker._snapshot() == before
+    assert world.broker._ledger._snapshot() == before
     assert names(world.broker) == [f"t{number}" for number in range(5)]
 
 

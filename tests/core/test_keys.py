@@ -56,7 +56,7 @@ def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
     assert enter(world, secret) == Identity("key:1", "default")
     assert enter(world, other) == Identity("key:2", "default")
     files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
-    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._state)
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._ledger.state)
     assert first.hash in kept
     assert secret[6:].encode() not in kept and secret[6:] not in repr(world.broker.list_keys(ADMINISTRATOR))
 
@@ -214,7 +214,7 @@ def test_a_snapshot_keeps_keys_and_one_without_any_can_be_read() -> None:
     add(world, expires=START + DAY)
     add(world, CHOSEN)
     world.broker.revoke_key(ADMINISTRATOR, 2)
-    state = world.broker._state
+    state = world.broker._ledger.state
     restored = decode_snapshot(encode_snapshot(state))
     assert restored.keys == state.keys and restored.next_key_id == 3
     old = decode_snapshot(b"\x95\x01\x01\x90\x90\x90")  # as it was before there were keys

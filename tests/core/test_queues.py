@@ -959,7 +959,7 @@ class Sealed(dict[int, Queue]):
 def test_publishing_and_polling_look_at_no_other_queue() -> None:
     desk = Desk(queue_policy=QueuePolicy(idle=0))
     queue, other = desk.subscribe(), desk.subscribe()
-    state = desk.world.broker._state
+    state = desk.world.broker._ledger.state
     state.queues = Sealed(state.queues)
     desk.publish(b"m")
     assert desk.values(queue) == [b"m"]

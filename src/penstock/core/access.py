@@ -34,6 +34,7 @@ class Identity(NamedTuple):
 
     name: str
     tenant: str | None = None
+    peer: str = ""  # where it comes from, for the audit log; no decision depends on it
 
 
 ANONYMOUS: Final = Identity("anonymous")

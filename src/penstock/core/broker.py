@@ -1,9 +1,5 @@
 """The broker: what every protocol calls. Each operation checks access, lets a pure function decide, and keeps the
-outcome in the log.
-
-State changes are applied as soon as they are appended, before they are durable. So that nobody is shown what a crash
-could take back, a reply waits for the commit group it came with, and a reply that only looked at the state waits for
-`unsettled`. If such a group fails, the state is read from the log again.
+outcome in the log. How state and log stay in step is the business of the `ledger`.
 """
 
 from __future__ import annotations
@@ -11,7 +7,6 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -23,12 +18,11 @@ from penstock.core.errors import (
     InvalidArgument,
     QueueNotFound,
     RecordTooLarge,
-    ShuttingDown,
     TopicNotFound,
 )
-from penstock.core.events import AnyEvent, decode, encode
 from penstock.core.keys import Key, Keys, KeyTerms, NewKey, Verdict
 from penstock.core.lag import FetchPositions, lags
+from penstock.core.ledger import Ledger
 from penstock.core.limits import Limits
 from penstock.core.lockout import LockOut
 from penstock.core.metrics import Gauges, Metrics
@@ -37,14 +31,13 @@ from penstock.core.offload import Offload, inline
 from penstock.core.queue import Queue, QueuePolicy
 from penstock.core.queues import Queues, Taking
 from penstock.core.settings import TopicSettings
-from penstock.core.state import State, Topic, apply_all, decode_snapshot, encode_snapshot
+from penstock.core.state import Topic
 from penstock.core.topics import PartitionDescription, TopicDescription
 from penstock.log.batch import Headers
 from penstock.log.engine import (
     Appended,
     CommitGroup,
     Engine,
-    GroupState,
     Health,
     PartitionId,
     Producer,
@@ -94,16 +87,15 @@ class Broker:
         self._monotonic = monotonic
         self._retention_clock = RetentionClock(clock(), monotonic())
         self._reclaimed = engine.reclaimed  # when `maintain` last looked
-        self._closed = False
-        self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
+        self._ledger = ledger = Ledger(engine)
+        self._current, self._keep = ledger.current, ledger.keep
         self._queues = Queues(
-            engine, self._current, self._keep, queue_policy, self.limits, self.metrics, clock, offload
+            engine, ledger.current, ledger.keep, queue_policy, self.limits, self.metrics, clock, offload
         )
-        self._keys = Keys(lambda: self._state.keys, clock, LockOut() if lockout is None else lockout)
-        self.access.extra = self._keys.grants
-        self._state, self.notes = self._recover()  # the notes: what recovery did, for the operator
         self._queues.rebuilt()
-        engine.snapshot_from(self._snapshot)
+        ledger.on_rebuilt.append(self._queues.rebuilt)
+        self._keys = Keys(lambda: ledger.state.keys, clock, LockOut() if lockout is None else lockout)
+        self.access.extra = self._keys.grants
 
     # -- records
 
@@ -256,7 +248,7 @@ class Broker:
     def queue(self, identity: Identity, id: int) -> tuple[Queue, Topic]:  # noqa: A002 - it is the queue's id
         """A queue that this identity may take from. One that it may not is told from none only with security off."""
         queue = self._current().queues.get(id)
-        topic = None if queue is None else self._state.topics_by_id[queue.topic]
+        topic = None if queue is None else self._ledger.state.topics_by_id[queue.topic]
         if queue is None or topic is None or not self.access.allows(identity, Permission.READ, topic.scope, topic.name):
             if self.access.enforced:
                 raise AccessDenied(f"'{identity.name}' may not read queue {id}")
@@ -300,7 +292,7 @@ class Broker:
 
     def sweep(self, now: int) -> None:
         """Queues by the clock; a few times a second. `now` is the wall clock, in µs."""
-        if not self._closed:
+        if not self._ledger.closed:
             self._queues.sweep(now)
 
     # -- keys
@@ -351,8 +343,12 @@ class Broker:
     @property
     def unsettled(self) -> CommitGroup | None:
         """The last group that holds state changes and is not committed yet."""
-        group = self._speculation[-1] if self._speculation else None
-        return group if group is not None and group.state is GroupState.OPEN else None
+        return self._ledger.unsettled
+
+    @property
+    def notes(self) -> list[str]:
+        """What recovery did, for the operator."""
+        return self._ledger.notes
 
     def now(self) -> int:
         """The wall clock, in µs since 1970."""
@@ -367,7 +363,7 @@ class Broker:
         return self._engine.pending_bytes
 
     def health(self) -> Health:
-        if self._closed:
+        if self._ledger.closed:
             return Health(False, "the broker is shutting down")
         return self._engine.health()
 
@@ -380,56 +376,7 @@ class Broker:
 
     def close(self) -> None:
         """Commit what was appended, then close the log. Blocks."""
-        if not self._closed:
-            self._closed = True
-            self._engine.close()
-
-    # -- state
-
-    def _current(self) -> State:
-        """The state, with every change applied that may still be committed and none that has failed."""
-        if self._closed:
-            raise ShuttingDown("The broker is shutting down")
-        self._drop_failed()
-        return self._state
-
-    def _keep(self, events: Sequence[AnyEvent], writes: Sequence[Records] = ()) -> CommitGroup:
-        """Append the events and apply them, in the hope that they will be committed."""
-        group = self._engine.append(writes, list(map(encode, events))).group
-        apply_all(self._state, events)
-        if not self._speculation or self._speculation[-1] is not group:
-            self._speculation.append(group)
-            group.on_done(self._settle)
-        return group
-
-    def _settle(self, group: CommitGroup) -> None:
-        if group.state is GroupState.COMMITTED:
-            assert self._speculation[0] is group, "groups are committed in order"
-            self._speculation.popleft()
-        else:
-            self._drop_failed()
-
-    def _drop_failed(self) -> None:
-        """Read the state again if a group with events failed. Whoever asks first pays: the groups' callbacks run in
-        no order that could be relied on.
-
-        A group fails together with all behind it, and no event is kept without asking here first. So everything that
-        is applied and not committed goes."""
-        if self._speculation and self._speculation[0].state is GroupState.FAILED:
-            self._state = self._recover()[0]
-            self._speculation.clear()
-            self._queues.rebuilt()
-
-    def _recover(self) -> tuple[State, list[str]]:
-        """The committed state, and what the engine has to say about it."""
-        recovered = self._engine.recover()
-        state = State() if recovered.snapshot is None else decode_snapshot(recovered.snapshot)
-        apply_all(state, map(decode, recovered.events))
-        return state, recovered.notes
-
-    def _snapshot(self) -> bytes:
-        self._drop_failed()
-        return encode_snapshot(self._state)
+        self._ledger.close()
 
     # -- partitions
 
@@ -439,7 +386,7 @@ class Broker:
         return PartitionDescription(number, bounds.high_watermark, bounds.start, self._engine.segment_count(partition))
 
     def _retention(self, partition: PartitionId) -> Retention:
-        topic, default = self._state.topics_by_id.get(topic_of(partition)), self.default_retention
+        topic, default = self._ledger.state.topics_by_id.get(topic_of(partition)), self.default_retention
         if topic is None:
             return default  # deleted, and its records are gone already
         settings = topic.settings
@@ -449,8 +396,8 @@ class Broker:
         )
 
     def _gauges(self) -> Gauges:
-        self._drop_failed()
-        state = self._state
+        self._ledger.drop_failed()
+        state = self._ledger.state
         return Gauges(
             writable=self._engine.health().writable,
             position=self._engine.position,

@@ -5,6 +5,8 @@ Errors of the log (`penstock.log.errors`) pass through unchanged and belong to t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class BrokerError(Exception):
     """Any refusal by `core`."""
@@ -45,6 +47,74 @@ class QueueNotFound(BrokerError):
 
 class KeyNotFound(BrokerError):
     """No API key has this number."""
+
+
+class GroupNotFound(BrokerError):
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(f"Group '{group}' has nothing in topic '{topic}'")
+        self.group = group
+        self.topic = topic
+
+
+class SchemaNotFound(BrokerError):
+    def __init__(self, name: str, version: int | None = None) -> None:
+        super().__init__(f"Schema '{name}'{'' if version is None else f' version {version}'} not found")
+        self.name = name
+        self.version = version
+
+
+class SchemaInvalid(BrokerError):
+    """A definition that is no schema of its kind."""
+
+
+class SchemaIncompatible(BrokerError):
+    """A version that does not fit those before it, in the way that the subject wants."""
+
+
+class RecordRejected(BrokerError):
+    """A record that does not fit its topic's schema. `reasons` are for the producer."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__("The record does not fit its schema: " + "; ".join(reasons))
+        self.reasons = list(reasons)
+
+
+class TransactionNotFound(BrokerError):
+    """No transaction has this id, or it is another client's, or it is over."""
+
+
+class TransactionTooLarge(BrokerError):
+    """One more record would be more than a transaction may hold."""
+
+
+class DelayedNotFound(BrokerError):
+    """Nothing with this id is waiting: it appeared, was cancelled, or never was."""
+
+
+class DeadLetterNotFound(BrokerError):
+    """No such dead letter: it was replayed or removed, or never was."""
+
+
+class UserNotFound(BrokerError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"User '{name}' not found")
+        self.name = name
+
+
+class UserExists(BrokerError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"User '{name}' already exists")
+        self.name = name
+
+
+class RoleNotFound(BrokerError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Role '{name}' not found")
+        self.name = name
+
+
+class WrongPassword(BrokerError):
+    """The password that should prove the change is not the user's."""
 
 
 class RecordTooLarge(BrokerError):

@@ -91,6 +91,120 @@ class KeyRevoked(Event, tag="key-", frozen=True):
     at: int  # µs since 1970
 
 
+class GroupDeleted(Event, tag="group-", frozen=True):
+    """The offsets that a group has in one topic, or all that it has."""
+
+    tenant: str
+    namespace: str
+    group: str
+    topic: str = ""  # "": all
+
+
+class RecordsRemoved(Event, tag="removed", frozen=True):
+    """Single records that nobody sees any more, by topic id and partition."""
+
+    topic: int
+    partition: int
+    offsets: list[int]
+
+
+class DelayedAdded(Event, tag="delayed+", frozen=True):
+    """See `delay.Delayed` for the fields."""
+
+    id: int
+    topic: int
+    partition: int
+    due: int
+    offset: int
+    created: int
+
+
+class DelayedEnded(Event, tag="delayed-", frozen=True):
+    """They appeared, or were cancelled, or their topic is gone."""
+
+    ids: list[int]
+
+
+class TransactionCommitted(Event, tag="txn", frozen=True):
+    id: str
+    at: int  # µs since 1970
+
+
+class SchemaRegistered(Event, tag="schema+", frozen=True):
+    """See `schema.Schema` for the fields."""
+
+    tenant: str
+    namespace: str
+    name: str
+    version: int
+    kind: str
+    definition: bytes
+    created: int
+    compiled: bytes = b""
+
+
+class SchemaRemoved(Event, tag="schema-", frozen=True):
+    tenant: str
+    namespace: str
+    name: str
+    versions: list[int]
+
+
+class SchemaModeSet(Event, tag="schema=", frozen=True):
+    tenant: str
+    namespace: str
+    name: str
+    mode: str
+    last_version: int = 0  # the highest number ever given; for snapshots
+
+
+class UserSet(Event, tag="user+", frozen=True):
+    """A user came into being or changed. See `user.User` for the fields."""
+
+    tenant: str
+    name: str
+    hash: str
+    roles: list[str]
+    enabled: bool
+    created: int
+    updated: int
+
+
+class UserRemoved(Event, tag="user-", frozen=True):
+    tenant: str
+    name: str
+
+
+class RoleSet(Event, tag="role+", frozen=True):
+    tenant: str
+    name: str
+    permissions: list[str]
+    description: str = ""
+
+
+class RoleRemoved(Event, tag="role-", frozen=True):
+    tenant: str
+    name: str
+
+
+class AclSet(Event, tag="acl+", frozen=True):
+    """See `user.Acl` for the fields."""
+
+    tenant: str
+    namespace: str
+    topic: str
+    public: bool
+    users: list[str]
+    roles: list[str]
+    restrict: bool = False
+
+
+class AclRemoved(Event, tag="acl-", frozen=True):
+    tenant: str
+    namespace: str
+    topic: str
+
+
 AnyEvent: TypeAlias = (
     TopicCreated
     | TopicDeleted
@@ -101,6 +215,20 @@ AnyEvent: TypeAlias = (
     | QueueEnded
     | KeyAdded
     | KeyRevoked
+    | GroupDeleted
+    | RecordsRemoved
+    | DelayedAdded
+    | DelayedEnded
+    | TransactionCommitted
+    | SchemaRegistered
+    | SchemaRemoved
+    | SchemaModeSet
+    | UserSet
+    | UserRemoved
+    | RoleSet
+    | RoleRemoved
+    | AclSet
+    | AclRemoved
 )
 
 _encoder = msgspec.msgpack.Encoder()

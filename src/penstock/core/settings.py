@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -14,3 +16,6 @@ class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     data_class: str | None = None
     placement: str | None = None
     table: bool | None = None  # keep the past as a table
+    schema: str | None = None  # the subject whose latest version every record must fit; `Schemas`
+    rejected: Literal["error", "dead-letter"] | None = None  # what becomes of a record that does not; "error"
+    fetch_wait_seconds: float | None = None  # how long a fetch that finds nothing waits

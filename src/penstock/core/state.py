@@ -1,4 +1,5 @@
-"""What the broker knows besides records: topics, group offsets, queues and keys, rebuilt from events alone.
+"""What the broker knows besides records, rebuilt from events alone: topics, group offsets, queues, keys, schemas,
+users, what is delayed, what was removed, and which transactions were committed.
 
 `apply` is the only thing that changes a state. It reads no clock and does no input or output, so that the same events
 always give the same state. What may happen is decided elsewhere (`topics`, `groups`); here it has happened.
@@ -12,25 +13,43 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from penstock.core import schema, user
+from penstock.core.delay import Delayed
 from penstock.core.errors import StateUnreadable
 from penstock.core.events import (
+    AclRemoved,
+    AclSet,
     AnyEvent,
+    DelayedAdded,
+    DelayedEnded,
+    GroupDeleted,
     KeyAdded,
     KeyRevoked,
     OffsetCommitted,
     QueueEnded,
     QueueMoved,
     QueueStarted,
+    RecordsRemoved,
+    RoleRemoved,
+    RoleSet,
+    SchemaModeSet,
+    SchemaRegistered,
+    SchemaRemoved,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
+    TransactionCommitted,
+    UserRemoved,
+    UserSet,
 )
 from penstock.core.keys import Key, apply_added, apply_revoked
 from penstock.core.names import Scope
 from penstock.core.queue import Queue, apply_move
 from penstock.core.settings import TopicSettings
+from penstock.log.engine import PartitionId, partition_id
 
 SNAPSHOT_VERSION: Final = 1
+KEPT_TRANSACTIONS: Final = 10_000  # the last that were committed, so that a repeated commit finds its own
 
 GroupOffsets: TypeAlias = dict[str, dict[int, int]]
 """A group's offsets, by the topic's name and the partition's number."""
@@ -58,6 +77,12 @@ class State:
     next_queue_id: int = 1
     keys: dict[int, Key] = field(default_factory=dict)
     next_key_id: int = 1
+    schemas: schema.Subjects = field(default_factory=dict)
+    directory: user.Directory = field(default_factory=user.Directory)
+    delayed: dict[int, Delayed] = field(default_factory=dict)
+    next_delayed_id: int = 1
+    removed: dict[PartitionId, set[int]] = field(default_factory=dict)  # offsets
+    transactions: dict[str, int] = field(default_factory=dict)  # committed → when, in this order
 
 
 def apply(state: State, event: AnyEvent) -> None:
@@ -84,6 +109,30 @@ def apply(state: State, event: AnyEvent) -> None:
             state.next_key_id = max(state.next_key_id, event.id + 1)
         case KeyRevoked():
             apply_revoked(state.keys, event)
+        case GroupDeleted():
+            _delete_group(state, event)
+        case RecordsRemoved():
+            state.removed.setdefault(partition_id(event.topic, event.partition), set()).update(event.offsets)
+        case DelayedAdded():
+            state.delayed[event.id] = Delayed(
+                event.id, event.topic, event.partition, event.due, event.offset, event.created
+            )
+            state.next_delayed_id = max(state.next_delayed_id, event.id + 1)
+        case DelayedEnded():
+            for number in event.ids:
+                state.delayed.pop(number, None)
+        case TransactionCommitted():
+            state.transactions[event.id] = event.at
+            if len(state.transactions) > KEPT_TRANSACTIONS:
+                del state.transactions[next(iter(state.transactions))]
+        case SchemaRegistered():
+            schema.apply_registered(state.schemas, event)
+        case SchemaRemoved():
+            schema.apply_removed(state.schemas, event)
+        case SchemaModeSet():
+            schema.apply_mode(state.schemas, event)
+        case UserSet() | UserRemoved() | RoleSet() | RoleRemoved() | AclSet() | AclRemoved():
+            user.apply_directory(state.directory, event)
 
 
 def _create(state: State, event: TopicCreated) -> None:
@@ -101,13 +150,12 @@ def _delete(state: State, event: TopicDeleted) -> None:
     del in_scope[topic.name]
     if not in_scope:
         del state.topics[topic.scope]
-    groups = state.groups.get(topic.scope, {})
-    for group in [name for name, offsets in groups.items() if topic.name in offsets]:
-        state.offset_count -= len(groups[group].pop(topic.name))
-        if not groups[group]:
-            del groups[group]
-    if not groups:
-        state.groups.pop(topic.scope, None)
+    for group in list(state.groups.get(topic.scope, {})):
+        _forget_offsets(state, topic.scope, group, topic.name)
+    for number in [delayed.id for delayed in state.delayed.values() if delayed.topic == event.id]:
+        del state.delayed[number]
+    for number in range(topic.partitions):
+        state.removed.pop(partition_id(event.id, number), None)
     for queue in [queue.id for queue in state.queues.values() if queue.topic == event.id]:
         del state.queues[queue]
 
@@ -120,8 +168,24 @@ def _commit(state: State, event: OffsetCommitted) -> None:
     state.tenants.add(event.tenant)
 
 
+def _delete_group(state: State, event: GroupDeleted) -> None:
+    scope = Scope(event.tenant, event.namespace)
+    for topic in [event.topic] if event.topic else list(state.groups.get(scope, {}).get(event.group, {})):
+        _forget_offsets(state, scope, event.group, topic)
+
+
+def _forget_offsets(state: State, scope: Scope, group: str, topic: str) -> None:
+    groups = state.groups.get(scope, {})
+    offsets = groups.get(group, {})
+    state.offset_count -= len(offsets.pop(topic, {}))
+    if group in groups and not offsets:
+        del groups[group]
+    if not groups:
+        state.groups.pop(scope, None)
+
+
 class _Snapshot(msgspec.Struct, array_like=True):
-    """The whole state. Topics and offsets are kept as the events that would make them."""
+    """The whole state. Most of it is kept as the events that would make it."""
 
     version: int
     next_topic_id: int
@@ -132,6 +196,12 @@ class _Snapshot(msgspec.Struct, array_like=True):
     queues: list[Queue] = []
     next_key_id: int = 1
     keys: list[Key] = []
+    next_delayed_id: int = 1
+    delayed: list[Delayed] = []
+    removed: dict[int, list[int]] = {}
+    transactions: dict[str, int] = {}
+    schemas: list[SchemaModeSet | SchemaRegistered] = []
+    directory: list[UserSet | RoleSet | AclSet] = []
 
 
 class _SnapshotVersion(msgspec.Struct, array_like=True):
@@ -166,6 +236,12 @@ def encode_snapshot(state: State) -> bytes:
             list(state.queues.values()),
             state.next_key_id,
             list(state.keys.values()),
+            state.next_delayed_id,
+            list(state.delayed.values()),
+            {partition: sorted(offsets) for partition, offsets in state.removed.items()},
+            state.transactions,
+            list(schema.events_of(state.schemas)),
+            list(user.events_of(state.directory)),
         )
     )
 
@@ -190,6 +266,12 @@ def decode_snapshot(data: bytes) -> State:
     state.queues = {queue.id: queue for queue in snapshot.queues}
     state.next_key_id = snapshot.next_key_id
     state.keys = {key.id: key for key in snapshot.keys}
+    state.next_delayed_id = snapshot.next_delayed_id
+    state.delayed = {delayed.id: delayed for delayed in snapshot.delayed}
+    state.removed = {PartitionId(partition): set(offsets) for partition, offsets in snapshot.removed.items()}
+    state.transactions = snapshot.transactions
+    apply_all(state, snapshot.schemas)
+    apply_all(state, snapshot.directory)
     return state
 
 
