@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.core.access import Permission
+from penstock.core.audit_event import AuditPolicy
 from penstock.core.limits import Limits
 from penstock.log.engine import Durability
 from penstock.log.file_engine import LogSettings
@@ -30,6 +31,7 @@ Address = Annotated[str, Meta(extra={"unit": "address"}, max_length=300)]
 
 
 _LOG = LogSettings()
+_AUDIT = AuditPolicy()
 
 
 class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -82,6 +84,12 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
 
 
+class PerformanceSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[performance]`: processor time for speed."""
+
+    busy_poll_us: Annotated[int, Meta(ge=0, le=10_000)] = 100  # look for more before going to sleep; 0: sleep at once
+
+
 class Grant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One entry of `security.grants`. The topic is a pattern: `*` stands for anything."""
 
@@ -98,8 +106,13 @@ class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     mode: Literal["off", "on"] = "off"
     insecure_ok: bool = False  # open doors beyond loopback although security is off
     grants: Annotated[tuple[Grant, ...], Meta(max_length=10_000)] = ()
-    lockout_failures: Annotated[int, Meta(ge=0, le=1000)] = 5  # wrong keys from one host; 0: no lock-out
+    lockout_failures: Annotated[int, Meta(ge=0, le=1000)] = 5  # wrong keys or passwords of a host; 0: no lock-out
     lockout_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60  # within which, and for how long
+    audit: Literal["auto", "on", "off"] = "auto"  # auto: an audit log is kept while `mode` is on
+    audit_retention_seconds: Annotated[float, Meta(ge=60, le=36_500 * DAY, extra=DURATION)] = _AUDIT.seconds
+    audit_retention_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = _AUDIT.bytes  # of each tenant
+    default_public: bool = False  # topics without an access list are for every user who logged in
+    allow_anonymous: bool = False  # public topics are also for those who did not
 
 
 class TopicsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -108,6 +121,8 @@ class TopicsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     auto_create_topics: bool = True
     retention_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = 0
     retention_bytes: Annotated[int, Meta(ge=0, le=1 << 60, extra=SIZE)] = 0
+    transaction_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60  # from its beginning to its commit
+    max_delay_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = DAY  # of a delayed record
 
 
 class QueuesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -118,6 +133,15 @@ class QueuesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     attempts: Annotated[int, Meta(ge=0, le=1_000_000)] = 3  # deliveries in all, then the message is a dead letter
     backoff_seconds: Annotated[float, Meta(ge=0.001, le=DAY, extra=DURATION)] = 0.1  # doubled with each attempt
     idle_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = DAY  # unused for so long, it ends
+
+
+class FlyMqSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[flymq]`: what this door can do in more than one way."""
+
+    auth_reply: Literal["both", "spec", "original"] = "both"  # how a successful login is told
+    fetch_wait_seconds: Annotated[float, Meta(ge=0, le=9, extra=DURATION)] = 0  # of a FETCH that finds nothing
+    node: Annotated[str, Meta(min_length=1, max_length=64)] = "penstock"  # what this node is called
+    advertised: Annotated[str, Meta(max_length=300)] = ""  # where clients reach it, if that is not `listen.flymq`
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -132,9 +156,11 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     listen: ListenSection = ListenSection()
     tls: TlsSection = TlsSection()
     limits: LimitsSection = LimitsSection()
+    performance: PerformanceSection = PerformanceSection()
     security: SecuritySection = SecuritySection()
     topics: TopicsSection = TopicsSection()
     queues: QueuesSection = QueuesSection()
+    flymq: FlyMqSection = FlyMqSection()
 
 
 @dataclass(frozen=True, slots=True)

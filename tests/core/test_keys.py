@@ -53,8 +53,8 @@ def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
     assert re.fullmatch(r"psk_1_[A-Za-z0-9_-]{43}", secret) and re.fullmatch(r"psk_2_[A-Za-z0-9_-]{43}", other)
     assert secret[6:] != other[6:]
     assert first.hash == hashlib.sha256(secret.encode()).digest()
-    assert enter(world, secret) == Identity("key:1", "default")
-    assert enter(world, other) == Identity("key:2", "default")
+    assert enter(world, secret) == Identity("key:1", "default", PEER)
+    assert enter(world, other) == Identity("key:2", "default", PEER)
     files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
     kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._ledger.state)
     assert first.hash in kept
@@ -91,7 +91,7 @@ def test_one_keys_secret_does_not_open_another() -> None:
 def test_with_security_off_every_key_is_taken_and_nobody_is_locked_out() -> None:
     world = World()
     for _ in range(10):
-        assert world.broker.authenticate("whatever", PEER) == ANONYMOUS
+        assert world.broker.authenticate("whatever", PEER) == ANONYMOUS._replace(peer=PEER)
     world.broker.create_topic(ANONYMOUS, Scope("any", "where"), "t", 1)
 
 

@@ -10,10 +10,12 @@ from tests.core.world import START, World, committed, later
 
 from penstock.core.access import ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.core.errors import AccessDenied, LimitReached, QueueNotFound, ShuttingDown
+from penstock.core.events import RecordsRemoved
 from penstock.core.limits import Limits
 from penstock.core.names import DEFAULT_SCOPE
 from penstock.core.queue import Queue, QueuePolicy
 from penstock.core.queues import AT_MOST_ONCE, LETTERS, READ_BYTES, Message
+from penstock.core.settings import TopicSettings
 from penstock.core.state import State, decode_snapshot, encode_snapshot
 from penstock.log.engine import GroupState, partition_id
 from penstock.log.errors import LogError, LogFull
@@ -966,3 +968,83 @@ def test_publishing_and_polling_look_at_no_other_queue() -> None:
     assert desk.ack(queue, 1) == [True]
     desk.sweep(0.1)
     assert desk.values(other) == [b"m"]
+
+
+# -- the topic's own expiry, and what was removed
+
+
+def remove(desk: Desk, *offsets: int, partition: int = 0) -> None:
+    desk.world.broker._ledger.keep((RecordsRemoved(1, partition, list(offsets)),))
+    desk.world.commit()
+
+
+@pytest.mark.parametrize("settings", [None, ON_DISK], ids=["memory", "disk"])
+def test_the_shorter_of_the_topics_expiry_and_the_queues_counts(settings: LogSettings | None) -> None:
+    for ttl, expiry in ((60, 5), (5, 60), (0, 5)):
+        desk = Desk(settings, queue_policy=QueuePolicy(ttl=ttl * SECOND))
+        desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=expiry))
+        queue = desk.subscribe()
+        desk.publish(b"old")
+        desk.world.pass_time(4)
+        desk.publish(b"new")
+        desk.world.pass_time(1)
+        assert desk.values(queue) == [b"new"]
+        assert desk.metrics.queue_expired == 1
+
+
+def test_what_the_topic_lets_expire_does_not_come_again() -> None:
+    desk = Desk(queue_policy=QueuePolicy(ttl=0))
+    desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=1))
+    queue = desk.subscribe()
+    desk.publish(b"m")
+    assert desk.values(queue) == [b"m"]
+    desk.world.pass_time(1)
+    assert desk.values(queue) == []
+    assert desk.metrics.queue_expired == 1
+
+
+def test_removed_messages_are_passed_over_and_counted(desk: Desk) -> None:
+    queue = desk.subscribe()
+    desk.publish(*[b"%d" % number for number in range(6)])
+    remove(desk, 0, 3, 5)
+    assert tagged(desk.take(queue)) == [(2, b"1"), (3, b"2"), (5, b"4")]
+    assert desk.metrics.queue_dropped == 3
+
+
+def test_a_queue_gets_past_many_removed_messages() -> None:
+    desk = Desk(queue_policy=QueuePolicy(capacity=0))
+    queue = desk.subscribe()
+    desk.publish(*[b"%d" % number for number in range(100)])
+    remove(desk, *range(90))
+    assert desk.values(queue, 3) == [b"90", b"91", b"92"]
+
+
+def test_a_message_that_is_removed_in_flight_does_not_come_again(desk: Desk) -> None:
+    queue = desk.subscribe()
+    desk.publish(b"1", b"2")
+    desk.take(queue)
+    remove(desk, 0)
+    desk.world.pass_time(0.1)
+    assert tagged(desk.take(queue)) == [(2, b"2")]
+    assert desk.ack(queue, 1) == [False]
+    assert desk.metrics.queue_dropped == 1
+
+
+def test_a_message_that_is_removed_in_flight_does_not_become_a_dead_letter(desk: Desk) -> None:
+    queue = desk.subscribe()
+    desk.publish(b"1", b"2")
+    use_up(desk, queue)
+    remove(desk, 0)
+    desk.sweep(1)
+    assert [value for value, _ in desk.stored("t.dlq")] == [b"2"]
+    assert desk.world.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
+    assert desk.metrics.queue_dropped == 1
+
+
+def test_removal_in_one_partition_says_nothing_of_another(desk: Desk) -> None:
+    desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
+    queue = desk.subscribe()
+    for partition in range(2):
+        desk.publish(b"a%d" % partition, b"b%d" % partition, partition=partition)
+    remove(desk, 0, partition=1)
+    assert sorted(desk.values(queue)) == [b"a0", b"b0", b"b1"]

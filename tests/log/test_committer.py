@@ -45,6 +45,10 @@ class ToyLog:
         self._committer.request()
         return self._outcome
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._open)
+
     def seal(self) -> Group | None:
         if not self._open:
             return None

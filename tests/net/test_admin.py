@@ -106,7 +106,7 @@ def test_keys_are_added_listed_and_revoked(loop: str, tmp_path: Path) -> None:
                 "topics": ["orders.*"], "created": stage.now, "expires": stage.now + 1, "revoked": None,
                 "state": "active",
             }  # fmt: skip
-            assert stage.broker.authenticate(created["secret"], "h:1") == Identity("key:1", "default")
+            assert stage.broker.authenticate(created["secret"], "h:1") == Identity("key:1", "default", "h:1")
             status, created = await stage.ask("POST", "/keys", WISH | {"key": "chosen by somebody"})
             assert status == 201 and created["secret"] is None
             assert await stage.ask("DELETE", "/keys/2") == (200, {})

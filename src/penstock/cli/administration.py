@@ -19,14 +19,17 @@ from penstock.core.access import ADMINISTRATION, Access
 from penstock.core.broker import Broker
 from penstock.core.clock import wall_clock
 from penstock.core.errors import StateUnreadable
+from penstock.core.offload import Work
+from penstock.core.user import UserPolicy
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, GroupState
 from penstock.log.errors import DirectoryLocked, LogError
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
-from penstock.net.admin import SOCKET, KeyResource, socket_path
-from penstock.net.http import Answer, Later
+from penstock.net.admin import SOCKET, resources, socket_path
+from penstock.net.admin_audit import audit_policy
+from penstock.net.http import REFUSALS, Answer, Later, refusal
 
 PATIENCE_SECONDS: Final = 20.0
 
@@ -61,7 +64,7 @@ def ask(settings: Settings, method: str, path: str, body: bytes = b"") -> bytes:
         return _accepted(response.status, response.read())
     except (OSError, http.client.HTTPException) as error:
         why = str(error) or type(error).__name__
-        fail(f"the broker did not answer ({why}); see with `penstock keys list` what it did")
+        fail(f"the broker did not answer ({why}); list what there is to see what it did")
     finally:
         connection.close()
 
@@ -87,10 +90,13 @@ def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> An
         log = LogSettings(**msgspec.structs.asdict(settings.log) | {"durability": Durability.SYNCED})
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
         try:
-            broker = Broker(engine, access=Access(True, [ADMINISTRATION]))
-            resource = KeyResource(broker, enforced=settings.security.mode == "on")
-            answer = resource(method.encode(), path.encode(), body)
-            assert answer is not None, "the paths are those of the resource"
+            broker = Broker(
+                engine,
+                access=Access(True, [ADMINISTRATION]),
+                user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
+                audit=audit_policy(settings),
+            )
+            answer = _answer(broker, settings, method, path, body)
             if isinstance(answer, Later):
                 committer.run()
                 group, answer = answer
@@ -105,3 +111,16 @@ def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> An
     finally:
         lock.release()
     return answer
+
+
+def _answer(broker: Broker, settings: Settings, method: str, path: str, body: bytes) -> Answer | Later:
+    resource = resources(broker, enforced=settings.security.mode == "on")
+    try:
+        outcome = resource(method.encode(), path.encode(), body)
+        assert outcome is not None, "the paths are those of the resources"
+        if isinstance(outcome, Work):
+            outcome.run()
+            outcome = outcome.finish()
+    except REFUSALS as error:
+        return refusal(error)
+    return outcome

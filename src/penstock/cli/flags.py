@@ -1,13 +1,15 @@
-"""The flags that `serve` and `config` share, and their way into the configuration."""
+"""The flags that several commands share, and their way into the configuration."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
+import msgspec
 import typer
 
 from penstock.cli.failure import fail
-from penstock.config import DOOR_NAMES, Config, ConfigError
+from penstock.config import DOOR_NAMES, Config, ConfigError, Settings
 from penstock.config_layers import from_process
 
 ConfigFile = Annotated[
@@ -64,3 +66,12 @@ def effective(
         return from_process(config, flags)
     except ConfigError as error:
         fail(error)
+
+
+def of_directory(config: str | None, data_dir: str | None, *, must_exist: bool = True) -> Settings:
+    """The settings for a command that works on a data directory. Ends the command if there must be one and is none."""
+    settings = effective(config, data_dir, None, None, False, None).settings
+    path = os.path.abspath(os.path.expanduser(settings.data_dir))
+    if must_exist and not os.path.isdir(path):
+        fail(f"{path}: there is no such directory; name the broker's with --data-dir")
+    return msgspec.structs.replace(settings, data_dir=path)

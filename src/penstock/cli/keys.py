@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -12,7 +11,6 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
-from penstock.config import Settings
 from penstock.config_layers import DURATION_UNITS, QUANTITY
 from penstock.core.access import Permission
 from penstock.core.clock import wall_clock
@@ -47,7 +45,7 @@ def add(
     from penstock.cli.administration import ask  # here, because it loads the whole broker
     from penstock.net.admin import KeyCreated, KeyRequest
 
-    settings = _settings(config, data_dir)
+    settings = flags.of_directory(config, data_dir, must_exist=False)
     wish = KeyRequest(
         name,
         _permissions(allow),
@@ -76,8 +74,7 @@ def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -
     from penstock.cli.administration import ask
     from penstock.net.admin import KeyView
 
-    settings = _settings(config, data_dir)
-    _must_exist(settings)
+    settings = flags.of_directory(config, data_dir)
     keys = msgspec.json.decode(ask(settings, "GET", "/keys"), type=list[KeyView])
     typer.echo("\t".join(COLUMNS))
     for key in keys:
@@ -96,23 +93,12 @@ def revoke(
     """End a key at once, also for connections that are open."""
     from penstock.cli.administration import ask
 
-    settings = _settings(config, data_dir)
-    _must_exist(settings)
+    settings = flags.of_directory(config, data_dir)
     ask(settings, "DELETE", f"/keys/{number}")
     typer.echo(f"revoked key {number}")
 
 
 # -- what was typed
-
-
-def _settings(config: str | None, data_dir: str | None) -> Settings:
-    settings = flags.effective(config, data_dir, None, None, False, None).settings
-    return msgspec.structs.replace(settings, data_dir=os.path.abspath(os.path.expanduser(settings.data_dir)))
-
-
-def _must_exist(settings: Settings) -> None:
-    if not os.path.isdir(settings.data_dir):
-        fail(f"{settings.data_dir}: there is no such directory; name the broker's with --data-dir")
 
 
 def _permissions(text: str) -> list[Permission]:

@@ -1,14 +1,19 @@
-"""`penstock topic`: create, list and describe topics of a running broker."""
+"""`penstock topic`: create, list and describe topics of a running broker, and change the settings of one, of a broker
+that runs or not."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final, Literal
+from urllib.parse import quote
 
+import msgspec
 import typer
 
+from penstock.cli import flags, quantity
+from penstock.cli.failure import fail
 from penstock.cli.server_option import DEFAULT_SERVER, Server, Tls, connected
 
-app = typer.Typer(help="Create, list and describe topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Create, list, describe and change topics.", no_args_is_help=True, rich_markup_mode=None)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -42,3 +47,60 @@ def describe(topic: Topic, server: Server = DEFAULT_SERVER, tls_ca: Tls = None) 
         typer.echo("partition\tfirst offset\tnext offset\tfiles")
         for part in described.partitions:
             typer.echo(f"{part.partition}\t{part.log_start_offset}\t{part.high_watermark}\t{part.segment_count}")
+
+
+DEFAULT: Final = "default"
+
+
+@app.command("set")
+def change(
+    topic: Topic,
+    schema: Annotated[str | None, typer.Option("--schema", metavar="NAME", help="What every record must fit.")] = None,
+    no_schema: Annotated[bool, typer.Option("--no-schema", help="Take any record.")] = False,
+    rejected: Annotated[
+        Literal["error", "dead-letter"] | None,
+        typer.Option("--rejected", help="What becomes of a record that does not fit."),
+    ] = None,
+    retention: Annotated[
+        str | None, typer.Option("--retention", metavar="TIME", help="How long records are kept, such as 7d.")
+    ] = None,
+    retention_bytes: Annotated[
+        str | None,
+        typer.Option("--retention-bytes", metavar="SIZE", help="How much a partition keeps, such as 10GiB."),
+    ] = None,
+    expiry: Annotated[
+        str | None, typer.Option("--expiry", metavar="TIME", help="How long a record is delivered, such as 1h.")
+    ] = None,
+    fetch_wait: Annotated[
+        str | None, typer.Option("--fetch-wait", metavar="TIME", help="How long a fetch that finds nothing waits.")
+    ] = None,
+    tenant: Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")] = "default",
+    namespace: Annotated[str, typer.Option("--namespace", help="The namespace in it.")] = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Change settings of a topic, and print all that differ from the default. A quantity can also be "default"."""
+    from penstock.cli.administration import ask  # here, because it loads the whole broker
+    from penstock.core.settings import TopicSettings
+
+    if schema is not None and no_schema:
+        fail("--schema and --no-schema: choose one", 2)
+    changes: dict[str, object] = {"schema": None} if no_schema else {}
+    changes |= {key: text for key, text in (("schema", schema), ("rejected", rejected)) if text is not None}
+    for key, flag, text in (
+        ("retention_seconds", "--retention", retention),
+        ("expiry_seconds", "--expiry", expiry),
+        ("fetch_wait_seconds", "--fetch-wait", fetch_wait),
+    ):
+        if text is not None:
+            changes[key] = None if text == DEFAULT else quantity.seconds(flag, text)
+    if retention_bytes is not None:
+        given = None if retention_bytes == DEFAULT else quantity.size("--retention-bytes", retention_bytes)
+        changes["retention_bytes"] = given
+    settings = flags.of_directory(config, data_dir)
+    path = "/topics/" + "/".join(quote(part, safe="") for part in (tenant, namespace, topic))
+    body = ask(settings, "PATCH", path, msgspec.json.encode(changes)) if changes else ask(settings, "GET", path)
+    known = msgspec.structs.asdict(msgspec.json.decode(body, type=TopicSettings))
+    for key, value in known.items():
+        if value is not None:
+            typer.echo(f"{key}\t{value}")

@@ -1,4 +1,5 @@
-"""Who may do what: identities, permissions, grants, and the one check that every operation passes first.
+"""Who may do what: identities, permissions, grants, topics' own lists, and the one check that every operation passes
+first.
 
 How an identity is proved (password, token, certificate) is the business of the protocol or the listener; this module
 only decides what a proved identity may do.
@@ -11,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from penstock.core.errors import AccessDenied
-from penstock.core.names import Scope
+from penstock.core.errors import AccessDenied, InvalidName
+from penstock.core.names import INTERNAL, Scope, is_internal
 
 
 class Permission(enum.StrEnum):
@@ -35,6 +36,7 @@ class Identity(NamedTuple):
     name: str
     tenant: str | None = None
     peer: str = ""  # where it comes from, for the audit log; no decision depends on it
+    since: int | None = None  # when this user was made: one who gets the same name later is somebody else
 
 
 ANONYMOUS: Final = Identity("anonymous")
@@ -43,6 +45,10 @@ ADMINISTRATOR: Final = Identity("admin@socket")
 
 EVERYWHERE: Final = Scope("*", "*")
 """The scope of what belongs to no tenant; only grants with `*` as tenant and namespace cover it."""
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return pattern == "*" or fnmatchcase(name, pattern)  # most are `*`, and every record passes here
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +65,45 @@ class Grant:
     def covers(self, permission: Permission, scope: Scope) -> bool:
         return (
             (permission in self.permissions or Permission.ADMIN in self.permissions)
-            and fnmatchcase(scope.tenant, self.tenant)
-            and fnmatchcase(scope.namespace, self.namespace)
+            and _fits(scope.tenant, self.tenant)
+            and _fits(scope.namespace, self.namespace)
         )
 
 
 ADMINISTRATION: Final = Grant(ADMINISTRATOR.name, frozenset({Permission.ADMIN}))
 
 
-def _nothing_more(principal: str) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.extra`
+LISTED: Final = frozenset({Permission.READ, Permission.WRITE, Permission.COMMIT, Permission.DESCRIBE})
+"""What a topic's own list can give. Everything else takes a grant."""
+
+_LOOKING: Final = frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE})
+"""What the administrator of a tenant may do to the broker's own topics. Everything else nobody may."""
+
+
+class TopicLists(Protocol):
+    """The lists that topics have of who may use them. They know nothing of patterns: a name is that name."""
+
+    def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
+        """True: may use the topic, whatever the grants say. False: may not, unless a grant makes it the topic's
+        administrator. None: as the grants say."""
+
+    def any_for(self, identity: Identity, scope: Scope) -> bool:
+        """Whether there is a topic in the scope whose verdict may be True."""
+
+
+class _NoLists:
+    def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:  # noqa: ARG002
+        return None
+
+    def any_for(self, identity: Identity, scope: Scope) -> bool:  # noqa: ARG002
+        return False
+
+
+def _nobody_listens(identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
+    """The shape of `Access.on_denied`."""
+
+
+def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.extra`
     return None
 
 
@@ -76,12 +112,14 @@ class Access:
     """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
     denied.
 
-    `extra` knows the grants of identities that come and go while the broker runs. It answers None for a name that is
-    not one of them; an identity for which it answers nothing at all has lost even what everyone may do."""
+    `extra` knows the grants of identities that come and go while the broker runs. It answers None for one that is not
+    of that kind; an identity for which it answers nothing at all has lost even what everyone may do."""
 
     enforced: bool = False
     grants: Iterable[Grant] = ()
-    extra: Callable[[str], Sequence[Grant] | None] = _nothing_more
+    extra: Callable[[Identity], Sequence[Grant] | None] = _nothing_more
+    lists: TopicLists = field(default_factory=_NoLists)
+    on_denied: Callable[[Identity, Permission, Scope, str], None] = _nobody_listens  # told before the error is raised
     _by_principal: dict[str, list[Grant]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,29 +128,48 @@ class Access:
             self._by_principal[grant.principal].append(grant)
 
     def allows(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> bool:
-        return not self.enforced or any(
-            fnmatchcase(resource, grant.topic) for grant in self._covering(identity, permission, scope)
-        )
+        if resource.startswith(INTERNAL):
+            return permission in _LOOKING and self.allows(identity, Permission.ADMIN, Scope(scope.tenant, "*"), "")
+        if not self.enforced:
+            return True
+        covering = self._covering(identity, permission, scope)
+        if covering is None:
+            return False
+        fitting = [grant for grant in covering if _fits(resource, grant.topic)]
+        listed = self.lists.verdict(identity, scope, resource)
+        if listed is False:
+            return any(Permission.ADMIN in grant.permissions for grant in fitting)
+        return bool(fitting) or (listed is True and permission in LISTED)
 
     def require(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
         """Raise AccessDenied unless `identity` may do this to `resource`, a topic's name ("" where there is none).
 
-        The error is the same whether or not the resource exists."""
-        if self.enforced and not self.allows(identity, permission, scope, resource):
+        The error is the same whether or not the resource exists. Administrators, and with security off everyone, are
+        told with InvalidName that a topic is the broker's own."""
+        if (self.enforced or resource.startswith(INTERNAL)) and not self.allows(identity, permission, scope, resource):
+            self.on_denied(identity, permission, scope, resource)
+            if is_internal(resource) and self.allows(identity, Permission.ADMIN, Scope(scope.tenant, "*"), ""):
+                raise InvalidName(f"Topics whose names begin with '{INTERNAL}' are the broker's own: '{resource}'")
             raise AccessDenied(f"'{identity.name}' may not {permission} '{resource}'")
 
     def require_any(self, identity: Identity, permission: Permission, scope: Scope) -> None:
         """Raise AccessDenied unless there is something in the scope that `identity` may do this to."""
-        if self.enforced and not self._covering(identity, permission, scope):
+        if not self.enforced:
+            return
+        covering = self._covering(identity, permission, scope)
+        listed = covering is not None and permission in LISTED and self.lists.any_for(identity, scope)
+        if not covering and not listed:
+            self.on_denied(identity, permission, scope, "")
             raise AccessDenied(f"'{identity.name}' may not {permission} anything in '{scope.tenant}'")
 
-    def _covering(self, identity: Identity, permission: Permission, scope: Scope) -> list[Grant]:
+    def _covering(self, identity: Identity, permission: Permission, scope: Scope) -> list[Grant] | None:
+        """The grants that say something about this; None for an identity that is nobody in this tenant."""
         if identity.tenant is not None and identity.tenant != scope.tenant:
-            return []
-        own = self.extra(identity.name)
+            return None
+        own = self.extra(identity)
         if own is None:
             own = self._by_principal.get(identity.name, ())
         elif not own:
-            return []
+            return None
         grants = (*own, *self._by_principal.get("*", ()))
         return [grant for grant in grants if grant.covers(permission, scope)]

@@ -8,31 +8,42 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
-from penstock.core import groups, keys, topics
-from penstock.core.access import ANONYMOUS, EVERYWHERE, Access, Identity, Permission
+import msgspec
+
+from penstock.core import groups, keys, live, topics
+from penstock.core.access import ANONYMOUS, EVERYWHERE, Access, Grant, Identity, Permission
+from penstock.core.audit import Audit
+from penstock.core.audit_event import AuditPolicy
 from penstock.core.clock import Clock, RetentionClock, monotonic_clock, wall_clock
-from penstock.core.errors import (
-    AccessDenied,
-    InvalidArgument,
-    QueueNotFound,
-    RecordTooLarge,
-    TopicNotFound,
-)
+from penstock.core.dead_letters import DeadLetters
+from penstock.core.delay import WAITING
+from penstock.core.delays import Delays
+from penstock.core.errors import AccessDenied, GroupNotFound, InvalidName, QueueNotFound, TopicNotFound
+from penstock.core.groups import GroupLag, GroupView
+from penstock.core.intake import Intake
 from penstock.core.keys import Key, Keys, KeyTerms, NewKey, Verdict
 from penstock.core.lag import FetchPositions, lags
 from penstock.core.ledger import Ledger
 from penstock.core.limits import Limits
+from penstock.core.live import LiveRead
 from penstock.core.lockout import LockOut
+from penstock.core.members import Members
 from penstock.core.metrics import Gauges, Metrics
-from penstock.core.names import Scope
-from penstock.core.offload import Offload, inline
+from penstock.core.names import DEFAULT_SCOPE, Scope, is_internal
+from penstock.core.offload import Lane, Offload, Work, inline
+from penstock.core.partitioning import Partitioner
 from penstock.core.queue import Queue, QueuePolicy
 from penstock.core.queues import Queues, Taking
+from penstock.core.schemas import Schemas
 from penstock.core.settings import TopicSettings
 from penstock.core.state import Topic
 from penstock.core.topics import PartitionDescription, TopicDescription
+from penstock.core.transactions import Transactions
+from penstock.core.user import UserPolicy
+from penstock.core.users import Users
+from penstock.core.waits import Wait, Waits
 from penstock.log.batch import Headers
 from penstock.log.engine import (
     Appended,
@@ -41,7 +52,6 @@ from penstock.log.engine import (
     Health,
     PartitionId,
     Producer,
-    ReadPlan,
     Records,
     Retention,
     partition_id,
@@ -50,9 +60,23 @@ from penstock.log.engine import (
 
 logger = logging.getLogger(__name__)
 
+FILTERS_AT_ONCE: Final = 2  # the other threads are for those who read without one
+
 _DEFAULT_SETTINGS: Final = TopicSettings()
 _KEEP_ALL: Final = Retention()
 _QUEUE_POLICY: Final = QueuePolicy()
+_USER_POLICY: Final = UserPolicy()
+_AUDIT_POLICY: Final = AuditPolicy()
+
+
+class Scattered(NamedTuple):
+    """Where each record of `Broker.scatter` went. True once the group is committed."""
+
+    group: CommitGroup
+    partitions: Sequence[int]  # as for `offsets`: those of diverted records are of the dead letters
+    offsets: list[int]
+    timestamp: int  # µs since 1970
+    diverted: dict[int, int]  # which records became dead letters, and their offsets there
 
 
 class Broker:
@@ -68,6 +92,8 @@ class Broker:
         queue_policy: QueuePolicy = _QUEUE_POLICY,
         auto_create_topics: bool = True,
         lockout: LockOut | None = None,
+        user_policy: UserPolicy = _USER_POLICY,
+        audit: AuditPolicy = _AUDIT_POLICY,
         clock: Clock = wall_clock,
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
@@ -80,6 +106,7 @@ class Broker:
         self.queue_policy = queue_policy
         self.auto_create_topics = auto_create_topics
         self.offload = offload
+        self.filtering = Lane(offload, FILTERS_AT_ONCE)  # the way off the loop for what looks through many records
         self.metrics = Metrics(self._gauges, timer)
         self.positions = FetchPositions()
         self._engine = engine
@@ -89,13 +116,43 @@ class Broker:
         self._reclaimed = engine.reclaimed  # when `maintain` last looked
         self._ledger = ledger = Ledger(engine)
         self._current, self._keep = ledger.current, ledger.keep
+        self.audit = Audit(ledger, self.access, audit, self.metrics, clock, offload)
+        self.access.on_denied = self.audit.denied
         self._queues = Queues(
             engine, ledger.current, ledger.keep, queue_policy, self.limits, self.metrics, clock, offload
         )
         self._queues.rebuilt()
         ledger.on_rebuilt.append(self._queues.rebuilt)
-        self._keys = Keys(lambda: ledger.state.keys, clock, LockOut() if lockout is None else lockout)
-        self.access.extra = self._keys.grants
+        self.members = Members(self.limits)
+        self.partitioner = Partitioner()
+        ledger.on_rebuilt.append(self.partitioner.clear)
+        self.schemas = Schemas(ledger, self.access, self.limits, clock, offload, self.audit)
+        self.intake = Intake(ledger.current, self.schemas.check, self.limits, self.metrics, clock)
+        self.transactions = Transactions(
+            ledger,
+            self.access,
+            self.intake,
+            self.partitioner,
+            self.limits,
+            self.metrics,
+            clock,
+            self.audit,
+            auto_create_topics=auto_create_topics,
+        )
+        self.delays = Delays(
+            ledger, self.access, self.intake, self.partitioner, self.limits, self.metrics, clock, offload
+        )
+        self.dead_letters = DeadLetters(
+            ledger, self.access, self.partitioner, self.limits, self.metrics, clock, self.audit
+        )
+        self._waits = Waits(engine)
+        lockout = LockOut() if lockout is None else lockout
+        self._keys = Keys(lambda: ledger.state.keys, clock, lockout)
+        self.users = Users(
+            ledger, self.access, self.limits, self.metrics, clock, offload, lockout, user_policy, self.audit
+        )
+        self.access.extra = self._grants
+        self.access.lists = self.users
 
     # -- records
 
@@ -111,24 +168,65 @@ class Broker:
         expected_offset: int | None = None,
         producer: Producer | None = None,
         expires: Sequence[int] | None = None,
+        *,
+        divert: bool = True,
     ) -> Appended:
-        """Append the records as one, contiguously. True once the group in the answer is committed."""
+        """Append the records as one, contiguously. True once the group in the answer is committed.
+
+        A record that does not fit the topic's schema is refused, or becomes a dead letter; see `Intake.admit`. The
+        answer is about the others: if there is none, it tells the offset that the next one will get."""
         metrics = self.metrics
         started = metrics.timer()
         self.access.require(identity, Permission.WRITE, scope, topic)
         found = topics.find_partition(self._current(), scope, topic, partition)
-        if not values:
-            raise InvalidArgument("There is no record to append")
-        sizes = list(map(len, values))
-        if keys is not None:
-            sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
-        if (largest := max(sizes)) > self.limits.record_bytes:
-            raise RecordTooLarge(largest, self.limits.record_bytes)
-        records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
-        appended = self._engine.append((records,), (), producer)
+        if found.settings.schema is None:
+            size = self.intake.measure(values, keys)
+            records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
+            appended = self._engine.append((records,), (), producer)
+        else:
+            admitted = self.intake.admit(
+                found, [partition] * len(values), values, keys, headers, expires, divert=divert
+            )
+            size, writes = admitted.size, admitted.writes
+            if len(admitted.diverted) == len(values):
+                writes = [Records(partition_id(found.id, partition), ()), *writes]
+            writes[0].expected_offset = expected_offset
+            appended = self._ledger.append(writes, admitted.events, producer)
+            metrics.records_diverted += 0 if appended.repeated else len(admitted.diverted)
         if not appended.repeated:
-            metrics.produced(appended.group, len(sizes), sum(sizes), started)
+            metrics.produced(appended.group, len(values), size, started)
         return appended
+
+    def scatter(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        partitions: Sequence[int],
+        headers: Sequence[Headers] | None = None,
+        expires: Sequence[int] | None = None,
+        *,
+        divert: bool = True,
+    ) -> Scattered:
+        """Append the records as one, each to the partition that was asked for, or else that its key or its turn says;
+        see `Partitioner.choose` and, for those that do not fit the topic's schema, `Intake.admit`."""
+        metrics = self.metrics
+        started = metrics.timer()
+        self.access.require(identity, Permission.WRITE, scope, topic)
+        found = topics.find(self._current(), scope, topic)
+        chosen = self.partitioner.choose(found, keys, partitions)
+        admitted = self.intake.admit(found, chosen, values, keys, headers, expires, divert=divert)
+        if admitted.events:
+            appended = self._ledger.append(admitted.writes, admitted.events)
+        else:
+            appended = self._engine.append(admitted.writes)
+        metrics.produced(appended.group, len(values), admitted.size, started)
+        metrics.records_diverted += len(admitted.diverted)
+        offsets = admitted.offsets(appended.base_offsets)
+        diverted = {index: offsets[index] for index in admitted.diverted}
+        return Scattered(appended.group, admitted.partitions, offsets, appended.timestamp, diverted)
 
     def end_offset(self, identity: Identity, scope: Scope, topic: str, partition: int) -> int:
         """The offset after the last committed record, for one who may append."""
@@ -145,11 +243,37 @@ class Broker:
         offset: int,
         max_bytes: int,
         max_records: int,
-    ) -> ReadPlan:
-        """Plan a read of committed records. What is delivered of it is counted by `metrics.fetched`."""
+    ) -> LiveRead:
+        """Plan a read of committed records, without those that expired or were removed: there may be gaps between the
+        slices, and `end` says where to go on. What is delivered of it is counted by `metrics.fetched`.
+
+        First `run` it, at once if it is `ready`, else by `offload`. As long as `onward` then gives another plan,
+        nothing was found yet: run that one in the same way. What was found depends on changes of state that may not be
+        committed yet: the reply waits for the group that was `unsettled` when the plan was made."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        state = self._current()
+        found = topics.find_partition(state, scope, topic, partition)
+        view = live.view(state, found, partition, self._clock())
+        return LiveRead(self._engine, partition_id(found.id, partition), offset, max_bytes, max_records, view)
+
+    def wait(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        partition: int,
+        until: int,
+        callback: Callable[[], None],
+    ) -> Wait:
+        """Call back, once, when the partition has grown or it is `until` (µs since 1970), whichever is first."""
         self.access.require(identity, Permission.READ, scope, topic)
         found = topics.find_partition(self._current(), scope, topic, partition)
-        return self._engine.read(partition_id(found.id, partition), offset, max_bytes, max_records)
+        return self._waits.start(partition_id(found.id, partition), until, callback)
+
+    def fetch_wait(self, identity: Identity, scope: Scope, topic: str) -> float | None:
+        """How many seconds a fetch that finds nothing waits, if the topic has a rule of its own."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        return topics.find(self._current(), scope, topic).settings.fetch_wait_seconds
 
     # -- topics
 
@@ -165,7 +289,9 @@ class Broker:
         state = self._current()
         event = topics.create(state, self.limits, scope, name, partitions, settings, self._clock())
         group = self._keep((event,))
-        return state.topics_by_id[event.id], group
+        topic = state.topics_by_id[event.id]
+        self.audit.topic_created(identity, event)
+        return topic, group
 
     def topic_for_produce(self, identity: Identity, scope: Scope, name: str) -> Topic:
         """The topic, created with one partition if it is missing and topics may come into being on first use."""
@@ -185,19 +311,28 @@ class Broker:
         self.access.require(identity, Permission.DELETE, scope, name)
         state = self._current()
         topic = topics.find(state, scope, name)
+        waiting = len(state.delayed)
         self._keep((topics.delete(state, scope, name),))
+        self.metrics.delayed_dropped += waiting - len(state.delayed)
+        self.partitioner.forget(topic.id)
+        self.members.forget(scope, name)
         partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
         ends = {partition: self._engine.next_offset(partition) for partition in partitions}
-        return self._engine.trim(ends, drop=True)  # in the same group as the event
+        group = self._engine.trim(ends, drop=True)  # in the same group as the event
+        self.audit.note(identity, "topic.delete", scope=scope, resource=name, action="delete")
+        return group
 
     def change_topic(self, identity: Identity, scope: Scope, name: str, settings: TopicSettings) -> CommitGroup:
         self.access.require(identity, Permission.ALTER, scope, name)
-        return self._keep((topics.change_settings(self._current(), scope, name, settings),))
+        group = self._keep((topics.change_settings(self._current(), scope, name, settings),))
+        changed = msgspec.json.encode(settings).decode()
+        self.audit.note(identity, "topic.alter", scope=scope, resource=name, action="alter", settings=changed)
+        return group
 
-    def list_topics(self, identity: Identity, scope: Scope) -> list[Topic]:
-        """The topics that this identity may see, by name."""
+    def list_topics(self, identity: Identity, scope: Scope, *, internal: bool = False) -> list[Topic]:
+        """The topics that this identity may see, by name; the broker's own only if they are asked for."""
         self.access.require_any(identity, Permission.DESCRIBE, scope)
-        found = topics.in_scope(self._current(), scope)
+        found = topics.in_scope(self._current(), scope, internal=internal)
         if not self.access.enforced:
             return found
         return [topic for topic in found if self.access.allows(identity, Permission.DESCRIBE, scope, topic.name)]
@@ -236,6 +371,81 @@ class Broker:
         self.access.require(identity, Permission.READ, scope, topic)
         return groups.committed(self._current(), scope, group, topic, partition)
 
+    def list_groups(self, identity: Identity, scope: Scope) -> list[GroupView]:
+        """The groups of topics that this identity may see, by topic and name; one in two topics is there twice."""
+        self.access.require_any(identity, Permission.DESCRIBE, scope)
+        state, found = self._current(), []
+        for topic, group in groups.places(state, self.members, scope):
+            if self.access.allows(identity, Permission.DESCRIBE, scope, topic):
+                found.append(groups.view(state, self.members, scope, group, topic))
+        return found
+
+    def describe_group(self, identity: Identity, scope: Scope, group: str, topic: str) -> GroupView:
+        """The group as it is in the topic, or, without one, in the first that it is in and that may be seen."""
+        if topic:
+            self.access.require(identity, Permission.DESCRIBE, scope, topic)
+            return groups.view(self._current(), self.members, scope, group, topic)
+        self.access.require_any(identity, Permission.DESCRIBE, scope)
+        for place, _ in groups.places(self._current(), self.members, scope, group):
+            if self.access.allows(identity, Permission.DESCRIBE, scope, place):
+                return groups.view(self._current(), self.members, scope, group, place)
+        raise GroupNotFound(group, topic)
+
+    def delete_group(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
+        """The group's offsets in the topic go, and so do its members."""
+        self.access.require(identity, Permission.DELETE, scope, topic)
+        kept = self._keep((groups.delete(self._current(), self.members, scope, group, topic),))
+        self.members.forget(scope, topic, group)
+        self.audit.note(identity, "group.delete", scope=scope, resource=group, action="delete", topic=topic)
+        return kept
+
+    def reset_offset(
+        self,
+        identity: Identity,
+        scope: Scope,
+        group: str,
+        topic: str,
+        partition: int,
+        to: Literal["earliest", "latest"] | int,
+    ) -> tuple[int, CommitGroup]:
+        """Keep as the group's next offset: the first that is there, the one after the last, or any."""
+        self.access.require(identity, Permission.COMMIT, scope, topic)
+        state = self._current()
+        found = topics.find_partition(state, scope, topic, partition)
+        bounds = self._engine.bounds(partition_id(found.id, partition))
+        offset = to if isinstance(to, int) else groups.start(to, None, bounds)
+        return offset, self._keep((groups.commit(state, self.limits, scope, group, topic, partition, offset),))
+
+    def group_lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
+        """How far a group that is in the topic is behind in the partition."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        state = self._current()
+        found = topics.find_partition(state, scope, topic, partition)
+        offsets = groups.view(state, self.members, scope, group, topic).offsets
+        return groups.lag(offsets.get(partition), self._engine.bounds(partition_id(found.id, partition)))
+
+    def start_offset(
+        self, identity: Identity, scope: Scope, topic: str, partition: int, mode: str, group: str = ""
+    ) -> int:
+        """Where to begin: `earliest`, `latest` (or nothing), or `commit`, where the group is, else `earliest`."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        state = self._current()
+        found = topics.find_partition(state, scope, topic, partition)
+        committed = groups.committed(state, scope, group, topic, partition)
+        return groups.start(mode, committed, self._engine.bounds(partition_id(found.id, partition)))
+
+    def offset_at(
+        self, identity: Identity, scope: Scope, topic: str, partition: int, timestamp: int
+    ) -> Work[int | None, int]:
+        """The first offset whose record is not older than `timestamp` (µs since 1970), else the next one to come."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        place = partition_id(topics.find_partition(self._current(), scope, topic, partition).id, partition)
+        engine = self._engine
+        return Work(
+            lambda: engine.offset_at(place, timestamp),
+            lambda found: engine.bounds(place).high_watermark if found is None else found,
+        )
+
     # -- queues
 
     def subscribe(
@@ -243,21 +453,36 @@ class Broker:
     ) -> tuple[Queue, CommitGroup]:
         """A new queue of what is stored in the topic from now on. The topic comes into being if that is allowed."""
         self.access.require(identity, Permission.READ, scope, topic)
+        if is_internal(topic):  # its records are not to be taken, nor given up to a topic of dead letters
+            raise InvalidName(f"'{topic}' is the broker's own: it can be read, but there are no queues of it")
         return self._queues.start(self._topic_on_first_use(identity, scope, topic), at_least_once=at_least_once)
 
     def queue(self, identity: Identity, id: int) -> tuple[Queue, Topic]:  # noqa: A002 - it is the queue's id
         """A queue that this identity may take from. One that it may not is told from none only with security off."""
-        queue = self._current().queues.get(id)
-        topic = None if queue is None else self._ledger.state.topics_by_id[queue.topic]
-        if queue is None or topic is None or not self.access.allows(identity, Permission.READ, topic.scope, topic.name):
-            if self.access.enforced:
-                raise AccessDenied(f"'{identity.name}' may not read queue {id}")
-            raise QueueNotFound(f"There is no queue {id}")
-        return queue, topic
+        state, access = self._current(), self.access
+        queue = state.queues.get(id)
+        if queue is not None:
+            topic = state.topics_by_id[queue.topic]
+            if not access.enforced or access.allows(identity, Permission.READ, topic.scope, topic.name):
+                return queue, topic
+        if access.enforced:
+            where = DEFAULT_SCOPE if queue is None else topic.scope
+            access.on_denied(identity, Permission.READ, where, f"queue {id}")
+            raise AccessDenied(f"'{identity.name}' may not read queue {id}")
+        raise QueueNotFound(f"There is no queue {id}")
 
-    def take(self, identity: Identity, id: int, count: int, *, skim: bool = False) -> Taking | None:  # noqa: A002
+    def take(
+        self,
+        identity: Identity,
+        id: int,  # noqa: A002 - it is the queue's id
+        count: int,
+        *,
+        skim: bool = False,
+        settle: Sequence[int] = (),
+    ) -> Taking | None:
         """See `Queues.take`."""
-        return self._queues.take(*self.queue(identity, id), count, skim=skim)
+        queue, topic = self.queue(identity, id)
+        return self._queues.take(queue, topic, count, skim=skim, settle=settle)
 
     def acknowledge(
         self,
@@ -291,9 +516,13 @@ class Broker:
         return self._queues.listens(id, callback)
 
     def sweep(self, now: int) -> None:
-        """Queues by the clock; a few times a second. `now` is the wall clock, in µs."""
+        """What goes by the clock; a few times a second. `now` is the wall clock, in µs."""
         if not self._ledger.closed:
             self._queues.sweep(now)
+            self.transactions.sweep(now)
+            self.delays.sweep(now)
+            self._waits.sweep(now)
+            self.audit.sweep(now)
 
     # -- keys
 
@@ -301,13 +530,22 @@ class Broker:
         """Whose key this is. `peer` is where it comes from, with or without a port: a host that presents too many
         wrong ones is locked out. `now` is the wall clock, in µs, if it is not that of the broker."""
         if not self.access.enforced:
-            return ANONYMOUS
+            return ANONYMOUS._replace(peer=peer)
         self._current()
         verdict, locks = self._keys.authenticate(key, peer, self._clock() if now is None else now)
         self.metrics.authentication_failures += verdict is None
         self.metrics.lockouts += locks
         if locks:
             logger.warning("%s is locked out: too many wrong keys", peer)
+        if isinstance(verdict, Identity):
+            verdict = verdict._replace(peer=peer)
+            self.audit.note(verdict, "auth.success", action="key")
+        else:
+            who = Identity("", peer=peer)
+            reason = "wrong key" if verdict is None else "locked out"
+            self.audit.note(who, "auth.failure", action="key", result="failure", reason=reason)
+            if locks:
+                self.audit.note(who, "auth.lockout", action="key", result="denied")
         return verdict
 
     def add_key(self, identity: Identity, terms: KeyTerms, chosen: str | None = None) -> tuple[NewKey, CommitGroup]:
@@ -316,7 +554,18 @@ class Broker:
         state = self._current()
         event, secret = keys.add(state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes)
         group = self._keep((event,))
-        return NewKey(state.keys[event.id], secret), group
+        key = state.keys[event.id]
+        self.audit.note(
+            identity,
+            "key.add",
+            scope=Scope(key.tenant, key.namespace),
+            resource=key.principal,
+            action="add",
+            name=key.name,
+            permissions=",".join(key.permissions),
+            topics=",".join(key.topics),
+        )
+        return NewKey(key, secret), group
 
     def list_keys(self, identity: Identity) -> list[Key]:
         """All keys by number: those that count, and the last that were revoked."""
@@ -331,7 +580,21 @@ class Broker:
             return self.unsettled
         group = self._keep((event,))
         self._keys.forget()
+        key = self._ledger.state.keys[id]
+        self.audit.note(
+            identity,
+            "key.revoke",
+            scope=Scope(key.tenant, key.namespace),
+            resource=key.principal,
+            action="revoke",
+            name=key.name,
+        )
         return group
+
+    def _grants(self, identity: Identity) -> Sequence[Grant] | None:
+        """What keys and users may do, for the access check."""
+        grants = self._keys.grants(identity.name)
+        return self.users.grants(identity) if grants is None else grants
 
     # -- the broker itself
 
@@ -376,6 +639,7 @@ class Broker:
 
     def close(self) -> None:
         """Commit what was appended, then close the log. Blocks."""
+        self.audit.flush()
         self._ledger.close()
 
     # -- partitions
@@ -386,6 +650,8 @@ class Broker:
         return PartitionDescription(number, bounds.high_watermark, bounds.start, self._engine.segment_count(partition))
 
     def _retention(self, partition: PartitionId) -> Retention:
+        if partition == WAITING:
+            return _KEEP_ALL  # `Delays` trims it
         topic, default = self._ledger.state.topics_by_id.get(topic_of(partition)), self.default_retention
         if topic is None:
             return default  # deleted, and its records are gone already
@@ -407,5 +673,7 @@ class Broker:
             partitions=sum(topic.partitions for topic in state.topics_by_id.values()),
             queues=len(state.queues),
             in_flight=sum(queue.in_flight for queue in state.queues.values()),
+            delayed=len(state.delayed),
             lags=lags(state, self.positions, self._engine),
+            transactions=len(self.transactions),
         )

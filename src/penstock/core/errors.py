@@ -72,27 +72,59 @@ class SchemaIncompatible(BrokerError):
 
 
 class RecordRejected(BrokerError):
-    """A record that does not fit its topic's schema. `reasons` are for the producer."""
+    """A record that does not fit its topic's schema. `reasons` are for the producer; `index` is its place if there were
+    several."""
 
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("The record does not fit its schema: " + "; ".join(reasons))
+    def __init__(self, reasons: Sequence[str], index: int | None = None) -> None:
+        which = "The record" if index is None else f"Record {index}"
+        super().__init__(f"{which} does not fit its schema: " + "; ".join(reasons))
         self.reasons = list(reasons)
+        self.index = index
 
 
 class TransactionNotFound(BrokerError):
-    """No transaction has this id, or it is another client's, or it is over."""
+    """No transaction has this id, or it is another client's."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - it is the transaction's id
+        super().__init__(f"transaction not found: {id[:100]}")
+        self.id = id
+
+
+class TransactionNotActive(BrokerError):
+    """It is over, or it is being committed."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(f"transaction is not active: {state}")
+        self.state = state
 
 
 class TransactionTooLarge(BrokerError):
     """One more record would be more than a transaction may hold."""
 
 
+class DelayTooLong(InvalidArgument):
+    """A record that is to appear later than the broker allows. Both in µs."""
+
+    def __init__(self, delay: int, limit: int) -> None:
+        super().__init__(f"delay {delay / 1e6:g}s exceeds maximum allowed delay {limit / 1e6:g}s")
+        self.delay = delay
+        self.limit = limit
+
+
 class DelayedNotFound(BrokerError):
     """Nothing with this id is waiting: it appeared, was cancelled, or never was."""
+
+    def __init__(self, id: int) -> None:  # noqa: A002 - it is the id of what was delayed
+        super().__init__(f"message not found: {id}")
+        self.id = id
 
 
 class DeadLetterNotFound(BrokerError):
     """No such dead letter: it was replayed or removed, or never was."""
+
+    def __init__(self, letter: int | str) -> None:
+        super().__init__(f"message not found: {letter}")
+        self.letter = letter
 
 
 class UserNotFound(BrokerError):
@@ -126,6 +158,13 @@ class RecordTooLarge(BrokerError):
 
 class AccessDenied(BrokerError):
     """The identity may not do this."""
+
+
+class AuditOff(BrokerError):
+    """There is no audit log to look into."""
+
+    def __init__(self) -> None:
+        super().__init__("The audit log is not kept: security.audit is off")
 
 
 class ShuttingDown(BrokerError):

@@ -101,11 +101,12 @@ class GroupDeleted(Event, tag="group-", frozen=True):
 
 
 class RecordsRemoved(Event, tag="removed", frozen=True):
-    """Single records that nobody sees any more, by topic id and partition."""
+    """Records that nobody sees any more, by topic id and partition: single ones, and all below an offset."""
 
     topic: int
     partition: int
     offsets: list[int]
+    below: int = 0
 
 
 class DelayedAdded(Event, tag="delayed+", frozen=True):

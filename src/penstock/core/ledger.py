@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.core.errors import ShuttingDown
 from penstock.core.events import AnyEvent, decode, encode
-from penstock.core.state import State, apply_all, decode_snapshot, encode_snapshot
-from penstock.log.engine import Appended, CommitGroup, Engine, GroupState, Records
+from penstock.core.state import State, apply, apply_all, decode_snapshot, encode_snapshot
+from penstock.log.engine import COMMITTED, FAILED, OPEN, Appended, CommitGroup, Engine, Producer, Records
 
 
 class Ledger:
@@ -37,23 +37,35 @@ class Ledger:
     def keep(self, events: Sequence[AnyEvent], writes: Sequence[Records] = ()) -> CommitGroup:
         """Append records and events as one entry of the log, and apply the events, in the hope that they will be
         committed. Raises LogError, and then nothing happened."""
-        return self.append(writes, events).group
+        if writes or len(events) != 1:
+            return self.append(writes, events).group
+        event = events[0]
+        group = self.engine.append_event(encode(event))
+        apply(self.state, event)
+        self._watch(group)
+        return group
 
-    def append(self, writes: Sequence[Records], events: Sequence[AnyEvent]) -> Appended:
+    def append(
+        self, writes: Sequence[Records], events: Sequence[AnyEvent], producer: Producer | None = None
+    ) -> Appended:
         """As `keep`, for those who want to know the records' offsets."""
-        appended = self.engine.append(writes, list(map(encode, events)))
+        appended = self.engine.append(writes, list(map(encode, events)), producer)
+        if appended.repeated:
+            return appended  # the events are those of the first time
         apply_all(self.state, events)
-        group = appended.group
+        self._watch(appended.group)
+        return appended
+
+    def _watch(self, group: CommitGroup) -> None:
         if not self._speculation or self._speculation[-1] is not group:
             self._speculation.append(group)
             group.on_done(self._settle)
-        return appended
 
     @property
     def unsettled(self) -> CommitGroup | None:
         """The last group that holds state changes and is not committed yet."""
         group = self._speculation[-1] if self._speculation else None
-        return group if group is not None and group.state is GroupState.OPEN else None
+        return group if group is not None and group.state is OPEN else None
 
     def drop_failed(self) -> None:
         """Read the state again if a group with events failed. Whoever asks first pays: the groups' callbacks run in
@@ -61,7 +73,7 @@ class Ledger:
 
         A group fails together with all behind it, and no event is kept without asking here first. So everything that
         is applied and not committed goes."""
-        if self._speculation and self._speculation[0].state is GroupState.FAILED:
+        if self._speculation and self._speculation[0].state is FAILED:
             self.state = self._recover()[0]
             self._speculation.clear()
             for callback in self.on_rebuilt:
@@ -74,7 +86,7 @@ class Ledger:
             self.engine.close()
 
     def _settle(self, group: CommitGroup) -> None:
-        if group.state is GroupState.COMMITTED:
+        if group.state is COMMITTED:
             assert self._speculation[0] is group, "groups are committed in order"
             self._speculation.popleft()
         else:

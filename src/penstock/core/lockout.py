@@ -69,12 +69,17 @@ class LockOut:
             del self._hosts[first]
 
 
-def host_of(peer: str) -> str:
-    """What is locked out: the host of `host:port` or `[v6]:port`; for IPv6 its whole network."""
+def address_of(peer: str) -> str:
+    """The host of `host:port` or `[v6]:port`, or of one without a port."""
     host, colon, port = peer.rpartition(":")
     if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
         host = peer
-    host = host.strip("[]").partition("%")[0]
+    return host.strip("[]").partition("%")[0]
+
+
+def host_of(peer: str) -> str:
+    """What is locked out: the host of `host:port` or `[v6]:port`; for IPv6 its whole network."""
+    host = address_of(peer)
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

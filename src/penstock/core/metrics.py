@@ -34,9 +34,22 @@ _COUNTERS: Final = (
     ("queue_expired", "queue_expired", "Messages that no client took out of its queue before they expired."),
     ("queue_dropped", "queue_dropped", "Messages a queue lost to its capacity, to retention, or for good."),
     ("queue_dead_lettered", "queue_dead_lettered", "Messages given up and kept as dead letters."),
+    ("records_rejected", "records_rejected", "Records refused because they do not fit their topic's schema."),
+    ("records_diverted", "records_diverted", "Records kept as dead letters because they do not fit their schema."),
+    ("transactions_committed", "transactions_committed", "Transactions whose records were stored."),
+    ("transactions_dropped", "transactions_dropped", "Transactions rolled back, abandoned or timed out."),
+    ("transactions_timed_out", "transactions_timed_out", "Those of them that were open for too long."),
+    ("dead_letters_replayed", "dead_letters_replayed", "Dead letters appended to their topic again."),
+    ("delayed_scheduled", "delayed_scheduled", "Records scheduled to appear later."),
+    ("delayed_appeared", "delayed_appeared", "Scheduled records whose time came and that are in their topic."),
+    ("delayed_cancelled", "delayed_cancelled", "Scheduled records that were cancelled."),
+    ("delayed_dropped", "delayed_dropped", "Scheduled records that went with their topic or a damaged log."),
     ("queues_ended", "queues_ended", "Queues ended because nobody used them."),
-    ("authentication_failures", "authentication_failures", "Keys presented that are unknown, expired or revoked."),
+    ("authentication_failures", "authentication_failures", "Keys and passwords presented that were wrong."),
     ("lockouts", "lockouts", "Hosts locked out after too many failures."),
+    ("audit_events", "audit_events", "Events appended to the audit log."),
+    ("audit_left_out", "audit_left_out", "Events only counted in the audit log, because there were too many."),
+    ("audit_lost", "audit_lost", "Events of the audit log that could not be written."),
     (None, "throttled_consumers", "Consumers slowed down on purpose; this broker does not."),
     (None, "slow_consumers", "Consumers dropped for being slow; this broker does not."),
     (None, "compaction_runs", "Compaction runs; this broker does not compact."),
@@ -72,7 +85,9 @@ class Gauges:
     partitions: int
     queues: int
     in_flight: int
+    delayed: int
     lags: Iterable[Lag]
+    transactions: int = 0
 
 
 class LatencyRing:
@@ -124,8 +139,21 @@ class Metrics:
         self.queue_dropped = 0
         self.queue_dead_lettered = 0
         self.queues_ended = 0
+        self.dead_letters_replayed = 0
+        self.delayed_scheduled = 0
+        self.delayed_appeared = 0
+        self.delayed_cancelled = 0
+        self.delayed_dropped = 0
+        self.records_rejected = 0
+        self.transactions_committed = 0
+        self.transactions_dropped = 0
+        self.transactions_timed_out = 0
+        self.records_diverted = 0
         self.authentication_failures = 0
         self.lockouts = 0
+        self.audit_events = 0
+        self.audit_left_out = 0
+        self.audit_lost = 0
         self.produce_latency = LatencyRing()
         self.fetch_latency = LatencyRing()
         self.registry = CollectorRegistry()
@@ -206,5 +234,7 @@ class Metrics:
             ("partitions", "Partitions of all topics.", gauges.partitions),
             ("queues", "Queues of all topics.", gauges.queues),
             ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
+            ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
+            ("transactions_open", "Transactions neither committed nor dropped yet.", gauges.transactions),
         ):
             yield GaugeMetricFamily(name, text, value=value)

@@ -15,6 +15,7 @@ from penstock.core.errors import InvalidName
 MAX_NAME_CHARACTERS: Final = 255
 MAX_NAME_BYTES: Final = 1020
 MAX_SCOPE_CHARACTERS: Final = 64
+INTERNAL: Final = "__"
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs"})
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")  # most names; needs no look at each character
@@ -55,6 +56,11 @@ def check_topic(name: str) -> None:
     for segment in name.split("/"):
         if segment in ("", ".", ".."):
             raise InvalidName(f"Topic name {_shown(name)} has an empty, '.' or '..' segment between slashes")
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic of this name is the broker's own: administrators may read it, and no client may change it."""
+    return name.startswith(INTERNAL)
 
 
 def check_group(name: str) -> None:

@@ -1,11 +1,14 @@
-"""Work that may block on the disk, moved off the event loop. A session has at most one such piece of work at a time."""
+"""Work that takes its time on a disk or a processor, moved off the event loop. A session has at most one such piece of
+work at a time."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 logger = logging.getLogger(__name__)
@@ -17,21 +20,39 @@ errors too, it leaves where `done` can see it."""
 
 Found = TypeVar("Found")
 Result = TypeVar("Result")
+Next = TypeVar("Next")
 
 
 class Work(Generic[Found, Result]):
     """Something that takes its time: first `run`, on any thread; then `finish`, on the broker's, which says what came
     of it. If `ready`, `run` takes so little that it may as well be called at once."""
 
-    __slots__ = ("_conclude", "_error", "_found", "_work", "ready")
+    __slots__ = ("_conclude", "_error", "_found", "_lane", "_work", "ready")
 
-    def __init__(self, work: Callable[[], Found], conclude: Callable[[Found], Result], *, ready: bool = False) -> None:
-        """`work` must not touch the broker's state; `conclude` may, and may raise."""
+    def __init__(
+        self,
+        work: Callable[[], Found],
+        conclude: Callable[[Found], Result],
+        *,
+        ready: bool = False,
+        lane: Offload | None = None,
+    ) -> None:
+        """`work` must not touch the broker's state; `conclude` may, and may raise. `lane` is the way off the loop that
+        this work has to take, if it is not the usual one."""
         self.ready = ready
+        self._lane = lane
         self._work = work
         self._conclude = conclude
         self._found: list[Found] = []
         self._error: Exception | None = None
+
+    def start(self, offload: Offload, done: Callable[[], None]) -> None:
+        """Run it, at once or by its way off the loop; then `done` is called, on the broker's thread, to `finish` it."""
+        if self.ready:
+            self.run()
+            done()
+        else:
+            (offload if self._lane is None else self._lane)(self.run, done)
 
     def run(self) -> None:
         """Never raises: what went wrong comes out of `finish`."""
@@ -45,11 +66,41 @@ class Work(Generic[Found, Result]):
             raise self._error
         return self._conclude(self._found.pop())
 
+    def then(self, conclude: Callable[[Result], Next]) -> Work[Found, Next]:
+        """The same work instead of this one, with something else made of what comes of it."""
+        first = self._conclude
+        return Work(self._work, lambda found: conclude(first(found)), ready=self.ready, lane=self._lane)
+
 
 def inline(work: Callable[[], None], done: Callable[[], None]) -> None:
     """Both at once: for tests and for programs without an event loop."""
     work()
     done()
+
+
+class Lane:
+    """An offload for work that takes much of something: only `width` pieces are on their way at once. The others wait
+    in line, in their order, and hold no thread meanwhile."""
+
+    def __init__(self, offload: Offload, width: int) -> None:
+        self._offload = offload
+        self._free = width
+        self._line: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
+
+    def __call__(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        self._line.append((work, done))
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._free and self._line:
+            work, done = self._line.popleft()
+            self._free -= 1
+            self._offload(work, partial(self._leave, done))
+
+    def _leave(self, done: Callable[[], None]) -> None:
+        self._free += 1
+        self._advance()
+        done()
 
 
 class ThreadOffload:

@@ -8,7 +8,7 @@ the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -63,11 +63,12 @@ class Queue(msgspec.Struct, array_like=True):
     def in_flight(self) -> int:
         return sum(map(len, self.tries.values()))
 
-    def _in_flight_of(self, partition: int) -> int:
+    def _in_flight_of(self, partition: int, settled: Collection[int]) -> int:
         step = len(self.starts)
         if step == 1:
-            return self.in_flight
-        return sum([(tag - 1) % step == partition for tags in self.tries.values() for tag in tags])
+            return self.in_flight - len(settled)
+        in_flight = sum([(tag - 1) % step == partition for tags in self.tries.values() for tag in tags])
+        return in_flight - sum([(tag - 1) % step == partition for tag in settled])
 
     def attempt(self, tag: int) -> int:
         """How often a message in flight was delivered; 0 if it is not in flight."""
@@ -98,33 +99,42 @@ class Queue(msgspec.Struct, array_like=True):
                     break
                 yield tag, attempt
 
-    def floor(self, policy: QueuePolicy, partition: int, start: int, end: int) -> int:
-        """Where to go on in a partition that holds `start` to `end`: not before what retention and capacity left."""
-        floor = max(self.cursors[partition], start)
-        if policy.capacity:
-            floor = max(floor, end - max(policy.capacity - self._in_flight_of(partition), 0))
-        return min(floor, end) if floor > self.cursors[partition] else floor
+    def floor(
+        self, policy: QueuePolicy, partition: int, start: int, end: int, settled: Collection[int] = ()
+    ) -> int:
+        """Where to go on in a partition that holds `start` to `end`: not before what retention and capacity left.
+        `settled`: tags in flight that are about to be no longer."""
+        cursor = self.cursors[partition]
+        floor = max(cursor, start)
+        if policy.capacity and floor < end:
+            floor = max(floor, end - max(policy.capacity - self._in_flight_of(partition, settled), 0))
+        return min(floor, end) if floor > cursor else floor
 
 
 def apply_move(queue: Queue, event: QueueMoved) -> None:
     """What happened to a queue, whoever decided it."""
+    tries = queue.tries
     queue.cursors[:] = event.cursors
-    queue.used = max(queue.used, event.at)
+    if event.at > queue.used:
+        queue.used = event.at
     if event.sent:
-        first = queue.tries.setdefault(1, {})
-        for tag in event.sent:
-            first[tag] = event.at
+        sent = dict.fromkeys(event.sent, event.at)
+        if 1 in tries:
+            tries[1].update(sent)
+        else:
+            tries[1] = sent
     for tag in event.again:
         attempt = queue.attempt(tag)
-        _remove(queue, tag, attempt)
-        queue.tries.setdefault(attempt + 1, {})[tag] = event.at
+        _remove(tries, tag)
+        tries.setdefault(attempt + 1, {})[tag] = event.at
     for tag in event.settled:
-        _remove(queue, tag, queue.attempt(tag))
+        _remove(tries, tag)
 
 
-def _remove(queue: Queue, tag: int, attempt: int) -> None:
-    if attempt:
-        tags = queue.tries[attempt]
-        del tags[tag]
-        if not tags:
-            del queue.tries[attempt]
+def _remove(tries: dict[int, dict[int, int]], tag: int) -> None:
+    for attempt, tags in tries.items():
+        if tag in tags:
+            del tags[tag]
+            if not tags:
+                del tries[attempt]
+            return

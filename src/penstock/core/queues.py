@@ -11,32 +11,36 @@ import contextlib
 import heapq
 import logging
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple, Protocol
 
-from penstock.core import topics
-from penstock.core.errors import BrokerError, InvalidName, LimitReached, ShuttingDown
+from penstock.core import dead_letter, live
+from penstock.core.errors import BrokerError, LimitReached, ShuttingDown
 from penstock.core.events import AnyEvent, QueueEnded, QueueMoved, QueueStarted
 from penstock.core.limits import Limits
 from penstock.core.metrics import Metrics
 from penstock.core.offload import Offload
 from penstock.core.queue import FOREVER, Queue, QueuePolicy
-from penstock.core.settings import TopicSettings
+from penstock.core.removal import Gone
 from penstock.core.state import State, Topic
 from penstock.log.batch import EXPIRES, HEADERS, Headers, RecordSlice
 from penstock.log.engine import CommitGroup, Engine, PartitionId, ReadPlan, Records, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
+from penstock.log.reading import ReadyPlan
 
 logger = logging.getLogger(__name__)
 
 AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
 """The headers of a record whose producer wants it delivered once at most."""
 
-DEAD_LETTERS: Final = ".dlq"  # what is added to the name of a topic
 READ_BYTES: Final = 1 << 20  # about the most bytes taken at once
 AGAIN: Final = 256  # most messages taken once more at once: each is a read of its own
 SKIM_RECORDS: Final = 4096  # most records looked at to get past expired ones
 LETTERS: Final = 256  # most messages given up at once
 LOOK_AGAIN: Final = 1_000_000  # µs after which a queue is looked at again whose overdue messages nobody takes
+
+
+_NOTHING: Final = ReadyPlan([])
 
 
 class Message(NamedTuple):
@@ -54,25 +58,53 @@ class Taking:
     """Messages on their way out of a queue. If not `ready`, `read` blocks on the disk. `finish` or `cancel` comes last,
     and until then nobody else can take from the queue."""
 
-    __slots__ = ("_queues", "again", "error", "fresh", "more", "passed", "queue", "ready", "topic", "wanted")
+    __slots__ = (
+        "_plans_again",
+        "_plans_fresh",
+        "_queues",
+        "again",
+        "answers",
+        "error",
+        "fresh",
+        "more",
+        "passed",
+        "queue",
+        "ready",
+        "settle",
+        "topic",
+        "wanted",
+    )
 
     def __init__(self, queues: Queues, queue: Queue, topic: Topic, wanted: int) -> None:
         self._queues = queues
         self.queue = queue
         self.topic = topic
         self.wanted = wanted
-        self.again: list[tuple[int, ReadPlan | list[RecordSlice]]] = []  # by tag
-        self.fresh: list[tuple[int, ReadPlan | list[RecordSlice]]] = []  # by partition
+        self._plans_again: list[tuple[int, ReadPlan]] = []  # by tag
+        self._plans_fresh: list[tuple[int, ReadPlan]] = []  # by partition
+        self.again: list[tuple[int, list[RecordSlice]]] = []  # what was read, by tag
+        self.fresh: list[tuple[int, list[RecordSlice]]] = []  # what was read, by partition
+        self.settle: list[int] = []  # tags that are acknowledged by the same event
+        self.answers: list[bool] = []  # of the tags that `take` was told to settle, which were in flight
         self.ready = True
         self.more = False  # after `finish`: fewer were taken than are there and were wanted
         self.passed = False  # after `finish`: expired messages were passed over
         self.error: LogError | None = None
 
+    def plan_again(self, tag: int, plan: ReadPlan) -> None:
+        self._plans_again.append((tag, plan))
+        self.ready = self.ready and plan.ready
+
+    def plan_fresh(self, partition: int, plan: ReadPlan) -> None:
+        self._plans_fresh.append((partition, plan))
+        self.ready = self.ready and plan.ready
+
     def read(self) -> None:
         """May be called on any thread. An error comes out of `finish`."""
         try:
-            self.again = [(tag, plan if isinstance(plan, list) else plan.run()) for tag, plan in self.again]
-            self.fresh = [(number, plan if isinstance(plan, list) else plan.run()) for number, plan in self.fresh]
+            if self._plans_again:
+                self.again = [(tag, plan.run()) for tag, plan in self._plans_again]
+            self.fresh = [(partition, plan.run()) for partition, plan in self._plans_fresh]
         except LogError as error:
             self.error = error
 
@@ -129,58 +161,68 @@ class Queues:
     def end(self, queue: Queue) -> CommitGroup:
         return self._keep((QueueEnded(queue.id),))
 
-    def take(self, queue: Queue, topic: Topic, count: int, *, skim: bool = False) -> Taking | None:
+    def take(
+        self, queue: Queue, topic: Topic, count: int, *, skim: bool = False, settle: Sequence[int] = ()
+    ) -> Taking | None:
         """Plan to take up to `count` messages; None if somebody else's read of this queue is under way. `skim` after a
-        `Taking` that `passed` some: look at many records at once to get past the expired ones."""
+        `Taking` that `passed` some: look at many records at once to get past the expired ones.
+
+        What is in `settle` is acknowledged first, as `acknowledge` does, but by the event of `finish`: one instead of
+        two for a client that acknowledges a message and asks for the next. Who cannot finish at once takes it out."""
         now = self._clock()
         queue.used = max(queue.used, now)
         if queue.id in self._taking:
             return None
         taking = Taking(self, queue, topic, count)
-        for tag, attempt in queue.overdue(self.policy, now):
-            if len(taking.again) == min(count, AGAIN):
-                break
-            if not self.policy.exhausted(attempt):  # those are given up by `sweep`
-                taking.again.append((tag, self._read(queue, *queue.place(tag), 1)))
-        left = count - len(taking.again)
+        if settle:
+            taking.answers, taking.settle = _in_flight(queue, settle)
+        left = count - self._plan_again(taking, now) if queue.tries else count
         partitions = len(queue.cursors)
         for number in range(partitions):
             if left <= 0:
                 break
             partition = (number + now) % partitions if partitions > 1 else 0
-            bounds = self._engine.bounds(partition_id(queue.topic, partition))
-            offset = queue.floor(self.policy, partition, *bounds)
-            if offset < bounds.high_watermark:
+            start, end = self._engine.bounds(partition_id(queue.topic, partition))
+            offset = queue.floor(self.policy, partition, start, end, taking.settle)
+            if offset < end:
                 limit = max(left, SKIM_RECORDS) if skim else left
-                taking.fresh.append((partition, self._read(queue, partition, offset, limit)))
-                left -= bounds.high_watermark - offset
-        plans = [plan for _, plan in (*taking.again, *taking.fresh)]
-        taking.ready = all(isinstance(plan, list) or plan.ready for plan in plans)
+                taking.plan_fresh(partition, self._read(queue, partition, offset, limit))
+                left -= end - offset
         self._taking[queue.id] = taking
         return taking
 
-    def _read(self, queue: Queue, partition: int, offset: int, limit: int) -> ReadPlan | list[RecordSlice]:
+    def _plan_again(self, taking: Taking, now: int) -> int:
+        """Plan to take what is due once more; returns how many messages that is."""
+        queue, settled, count = taking.queue, set(taking.settle), 0
+        for tag, attempt in queue.overdue(self.policy, now):
+            if count == min(taking.wanted, AGAIN):
+                break
+            if not self.policy.exhausted(attempt) and tag not in settled:  # the exhausted are given up by `sweep`
+                taking.plan_again(tag, self._read(queue, *queue.place(tag), 1))
+                count += 1
+        return count
+
+    def _read(self, queue: Queue, partition: int, offset: int, limit: int) -> ReadPlan:
         try:
             return self._engine.read(partition_id(queue.topic, partition), offset, READ_BYTES, limit)
         except OffsetOutOfRange:
-            return []  # retention was quicker
+            return _NOTHING  # retention was quicker
 
     def _finish(self, taking: Taking) -> tuple[list[Message], CommitGroup | None]:
         queue, now = taking.queue, self._clock()
         state = self._state()
         if not self._release(taking) or state.queues.get(queue.id) is not queue:
+            taking.answers = [False] * len(taking.answers)
             return [], None  # the queue ended meanwhile, or was read from the log again
         if taking.error is not None:
             self._stall(queue, now)
             raise taking.error
-        turn = _Turn(queue, self.policy, now)
+        turn = _Turn(queue, _policy_for(taking.topic, self.policy), now, _removed(state, queue))
         for tag, slices in taking.again:
-            assert isinstance(slices, list)
             turn.again(tag, slices)
         for partition, slices in taking.fresh:
-            assert isinstance(slices, list)
             turn.fresh(partition, slices, taking.wanted)
-        event = turn.event()
+        event = turn.event(taking.settle)
         if event is None:
             return turn.messages, None
         try:
@@ -188,9 +230,10 @@ class Queues:
         except LogError:
             self._stall(queue, now)
             raise
-        self._arm(queue)
+        if self._armed.get(queue.id, FOREVER) > now + self.policy.backoff:  # it is not armed for all that was sent
+            self._arm(queue)
         turn.count(self._metrics)
-        taking.passed = turn.expired > 0
+        taking.passed = turn.passed
         taking.more = len(turn.messages) < taking.wanted and self._has_more(queue, now)
         return turn.messages, group
 
@@ -215,16 +258,11 @@ class Queues:
 
     def acknowledge(self, queue: Queue, tags: Sequence[int]) -> tuple[list[bool], CommitGroup | None]:
         """Which of the tags were in flight, and are no longer."""
-        known: dict[int, None] = {}  # in order
-        answers = []
-        for tag in tags:
-            answers.append(tag not in known and queue.attempt(tag) > 0)
-            if answers[-1]:
-                known[tag] = None
+        answers, known = _in_flight(queue, tags)
         if not known:
             return answers, None
         queue.used = max(queue.used, self._clock())
-        return answers, self._keep((QueueMoved(queue.id, queue.used, queue.cursors, settled=list(known)),))
+        return answers, self._keep((QueueMoved(queue.id, queue.used, queue.cursors, settled=known),))
 
     def listen(self, id: int, callback: Callable[[], None]) -> None:  # noqa: A002 - it is the queue's id
         """Call back when messages of the queue fall due again. The last one to ask is the one who is told."""
@@ -311,10 +349,64 @@ class Queues:
         logger.info("%d queues ended that nobody had used for %g s", len(idle), self.policy.idle / 1e6)
 
 
+def _policy_for(topic: Topic, policy: QueuePolicy) -> QueuePolicy:
+    """With the topic's own expiry, if it is the shorter one."""
+    expiry = live.expiry(topic)
+    return policy._replace(ttl=expiry) if expiry and not 0 < policy.ttl <= expiry else policy
+
+
+def _removed(state: State, queue: Queue) -> dict[int, Gone]:
+    """What was removed from the queue's partitions."""
+    if not state.removed:
+        return {}
+    places = {number: partition_id(queue.topic, number) for number in range(len(queue.cursors))}
+    return {number: state.removed[place] for number, place in places.items() if place in state.removed}
+
+
+def _is_removed(queue: Queue, tag: int, removed: dict[int, Gone]) -> bool:
+    if not removed:
+        return False
+    partition, offset = queue.place(tag)
+    return partition in removed and removed[partition].has(offset)
+
+
+def _in_flight(queue: Queue, tags: Sequence[int]) -> tuple[list[bool], list[int]]:
+    """Which of the tags are in flight, as answers and as tags; one that is named twice is, for the first time only."""
+    tries = list(queue.tries.values())
+    if len(tries) == 1 and len(tags) == 1:
+        found = tags[0] in tries[0]
+        return [found], [tags[0]] if found else []
+    known: dict[int, None] = {}  # in order
+    answers = []
+    for tag in tags:
+        found = tag not in known and any([tag in attempted for attempted in tries])
+        answers.append(found)
+        if found:
+            known[tag] = None
+    return answers, list(known)
+
+
 class _Turn:
     """What one `Taking` does to its queue."""
 
-    def __init__(self, queue: Queue, policy: QueuePolicy, now: int) -> None:
+    __slots__ = (
+        "_bytes",
+        "_cursors",
+        "_now",
+        "_policy",
+        "_queue",
+        "_removed",
+        "_sent",
+        "_settled",
+        "dropped",
+        "expired",
+        "messages",
+        "passed",
+        "repeated",
+    )
+
+    def __init__(self, queue: Queue, policy: QueuePolicy, now: int, removed: dict[int, Gone]) -> None:
+        self._removed = removed  # by partition
         self._queue = queue
         self._policy = policy
         self._now = now
@@ -324,17 +416,19 @@ class _Turn:
         self._settled: list[int] = []
         self.messages: list[Message] = []
         self.expired = self.dropped = 0
+        self.passed = False
         self._bytes = 0  # of what is taken once more
 
     def again(self, tag: int, slices: list[RecordSlice]) -> None:
         if not self._queue.attempt(tag) or self._bytes > READ_BYTES:
             return  # acknowledged meanwhile, or left for the next time
         record = slices[0] if slices else None
-        if record is None:
+        if record is None or _is_removed(self._queue, tag, self._removed):
             self.dropped += 1
             self._settled.append(tag)
         elif self._policy.expired(self._now, record.timestamps()[0], record.expires()[0]):
             self.expired += 1
+            self.passed = True
             self._settled.append(tag)
         else:
             self.repeated.append(tag)
@@ -343,39 +437,52 @@ class _Turn:
 
     def fresh(self, partition: int, slices: list[RecordSlice], wanted: int) -> None:
         for part in slices:
-            if len(self.messages) >= wanted:
+            left = wanted - len(self.messages)
+            if left <= 0:
                 return
-            self.dropped += max(part.base_offset - self._cursors[partition], 0)
-            self._cursors[partition] = part.base_offset
+            offset = part.base_offset
+            if offset > self._cursors[partition]:
+                self.dropped += offset - self._cursors[partition]
             if self._plain(part):
-                self._take_plain(partition, part, wanted - len(self.messages))
+                self._take_plain(partition, part, offset, left)
             else:
+                self._cursors[partition] = offset
                 self._take_one_by_one(partition, part, wanted)
 
     def _plain(self, part: RecordSlice) -> bool:
-        """No record of it has expired, and all are to be delivered alike."""
+        """No record of it has expired or was removed, and all are to be delivered alike."""
         batch, ttl = part.batch, self._policy.ttl
-        return not batch.flags & (HEADERS | EXPIRES) and (not ttl or self._now - batch.min_timestamp < ttl)
+        if batch.flags & (HEADERS | EXPIRES) or self._removed:
+            return False
+        return not ttl or self._now - batch.min_timestamp < ttl
 
-    def _take_plain(self, partition: int, part: RecordSlice, count: int) -> None:
+    def _take_plain(self, partition: int, part: RecordSlice, offset: int, count: int) -> None:
         queue, at_least_once = self._queue, self._queue.at_least_once
-        values = part.values()[:count]
-        first, step = queue.tag(partition, part.base_offset), len(self._cursors)
+        values = part.values()
+        if len(values) > count:
+            del values[count:]
+        first, step = queue.tag(partition, offset), len(self._cursors)
         tags = range(first, first + step * len(values), step)
-        self.messages += [Message(tag, at_least_once, value) for tag, value in zip(tags, values, strict=True)]
-        self._cursors[partition] += len(values)
+        self.messages += map(Message, tags, repeat(at_least_once), values)
+        self._cursors[partition] = offset + len(values)
         if at_least_once:
-            self._sent.extend(tags)
+            self._sent += tags
 
     def _take_one_by_one(self, partition: int, part: RecordSlice, wanted: int) -> None:
         queue, policy, now = self._queue, self._policy, self._now
+        gone = self._removed.get(partition)
         columns = zip(part.values(), part.timestamps(), part.expires(), part.headers(), strict=True)
         for offset, (value, stored, expires, headers) in enumerate(columns, part.base_offset):
             if len(self.messages) >= wanted:
                 return
             self._cursors[partition] = offset + 1
+            if gone is not None and gone.has(offset):
+                self.dropped += 1
+                self.passed = True
+                continue
             if policy.expired(now, stored, expires):
                 self.expired += 1
+                self.passed = True
                 continue
             tag = queue.tag(partition, offset)
             at_least_once = queue.at_least_once and AT_MOST_ONCE[0] not in headers
@@ -388,12 +495,14 @@ class _Turn:
         metrics.queue_dropped += self.dropped
         metrics.queue_redelivered += len(self.repeated)
         metrics.messages_fetched += len(self.messages)
-        metrics.bytes_out += sum([len(message.value) for message in self.messages])
+        metrics.bytes_out += sum([len(value) for _, _, value in self.messages])
 
-    def event(self) -> QueueMoved | None:
-        if self._cursors == self._queue.cursors and not self.repeated and not self._settled:
+    def event(self, settle: list[int]) -> QueueMoved | None:
+        """`settle`: tags that are acknowledged with it."""
+        settled = settle + self._settled if self._settled else settle
+        if self._cursors == self._queue.cursors and not self.repeated and not settled:
             return None
-        return QueueMoved(self._queue.id, self._now, self._cursors, self._sent, self.repeated, self._settled)
+        return QueueMoved(self._queue.id, self._now, self._cursors, self._sent, self.repeated, settled)
 
 
 class _GivingUp:
@@ -415,7 +524,7 @@ class _GivingUp:
         size = 0
         try:
             for tag, plan in self._plans.items():
-                slices = self._slices[tag] = plan if isinstance(plan, list) else plan.run()
+                slices = self._slices[tag] = plan.run()
                 size += sum([part.byte_size() for part in slices])
                 if size > READ_BYTES:
                     break
@@ -437,34 +546,19 @@ class _GivingUp:
         if state.queues.get(queue.id) is not queue:
             return
         still = [tag for tag in self._slices if queue.attempt(tag) == self._attempts[tag]]
-        letters = [tag for tag in still if self._slices[tag]]
+        removed = _removed(state, queue)
+        letters = [tag for tag in still if self._slices[tag] and not _is_removed(queue, tag, removed)]
         topic = state.topics_by_id[queue.topic]
-        target, events = self._dead_letter_topic(topic, now) if letters else (None, [])
+        target, created = dead_letter.target(state, queues._limits, topic, now) if letters else (None, [])
         if target is None:
             letters = []
         writes = [self._records(target, topic, letters, now)] if target is not None else []
         if still:
-            events.append(QueueMoved(queue.id, queue.used, queue.cursors, settled=still))
-            queues._keep(events, writes)
+            queues._keep((*created, QueueMoved(queue.id, queue.used, queue.cursors, settled=still)), writes)
             queues._metrics.queue_dead_lettered += len(letters)
             queues._metrics.queue_dropped += len(still) - len(letters)
         if len(self._slices) < len(self._plans):
             queues._look_at(queue.id, now + 1)
-
-    def _dead_letter_topic(self, topic: Topic, now: int) -> tuple[PartitionId | None, list[AnyEvent]]:
-        """None if there can be none: dead letters have no dead letters, and a name cannot get longer without end."""
-        name = topic.name + DEAD_LETTERS
-        state, limits = self._queues._state(), self._queues._limits
-        if topic.name.endswith(DEAD_LETTERS):
-            return None, []
-        existing = state.topics[topic.scope].get(name)
-        if existing is not None:
-            return partition_id(existing.id, 0), []
-        try:
-            created = topics.create(state, limits, topic.scope, name, 1, TopicSettings(), now)
-        except InvalidName:
-            return None, []
-        return partition_id(created.id, 0), [created]
 
     def _records(self, target: PartitionId, topic: Topic, tags: list[int], now: int) -> Records:
         parts = [self._slices[tag][0] for tag in tags]
@@ -482,6 +576,5 @@ class _GivingUp:
                 "last-attempt": self._queue.tries[self._attempts[tag]][tag],
                 "given-up": now,
             }
-            added = tuple((f"dead-letter-{name}", str(value).encode()) for name, value in told.items())
-            headers.append((*part.headers()[0], *added))
+            headers.append(dead_letter.headers(part.headers()[0], told))
         return Records(target, [part.values()[0] for part in parts], [part.keys()[0] for part in parts], headers)

@@ -45,6 +45,7 @@ from penstock.core.events import (
 from penstock.core.keys import Key, apply_added, apply_revoked
 from penstock.core.names import Scope
 from penstock.core.queue import Queue, apply_move
+from penstock.core.removal import Gone, Removed, apply_removed
 from penstock.core.settings import TopicSettings
 from penstock.log.engine import PartitionId, partition_id
 
@@ -81,7 +82,7 @@ class State:
     directory: user.Directory = field(default_factory=user.Directory)
     delayed: dict[int, Delayed] = field(default_factory=dict)
     next_delayed_id: int = 1
-    removed: dict[PartitionId, set[int]] = field(default_factory=dict)  # offsets
+    removed: Removed = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)  # committed → when, in this order
 
 
@@ -112,7 +113,7 @@ def apply(state: State, event: AnyEvent) -> None:
         case GroupDeleted():
             _delete_group(state, event)
         case RecordsRemoved():
-            state.removed.setdefault(partition_id(event.topic, event.partition), set()).update(event.offsets)
+            apply_removed(state.removed, event)
         case DelayedAdded():
             state.delayed[event.id] = Delayed(
                 event.id, event.topic, event.partition, event.due, event.offset, event.created
@@ -135,10 +136,15 @@ def apply(state: State, event: AnyEvent) -> None:
             user.apply_directory(state.directory, event)
 
 
-def _create(state: State, event: TopicCreated) -> None:
+def topic_of(event: TopicCreated) -> Topic:
+    """What it makes, once it is applied."""
     scope = Scope(event.tenant, event.namespace)
-    topic = Topic(event.id, scope, event.name, event.partitions, event.settings, event.created)
-    state.topics.setdefault(scope, {})[event.name] = topic
+    return Topic(event.id, scope, event.name, event.partitions, event.settings, event.created)
+
+
+def _create(state: State, event: TopicCreated) -> None:
+    topic = topic_of(event)
+    state.topics.setdefault(topic.scope, {})[event.name] = topic
     state.topics_by_id[event.id] = topic
     state.next_topic_id = max(state.next_topic_id, event.id + 1)
     state.tenants.add(event.tenant)
@@ -198,7 +204,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     keys: list[Key] = []
     next_delayed_id: int = 1
     delayed: list[Delayed] = []
-    removed: dict[int, list[int]] = {}
+    removed: dict[int, list[int]] = {}  # first all below which offset, then single ones
     transactions: dict[str, int] = {}
     schemas: list[SchemaModeSet | SchemaRegistered] = []
     directory: list[UserSet | RoleSet | AclSet] = []
@@ -238,7 +244,7 @@ def encode_snapshot(state: State) -> bytes:
             list(state.keys.values()),
             state.next_delayed_id,
             list(state.delayed.values()),
-            {partition: sorted(offsets) for partition, offsets in state.removed.items()},
+            {partition: [gone.below, *sorted(gone.single)] for partition, gone in state.removed.items()},
             state.transactions,
             list(schema.events_of(state.schemas)),
             list(user.events_of(state.directory)),
@@ -268,7 +274,8 @@ def decode_snapshot(data: bytes) -> State:
     state.keys = {key.id: key for key in snapshot.keys}
     state.next_delayed_id = snapshot.next_delayed_id
     state.delayed = {delayed.id: delayed for delayed in snapshot.delayed}
-    state.removed = {PartitionId(partition): set(offsets) for partition, offsets in snapshot.removed.items()}
+    for partition, (below, *single) in snapshot.removed.items():
+        state.removed[PartitionId(partition)] = Gone(below, frozenset(single))
     state.transactions = snapshot.transactions
     apply_all(state, snapshot.schemas)
     apply_all(state, snapshot.directory)

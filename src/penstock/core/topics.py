@@ -5,12 +5,13 @@ Nothing here changes anything; `Broker` keeps the event and applies it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.errors import InvalidPartitionCount, LimitReached, PartitionNotFound, TopicExists, TopicNotFound
 from penstock.core.events import TopicCreated, TopicDeleted, TopicSettingsChanged
 from penstock.core.limits import Limits
-from penstock.core.names import Scope, check_scope, check_topic
+from penstock.core.names import Scope, check_scope, check_topic, is_internal
 from penstock.core.settings import TopicSettings
 from penstock.core.state import State, Topic
 
@@ -45,15 +46,23 @@ def find_partition(state: State, scope: Scope, name: str, partition: int) -> Top
     return topic
 
 
-def in_scope(state: State, scope: Scope) -> list[Topic]:
-    """The topics of the scope, by name."""
+def in_scope(state: State, scope: Scope, *, internal: bool = False) -> list[Topic]:
+    """The topics of the scope, by name; with `internal` also the broker's own."""
     topics = state.topics.get(scope, {})
-    return [topics[name] for name in sorted(topics)]
+    return [topics[name] for name in sorted(topics) if internal or not is_internal(name)]
 
 
 def create(
-    state: State, limits: Limits, scope: Scope, name: str, partitions: int, settings: TopicSettings, now: int
+    state: State,
+    limits: Limits,
+    scope: Scope,
+    name: str,
+    partitions: int,
+    settings: TopicSettings,
+    now: int,
+    coming: Sequence[TopicCreated] = (),
 ) -> TopicCreated:
+    """`coming` are other topics that come into being in the same entry of the log."""
     check_scope(scope)
     check_topic(name)
     if not 1 <= partitions <= limits.partitions_per_topic:
@@ -61,9 +70,9 @@ def create(
     existing = state.topics.get(scope, {}).get(name)
     if existing is not None:
         raise TopicExists(name, existing.partitions)
-    if len(state.topics_by_id) >= limits.topics:
+    if len(state.topics_by_id) + len(coming) >= limits.topics:
         raise LimitReached(f"The broker holds {limits.topics} topics, which is its limit")
-    return TopicCreated(state.next_topic_id, *scope, name, partitions, settings, now)
+    return TopicCreated(state.next_topic_id + len(coming), *scope, name, partitions, settings, now)
 
 
 def delete(state: State, scope: Scope, name: str) -> TopicDeleted:

@@ -41,6 +41,7 @@ BATCH_MAGIC: Final = b"PSB1"
 #                                |  | | | | | | | | | bytes of keys, values, header names, header values
 #                                |  | | | | | | | | | | | | | lowest and highest timestamp
 _HEADER: Final = struct.Struct("<4sIIIIIQQIIIIIIqq")
+_SINGLE: Final = struct.Struct(f"{_HEADER.format}qii")  # and all that comes before the only value of a batch
 HEADER_SIZE: Final = _HEADER.size
 TRAILER_SIZE: Final = 8
 
@@ -134,6 +135,8 @@ class OpenBatch:
     def build(self, position: int) -> bytes:
         """The finished batch; `position` is the global position of its first record."""
         stamps = self._stamps
+        if len(self.values) == 1 and self.keys is None and self.headers is None and self.expires is None:
+            return _build_single(self.partition, self.base_offset, position, self.values[0], stamps[0])
         if len(stamps) == 1:
             timestamps = array("q", stamps) * len(self.values)
         else:
@@ -201,6 +204,20 @@ def _build(
     )  # fmt: skip
     parts.append(_PADDING[4])
     return join_with_checksum(parts)
+
+
+def _build_single(partition: int, base_offset: int, position: int, value: bytes, stamp: int) -> bytes:
+    """What `_build` gives for one record without a key: what a client that does not batch appends."""
+    size = len(value)
+    pad = -size & 7
+    length = _SINGLE.size + size + pad + TRAILER_SIZE
+    if length > MAX_BATCH_BYTES:
+        raise ValueError("a batch of more than 1 GiB")
+    head = _SINGLE.pack(
+        BATCH_MAGIC, length, 0, 0, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
+        1, 0, 0, size, 0, 0, stamp, stamp, stamp, 0, size,
+    )  # fmt: skip
+    return join_with_checksum((head, value, bytes(pad + 4)))
 
 
 def _add(parts: list[bytes], section: bytes) -> None:
@@ -356,6 +373,8 @@ class Batch:
     def slice(self, offset: int, end_offset: int, max_bytes: int, max_records: int) -> RecordSlice:
         """Records from `offset`, below `end_offset`: one at least, and as many as both limits allow."""
         first = offset - self.base_offset
+        if max_records == 1:
+            return RecordSlice(self, first, first + 1)
         if first == 0 and self.end_offset <= end_offset and self.count <= max_records and self.byte_size <= max_bytes:
             return RecordSlice(self, 0, self.count)  # all of it, without a look at any column
         end = min(self.count, end_offset - self.base_offset, first + max_records)
@@ -389,6 +408,11 @@ class RecordSlice:
     @property
     def end_offset(self) -> int:
         return self.batch.base_offset + self._end
+
+    def between(self, offset: int, end_offset: int) -> RecordSlice:
+        """Those of its records from `offset` up to, not including, `end_offset`."""
+        base = self.batch.base_offset
+        return RecordSlice(self.batch, offset - base, end_offset - base)
 
     @property
     def position(self) -> int:

@@ -25,6 +25,10 @@ QUICK_SECONDS: Final = 0.0005  # two hand-overs between threads and the loop tak
 class Log(Protocol):
     """What a committer drives."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something was appended that is not sealed."""
+
     def seal(self) -> Any:
         """Turn what was appended into a group that can be written; None if there is nothing. The group has
         `byte_size`, and `must_sync` if nobody is answered before it is on disk."""
@@ -112,8 +116,9 @@ class ThreadCommitter:
         if quick and inline:
             # To write a little, and even to sync it to a quick disk, takes less time than waking a thread and being
             # woken by it. Nobody could be answered before that anyway. A disk that turns slow is left to the thread.
-            log.complete(sealed, self._write(log, sealed))
-            self.request()
+            log.complete(sealed, self._write(log, sealed) if sealed.must_sync else _write(log, sealed))
+            if log.waiting:
+                self.request()
             return
         self._writing = sealed
         self._commits.put(lambda: self._write_and_tell(log, sealed))

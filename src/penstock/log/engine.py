@@ -14,7 +14,7 @@ import enum
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NewType, Protocol
+from typing import Final, NamedTuple, NewType, Protocol
 
 from penstock.log.batch import Headers, RecordSlice
 
@@ -25,7 +25,7 @@ PartitionId = NewType("PartitionId", int)
 
 
 def partition_id(topic: int, partition: int) -> PartitionId:
-    return PartitionId(topic << 32 | partition)
+    return topic << 32 | partition  # type: ignore[return-value] # calling a NewType costs more than all the rest
 
 
 def topic_of(partition: PartitionId) -> int:
@@ -70,19 +70,25 @@ class GroupState(enum.Enum):
     FAILED = enum.auto()  # nothing of it is in the log
 
 
+# The same as plain names: to look a member up in its enum takes several times as long, and hot paths ask often.
+OPEN: Final = GroupState.OPEN
+COMMITTED: Final = GroupState.COMMITTED
+FAILED: Final = GroupState.FAILED
+
+
 class CommitGroup:
     """Appends that become durable, readable and acknowledged together, or not at all."""
 
     __slots__ = ("_callbacks", "error", "state")
 
     def __init__(self) -> None:
-        self.state = GroupState.OPEN
+        self.state = OPEN
         self.error: Exception | None = None
         self._callbacks: list[Callable[[CommitGroup], None]] = []
 
     def on_done(self, callback: Callable[[CommitGroup], None]) -> None:
         """Call back once it is committed or failed; at once if it already is."""
-        if self.state is GroupState.OPEN:
+        if self.state is OPEN:
             self._callbacks.append(callback)
         else:
             callback(self)
@@ -90,7 +96,7 @@ class CommitGroup:
     def finish(self, error: Exception | None = None) -> None:
         """For engines. An error in one callback is logged and stops neither the others nor the committer."""
         self.error = error
-        self.state = GroupState.COMMITTED if error is None else GroupState.FAILED
+        self.state = COMMITTED if error is None else FAILED
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             try:
@@ -166,6 +172,10 @@ class Engine(Protocol):
         self, writes: Sequence[Records], events: Sequence[bytes] = (), producer: Producer | None = None
     ) -> Appended:
         """Append records and state events as one atomic entry. Raises LogError, and then appends nothing."""
+
+    def append_event(self, event: bytes) -> CommitGroup:
+        """`append` of one event and nothing else, the short way: this is what happens with every delivery of a
+        queue."""
 
     def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
         """Move log start offsets up (never down); records below are gone for readers once it is committed. With

@@ -47,7 +47,7 @@ from penstock.log.group import CORE, ENGINE, HEADER_SIZE, encode_event
 from penstock.log.index import Extent
 from penstock.log.journal import DIRECTORY, JournalFile, JournalWriter, index_path
 from penstock.log.partition import PartitionLog, Tail
-from penstock.log.pending import OpenGroup, SealedGroup, size_of
+from penstock.log.pending import PendingGroup, size_of
 from penstock.log.producers import Produced
 from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, read_batches
 from penstock.log.recovery import Trimmed
@@ -76,6 +76,9 @@ class FileEngine:
     def __init__(self, files: Files, settings: LogSettings, *, committer: Committer, clock: Callable[[], int]) -> None:
         self._files = files
         self._settings = settings
+        self._entry_bytes = settings.entry_bytes
+        self._syncs = settings.durability is Durability.SYNCED
+        self._publishes_early = settings.durability is Durability.MEMORY
         self._clock = clock
         self._failure: LogError | None = None  # final
         self._full: LogFull | None = None  # until there is room again
@@ -104,8 +107,8 @@ class FileEngine:
 
         self._last_group = self._sealed_group = self._opened_at = opened.last_group  # committed; on its way; found
         self.position = self._sealed_position = opened.position
-        self._open: list[OpenGroup] = []
-        self._in_flight: list[SealedGroup] = []
+        self._open: list[PendingGroup] = []
+        self._in_flight: list[PendingGroup] = []
         self.pending_bytes = 0
 
         self._snapshot_source: Callable[[], bytes] | None = None
@@ -125,8 +128,6 @@ class FileEngine:
         self._check_writable()
         if self._full is not None:
             raise self._full
-        if not writes and producer is None:
-            return self._append_events(events)
         if producer is not None and (known := self._producers.check(producer)) is not None:
             first, outcome = known
             return Appended(outcome or _COMMITTED, first.base_offsets, first.timestamp, repeated=True)
@@ -136,12 +137,15 @@ class FileEngine:
         now = self._clock()
         offsets = []
         for records in writes:
-            log = self._partition(records.partition)
+            log = self._partitions.get(records.partition)
+            if log is None:
+                log = self._partitions[records.partition] = PartitionLog()
             offsets.append(log.next_offset)
             if records.values:
                 group.add(records, log.next_offset, now)
                 log.next_offset += len(records.values)
-        group.events += [encode_event(CORE, event) for event in events]
+        if events:
+            group.events += [encode_event(CORE, event) for event in events]
         base_offsets = tuple(offsets)
         if producer is not None:
             produced = Produced(producer.id, producer.epoch, producer.sequence, base_offsets, now)
@@ -150,15 +154,17 @@ class FileEngine:
         self._added(group, size)
         return Appended(group.outcome, base_offsets, now)
 
-    def _append_events(self, events: Sequence[bytes]) -> Appended:
-        """The short way for what happens with every delivery of a queue."""
-        size = sum(map(len, events)) + 64 * len(events)
-        if size > self._settings.entry_bytes:
-            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self._settings.entry_bytes}")
+    def append_event(self, event: bytes) -> CommitGroup:
+        self._check_writable()
+        if self._full is not None:
+            raise self._full
+        size = len(event) + 64
+        if size > self._entry_bytes:
+            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self._entry_bytes}")
         group = self._group_for(size)
-        group.events += [encode_event(CORE, event) for event in events]
+        group.events.append(encode_event(CORE, event))
         self._added(group, size)
-        return Appended(group.outcome, (), self._clock())
+        return group.outcome
 
     def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
         self._check_writable()  # a full disk may still have room for this, and it makes room
@@ -179,8 +185,8 @@ class FileEngine:
             raise self._failure
 
     def _check_append(self, writes: Sequence[Records], size: int) -> None:
-        if size > min(self._settings.entry_bytes, MAX_BATCH_BYTES // 2):
-            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self._settings.entry_bytes}")
+        if size > min(self._entry_bytes, MAX_BATCH_BYTES // 2):
+            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self._entry_bytes}")
         expected: dict[int, int] = {}
         for records in writes:
             partition = records.partition
@@ -193,11 +199,14 @@ class FileEngine:
                     raise ValueError("columns of different lengths")
             expected[partition] = actual + count
 
-    def _group_for(self, size: int) -> OpenGroup:
-        limit = self._settings.group_bytes
-        if not self._open or (size and self._open[-1].appends and self._open[-1].byte_size + size > limit):
-            self._open.append(OpenGroup())
-        return self._open[-1]
+    def _group_for(self, size: int) -> PendingGroup:
+        if self._open:
+            group = self._open[-1]
+            if not size or not group.appends or group.byte_size + size <= self._settings.group_bytes:
+                return group
+        group = PendingGroup()
+        self._open.append(group)
+        return group
 
     def _partition(self, partition: PartitionId) -> PartitionLog:
         log = self._partitions.get(partition)
@@ -205,7 +214,7 @@ class FileEngine:
             log = self._partitions[partition] = PartitionLog()
         return log
 
-    def _added(self, group: OpenGroup, size: int) -> None:
+    def _added(self, group: PendingGroup, size: int) -> None:
         group.byte_size += size
         group.appends += 1
         self.pending_bytes += size
@@ -213,42 +222,45 @@ class FileEngine:
 
     # -- committing, driven by the committer
 
-    def seal(self) -> SealedGroup | None:
+    @property
+    def waiting(self) -> bool:
+        return bool(self._open)
+
+    def seal(self) -> PendingGroup | None:
         if self._open:
             group = self._open.pop(0)
         elif self._want_snapshot or self._want_witness or self._want_roll:
-            group = OpenGroup()
+            group = PendingGroup()
         else:
             return None
         self._sealed_group += 1
-        position = self._sealed_position
-        must_sync = self._settings.durability is Durability.SYNCED
-        sealed = SealedGroup(
-            self._sealed_group, position, self._clock(), must_sync, self._want_roll, group.outcome,
-            group.events, group.build(position + len(group.events)), group.trims, group.drops, group.byte_size,
-        )  # fmt: skip
-        self._sealed_position += sealed.advance
+        group.seal(
+            self._sealed_group, self._sealed_position, self._clock(), must_sync=self._syncs, roll=self._want_roll
+        )
+        self._sealed_position += group.advance
         self._want_roll = self._want_witness = False
-        self._in_flight.append(sealed)
+        self._in_flight.append(group)
         if not self._open:
             # `core` has applied every event appended so far: a snapshot is right only behind the last of them.
             due = self._want_snapshot or self._since_snapshot >= self._settings.snapshot_bytes
             self._want_snapshot = False
             if due and self._snapshot_source is not None:
-                sealed.snapshot = self._take_snapshot(sealed, self._snapshot_source())
-        if self._settings.durability is Durability.MEMORY:
-            self._publish(sealed)
-        return sealed
+                group.snapshot = self._take_snapshot(group, self._snapshot_source())
+        if self._publishes_early:
+            self._publish(group)
+        return group
 
-    def write(self, sealed: SealedGroup) -> None:
-        entries = [*sealed.events, *(batch.data for batch in sealed.batches)]
+    def write(self, sealed: PendingGroup) -> None:
+        entries = sealed.events
+        if sealed.batches:
+            entries = [*entries, *[batch.data for batch in sealed.batches]]
         sealed.file, sealed.place = self._writer.write(
             sealed.number, sealed.position, entries, sealed.advance, sealed.timestamp, roll=sealed.roll
         )
         if sealed.must_sync:
             self._writer.sync()
 
-    def complete(self, sealed: SealedGroup, error: Exception | None) -> None:
+    def complete(self, sealed: PendingGroup, error: Exception | None) -> None:
         self._in_flight.remove(sealed)
         if error is not None:
             self._fail(sealed, error)
@@ -256,14 +268,14 @@ class FileEngine:
         self._index(sealed)
         if not sealed.published:
             self._publish(sealed)
-        self._tail.written(len(sealed.batches))
-        self._witnessed = sealed.is_empty
+        if sealed.batches:
+            self._tail.written(len(sealed.batches))
+        self._witnessed = not sealed.advance
         if (snapshot := sealed.snapshot) is not None:
             self._committer.aside(lambda: self._store_snapshot(sealed.number, snapshot))
 
-    def _index(self, sealed: SealedGroup) -> None:
+    def _index(self, sealed: PendingGroup) -> None:
         journal = sealed.file
-        assert journal is not None
         while (closed := self._journals[-1]) is not journal:
             self._journals.append(self._writer.started.pop(0))
             self._committer.aside(partial(self._close_file, closed))
@@ -283,7 +295,7 @@ class FileEngine:
         except OSError as error:
             logger.warning("the index of %s could not be written: %s", journal.path, error)
 
-    def _publish(self, sealed: SealedGroup) -> None:
+    def _publish(self, sealed: PendingGroup) -> None:
         """Make a group readable, then tell those who wait for it."""
         sealed.published = True
         self._last_group = sealed.number
@@ -297,10 +309,11 @@ class FileEngine:
             log.high_watermark = batch.end_offset
             if log.watchers:
                 touched[batch.partition] = log
-        for partition, start in sealed.trims.items():
-            if (trimmed := self._partitions.get(partition)) is not None:
-                trimmed.start = max(trimmed.start, min(start, trimmed.high_watermark))
-        self._dropped |= sealed.drops
+        if sealed.trims:
+            for partition, start in sealed.trims.items():
+                if (trimmed := self._partitions.get(partition)) is not None:
+                    trimmed.start = max(trimmed.start, min(start, trimmed.high_watermark))
+            self._dropped |= sealed.drops
         sealed.outcome.finish()
         self._producers.settle()
         for log in touched.values():
@@ -310,7 +323,7 @@ class FileEngine:
                 except Exception:
                     logger.exception("a watcher of a partition failed")
 
-    def _fail(self, sealed: SealedGroup, error: Exception) -> None:
+    def _fail(self, sealed: PendingGroup, error: Exception) -> None:
         """A group is not in the log: neither are those behind it. Nothing of them was acknowledged."""
         if isinstance(error, LogFull) and not sealed.published:
             logger.error("the disk is full: %s", error)
@@ -415,7 +428,7 @@ class FileEngine:
     def snapshot_from(self, source: Callable[[], bytes]) -> None:
         self._snapshot_source = source
 
-    def _take_snapshot(self, sealed: SealedGroup, core: bytes) -> bytes:
+    def _take_snapshot(self, sealed: PendingGroup, core: bytes) -> bytes:
         """The state as it will be when this group is committed."""
         starts: dict[PartitionId, int] = {}
         for group in self._in_flight:

@@ -20,7 +20,7 @@ from typing import Final
 from penstock.log.checksum import crc32c
 from penstock.log.errors import LogDamaged, LogFull
 from penstock.log.files import File, Files
-from penstock.log.group import END_OF_FILE, HEADER_SIZE, GroupHeader, encode_header, entries_checksum
+from penstock.log.group import END_OF_FILE, HEADER_SIZE, GroupHeader, encode_group, encode_header, entries_checksum
 from penstock.log.index import FileIndex
 
 DIRECTORY: Final = "journal"
@@ -172,20 +172,19 @@ class JournalWriter:
         length = HEADER_SIZE + sum(map(len, entries))
         with self._lock:
             self._make_room(length, timestamp, roll=roll)
-            header = GroupHeader(
-                number, self.synced_through, position, timestamp,
-                length, len(entries), entries_checksum(entries), 0, advance,
-            )  # fmt: skip
-            at = self.end
+            journal, at = self.journal, self.end
+            data = encode_group(
+                journal.salt, number, self.synced_through, position, timestamp, length, entries, advance
+            )
             self._dirty_until = at + length
             try:
-                self.journal.file.write(at, b"".join((encode_header(self.journal.salt, header), *entries)))
+                journal.file.write(at, data)
             except OSError as error:
                 raise _as_full(error, "a commit group") from error
             self.end = self._dirty_until
             self._last_group = number
             self._position += advance
-            return self.journal, at
+            return journal, at
 
     def find_room(self, length: int, timestamp: int) -> None:
         """Find out whether the disk has room again for a group of about this length. Raises LogFull or OSError."""

@@ -15,7 +15,7 @@ BATCH_OVERHEAD: Final = 512  # what a batch in memory costs beside its bytes
 class PartitionLog:
     """Offsets from `start` are readable up to `high_watermark`; appends get offsets from `next_offset`."""
 
-    __slots__ = ("high_watermark", "next_offset", "start", "tail", "watchers")
+    __slots__ = ("_last", "high_watermark", "next_offset", "start", "tail", "watchers")
 
     def __init__(self, start: int = 0, end: int = 0) -> None:
         self.start = start
@@ -23,6 +23,7 @@ class PartitionLog:
         self.next_offset = end
         self.tail: deque[Batch] = deque()
         self.watchers: list[Callable[[], None]] = []
+        self._last = 0  # which batch of the tail was read last: most reads go on where another ended
 
     def slices(self, offset: int, max_bytes: int, max_records: int) -> list[RecordSlice] | None:
         """Committed records from memory, or None if `offset` is not there any more."""
@@ -32,7 +33,9 @@ class PartitionLog:
         newest = tail[-1]
         if offset >= newest.base_offset:
             return [newest.slice(offset, newest.end_offset, max_bytes, max_records)]
-        first = bisect_right(tail, offset, key=_base_offset) - 1
+        first = self._find(offset)
+        if max_records == 1:
+            return [tail[first].slice(offset, offset + 1, max_bytes, 1)]
         found: list[RecordSlice] = []
         for i in range(first, len(tail)):
             part = tail[i].slice(offset, tail[i].end_offset, max_bytes, max_records)
@@ -46,6 +49,17 @@ class PartitionLog:
             if max_bytes <= 0 or max_records <= 0 or offset < tail[i].end_offset:
                 break
         return found
+
+
+    def _find(self, offset: int) -> int:
+        """Which batch of the tail holds the offset."""
+        last = self._last
+        if last < len(self.tail):
+            batch = self.tail[last]
+            if batch.base_offset <= offset < batch.base_offset + batch.count:
+                return last
+        self._last = bisect_right(self.tail, offset, key=_base_offset) - 1
+        return self._last
 
 
 def _base_offset(batch: Batch) -> int:

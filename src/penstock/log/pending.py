@@ -1,9 +1,8 @@
-"""Appends on their way to the disk: the open group that collects them, and the sealed group that is written."""
+"""Appends on their way to the disk: the group that collects them, and then is written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.log.batch import Batch, OpenBatch
@@ -13,14 +12,45 @@ from penstock.log.journal import JournalFile
 BATCH_BYTES: Final = 1 << 20  # a batch that has reached this size takes no further append
 
 
-class OpenGroup:
-    """Collects appends until it is sealed."""
+class PendingGroup:
+    """Open, it collects appends; sealed, it goes to the disk. Events come before records.
 
-    __slots__ = ("_batches", "appends", "byte_size", "drops", "events", "outcome", "trims")
+    It is one object for both, because a group of one small append is the most frequent thing that the log does."""
+
+    __slots__ = (
+        "_open_batches",
+        "advance",
+        "appends",
+        "batches",
+        "byte_size",
+        "drops",
+        "events",
+        "file",
+        "must_sync",
+        "number",
+        "outcome",
+        "place",
+        "position",
+        "published",
+        "roll",
+        "snapshot",
+        "timestamp",
+        "trims",
+    )
+
+    file: JournalFile  # where it was written,
+    place: int  # and where in it
+    number: int
+    position: int  # before it
+    advance: int  # positions it takes
+    timestamp: int
+    must_sync: bool
+    roll: bool  # start a new journal file with it
+    batches: list[Batch]
 
     def __init__(self) -> None:
         self.outcome = CommitGroup()
-        self._batches: dict[int, list[OpenBatch]] = {}
+        self._open_batches: dict[int, list[OpenBatch]] = {}
         self.events: list[bytes] = []  # encoded entries
         self.trims: dict[PartitionId, int] = {}
         self.drops: set[int] = set()
@@ -28,50 +58,30 @@ class OpenGroup:
         self.appends = 0
 
     def add(self, records: Records, offset: int, timestamp: int) -> None:
-        batches = self._batches.get(records.partition)
+        partition = records.partition
+        batches = self._open_batches.get(partition)
         if batches is None:
-            batches = self._batches[records.partition] = []
-        if not batches or batches[-1].byte_size >= BATCH_BYTES:
-            batches.append(OpenBatch(records.partition, offset))
+            batches = self._open_batches[partition] = [OpenBatch(partition, offset)]
+        elif batches[-1].byte_size >= BATCH_BYTES:
+            batches.append(OpenBatch(partition, offset))
         batches[-1].extend(records.values, records.keys, records.headers, records.expires, timestamp)
 
-    def build(self, position: int) -> list[Batch]:
-        """The finished batches; `position` is that of the first record."""
-        built = []
-        for batches in self._batches.values():
+    def seal(self, number: int, position: int, timestamp: int, *, must_sync: bool, roll: bool) -> None:
+        """Finish the batches. It takes no more appends."""
+        self.number = number
+        self.position = position
+        self.timestamp = timestamp
+        self.must_sync = must_sync
+        self.roll = roll
+        self.snapshot: bytes | None = None  # to be kept once it is written
+        self.published = False
+        end = position + len(self.events)
+        self.batches = []
+        for batches in self._open_batches.values():
             for batch in batches:
-                built.append(Batch(batch.build(position)))
-                position += len(batch.values)
-        return built
-
-
-@dataclass(slots=True, eq=False)
-class SealedGroup:
-    """A group as it goes to the disk. Events come before records."""
-
-    number: int
-    position: int
-    timestamp: int
-    must_sync: bool
-    roll: bool  # start a new journal file with it
-    outcome: CommitGroup
-    events: list[bytes]
-    batches: list[Batch]
-    trims: dict[PartitionId, int]
-    drops: set[int]
-    byte_size: int
-    advance: int = field(init=False)  # positions it takes
-    snapshot: bytes | None = None  # to be kept once it is written
-    published: bool = False
-    file: JournalFile | None = None  # where it was written
-    place: int = 0
-
-    def __post_init__(self) -> None:
-        self.advance = len(self.events) + sum([batch.count for batch in self.batches])
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.batches and not self.events
+                self.batches.append(Batch(batch.build(end)))
+                end += len(batch.values)
+        self.advance = end - position
 
 
 def size_of(writes: Sequence[Records], events: Sequence[bytes]) -> int:

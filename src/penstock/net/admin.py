@@ -1,7 +1,7 @@
 """The admin socket: a Unix socket in the data directory, by which the `penstock` command changes a running broker.
 
 Whoever may open it may administer: the permissions of the file are the proof, and the access check sees a fixed
-identity. It speaks the HTTP of `penstock.net.http` with the keys as a further resource, which no port serves.
+identity. It speaks the HTTP of `penstock.net.http` with further resources, which no port serves: those of `RESOURCES`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import msgspec
 
 from penstock.core.access import ADMINISTRATOR, Permission
 from penstock.core.broker import Broker
-from penstock.core.errors import AccessDenied, BrokerError, InvalidArgument, InvalidName, KeyNotFound, LimitReached
+from penstock.core.errors import KeyNotFound
 from penstock.core.keys import Key, KeyTerms
-from penstock.log.engine import CommitGroup, Durability
-from penstock.log.errors import LogError
-from penstock.net.http import JSON, Answer, HttpSession, Later
+from penstock.log.engine import Durability
+from penstock.net.admin_audit import AuditResource
+from penstock.net.admin_schemas import SchemaResource
+from penstock.net.admin_topics import TopicResource
+from penstock.net.admin_users import AclResource, RoleResource, UserResource
+from penstock.net.http import JSON, Answer, HttpSession, Later, Outcome, Resource, settled
 
 logger = logging.getLogger(__name__)
 
@@ -31,19 +34,9 @@ SOCKET: Final = "admin.sock"
 MAX_PATH: Final = 107  # bytes of a Unix socket's path
 BACKLOG: Final = 16
 MAX_CONNECTIONS: Final = 64
+MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the largest
 MAX_SECONDS: Final = 60.0  # of one connection; a command needs one request
 KEYS: Final = b"/keys"
-
-STATUS: Final = (
-    (AccessDenied, 403),
-    (KeyNotFound, 404),
-    (LimitReached, 409),
-    (InvalidArgument, 400),
-    (InvalidName, 400),
-    (BrokerError, 503),
-    (LogError, 503),
-)
-"""The first line that fits an error gives the status."""
 
 
 class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -105,18 +98,12 @@ class KeyResource:
 
     def __call__(self, method: bytes, path: bytes, body: bytes) -> Answer | Later | None:
         collection, slash, number = path.rpartition(b"/")
-        try:
-            if path == KEYS and method == b"GET":
-                return self._list()
-            if path == KEYS and method == b"POST":
-                return self._add(body)
-            if collection == KEYS and method == b"DELETE":
-                return self._revoke(number)
-        except (BrokerError, LogError) as error:
-            status = next(status for kind, status in STATUS if isinstance(error, kind))
-            return Answer(status, f"{error}\n".encode())
-        except msgspec.MsgspecError as error:
-            return Answer(400, f"{error}\n".encode())
+        if path == KEYS and method == b"GET":
+            return self._list()
+        if path == KEYS and method == b"POST":
+            return self._add(body)
+        if collection == KEYS and method == b"DELETE":
+            return self._revoke(number)
         if path == KEYS:
             return Answer(405, b"only GET and POST\n", headers=(("Allow", "GET, POST"),))
         if slash and collection == KEYS:
@@ -126,7 +113,7 @@ class KeyResource:
     def _list(self) -> Answer | Later:
         now = self._broker.now()
         keys = [view(key, now) for key in self._broker.list_keys(ADMINISTRATOR)]
-        return _settled(self._broker.unsettled, Answer(200, msgspec.json.encode(keys) + b"\n", JSON))
+        return settled(self._broker.unsettled, Answer(200, msgspec.json.encode(keys) + b"\n", JSON))
 
     def _add(self, body: bytes) -> Later:
         wish = msgspec.json.decode(body, type=KeyRequest)
@@ -139,11 +126,30 @@ class KeyResource:
     def _revoke(self, number: bytes) -> Answer | Later:
         if not number.isdigit() or len(number) > 18:
             raise KeyNotFound(f"There is no key {number.decode(errors='replace')}")
-        return _settled(self._broker.revoke_key(ADMINISTRATOR, int(number)), Answer(200, b"{}\n", JSON))
+        return settled(self._broker.revoke_key(ADMINISTRATOR, int(number)), Answer(200, b"{}\n", JSON))
 
 
-def _settled(group: CommitGroup | None, answer: Answer) -> Answer | Later:
-    return answer if group is None else Later(group, answer)
+RESOURCES: Final = (
+    KeyResource,
+    AuditResource,
+    UserResource,
+    RoleResource,
+    AclResource,
+    SchemaResource,
+    TopicResource,
+)
+"""Each is made with the broker and whether security is on, and answers for the paths below its own."""
+
+
+def resources(broker: Broker, *, enforced: bool) -> Resource:
+    """All of them as one."""
+    made: list[Resource] = [resource(broker, enforced=enforced) for resource in RESOURCES]
+
+    def answer(method: bytes, path: bytes, body: bytes) -> Outcome | None:
+        outcomes = (resource(method, path, body) for resource in made)
+        return next((outcome for outcome in outcomes if outcome is not None), None)
+
+    return answer
 
 
 @contextlib.contextmanager
@@ -222,9 +228,11 @@ class AdminSocket:
             self._empty.set()
 
     def _connection(self, loop: asyncio.AbstractEventLoop) -> AdminConnection:
-        resource = KeyResource(self._broker, enforced=self._broker.access.enforced)
+        resource = resources(self._broker, enforced=self._broker.access.enforced)
         return AdminConnection(
-            self, loop, lambda channel: HttpSession(self._broker, channel, ADMINISTRATOR, self._durability, resource)
+            self,
+            loop,
+            lambda channel: HttpSession(self._broker, channel, ADMINISTRATOR, self._durability, resource, MAX_BODY),
         )
 
 

@@ -23,6 +23,7 @@ from penstock.core.access import Identity
 from penstock.core.broker import Broker
 from penstock.net.gate import Gate
 from penstock.net.sniff import TLS, sniff, sniff_tls
+from penstock.net.spin import Spin
 from penstock.net.tls import TlsStream
 from penstock.protocols.session import Door, Session
 
@@ -43,6 +44,11 @@ class Phase(enum.Enum):
     CLOSED = enum.auto()
 
 
+# As plain names: to look a member up in its enum takes several times as long, and every read and write asks.
+OPEN: Final = Phase.OPEN
+CLOSED: Final = Phase.CLOSED
+
+
 @dataclass(slots=True)
 class Port:
     """What the connections of one listener share."""
@@ -55,6 +61,7 @@ class Port:
     pinned: bool = False
     tls: ssl.SSLContext | None = None
     tls_required: bool = False
+    spin: Spin | None = None
     reported: dict[str, float] = field(default_factory=dict)  # host and protocol → when last logged
 
     def report_once(self, key: str, now: float) -> bool:
@@ -74,6 +81,7 @@ class Connection(asyncio.Protocol):
         self.peer = "?"
         self._port = port
         self._gate = port.gate
+        self._spin = port.spin
         self._loop = loop
         self._phase = Phase.SNIFFING
         self._admitted = False
@@ -88,6 +96,7 @@ class Connection(asyncio.Protocol):
         self._unsent = 0  # in the transport's buffer, at the last sweep
         self._input_over = False
         self._paused = False
+        self._unanswered = False  # bytes came, and nothing that could carry the kernel's acknowledgement has left
 
     # -- what the event loop calls
 
@@ -99,12 +108,11 @@ class Connection(asyncio.Protocol):
             socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, transport.get_extra_info("socket").fileno()
         )
         if not self._gate.admit(self):
-            self._phase = Phase.CLOSED
+            self._phase = CLOSED
             self._transport.abort()
             return
         self._admitted = True
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._quickack()
         self._transport.set_write_buffer_limits(high=WRITE_HIGH)
         # Not at once: uvloop begins to read after this call, whatever was said in it.
         self._loop.call_soon(self.regulate)
@@ -112,18 +120,22 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._phase is Phase.CLOSING:
             self._discard(len(data))
-        elif self._phase is not Phase.CLOSED:
+        elif self._phase is not CLOSED:
             self._moved = self._loop.time()
-            self._quickack()
+            self._unanswered = True
+            if self._spin is not None:
+                self._spin.received()
             if self._tls is None:
                 self._accept(data)
             else:
                 self._decrypt(self._tls, data)
             self.regulate()
+            if self._unanswered:
+                self._acknowledge()
 
     def eof_received(self) -> bool:
         self._end_of_input()
-        return self._phase is not Phase.CLOSED  # True keeps the other direction open
+        return self._phase is not CLOSED  # True keeps the other direction open
 
     def pause_writing(self) -> None:
         self._write_blocked = True
@@ -133,12 +145,12 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._write_blocked = False
         self._moved = self._loop.time()
-        if self._phase is Phase.OPEN:
+        if self._phase is OPEN:
             self._accept(b"")  # requests may be waiting for room
         self.regulate()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
-        self._phase = Phase.CLOSED
+        self._phase = CLOSED
         self._socket.detach()
         session, self._session = self._session, None
         if session is not None:
@@ -152,14 +164,17 @@ class Connection(asyncio.Protocol):
     # -- what the session calls
 
     def send(self, data: bytes) -> None:
-        if self._phase is not Phase.OPEN:
+        if self._phase is not OPEN:
             return
         if not self._write_blocked:
             self._moved = self._loop.time()
         if self._tls is not None:
             self._tls.send(data)
             data = self._tls.outgoing()
+        self._unanswered = False
         self._transport.write(data)
+        if self._spin is not None:
+            self._spin.sent()
 
     @property
     def congested(self) -> bool:
@@ -168,13 +183,13 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Closing a socket that has unread input resets the connection, and the peer may lose the last reply. So the
         sending direction is closed first, and input is thrown away until the peer closes too, for a while."""
-        if self._phase in (Phase.CLOSING, Phase.CLOSED):
+        if self._phase in (Phase.CLOSING, CLOSED):
             return
         if self._tls is not None:
             self._tls.close()
             self._transport.write(self._tls.outgoing())
         if self._input_over or self._transport.is_closing() or (self._gate.stopping and not self._unread()):
-            self._phase = Phase.CLOSED
+            self._phase = CLOSED
             self._transport.close()
             return
         self._phase = Phase.CLOSING
@@ -189,15 +204,15 @@ class Connection(asyncio.Protocol):
 
     def regulate(self) -> None:
         """Read, or do not read, by how much is held for this peer and for all."""
-        if self._phase is Phase.CLOSED:
+        if self._phase is CLOSED:
             return
-        held = len(self._first)
-        if self._session is not None:
-            held += self._session.held_bytes
+        held = len(self._first) if self._session is None else self._session.held_bytes
         if self._write_blocked:
             held += self._transport.get_write_buffer_size()
         if held != self.held:
             self._gate.account(self, held)
+        if held <= self._limit and not (self._paused or self._write_blocked or self._gate.full):
+            return  # it is read from, and may be
         crowded = self._gate.full and held > self._gate.share
         pause = self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
         if pause is not self._paused:
@@ -212,7 +227,7 @@ class Connection(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         limits = self._gate.limits
-        if self._phase is Phase.CLOSED:
+        if self._phase is CLOSED:
             return
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent:
@@ -237,21 +252,29 @@ class Connection(asyncio.Protocol):
     def stop(self) -> None:
         if self._phase is Phase.SNIFFING:
             self.abort()
-        elif self._phase is Phase.OPEN and self._session is not None:
+        elif self._phase is OPEN and self._session is not None:
             self._call(self._session.stop)
 
     def abort(self) -> None:
-        if self._phase is not Phase.CLOSED:
-            self._phase = Phase.CLOSED
+        if self._phase is not CLOSED:
+            self._phase = CLOSED
             self._transport.abort()
 
     # -- inside
 
+    def _acknowledge(self) -> None:
+        """A client that writes in two pieces may get its second one out only when the first is acknowledged, for which
+        the kernel takes up to 40 ms. A reply acknowledges too, and one that is about to be sent saves a segment."""
+        if self.held:
+            self._loop.call_soon(self._quickack)  # behind the commit that the reply waits for
+        else:
+            self._quickack()
+
     def _quickack(self) -> None:
-        # The kernel takes the option back by itself. Without it, clients that write a frame in two pieces wait 40 ms.
-        if QUICKACK is not None:
+        if self._unanswered and self._phase is not CLOSED and QUICKACK is not None:
+            self._unanswered = False
             with contextlib.suppress(OSError):  # the peer may be gone already
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)  # the kernel takes it back by itself
 
     def _accept(self, data: bytes) -> None:
         """Plain bytes, in any phase before closing."""
@@ -294,14 +317,14 @@ class Connection(asyncio.Protocol):
             self._refuse(name, "that door is not built or is closed")
             return None
         try:
-            self._session = door.open(port.broker, self, port.identity)
+            self._session = door.open(port.broker, self, port.identity._replace(peer=self.peer))
         except Exception:
             logger.exception(DEFECT, self.peer)
             self.abort()
             return None
         # Less than a whole frame would stop reading in the middle of one, for ever.
         self._limit = max(self._gate.limits.connection_bytes, door.max_frame + READ_SLACK)
-        self._phase = Phase.OPEN
+        self._phase = OPEN
         return self._session
 
     def _decrypt(self, stream: TlsStream, data: bytes) -> None:
@@ -310,7 +333,7 @@ class Connection(asyncio.Protocol):
         except ssl.SSLError as error:
             logger.info("%s: TLS failed: %s", self.peer, error.reason or error)
             self._transport.write(stream.outgoing())  # the alert that says why
-            self._phase = Phase.CLOSED
+            self._phase = CLOSED
             self._transport.close()
             return
         outgoing = stream.outgoing()
@@ -323,11 +346,11 @@ class Connection(asyncio.Protocol):
 
     def _end_of_input(self) -> None:
         self._input_over = True
-        if self._phase is Phase.OPEN and self._session is not None:
+        if self._phase is OPEN and self._session is not None:
             self._call(self._session.end_of_input)
             self.regulate()
-        elif self._phase is not Phase.CLOSED:
-            self._phase = Phase.CLOSED
+        elif self._phase is not CLOSED:
+            self._phase = CLOSED
             self._transport.close()
 
     def _call(self, method: Callable[[], None]) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from penstock.log.engine import Durability
+from penstock.config import Settings
 from penstock.net.http import http_door
 from penstock.protocols.blipmq import session as blipmq
+from penstock.protocols.flymq.messages import AuthStyle
+from penstock.protocols.flymq.operations.call import FlyMqSettings
+from penstock.protocols.flymq.session import flymq_door
 from penstock.protocols.rustlog import session as rustlog
 from penstock.protocols.session import Door
 
-BUILT = ("rustlog", "blipmq", "http")
+BUILT = ("rustlog", "blipmq", "flymq", "http")
 
 
-def stream_doors(durability: Durability) -> dict[str, Door]:
+def stream_doors(settings: Settings) -> dict[str, Door]:
     """The doors that a TCP port can serve, by name."""
-    doors = (rustlog.DOOR, blipmq.DOOR, http_door(durability))
+    doors = (rustlog.DOOR, blipmq.DOOR, flymq_door(_flymq(settings)), http_door(settings.log.durability))
     return {door.name: door for door in doors}
+
+
+def _flymq(settings: Settings) -> FlyMqSettings:
+    own = settings.flymq
+    address = own.advertised or settings.listen.flymq
+    return FlyMqSettings(AuthStyle(own.auth_reply), int(own.fetch_wait_seconds * 1_000_000), address, own.node)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import h11
 import msgspec
@@ -17,14 +17,56 @@ import msgspec
 from penstock import __version__
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
-from penstock.core.errors import AccessDenied
+from penstock.core.errors import (
+    AccessDenied,
+    AuditOff,
+    BrokerError,
+    InvalidArgument,
+    InvalidName,
+    KeyNotFound,
+    LimitReached,
+    RoleNotFound,
+    SchemaIncompatible,
+    SchemaInvalid,
+    SchemaNotFound,
+    TopicNotFound,
+    UserExists,
+    UserNotFound,
+    WrongPassword,
+)
+from penstock.core.offload import Work
 from penstock.log.engine import CommitGroup, Durability, GroupState
+from penstock.log.errors import LogError
 from penstock.protocols.session import Channel, Door
 
 MAX_HEAD: Final = 16 << 10
 MAX_BODY: Final = 64 << 10
 JSON: Final = "application/json"
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+STATUS: Final = (
+    (AccessDenied, 403),
+    (WrongPassword, 403),
+    (AuditOff, 404),
+    (KeyNotFound, 404),
+    (UserNotFound, 404),
+    (RoleNotFound, 404),
+    (SchemaNotFound, 404),
+    (TopicNotFound, 404),
+    (SchemaIncompatible, 409),
+    (SchemaInvalid, 400),
+    (UserExists, 409),
+    (LimitReached, 409),
+    (InvalidArgument, 400),
+    (InvalidName, 400),
+    (BrokerError, 503),
+    (LogError, 503),
+    (msgspec.MsgspecError, 400),
+)
+"""The first line that fits an error gives the status."""
+
+REFUSALS: Final = (BrokerError, LogError, msgspec.MsgspecError)
+"""What a resource may raise instead of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +84,22 @@ class Later(NamedTuple):
     answer: Answer
 
 
-Resource: TypeAlias = Callable[[bytes, bytes, bytes], Answer | Later | None]
-"""(method, path, body) → the answer; None for a path that is not its own."""
+Outcome: TypeAlias = Answer | Later | Work[Any, Answer | Later]
+"""An answer, or what leads to one: a commit to wait for, or work that takes its time."""
+
+Resource: TypeAlias = Callable[[bytes, bytes, bytes], Outcome | None]
+"""(method, path, body) → what comes of it; None for a path that is not its own. May raise one of `REFUSALS`."""
+
+
+def settled(group: CommitGroup | None, answer: Answer) -> Answer | Later:
+    """The answer, once the group is committed that it depends on."""
+    return answer if group is None else Later(group, answer)
+
+
+def refusal(error: Exception) -> Answer:
+    """One of `REFUSALS`, as it is told."""
+    status = next(status for kind, status in STATUS if isinstance(error, kind))
+    return Answer(status, f"{error}\n".encode())
 
 
 class HttpSession:
@@ -54,6 +110,7 @@ class HttpSession:
         identity: Identity,
         durability: Durability,
         resource: Resource | None = None,
+        max_body: int = MAX_BODY,
     ) -> None:
         self._broker = broker
         self._channel = channel
@@ -62,9 +119,10 @@ class HttpSession:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._request: h11.Request | None = None
         self._resource = resource
+        self._max_body = max_body
         self._body_bytes = 0
         self._body: list[bytes] = []  # kept only for a resource that may want it
-        self._waiting = False  # for a commit; further requests wait too
+        self._waiting = False  # for a commit or for work; further requests wait too
         self._last = False  # close after the answer that is waited for
         self._over = False
         self._routes: dict[bytes, Callable[[], Answer]] = {b"/health": self._health, b"/metrics": self._metrics}
@@ -115,18 +173,13 @@ class HttpSession:
                 self._close()
         elif isinstance(event, h11.Data):
             self._body_bytes += len(event.data)
-            if self._body_bytes > MAX_BODY:
+            if self._body_bytes > self._max_body:
                 self._send(Answer(413, b"the request body is too large\n"), keep=False)
                 self._close()
             elif self._resource is not None:
                 self._body.append(event.data)
         elif isinstance(event, h11.EndOfMessage):
-            answer = self._answer()
-            if isinstance(answer, Answer):
-                self._reply(answer)
-            else:
-                self._waiting = True
-                answer.group.on_done(lambda group: self._committed(group, answer.answer))
+            self._proceed(self._outcome())
         elif isinstance(event, h11.ConnectionClosed):
             self._close()
         else:
@@ -139,6 +192,27 @@ class HttpSession:
             self._close()
         else:
             self._http.start_next_cycle()
+
+    def _proceed(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Answer):
+            self._reply(outcome)
+        elif isinstance(outcome, Later):
+            self._waiting = True
+            outcome.group.on_done(lambda group: self._committed(group, outcome.answer))
+        else:
+            self._waiting = True
+            outcome.start(self._broker.offload, lambda: self._worked(outcome))
+
+    def _worked(self, work: Work[Any, Answer | Later]) -> None:
+        """Finished even if nobody waits for the answer any more: the request was accepted."""
+        try:
+            outcome = work.finish()
+        except REFUSALS as error:
+            outcome = refusal(error)
+        self._waiting = False
+        if not self._over:
+            self._proceed(outcome)
+            self._advance()
 
     def _committed(self, group: CommitGroup, answer: Answer) -> None:
         self._waiting = False
@@ -156,22 +230,22 @@ class HttpSession:
         else:
             self._close()
 
-    def _answer(self) -> Answer | Later:
+    def _outcome(self) -> Outcome:
         assert self._request is not None
         path = self._request.target.partition(b"?")[0]
-        if self._resource is not None:
-            answer = self._resource(self._request.method, path, b"".join(self._body))
-            if answer is not None:
-                return answer
-        route = self._routes.get(path)
-        if route is None:
-            return Answer(404, b"there are /health and /metrics\n")
-        if self._request.method not in (b"GET", b"HEAD"):
-            return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
         try:
+            if self._resource is not None:
+                outcome = self._resource(self._request.method, path, b"".join(self._body))
+                if outcome is not None:
+                    return outcome
+            route = self._routes.get(path)
+            if route is None:
+                return Answer(404, b"there are /health and /metrics\n")
+            if self._request.method not in (b"GET", b"HEAD"):
+                return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
             return route()
-        except AccessDenied as error:
-            return Answer(403, f"{error}\n".encode())
+        except REFUSALS as error:
+            return refusal(error)
 
     def _health(self) -> Answer:
         health = self._broker.health()

@@ -27,6 +27,7 @@ from penstock.core.limits import Limits
 from penstock.core.lockout import LockOut
 from penstock.core.offload import ThreadOffload
 from penstock.core.queue import QueuePolicy
+from penstock.core.user import UserPolicy
 from penstock.log.committer import ThreadCommitter
 from penstock.log.engine import Retention
 from penstock.log.errors import LogError
@@ -34,10 +35,12 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
 from penstock.net.admin import SOCKET, AdminSocket
+from penstock.net.admin_audit import audit_policy
 from penstock.net.connection import Port
 from penstock.net.doors import BUILT, stream_doors
 from penstock.net.gate import Gate, GateLimits
 from penstock.net.listener import Listener, Plan, PortUnavailable, bind, is_loopback, plan
+from penstock.net.spin import Spin
 from penstock.net.tls import TlsUnusable, server_context
 
 logger = logging.getLogger(__name__)
@@ -92,6 +95,7 @@ class Server:
             self.listeners.append(Listener(place, bind(place)))
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
         self.broker = open_broker(settings, loop, self._threads)
+        self.broker.schemas.warm()
         limits = settings.limits
         self.gate = Gate(
             GateLimits(
@@ -105,7 +109,8 @@ class Server:
             loop,
         )
         _raise_file_limit(limits.connections)
-        doors = stream_doors(settings.log.durability)
+        spin = Spin(loop, settings.performance.busy_poll_us / 1e6)
+        doors = stream_doors(settings)
         open_names = {name for place in self.plan.places for name in place.doors}
         for listener in self.listeners:
             port = Port(
@@ -117,6 +122,7 @@ class Server:
                 pinned=listener.place.pinned,
                 tls=tls,
                 tls_required=settings.tls.required,
+                spin=spin,
             )
             await listener.start(port)
         self._admin = await self._open_admin(self.broker)
@@ -193,7 +199,12 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
         return Broker(
             engine,
             access=Access(settings.security.mode == "on", [*grants, ADMINISTRATION]),
-            limits=Limits(record_bytes=settings.limits.record_bytes),
+            limits=Limits(
+                record_bytes=settings.limits.record_bytes,
+                transaction_us=int(settings.topics.transaction_seconds * 1_000_000),
+                delay_us=int(settings.topics.max_delay_seconds * 1_000_000),
+                transaction_bytes=min(Limits().transaction_bytes, settings.log.entry_bytes),
+            ),
             default_retention=Retention(
                 settings.topics.retention_seconds or None, settings.topics.retention_bytes or None
             ),
@@ -206,6 +217,8 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             ),
             auto_create_topics=settings.topics.auto_create_topics,
             lockout=LockOut(settings.security.lockout_failures, settings.security.lockout_seconds),
+            user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
+            audit=audit_policy(settings),
             offload=ThreadOffload(loop, threads),
         )
     except BaseException:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from penstock.log.engine import CommitGroup, GroupState
+from penstock.log.engine import COMMITTED, OPEN, CommitGroup
 
 OnFailure: TypeAlias = Callable[[Exception], bytes]
 """What to send instead if the commit fails. Must not raise."""
@@ -38,7 +38,7 @@ _Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  #
 class Outbox:
     """`on_progress` is called after a commit has let replies out, so that the session can go on."""
 
-    __slots__ = ("_discarded", "_held", "_on_progress", "_ready", "_send", "_waiting", "_watched")
+    __slots__ = ("_discarded", "_on_progress", "_ready", "_send", "_waiting", "_watched", "held_bytes")
 
     def __init__(self, send: Callable[[bytes], None], on_progress: Callable[[], None] | None = None) -> None:
         self._send = send
@@ -46,13 +46,8 @@ class Outbox:
         self._ready: list[bytes] = []  # may leave now, in this order
         self._waiting: deque[_Waiting | Slot] = deque()  # the first of them is what all others wait for
         self._watched: set[CommitGroup] = set()
-        self._held = 0
+        self.held_bytes = 0  # replies not sent yet, and what was said to be held by them
         self._discarded = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Replies not sent yet, and what was said to be held by them."""
-        return self._held
 
     @property
     def blocked(self) -> bool:
@@ -72,12 +67,13 @@ class Outbox:
         """A reply that is true once `group` is committed. `holds`: bytes of the request that memory keeps till then."""
         if self._discarded:
             return
-        if group is not None and group.state is GroupState.OPEN and group not in self._watched:
-            self._watched.add(group)
-            group.on_done(self._done)
-        self._held += len(data) + holds
+        self.held_bytes += len(data) + holds
         self._waiting.append((group, data, on_failure, holds))
-        if len(self._waiting) == 1:
+        if group is not None and group.state is OPEN:
+            if group not in self._watched:
+                self._watched.add(group)
+                group.on_done(self._done)
+        elif len(self._waiting) == 1:
             self._advance()
 
     def reserve(self) -> Slot:
@@ -89,11 +85,12 @@ class Outbox:
 
     def flush(self) -> None:
         """Send everything that is ready, as one."""
-        self._advance()
+        if self._waiting:
+            self._advance()
         if self._ready:
             data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
             self._ready.clear()
-            self._held -= len(data)
+            self.held_bytes -= len(data)
             self._send(data)
 
     def discard(self) -> None:
@@ -101,7 +98,7 @@ class Outbox:
         self._discarded = True
         self._ready.clear()
         self._waiting.clear()
-        self._held = 0
+        self.held_bytes = 0
 
     def _advance(self) -> None:
         waiting = self._waiting
@@ -113,14 +110,14 @@ class Outbox:
                 data = entry.data
             else:
                 group, data, on_failure, holds = entry
-                if group is not None and group.state is not GroupState.COMMITTED:
-                    if group.state is GroupState.OPEN:
+                if group is not None and group.state is not COMMITTED:
+                    if group.state is OPEN:
                         return
-                    self._held -= len(data)
+                    self.held_bytes -= len(data)
                     if on_failure is not None and group.error is not None:
                         data = on_failure(group.error)
-                    self._held += len(data)
-                self._held -= holds
+                    self.held_bytes += len(data)
+                self.held_bytes -= holds
             waiting.popleft()
             self._ready.append(data)
 
@@ -134,4 +131,4 @@ class Outbox:
 
     def _filled(self, size: int) -> None:
         if not self._discarded:
-            self._held += size
+            self.held_bytes += size

@@ -1035,7 +1035,7 @@ def test_errors_of_the_log_are_its_own(world: World) -> None:
     def refuse(*_: object, **__: object) -> Any:
         raise LogError("a secret path")
 
-    world.engine.append = refuse  # type: ignore[method-assign]
+    world.engine.append = world.engine.append_event = refuse  # type: ignore[method-assign]
     assert peer.ask(polls(queue, 5), publish(b"w", first=6), PING) == [
         "NACK 5 500 storage error",
         "NACK 6 500 durable publish failed: storage error",

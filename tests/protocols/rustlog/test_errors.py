@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,16 +155,23 @@ def test_decision_28_storage_and_shutdown_have_503_and_space_507() -> None:
 # -- every error has an answer
 
 
+def _texts(kind: type[Exception]) -> list[str]:
+    """What an error is made of that wants nothing but texts."""
+    _, *parameters = inspect.signature(kind.__init__).parameters.values()
+    return ["text" for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+
+
 def every_error() -> Iterator[Exception]:
     built = [
         NO_TOPIC, NO_PARTITION, core.TopicExists("t", 1), core.RecordTooLarge(2, 1), core.InvalidPartitionCount(0, 9),
         log.OffsetMismatch(1, 2), log.OffsetOutOfRange(1, 2, 3), log.LogDamaged("f", 1, "r"),
+        core.DelayTooLong(2, 1),
     ]  # fmt: skip
     yield from built
     for family in (core, log):
         for kind in vars(family).values():
             if isinstance(kind, type) and issubclass(kind, Exception) and kind not in map(type, built):
-                yield kind("text")
+                yield kind(*_texts(kind))
     yield from (ValueError("secret"), KeyError("secret"), OSError(5, "secret"), RecursionError(), UnicodeError())
     yield from (ZeroLengthFrame(), FrameTooLarge(1 << 31, 10), MalformedPayload("x"), InvalidRequest("x"))
     yield from (DecodeError("x"), ReplyTooLarge(3, 2))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import AccessDenied, BrokerError, QueueNotFound
 from penstock.core.queues import Message, Taking
-from penstock.log.engine import CommitGroup, GroupState
+from penstock.log.engine import FAILED, OPEN, CommitGroup
 from penstock.log.errors import LogError
 from penstock.protocols.blipmq import frames as f
 from penstock.protocols.blipmq.errors import (
@@ -31,7 +30,10 @@ _UNKNOWN: Final = (QueueNotFound, AccessDenied)
 
 class PollRun:
     """Neighbouring ACK and POLL frames. All ACKs are settled before the first message is taken: a client cannot know
-    the tag of a message that has not been sent. Replies go out in the order of the frames."""
+    the tag of a message that has not been sent. Where that message is at hand, one event of the log says both. Replies
+    go out in the order of the frames."""
+
+    __slots__ = ("_acks", "_after", "_answered", "_frames", "_kept", "_polls", "_replies", "_session", "_skim")
 
     def __init__(self, session: BlipMqSession, frames: Sequence[f.Frame]) -> None:
         self._session = session
@@ -39,59 +41,74 @@ class PollRun:
         self._replies: list[bytes] = [b""] * len(frames)
         self._after: CommitGroup | None = None  # the last group that a reply depends on
         self._kept: list[int] = []  # places of the frames that are answered otherwise if it fails
-        self._polls: dict[int, list[int]] = defaultdict(list)  # queue → places of its POLLs that have no message yet
+        self._acks: dict[int, list[int]] = {}  # queue → places of its ACKs that are settled with the next taking
+        self._polls: dict[int, list[int]] = {}  # queue → places of its POLLs that have no message yet
         self._skim = False
         self._answered = 0  # how many frames
 
     def start(self) -> None:
-        acks: dict[int, list[int]] = defaultdict(list)
-        known: dict[bytes, int | None] = {}  # most frames of a run name the same subscription
+        last, subscription = b"", None  # most frames of a run name the same subscription
         for place, (kind, correlation, payload) in enumerate(self._frames):
-            subscription = known.get(payload)
-            if subscription is None:
-                subscription = known[payload] = f.decode_subscription_id(payload)
-            if subscription is None:
+            if payload != last:
+                last, subscription = payload, f.decode_subscription_id(payload)
+            if not subscription:
                 malformed = INVALID_ACK if kind == f.ACK else INVALID_POLL
-                self._replies[place] = f.encode_nack(correlation, *malformed)
-            elif subscription == 0:
-                self._replies[place] = f.encode_nack(correlation, *ZERO_SUBSCRIPTION)
-            elif kind == f.ACK:
-                acks[subscription].append(place)
+                nack = malformed if subscription is None else ZERO_SUBSCRIPTION
+                self._replies[place] = f.encode_nack(correlation, *nack)
+                continue
+            places = self._acks if kind == f.ACK else self._polls
+            if subscription in places:
+                places[subscription].append(place)
             else:
-                self._polls[subscription].append(place)
-        for subscription, places in acks.items():
-            self._acknowledge(subscription, places)
+                places[subscription] = [place]
         if self._session.version == 2:
+            self._acknowledge(list(self._acks))
             for subscription in self._polls:
                 self._session.push(subscription)
             self._polls.clear()
+        elif self._acks.keys() - self._polls.keys():
+            self._acknowledge([subscription for subscription in self._acks if subscription not in self._polls])
         self.go_on()
 
-    def _acknowledge(self, subscription: int, places: list[int]) -> None:
+    def _acknowledge(self, subscriptions: Sequence[int]) -> None:
+        """Settle the ACKs of these by events of their own."""
         session = self._session
-        tags = [self._frames[place][1] for place in places]
-        try:
-            known, group = session.broker.acknowledge(session.identity, subscription, tags)
-        except _UNKNOWN:
-            known, group = [False] * len(tags), None
-        except _EXPECTED as error:
-            self._refuse(places, error)
-            return
-        self._after = group or self._after
-        for place, tag, was_known in zip(places, tags, known, strict=True):
-            if was_known:
-                self._kept.append(place)
+        for subscription in subscriptions:
+            places = self._acks.pop(subscription)
+            try:
+                known, group = session.broker.acknowledge(session.identity, subscription, self._tags(places))
+            except _UNKNOWN:
+                self._known(places, [False] * len(places))
+            except _EXPECTED as error:
+                self._refuse(places, error)
             else:
-                self._replies[place] = f.encode_nack(tag, *UNKNOWN_DELIVERY)
+                self._after = group or self._after
+                self._kept += self._known(places, known)
+
+    def _tags(self, places: Sequence[int]) -> list[int]:
+        return [self._frames[place][1] for place in places]
+
+    def _known(self, places: list[int], known: list[bool]) -> list[int]:
+        """The places of the ACKs of what was in flight. The others are refused."""
+        if all(known):
+            return places
+        for place, was_known in zip(places, known, strict=True):
+            if not was_known:
+                self._replies[place] = f.encode_nack(self._frames[place][1], *UNKNOWN_DELIVERY)
+        return [place for place, was_known in zip(places, known, strict=True) if was_known]
 
     def go_on(self) -> None:
         """Take messages until every POLL has one or there are none. If the disk has to be asked, or the client has to
         take earlier replies first, go on after that; the session waits as long."""
         while self._polls:
             if self._session.must_pause(self):
+                self._acknowledge(list(self._acks))
                 return
             takings = self._plan()
-            if not all(taking.ready for _, taking in takings):
+            if not all([taking.ready for _, taking in takings]):
+                for _, taking in takings:
+                    taking.settle = []
+                self._acknowledge(list(self._acks))
                 self._session.wait_for_disk()
                 self._session.broker.offload(partial(_read, takings), partial(self._came, takings))
                 return
@@ -115,45 +132,68 @@ class PollRun:
         session = self._session
         takings: list[tuple[int, Taking]] = []
         for subscription, places in list(self._polls.items()):
+            acks = self._acks.get(subscription, ())
+            settle = self._tags(acks) if acks else ()
             try:
-                taking = session.broker.take(session.identity, subscription, len(places), skim=self._skim)
+                taking = session.broker.take(
+                    session.identity, subscription, len(places), skim=self._skim, settle=settle
+                )
             except _UNKNOWN:
                 taking = None  # a POLL of an unknown subscription is silent
             except _EXPECTED as error:
                 self._refuse(places, error)
                 taking = None
-            if taking is None:
-                del self._polls[subscription]
-            else:
+            if taking is not None:
                 takings.append((subscription, taking))
+                continue
+            del self._polls[subscription]
+            if acks:
+                self._acknowledge((subscription,))
         return takings
 
     def _finish(self, takings: list[tuple[int, Taking]]) -> None:
-        if self._after is not None and self._after.state is GroupState.FAILED:
+        if self._after is not None and self._after.state is FAILED:
             for subscription, taking in takings:
                 taking.cancel()  # or a later group would answer for this one
-                self._kept += self._polls.pop(subscription)
+                self._kept += self._polls.pop(subscription) + self._acks.pop(subscription, [])
             return
         self._skim = False
         for subscription, taking in takings:
-            places = self._polls.pop(subscription)
+            places, acks = self._polls.pop(subscription), self._acks.pop(subscription, [])
             try:
                 messages, group = taking.finish()
             except _EXPECTED as error:
-                self._refuse(places, error)
+                self._refuse(places + acks, error)
                 continue
             self._after = group or self._after
+            if acks:
+                self._kept += self._known(acks, taking.answers)
             self._deliver(taking.topic.name.encode(), places, messages)
             self._skim |= taking.passed
             if taking.more:
                 self._polls[subscription] = places[len(messages) :]
-        self._answer(min([places[0] for places in self._polls.values()], default=0))
+        if self._polls:
+            self._answer(min([places[0] for places in self._polls.values()]))
 
     def _deliver(self, topic: bytes, places: list[int], messages: list[Message]) -> None:
-        self._kept += places[: len(messages)]
-        for place, message in zip(places, messages, strict=False):
-            correlation = message.tag if message.at_least_once else self._frames[place][1]
-            self._replies[place] = f.encode_delivery(correlation, int(message.at_least_once), topic, message.value)
+        if not messages:
+            return
+        if len(messages) < len(places):
+            places = places[: len(messages)]
+        self._kept += places
+        tags, at_least_once, values = zip(*messages, strict=True)
+        ids = tags if all(at_least_once) else self._ids(places, messages)
+        if places[-1] - places[0] == len(places) - 1:
+            # Nobody else is answered between them: they are encoded together, and take the place of the first.
+            self._replies[places[0]] = f.encode_deliveries(ids, at_least_once, topic, values)
+            return
+        for place, id, qos, value in zip(places, ids, at_least_once, values, strict=True):  # noqa: A001 - it is one
+            self._replies[place] = f.encode_delivery(id, int(qos), topic, value)
+
+    def _ids(self, places: list[int], messages: list[Message]) -> list[int]:
+        """The tags of messages that have to be acknowledged; for the others the correlation ids of their POLLs."""
+        pairs = zip(places, messages, strict=True)
+        return [message.tag if message.at_least_once else self._frames[place][1] for place, message in pairs]
 
     def _refuse(self, places: Sequence[int], error: Exception) -> None:
         nack = request_refused(error)
@@ -166,9 +206,13 @@ class PollRun:
         if start >= end:
             return
         self._answered = end
-        data = b"".join(self._replies[start:end])
-        kept = [place for place in self._kept if place < end]
-        self._kept = [place for place in self._kept if place >= end]
+        if end == len(self._frames):
+            data = b"".join(self._replies[start:] if start else self._replies)
+            kept, self._kept = self._kept, []
+        else:
+            data = b"".join(self._replies[start:end])
+            kept = [place for place in self._kept if place < end]
+            self._kept = [place for place in self._kept if place >= end]
         for place in kept:
             self._replies[place] = b""  # it is in the outbox now
         self._session.outbox.put_after(self._after, data, partial(self._failed, start, end, kept))
@@ -208,7 +252,7 @@ class Push:
     def work(self) -> None:
         """Take what there is, one portion at a time: the next when the last one is committed and on its way."""
         while not self._stopped and not self._reading and not self._session.channel.congested:
-            if self._waiting is not None and self._waiting.state is GroupState.OPEN:
+            if self._waiting is not None and self._waiting.state is OPEN:
                 return
             try:
                 taking = self._plan()

@@ -68,6 +68,7 @@ DELIVER: Final = 0x0A
 Frame: TypeAlias = tuple[int, int, bytes]
 """Type, correlation id, payload. A plain tuple, because a named one takes twice as long to make."""
 
+_MANY: Final = 8  # frames of one length, that it pays to look at together
 _LENGTH: Final = struct.Struct(">I")
 _HEADER: Final = struct.Struct(">IBQ")  # length, type, correlation id
 _U16: Final = struct.Struct(">H")
@@ -108,7 +109,10 @@ class Framer:
         return self._cut(data)
 
     def _cut(self, data: bytes) -> list[Frame]:
-        frames: list[Frame] = []
+        frames = self._cut_equal(data)
+        if frames is not None:
+            return frames
+        frames = []
         size = len(data)
         last_type = self._last_type
         start = 0
@@ -126,8 +130,28 @@ class Framer:
             frames.append((kind, correlation, data[body:end]))
             start = end
             body = end + HEADER_SIZE
-        self._keep(data, start)
+        if start < size:
+            self._keep(data, start)
+        else:
+            self._needed = 4
         return frames
+
+    def _cut_equal(self, data: bytes) -> list[Frame] | None:
+        """As `_cut` for what clients with much in flight send, many whole frames of one length: in a few calls for all.
+        None if it is anything else."""
+        size = len(data)
+        if size < HEADER_SIZE:
+            return None
+        step = 4 + int.from_bytes(data[:4], "big")
+        if not HEADER_SIZE <= step <= min(size // _MANY, MAX_FRAME + 4) or size % step:
+            return None
+        count = size // step
+        if any([data[at::step] != data[at : at + 1] * count for at in (3, 2, 1, 0)]):
+            return None
+        kinds = data[4::step]
+        if not 0 < min(kinds) <= max(kinds) <= self._last_type:
+            return None
+        return list(struct.iter_unpack(f">4xBQ{step - HEADER_SIZE}s", data))
 
     def _keep(self, data: bytes, start: int) -> None:
         """Hold the part of a frame that starts here, unless its length already shows that it can be none."""

@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
-from penstock.core.errors import AccessDenied, BrokerError, QueueNotFound, RecordTooLarge, ShuttingDown
+from penstock.core.errors import AccessDenied, BrokerError, QueueNotFound, RecordRejected, RecordTooLarge, ShuttingDown
 from penstock.core.names import DEFAULT_SCOPE
 from penstock.core.queues import AT_MOST_ONCE
-from penstock.log.engine import CommitGroup, GroupState
+from penstock.log.engine import OPEN, CommitGroup
 from penstock.log.errors import LogError
 from penstock.protocols.blipmq import frames as f
 from penstock.protocols.blipmq.deliveries import PollRun, Push
@@ -73,6 +73,11 @@ class Portion:
         self.runs = [] if runs is None else runs  # the first frame's place, and the correlation ids of all
         self.values = [] if values is None else values
 
+    def singly(self) -> list[Portion]:
+        """The same messages, each to be stored alone."""
+        places = [(at + number, [each]) for at, ids in self.runs for number, each in enumerate(ids)]
+        return [Portion(self.publication, [place], [value]) for place, value in zip(places, self.values, strict=True)]
+
 
 class BlipMqSession:
     """The state of one connection; a `Session`."""
@@ -105,9 +110,11 @@ class BlipMqSession:
             if self._framer.error is not None:
                 self._listening = False
             if frames:
-                del self._frames[: self._next]
+                if self._next == len(self._frames):
+                    self._frames = frames
+                else:
+                    self._frames = self._frames[self._next :] + frames
                 self._next = 0
-                self._frames += frames
                 self._held += sum([len(payload) for _, _, payload in frames])
         self.work()
 
@@ -146,8 +153,9 @@ class BlipMqSession:
         self._working = True
         try:
             self._carry_out()
-            for push in list(self._pushes.values()):
-                push.work()
+            if self._pushes:
+                for push in list(self._pushes.values()):
+                    push.work()
         finally:
             self._working = False
         self.outbox.flush()
@@ -157,19 +165,26 @@ class BlipMqSession:
             self.channel.close()
 
     def _progress(self) -> None:
-        self.work()
+        """Replies have left. With one request at a time there is nothing else to do then."""
+        if self._next < len(self._frames) or self._paused is not None or self._pushes or not self._listening:
+            self.work()
         if not self._closed:
             self.channel.progress()
 
     def _carry_out(self) -> None:
         while not self._reading and not self._full():
-            if not self._run_is_done() or self._next == len(self._frames):
+            if (self._paused is not None and not self._run_is_done()) or self._next == len(self._frames):
                 return
             frame = self._frames[self._next]
             kind = frame[0]
-            if self._handshake.ready and kind == f.PUBLISH:
+            ready = self._handshake.ready
+            if ready and (kind == f.POLL or kind == f.ACK):
+                if self._must_wait():
+                    return
+                self._poll_run()
+            elif ready and kind == f.PUBLISH:
                 self._publish_run()
-            elif not self._handshake.ready or kind <= f.AUTH or kind in (f.NACK, f.PONG):
+            elif not ready or kind <= f.AUTH or kind in (f.NACK, f.PONG):
                 self.outbox.put(self._handshake.step(frame) or b"")
                 self.version = self._handshake.version
                 self.identity = self._handshake.identity or self.identity
@@ -179,11 +194,9 @@ class BlipMqSession:
                 self._done(1)
             elif self._must_wait():
                 return
-            elif kind == f.SUBSCRIBE:
+            else:
                 self._subscribe(frame)
                 self._done(1)
-            else:
-                self._poll_run()
 
     def _full(self) -> bool:
         """Whether the client has to take earlier replies first."""
@@ -214,11 +227,14 @@ class BlipMqSession:
 
     def _must_wait(self) -> bool:
         """A frame that looks at a topic waits for what this connection published, so that it finds it there."""
-        return self._written is not None and self._written.state is GroupState.OPEN
+        return self._written is not None and self._written.state is OPEN
 
     def _done(self, count: int) -> None:
-        self._held -= sum([len(payload) for _, _, payload in self._frames[self._next : self._next + count]])
-        self._next += count
+        first, self._next = self._next, self._next + count
+        if self._next == len(self._frames):
+            self._held = 0
+        else:
+            self._held -= sum([len(payload) for _, _, payload in self._frames[first : self._next]])
 
     def wait_for_disk(self) -> None:
         """Carry out nothing more until `disk_came`."""
@@ -230,6 +246,7 @@ class BlipMqSession:
     def resume(self) -> None:
         """Go on after a read from disk, unless there is another one."""
         if not self._closed:
+            self.work()
             self._progress()
 
     @property
@@ -292,10 +309,14 @@ class BlipMqSession:
         may be not at all, so that only who asked for more is told of the broker's own failures."""
         refused: list[tuple[int, list[int], Nack]] = []
         stored: dict[CommitGroup, list[Portion]] = {}
-        for portion in collected.values():
+        waiting = list(collected.values())
+        for portion in waiting:
             try:
                 group = self._append(portion)
             except _EXPECTED as error:
+                if isinstance(error, RecordRejected) and len(portion.values) > 1:
+                    waiting += portion.singly()  # one of them is at fault: each gets its own answer
+                    continue
                 nack = publish_refused(error, self.version)
                 if portion.publication.qos or nack.code < INTERNAL_ERROR.code:
                     refused += [(at, ids, nack) for at, ids in portion.runs]
@@ -376,11 +397,10 @@ class BlipMqSession:
 
     def _poll_run(self) -> None:
         """All ACKs and POLLs up to the next frame of another kind."""
-        end = self._next
-        while end < len(self._frames) and self._frames[end][0] in (f.ACK, f.POLL):
-            end += 1
-        run = PollRun(self, self._frames[self._next : end])
-        self._done(end - self._next)
+        frames, start = self._frames, self._next
+        end = next((at for at in range(start, len(frames)) if frames[at][0] not in (f.ACK, f.POLL)), len(frames))
+        run = PollRun(self, frames if end - start == len(frames) else frames[start:end])
+        self._done(end - start)
         run.start()
 
     def push(self, queue_id: int) -> None:

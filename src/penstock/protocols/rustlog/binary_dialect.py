@@ -381,6 +381,8 @@ class BinaryDialect:
         return ReadLimit(room, max(1, room // _COUNTED_PER_RECORD))
 
     def encode_fetch(self, slices: Sequence[RecordSlice], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
+        if slices:
+            slices, next_offset = _consecutive(slices)
         values = [value for part in slices for value in part.values()] if len(slices) != 1 else slices[0].values()
         fitting = _fitting(values, max_bytes)
         if fitting < len(values):
@@ -407,6 +409,17 @@ class BinaryDialect:
         if read is None:
             raise DecodeError(f"unknown response type: {payload[0]}")
         return read(_Reader(payload))
+
+
+def _consecutive(slices: Sequence[RecordSlice]) -> tuple[Sequence[RecordSlice], int]:
+    """The slices up to the first gap between offsets, and the offset where that is. A reply has no room for the
+    offset of each record: whoever reads it counts back from the next offset."""
+    end = slices[0].end_offset
+    for number in range(1, len(slices)):
+        if slices[number].base_offset != end:
+            return slices[:number], end
+        end = slices[number].end_offset
+    return slices, end
 
 
 def _records_behind(payload: bytes, position: int) -> list[bytes]:

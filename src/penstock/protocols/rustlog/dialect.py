@@ -60,7 +60,8 @@ class Dialect(Protocol):
 
     def encode_fetch(self, slices: Sequence[RecordSlice], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
         """What `encode_response` gives for a FetchResponse of these records, as many of them as fit one frame and the
-        dialect's reading of `max_bytes`. If some are left out, the next offset is that of the first of these.
+        dialect's reading of `max_bytes`, and up to the first gap between them if the dialect cannot tell that there is
+        one. If some are left out, the next offset is the one after the last that is there.
         Raises RecordUnfetchable if not even the first record fits a frame."""
 
     def next_offset(self, payload: bytes) -> int:

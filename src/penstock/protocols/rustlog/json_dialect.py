@@ -198,7 +198,7 @@ class JsonDialect:
         fitting = _fitting(records)
         if fitting == 0:
             raise RecordUnfetchable(records[0].offset, len(records[0].payload))
-        return _ENCODER.encode(FetchResponse(records[:fitting], records[fitting].offset))
+        return _ENCODER.encode(FetchResponse(records[:fitting], records[fitting - 1].offset + 1))
 
     def next_offset(self, payload: bytes) -> int:
         return int(payload[payload.rindex(b":") + 1 : -1])  # the last field

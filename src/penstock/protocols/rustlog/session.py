@@ -16,9 +16,10 @@ from typing import Any, Final, TypeAlias
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
 from penstock.core.errors import BrokerError, PartitionNotFound, RecordTooLarge, TopicNotFound
+from penstock.core.live import LiveRead
 from penstock.core.names import DEFAULT_SCOPE
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import CommitGroup, ReadPlan
+from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.protocols.outbox import OnFailure, Outbox
 from penstock.protocols.rustlog.dialect import JSON, Dialect, detect
@@ -79,7 +80,7 @@ class RustLogSession:
         self._channel = channel
         self._identity = identity
         self._framer = Framer()
-        self._outbox = Outbox(channel.send, self._progress)
+        self._outbox = Outbox(channel.send, self._replied)
         self._backlog: deque[bytes] = deque()  # payloads not looked at yet
         self._backlog_bytes = 0
         self._next: _Upcoming | None = None  # it has to wait
@@ -149,6 +150,13 @@ class RustLogSession:
         if not self._listening and self._outbox.empty and not self._backlog_bytes:
             self._closed = True
             self._channel.close()
+
+    def _replied(self) -> None:
+        """Replies have left after a commit. With one request at a time there is nothing else to do then."""
+        if self._backlog_bytes or not self._listening:
+            self._work()
+        if not self._closed:
+            self._channel.progress()
 
     def _progress(self) -> None:
         self._work()
@@ -264,15 +272,21 @@ class RustLogSession:
                     for _ in more:
                         self._backlog.popleft()
                     return
-        self._singly = max(self._singly - 1, 0)
+        if self._singly:
+            self._singly -= 1
         self._append(dialect, request, [request.records], size)
 
     def _append(self, dialect: Dialect, request: Produce, run: list[list[bytes]], size: int) -> None:
         values = run[0] if len(run) == 1 else list(chain.from_iterable(run))
         if size > MAX_RECORD and (largest := max(map(len, values))) > MAX_RECORD:
             raise RecordTooLarge(largest, MAX_RECORD)  # it could not be fetched, whatever the broker's own limit is
-        appended = self._broker.produce(self._identity, SCOPE, request.topic, request.partition, values)
-        replies = dialect.encode_produced(appended.base_offsets[0], list(map(len, run)))
+        appended = self._broker.produce(
+            self._identity, SCOPE, request.topic, request.partition, values, divert=len(values) == 1
+        )
+        counts = list(map(len, run))
+        if len(appended.base_offsets) > 1:
+            counts = [0]  # it became a dead letter, and is none of the topic's records
+        replies = dialect.encode_produced(appended.base_offsets[0], counts)
 
         def failed(error: Exception) -> bytes:
             return frame(dialect.encode_error(error, request)) * len(run)
@@ -329,17 +343,30 @@ class RustLogSession:
         read = _Read(plan, dialect, request, offset, started)
         if plan.ready:
             read.run()
-            self._outbox.put_after(self._broker.unsettled, self._fetched(read), self._failure(dialect, request))
-        else:
-            self._read_from_disk(read)
+            if not read.goes_on():
+                self._outbox.put_after(self._broker.unsettled, self._fetched(read), self._failure(dialect, request))
+                return
+        self._read_aside(read)
 
-    def _read_from_disk(self, read: _Read) -> None:
+    def _read_aside(self, read: _Read) -> None:
+        """Read from the disk, or in several steps, while the loop does something else."""
         slot = self._outbox.reserve()
         self._reading = True
+        seen = self._broker.unsettled  # changes of state that decide what is delivered
 
         def done() -> None:
+            if not self._closed and read.goes_on():
+                self._broker.offload(read.run, done)
+            elif seen is None:
+                conclude(None)
+            else:
+                seen.on_done(conclude)
+
+        def conclude(seen: CommitGroup | None) -> None:
             self._reading = False
             if not self._closed:
+                if seen is not None and seen.error is not None:
+                    read.error = seen.error
                 slot.fill(self._fetched(read))
                 self._progress()
 
@@ -352,7 +379,7 @@ class RustLogSession:
             if not isinstance(read.error, _EXPECTED):
                 logger.error("a read for %s failed", self._channel.peer, exc_info=read.error)
             return frame(dialect.encode_error(read.error, request))
-        self._broker.metrics.fetched(read.next_offset - read.offset, read.byte_size, read.started)
+        self._broker.metrics.fetched(read.count, read.byte_size, read.started)
         if request.group_id:
             self._broker.positions.note(SCOPE, request.group_id, request.topic, request.partition, read.next_offset)
         return read.reply
@@ -382,40 +409,48 @@ class RustLogSession:
 class _Read:
     """A Fetch on its way: what it needs, and what it found. `run` may be called on any thread."""
 
-    __slots__ = ("byte_size", "dialect", "error", "next_offset", "offset", "plan", "reply", "request", "started")
+    __slots__ = ("byte_size", "count", "dialect", "error", "next_offset", "plan", "reply", "request", "started")
 
-    def __init__(self, plan: ReadPlan, dialect: Dialect, request: Fetch, offset: int, started: int) -> None:
+    def __init__(self, plan: LiveRead, dialect: Dialect, request: Fetch, offset: int, started: int) -> None:
         self.plan = plan
         self.dialect = dialect
         self.request = request
-        self.offset = offset
         self.started = started
         self.reply = b""
         self.next_offset = offset
-        self.byte_size = 0  # of the records in the reply
+        self.count = 0  # of the records in the reply
+        self.byte_size = 0  # of these
         self.error: Exception | None = None
 
     def run(self) -> None:
         try:
             slices = self.plan.run()
-            end = slices[-1].end_offset if slices else self.offset
-            payload = self.dialect.encode_fetch(slices, end, self.request.max_bytes)
+            payload = self.dialect.encode_fetch(slices, self.plan.end, self.request.max_bytes)
             self.next_offset = self.dialect.next_offset(payload)
-            self.byte_size = _byte_size(slices, self.next_offset)
+            self.count, self.byte_size = _measure(slices, self.next_offset)
             self.reply = frame(payload)
         except Exception as error:  # noqa: BLE001 - told to the client, and logged, by whoever takes the reply
             self.error = error
 
+    def goes_on(self) -> bool:
+        """Whether there is more to be read, because all that was read had expired. Then `run` once more."""
+        onward = None if self.error is not None else self.plan.onward()
+        if onward is not None:
+            self.plan = onward
+        return onward is not None
 
-def _byte_size(slices: Sequence[RecordSlice], end: int) -> int:
-    """Bytes of the records below `end`."""
-    size = 0
+
+def _measure(slices: Sequence[RecordSlice], end: int) -> tuple[int, int]:
+    """How many records there are below `end`, and how many bytes."""
+    count = size = 0
     for part in slices:
         if part.end_offset <= end:
+            count += len(part)
             size += part.byte_size()
         elif part.base_offset < end:
+            count += end - part.base_offset
             size += sum(map(len, part.values()[: end - part.base_offset]))
-    return size
+    return count, size
 
 
 DOOR: Final = Door("rustlog", RustLogSession, MAX_FRAME + HEADER_SIZE)

@@ -28,6 +28,7 @@ from penstock.protocols.blipmq.client.outcome import (
     checked_prefix,
 )
 from penstock.protocols.blipmq.client.pace import ACK_BATCH, HELD_LIMIT, WRITE_SIZE, chunks, idle_delay, refill
+from penstock.protocols.patience import BUSY_POLL, Lookout
 from penstock.protocols.retry import RetryPolicy
 
 _CHUNK: Final = 256 * 1024
@@ -37,14 +38,20 @@ W = TypeVar("W", Reply, Round)
 class _Connection:
     """A socket, and the conversation on it."""
 
-    def __init__(self, sock: socket.socket, ledger: Ledger) -> None:
+    def __init__(self, sock: socket.socket, ledger: Ledger, busy_poll: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
         self._timeout = sock.gettimeout()
+        self._lookout = Lookout(sock, busy_poll)
         self.conversation = Conversation(ledger)
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
+
+    def wait(self) -> None:
+        """Take what comes next, which may take a moment."""
+        self._lookout.look()
+        self.receive()
 
     def receive(self) -> None:
         """Take what comes next."""
@@ -74,7 +81,8 @@ class Client:
     """A BlipMQ client for one thread at a time.
 
     With `version` 1 it polls for messages; with 2 the server sends them. `timeout` is the longest silence in seconds:
-    while connecting, or while a reply is due. `sleep` is for tests.
+    while connecting, or while a reply is due. `busy_poll` is for how many seconds to keep looking for a reply before
+    going to sleep; 0 saves processor time. `sleep` is for tests.
     """
 
     def __init__(
@@ -87,6 +95,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
+        busy_poll: float = BUSY_POLL,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         check_version(version)
@@ -96,6 +105,7 @@ class Client:
         self._tls = tls
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
+        self._busy_poll = busy_poll
         self._sleep = sleep
         self._ledger = Ledger(version)
         self._connection: _Connection | None = None
@@ -212,7 +222,7 @@ class Client:
     def _wait(self, connection: _Connection, awaited: Reply | Round) -> None:
         try:
             while not awaited.ready:
-                connection.receive()
+                connection.wait()
         except BaseException:
             self.close()  # perhaps in the middle of what was received
             raise
@@ -246,7 +256,7 @@ class Client:
         try:
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_hostname=self._address[0])
-            connection = _Connection(sock, self._ledger)
+            connection = _Connection(sock, self._ledger, self._busy_poll)
             data, hello, auth = connection.conversation.greet(self._key)
             connection.send(data)
             while not (hello.ready and auth.ready):

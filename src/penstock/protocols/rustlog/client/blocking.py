@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from penstock.protocols.patience import BUSY_POLL, Lookout
 from penstock.protocols.retry import RetryPolicy
 from penstock.protocols.rustlog.client.outcome import (
     REPEATABLE,
@@ -64,11 +65,12 @@ R = TypeVar("R")
 class _Connection:
     """A socket, and the payloads that came out of it."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, busy_poll: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
         self._framer = Framer()
         self._payloads: deque[bytes] = deque()
+        self._lookout = Lookout(sock, busy_poll)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
@@ -80,6 +82,7 @@ class _Connection:
         while not self._payloads:
             if self._framer.error is not None:
                 raise BadReply(f"The server sent a bad frame: {self._framer.error}")
+            self._lookout.look()
             data = self._socket.recv(_CHUNK)
             if not data:
                 raise ConnectionResetError("the server closed the connection")
@@ -112,7 +115,8 @@ class _Connection:
 class Client:
     """A RustLog client for one thread at a time.
 
-    `timeout` is the longest silence in seconds: while connecting, or while a reply is due. `sleep` is for tests.
+    `timeout` is the longest silence in seconds: while connecting, or while a reply is due. `busy_poll` is for how many
+    seconds to keep looking for a reply before going to sleep; 0 saves processor time. `sleep` is for tests.
     """
 
     def __init__(
@@ -124,6 +128,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
+        busy_poll: float = BUSY_POLL,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._address = (host, port)
@@ -131,6 +136,7 @@ class Client:
         self._tls = tls
         self._timeout = timeout
         self._retry = retry or RetryPolicy()
+        self._busy_poll = busy_poll
         self._sleep = sleep
         self._connection: _Connection | None = None
 
@@ -261,7 +267,7 @@ class Client:
         attempt = 0
         while True:
             try:
-                self._connection = _Connection(self._open())
+                self._connection = _Connection(self._open(), self._busy_poll)
                 return self._connection
             except OSError as error:
                 attempt += 1

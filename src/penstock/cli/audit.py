@@ -1,0 +1,107 @@
+"""`penstock audit`: shows what is in the audit log of a broker, running or not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from penstock.cli import flags
+from penstock.cli.failure import fail
+from penstock.config_layers import DURATION_UNITS, QUANTITY
+from penstock.core.audit_event import MAX_PAGE, TYPES, AuditEvent, AuditQuery
+from penstock.core.clock import wall_clock
+
+COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "result", "details")
+RESULTS: Final = ("success", "denied", "failure")
+
+
+def audit(
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="No older than this, such as 90s, 1h or 7d.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="A type (auth.failure) or a family (auth). Repeatable."),
+    ] = None,
+    user: Annotated[str, typer.Option("--user", help="Who did it, as the column shows it.")] = "",
+    resource: Annotated[str, typer.Option("--resource", help="What it was done to.")] = "",
+    result: Annotated[str, typer.Option("--result", help=f"One of {', '.join(RESULTS)}.")] = "",
+    search: Annotated[str, typer.Option("--search", metavar="TEXT", help="A piece of any text in the event.")] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=MAX_PAGE, help="How many, of the newest.")
+    ] = 100,
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose log.")] = "default",
+    json: Annotated[bool, typer.Option("--json", help="A JSON document for each event, on a line of its own.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="All that fit, as CSV, whatever --limit says.")] = False,
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Show the audit log, newest first. Times are UTC."""
+    from penstock.cli.administration import ask  # here, because it loads the whole broker
+    from penstock.net.admin_audit import AuditRequest, AuditView
+
+    if json and csv:
+        fail("--json and --csv: choose one", 2)
+    settings = flags.of_directory(config, data_dir)
+    query = AuditQuery(
+        start=0 if since is None else wall_clock() // 1000 - _duration(since),
+        types=tuple(_known(kind or ())),
+        user=user,
+        resource=resource,
+        result=_result(result),
+        search=search,
+        limit=None if csv else limit,
+    )
+    request = msgspec.json.encode(AuditRequest(query, tenant, "csv" if csv else "json"))
+    if csv:
+        typer.echo(ask(settings, "POST", "/audit/export", request).decode(), nl=False)
+        return
+    page = msgspec.json.decode(ask(settings, "POST", "/audit", request), type=AuditView)
+    if not json:
+        typer.echo("\t".join(COLUMNS))
+    for event in page.events:
+        typer.echo(msgspec.json.encode(event).decode() if json else "\t".join(_row(event)))
+    if page.has_more:
+        typer.echo(
+            f"note: {len(page.events)} of {page.total} events; see more with --limit, or all with --csv", err=True
+        )
+
+
+def _row(event: AuditEvent) -> tuple[str, ...]:
+    moment = datetime.fromtimestamp(event.timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    details = " ".join(f"{name}={value}" for name, value in event.details.items())
+    told = (event.type, event.user, event.client_ip, event.resource, event.action, event.result, details)
+    return (moment, *map(_printable, told))
+
+
+def _printable(text: str) -> str:
+    """Some of it was chosen by clients: nothing in it may move the cursor or make another column."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text) or "-"
+
+
+# -- what was typed
+
+
+def _known(kinds: list[str] | tuple[str, ...]) -> list[str]:
+    for kind in kinds:
+        if kind not in TYPES and not any(known.startswith(f"{kind}.") for known in TYPES):
+            fail(f"--type {kind}: there is no such type; there are {', '.join(TYPES)}", 2)
+    return list(kinds)
+
+
+def _result(text: str) -> str:
+    if text and text not in RESULTS:
+        fail(f"--result {text}: expected one of {', '.join(RESULTS)}", 2)
+    return text
+
+
+def _duration(text: str) -> int:
+    """ms."""
+    found = QUANTITY.fullmatch(text.strip())
+    unit = DURATION_UNITS.get(found[2].lower()) if found and found[2] else None
+    if found is None or unit is None:
+        fail(f"--since {text}: expected a number with one of {', '.join(filter(None, DURATION_UNITS))}", 2)
+    return int(min(float(found[1]) * unit, 1e11) * 1000)

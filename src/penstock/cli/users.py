@@ -1,0 +1,158 @@
+"""`penstock users`: adds, lists, changes and removes the users of a broker, running or not."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Final
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from penstock.cli import flags
+from penstock.cli.failure import fail
+
+app = typer.Typer(help="Add, list, change and remove users.", no_args_is_help=True, rich_markup_mode=None)
+
+COLUMNS: Final = ("name", "roles", "permissions", "state", "created", "updated")
+GENERATED_BYTES: Final = 18
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the user belongs to.")]
+Roles = Annotated[
+    list[str] | None,
+    typer.Option("--role", metavar="ROLE", help="A role, such as admin, producer or consumer. Repeatable."),
+]
+Stdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
+Generate = Annotated[bool, typer.Option("--generate", help="Make a password and print it, instead of asking for one.")]
+
+
+@app.command()
+def add(
+    name: Name,
+    role: Roles = None,
+    password_stdin: Stdin = False,
+    generate: Generate = False,
+    tenant: Tenant = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once."""
+    from penstock.cli.administration import ask  # here, because it loads the whole broker
+    from penstock.net.admin_users import NewUser, UserCreated
+
+    settings = flags.of_directory(config, data_dir, must_exist=False)
+    password, made = _password(password_stdin, generate)
+    wish = NewUser(name, password, tuple(role or ()))
+    body = ask(settings, "POST", f"/users/{quote(tenant, safe='')}", msgspec.json.encode(wish))
+    created = msgspec.json.decode(body, type=UserCreated)
+    user = created.user
+    if made:
+        typer.echo(password)
+    may = f"may {', '.join(user.permissions)} in tenant {user.tenant}" if user.permissions else "may nothing by itself"
+    typer.echo(
+        f"user {user.name} ({', '.join(user.roles) or 'no roles'}): {may}."
+        + (" Keep the password: it is not shown again." if made else ""),
+        err=True,
+    )
+    if not created.enforced:
+        typer.echo("note: security is off, so the broker takes any password; turn it on with security.mode", err=True)
+
+
+@app.command("list")
+def list_users(tenant: Tenant = "default", config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+    """List the users of a tenant. Times are UTC."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin_users import UserView
+
+    settings = flags.of_directory(config, data_dir)
+    users = msgspec.json.decode(ask(settings, "GET", f"/users/{quote(tenant, safe='')}"), type=list[UserView])
+    typer.echo("\t".join(COLUMNS))
+    for user in users:
+        state = "enabled" if user.enabled else "disabled"
+        row = (user.name, ",".join(user.roles), ",".join(user.permissions), state, _time(user.created),
+               _time(user.updated))  # fmt: skip
+        typer.echo("\t".join(row))
+
+
+@app.command("set")
+def change(
+    name: Name,
+    role: Roles = None,
+    no_roles: Annotated[bool, typer.Option("--no-roles", help="Take all roles away.")] = False,
+    enable: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="Whether the user may log in and do anything.")
+    ] = None,
+    tenant: Tenant = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin_users import UserChange
+
+    if role and no_roles:
+        fail("--role and --no-roles: choose one", 2)
+    if not role and not no_roles and enable is None:
+        fail("nothing to change: give --role, --no-roles, --enable or --disable", 2)
+    settings = flags.of_directory(config, data_dir)
+    roles = () if no_roles else tuple(role) if role else None
+    ask(settings, "PATCH", _path(tenant, name), msgspec.json.encode(UserChange(roles, enable)))
+    typer.echo(f"changed user {name}")
+
+
+@app.command()
+def password(
+    name: Name,
+    password_stdin: Stdin = False,
+    generate: Generate = False,
+    tenant: Tenant = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Give a user another password. Connections that are open stay open."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin_users import NewPassword
+
+    settings = flags.of_directory(config, data_dir)
+    new, made = _password(password_stdin, generate)
+    ask(settings, "PUT", f"{_path(tenant, name)}/password", msgspec.json.encode(NewPassword(new)))
+    if made:
+        typer.echo(new)
+    typer.echo(f"changed the password of user {name}." + (" Keep it: it is not shown again." if made else ""), err=True)
+
+
+@app.command()
+def remove(
+    name: Name,
+    tenant: Tenant = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Remove a user, also from all access lists, at once, also for connections that are open."""
+    from penstock.cli.administration import ask
+
+    settings = flags.of_directory(config, data_dir)
+    ask(settings, "DELETE", _path(tenant, name))
+    typer.echo(f"removed user {name}")
+
+
+def _path(tenant: str, name: str) -> str:
+    return f"/users/{quote(tenant, safe='')}/{quote(name, safe='')}"
+
+
+def _password(from_stdin: bool, generate: bool) -> tuple[str, bool]:
+    """The password, and whether it was made here."""
+    if from_stdin and generate:
+        fail("--password-stdin and --generate: choose one", 2)
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n"), False
+    if generate or not sys.stdin.isatty():
+        return secrets.token_urlsafe(GENERATED_BYTES), True
+    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True)), False
+
+
+def _time(moment: int) -> str:
+    return datetime.fromtimestamp(moment // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

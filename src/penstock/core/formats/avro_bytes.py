@@ -1,0 +1,219 @@
+"""Avro's binary form, walked to its end without making values of it.
+
+A walker is a function of one type: given the data and where a datum begins, it says where it ends. It raises
+IndexError if the data ends before that, `Bad` for what the type does not allow, and UnicodeDecodeError for text that is
+none. Walkers of nested types call each other, so that data nested too deeply is a RecursionError and nothing worse.
+
+    null               nothing
+    boolean            one byte, 0 or 1
+    int, long          zig-zag, 7 bits to a byte, the lowest first; bit 7 says that there is more
+    float, double      4 and 8 bytes
+    bytes, string      a long, and so many bytes
+    fixed              as many bytes as the schema says
+    enum, union        an int, the position; for a union the datum follows
+    array, map         blocks: a long count (below zero: of minus as many items, and a long for their bytes follows),
+                       the items; a count of 0 ends it
+    record             its fields, in order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+Walker: TypeAlias = Callable[[bytes, int], int]
+
+MAX_NESTING: Final = 200
+"""About how deep data may be nested; Python's own limit on nested calls is what counts."""
+
+
+class Bad(Exception):
+    """The data is not of the type."""
+
+
+def walker(schema: Any) -> Walker:
+    """For a schema that was parsed as JSON and checked."""
+    return _Types().of(schema, "")
+
+
+class _Types:
+    """The types that were named so far."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Walker] = {}
+
+    def of(self, schema: Any, space: str) -> Walker:
+        if isinstance(schema, list):
+            return _union([self.of(branch, space) for branch in schema])
+        if isinstance(schema, str):
+            return PRIMITIVES[schema] if schema in PRIMITIVES else self._reference(_full(schema, space))
+        kind = schema["type"]
+        match kind:
+            case "array":
+                return _blocks(self.of(schema["items"], space))
+            case "map":
+                return _blocks(_pair(self.of(schema["values"], space)))
+            case "record" | "error":
+                return self._record(schema, space)
+            case "enum":
+                return self._name(schema, space, _enum(len(schema["symbols"])))
+            case "fixed":
+                return self._name(schema, space, _fixed(schema["size"]))
+            case _:
+                return self.of(kind, space)
+
+    def _record(self, schema: dict[str, Any], space: str) -> Walker:
+        fields: list[Walker] = []
+
+        def walk(data: bytes, at: int) -> int:
+            for field in fields:
+                at = field(data, at)
+            return at
+
+        self._name(schema, space, walk)  # before its fields: they may be of this type
+        inner = _full(schema["name"], schema.get("namespace", space)).rpartition(".")[0]
+        fields.extend(self.of(field["type"], inner) for field in schema["fields"])
+        return walk
+
+    def _name(self, schema: dict[str, Any], space: str, walk: Walker) -> Walker:
+        self._named[_full(schema["name"], schema.get("namespace", space))] = walk
+        return walk
+
+    def _reference(self, name: str) -> Walker:
+        return self._named[name]
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+# -- numbers
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    """The number before zig-zag is undone, and where it ends."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number = byte & 0x7F
+    for place in range(1, 10):
+        byte = data[at + place]
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            if number >> 64:
+                break
+            return number, at + place + 1
+    raise Bad("a number has more than 64 bits")
+
+
+def _walk_null(data: bytes, at: int) -> int:  # noqa: ARG001 - it has no bytes
+    return at
+
+
+def _walk_boolean(data: bytes, at: int) -> int:
+    if data[at] > 1:
+        raise Bad(f"byte {data[at]} is no boolean")
+    return at + 1
+
+
+def _walk_int(data: bytes, at: int) -> int:
+    number, at = _long(data, at)
+    if number >> 32:
+        raise Bad("an int has more than 32 bits")
+    return at
+
+
+def _walk_long(data: bytes, at: int) -> int:
+    return _long(data, at)[1]
+
+
+def _position(data: bytes, at: int, count: int, what: str) -> tuple[int, int]:
+    number, at = _long(data, at)
+    if number & 1 or number >> 1 >= count:
+        raise Bad(f"there is no {what} {(number >> 1) ^ -(number & 1)} among {count}")
+    return number >> 1, at
+
+
+# -- bytes
+
+
+def _fixed(size: int) -> Walker:
+    def walk(data: bytes, at: int) -> int:
+        if at + size > len(data):
+            raise IndexError
+        return at + size
+
+    return walk
+
+
+def _walk_bytes(data: bytes, at: int) -> int:
+    number, at = _long(data, at)
+    if number & 1:
+        raise Bad("a length is below zero")
+    at += number >> 1
+    if at > len(data):
+        raise IndexError
+    return at
+
+
+def _walk_string(data: bytes, at: int) -> int:
+    number, start = _long(data, at)
+    end = _walk_bytes(data, at)
+    if number:
+        data[start:end].decode()
+    return end
+
+
+PRIMITIVES: Final[dict[str, Walker]] = {
+    "null": _walk_null,
+    "boolean": _walk_boolean,
+    "int": _walk_int,
+    "long": _walk_long,
+    "float": _fixed(4),
+    "double": _fixed(8),
+    "bytes": _walk_bytes,
+    "string": _walk_string,
+}
+
+
+# -- types of types
+
+
+def _enum(count: int) -> Walker:
+    return lambda data, at: _position(data, at, count, "symbol")[1]
+
+
+def _union(branches: list[Walker]) -> Walker:
+    def walk(data: bytes, at: int) -> int:
+        branch, at = _position(data, at, len(branches), "branch")
+        return branches[branch](data, at)
+
+    return walk
+
+
+def _pair(value: Walker) -> Walker:
+    return lambda data, at: value(data, _walk_string(data, at))
+
+
+def _blocks(item: Walker) -> Walker:
+    def walk(data: bytes, at: int) -> int:
+        while True:
+            number, at = _long(data, at)
+            if not number:
+                return at
+            count, end = number >> 1, None
+            if number & 1:
+                count += 1
+                size, at = _long(data, at)
+                end = at + (size >> 1)
+                if size & 1:
+                    raise Bad("a block's length is below zero")
+            for _ in range(count):
+                start = at
+                at = item(data, at)
+                if at == start:
+                    break  # items without bytes: one is like the next, and there may be very many
+            if end is not None and at != end:
+                raise Bad("a block is not as long as it says")
+
+    return walk

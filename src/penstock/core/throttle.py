@@ -1,0 +1,122 @@
+"""Throttle: which of many notices are worth writing down, when somebody else decides how many there are.
+
+Pure: it is told of notices and of the time, and answers. Notices that are alike within a while become one and a count;
+of different ones, so many are let through as a `Pace` says, and the others are counted.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+SECOND: Final = 1_000_000  # µs
+WINDOW: Final = 60 * SECOND
+MAX_WINDOWS: Final = 10_000  # different notices that are open at once
+MAX_FAMILIES: Final = 1_000
+
+Notice = TypeVar("Notice")
+Family = TypeVar("Family", bound=Hashable)
+
+
+class Fate(enum.Enum):
+    """What becomes of a notice."""
+
+    WRITTEN = enum.auto()
+    COUNTED = enum.auto()  # as a repetition of one that was written
+    LEFT_OUT = enum.auto()
+
+
+class Pace(NamedTuple):
+    """So many at once, and then one more in each interval."""
+
+    burst: int
+    interval: int  # µs
+
+
+class Repeated(NamedTuple, Generic[Notice]):
+    """How often a notice came again, after it was let through."""
+
+    notice: Notice
+    times: int
+    last: int  # when, µs
+
+
+class _Window(Generic[Notice]):
+    __slots__ = ("began", "count", "last", "notice")
+
+    def __init__(self, notice: Notice, now: int) -> None:
+        self.notice = notice
+        self.began = self.last = now
+        self.count = 0
+
+
+class _Bucket:
+    """`used` goes up by one with every notice, and down with time."""
+
+    __slots__ = ("at", "used")
+
+    def __init__(self, now: int) -> None:
+        self.at = now
+        self.used = 0.0
+
+    def settle(self, pace: Pace, now: int) -> None:
+        self.used = max(0.0, self.used - max(0, now - self.at) / pace.interval)
+        self.at = now
+
+
+class Throttle(Generic[Family, Notice]):
+    """Families of notices do not take each other's room."""
+
+    def __init__(self) -> None:
+        self.left_out: dict[Family, int] = {}  # how many were not let through and not told of since
+        self._windows: dict[tuple[Family, Hashable], _Window[Notice]] = {}  # in the order in which they began
+        self._buckets: dict[Family, _Bucket] = {}
+
+    def admit(self, family: Family, likeness: Hashable, pace: Pace, notice: Notice, now: int) -> Fate:
+        """What is to become of the notice. Those that are alike within a family have the same `likeness`."""
+        window = self._windows.get((family, likeness))
+        if window is not None:
+            window.count += 1
+            window.last = now
+            return Fate.COUNTED
+        if len(self._windows) >= MAX_WINDOWS or not self._has_room(family, pace, now):
+            self.leave_out(family)
+            return Fate.LEFT_OUT
+        self._windows[family, likeness] = _Window(notice, now)
+        return Fate.WRITTEN
+
+    def leave_out(self, family: Family) -> None:
+        if family in self.left_out or len(self.left_out) < MAX_FAMILIES:
+            self.left_out[family] = self.left_out.get(family, 0) + 1
+
+    def ended(self, now: int | None) -> list[Repeated[Notice]]:
+        """Those whose time is over (all, if there is no more time) and that came again meanwhile. A notice like one of
+        them is a new one from here on."""
+        over: list[tuple[Family, Hashable]] = []
+        for key, window in self._windows.items():
+            if now is not None and window.began <= now < window.began + WINDOW:
+                break  # those after it began later
+            over.append(key)
+        windows = [self._windows.pop(key) for key in over]
+        return [Repeated(window.notice, window.count, window.last) for window in windows if window.count]
+
+    def _has_room(self, family: Family, pace: Pace, now: int) -> bool:
+        bucket = self._buckets.get(family)
+        if bucket is None:
+            self._forget_idle(now)
+            if len(self._buckets) >= MAX_FAMILIES:
+                return False
+            bucket = self._buckets[family] = _Bucket(now)
+        bucket.settle(pace, now)
+        if bucket.used > pace.burst - 1:
+            return False
+        bucket.used += 1
+        return True
+
+    def _forget_idle(self, now: int) -> None:
+        """Those that have been still for long have all their room again."""
+        if len(self._buckets) >= MAX_FAMILIES:
+            old = [family for family, bucket in self._buckets.items() if not 0 <= now - bucket.at < 3600 * SECOND]
+            for family in old:
+                del self._buckets[family]

@@ -1,0 +1,56 @@
+"""Clients that wait for a partition to grow, each for so long and no longer."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from penstock.log.engine import Engine, PartitionId
+
+
+class Wait:
+    """One client's wait. It ends once: by a record, by its time, or by `cancel`."""
+
+    __slots__ = ("_callback", "_engine", "_partition")
+
+    def __init__(self, engine: Engine, partition: PartitionId, callback: Callable[[], None]) -> None:
+        self._engine = engine
+        self._partition = partition
+        self._callback: Callable[[], None] | None = callback
+        engine.watch(partition, self._end)
+
+    @property
+    def over(self) -> bool:
+        return self._callback is None
+
+    def cancel(self) -> None:
+        if self._callback is not None:
+            self._callback = None
+            self._engine.unwatch(self._partition, self._end)
+
+    def _end(self) -> None:
+        callback = self._callback
+        self.cancel()
+        if callback is not None:
+            callback()
+
+
+class Waits:
+    """All of them, by the time at which they end."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._heap: list[tuple[int, int, Wait]] = []
+        self._count = 0
+
+    def start(self, partition: PartitionId, until: int, callback: Callable[[], None]) -> Wait:
+        """Call back after the next commit to the partition, or when a sweep finds that it is `until` (µs)."""
+        wait = Wait(self._engine, partition, callback)
+        self._count += 1
+        heapq.heappush(self._heap, (until, self._count, wait))
+        return wait
+
+    def sweep(self, now: int) -> None:
+        heap = self._heap
+        while heap and (heap[0][0] <= now or heap[0][2].over):
+            heapq.heappop(heap)[2]._end()

@@ -1,0 +1,66 @@
+"""The audit log as a resource of the admin socket, and how the configuration says what is kept."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from penstock.config import Settings
+from penstock.core.access import ADMINISTRATOR
+from penstock.core.audit_event import AuditEvent, AuditPage, AuditPolicy, AuditQuery
+from penstock.core.broker import Broker
+from penstock.core.names import DEFAULT_SCOPE
+from penstock.core.offload import Work
+from penstock.net.http import JSON, Answer, Later
+
+PATH: Final = b"/audit"
+EXPORT: Final = b"/audit/export"
+
+
+def audit_policy(settings: Settings) -> AuditPolicy:
+    security = settings.security
+    enabled = security.mode == "on" if security.audit == "auto" else security.audit == "on"
+    return AuditPolicy(enabled, security.audit_retention_seconds, security.audit_retention_bytes, settings.flymq.node)
+
+
+class AuditRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of `POST /audit` and `POST /audit/export`."""
+
+    query: AuditQuery = AuditQuery()
+    tenant: str = DEFAULT_SCOPE.tenant
+    format: str = "json"  # of an export
+
+
+class AuditView(msgspec.Struct):
+    """The answer to `POST /audit`."""
+
+    events: list[AuditEvent]
+    total: int
+    has_more: bool
+
+
+class AuditResource:
+    """`POST /audit` asks for a page of events, `POST /audit/export` for all of them as one document. A query has too
+    many parts for a path; it changes nothing."""
+
+    def __init__(self, broker: Broker, *, enforced: bool) -> None:  # noqa: ARG002 - as every resource
+        self._broker = broker
+
+    def __call__(self, method: bytes, path: bytes, body: bytes) -> Answer | Work[Any, Answer | Later] | None:
+        if path not in (PATH, EXPORT):
+            return None
+        if method != b"POST":
+            return Answer(405, b"only POST\n", headers=(("Allow", "POST"),))
+        wish = msgspec.json.decode(body, type=AuditRequest)
+        audit = self._broker.audit
+        if path == PATH:
+            return audit.query(ADMINISTRATOR, wish.tenant, wish.query).then(_page)
+        kind = JSON if wish.format == "json" else "text/csv; charset=utf-8"
+        return audit.export(ADMINISTRATOR, wish.tenant, wish.query, wish.format).then(
+            lambda document: Answer(200, document, kind)
+        )
+
+
+def _page(page: AuditPage) -> Answer:
+    return Answer(200, msgspec.json.encode(AuditView(*page)) + b"\n", JSON)

@@ -1,0 +1,1 @@
+"""What each opcode does: one module for each family, and `table.OPERATIONS`, which brings them together."""

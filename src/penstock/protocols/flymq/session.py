@@ -1,0 +1,181 @@
+"""One FlyMQ connection: frames in, operations, frames out.
+
+Requests have no id, so replies go out strictly in the order of requests. Writes do not wait for each other's commits:
+their replies do. Neighbouring PRODUCE frames to one topic are stored as one. What each opcode does is in `operations`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from penstock.core.access import Identity
+from penstock.core.broker import Broker
+from penstock.log.engine import CommitGroup
+from penstock.protocols.flymq import replies, requests
+from penstock.protocols.flymq.errors import UnknownOpcode, error_frame
+from penstock.protocols.flymq.framing import Frame, Framer, content
+from penstock.protocols.flymq.messages import NO_KEY
+from penstock.protocols.flymq.opcodes import HEADER_SIZE, MAX_PAYLOAD, Op
+from penstock.protocols.flymq.operations.call import Answer, Call, FlyMqSettings, Later
+from penstock.protocols.flymq.operations.records import scatter
+from penstock.protocols.flymq.operations.table import OPERATIONS
+from penstock.protocols.flymq.refusals import EXPECTED, text_of
+from penstock.protocols.flymq.requests import ProduceRun
+from penstock.protocols.ordered import OrderedSession
+from penstock.protocols.session import Channel, Door
+
+logger = logging.getLogger(__name__)
+
+RUN_BYTES: Final = 1 << 20  # most bytes of requests that are appended as one
+FRAME_BYTES: Final = 100  # what a frame takes besides its payload: most requests have next to none
+
+
+class FlyMqSession(OrderedSession):
+    def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: FlyMqSettings) -> None:
+        super().__init__(broker, channel, identity)
+        self._call = Call(broker, identity, channel.peer, settings)
+        self._framer = Framer()
+        self._frames: list[Frame] = []  # not carried out yet, from `_next` on
+        self._next = 0
+        self._held = 0  # bytes that those frames take
+        self._later: Later | None = None  # the answer to the last request that was carried out is still to come
+        self._singly = 0  # so many PRODUCEs to come are not to be stored together
+
+    # -- what `OrderedSession` asks
+
+    def _take(self, data: bytes) -> None:
+        frames = self._framer.feed(data)
+        if self._framer.error is not None:
+            self._listening = False  # closed without a word, once what came before is answered
+        if frames:
+            del self._frames[: self._next]
+            self._next = 0
+            self._frames += frames
+            self._held += sum([len(frame[2]) for frame in frames]) + len(frames) * FRAME_BYTES
+
+    @property
+    def _idle(self) -> bool:
+        return self._next == len(self._frames) and self._later is None
+
+    @property
+    def _held_input(self) -> int:
+        return self._framer.buffered + self._held
+
+    def _forget(self) -> None:
+        self._framer = Framer()
+        self._frames.clear()
+        self._next = self._held = 0
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._call.forget()
+
+    def _carry_out(self) -> None:
+        while self._later is None and self._next < len(self._frames):
+            frame = self._frames[self._next]
+            operation = OPERATIONS.get(frame.opcode)
+            if self._must_wait(reads=operation is not None and operation.reads):
+                return
+            if frame.opcode != Op.PRODUCE or not self._produced_run():
+                self._pop(1)
+                self._carry_out_one(frame)
+
+    def _pop(self, count: int) -> int:
+        """Take these frames off; the answer is their size."""
+        size = sum([len(frame[2]) for frame in self._frames[self._next : self._next + count]])
+        self._held -= size + count * FRAME_BYTES
+        self._next += count
+        return size
+
+    # -- one request
+
+    def _carry_out_one(self, frame: Frame) -> None:
+        opcode, size = frame.opcode, len(frame.payload)
+        request: Any = None
+        try:
+            operation = OPERATIONS.get(opcode)
+            if operation is None:
+                raise UnknownOpcode(opcode)
+            request = requests.decode(opcode, content(frame))
+            outcome = operation.carry_out(self._call, request)
+        except Exception as error:  # noqa: BLE001 - `_refuse` logs what was not expected
+            self._refuse(error, request)
+            return
+        if isinstance(outcome, Answer):
+            self._answer(opcode, request, size, outcome)
+        else:
+            self._later = outcome
+            outcome.start(partial(self._came, opcode, request, size))
+
+    def _came(self, opcode: int, request: Any, size: int, outcome: Answer | Exception) -> None:
+        """The answer of a `Later` is there."""
+        if self._closed:
+            return
+        self._later = None
+        if isinstance(outcome, Answer):
+            self._answer(opcode, request, size, outcome)
+        else:
+            self._refuse(outcome, request)
+        if not self._working:
+            self._progress()
+
+    def _answer(self, opcode: int, request: Any, size: int, answer: Answer) -> None:
+        reply, group = answer
+        try:
+            data = reply if isinstance(reply, bytes) else replies.encode(opcode, reply)
+        except EXPECTED as error:  # it does not fit a frame
+            data = error_frame(text_of(error, request, self._call))
+        after = self.broker.unsettled if group is None else group
+        self.outbox.put_after(after, data, self._failure(request), size)
+
+    def _refuse(self, error: Exception, request: Any) -> None:
+        if not isinstance(error, EXPECTED):
+            logger.error("a request of %s failed", self.channel.peer, exc_info=error)
+        data = error_frame(text_of(error, request, self._call))
+        self.outbox.put_after(self.broker.unsettled, data, self._failure(request))
+        if not isinstance(error, EXPECTED):
+            self._finish()
+
+    def _failure(self, request: Any, count: int = 1) -> Callable[[Exception], bytes]:
+        """What is said instead if what the answer depends on could not be kept."""
+        return lambda error: error_frame(text_of(error, request, self._call)) * count
+
+    # -- runs of PRODUCE
+
+    def _produced_run(self) -> bool:
+        """Store this PRODUCE, and with it those behind it to the same topic: a client that sends without waiting costs
+        one append for many requests. False if it is to be carried out by itself."""
+        if self._singly:
+            self._singly -= 1
+            return False
+        run = requests.produce_run(self._frames, self._next, RUN_BYTES)
+        if run is None:
+            return False
+        try:
+            scattered = scatter(self._call, run.topic, run.values, run.keys, run.partitions, divert=False)
+        except EXPECTED:
+            self._singly = run.count - 1  # one of them is at fault, or all are: each gets its own answer
+            return False
+        size = self._pop(run.count)
+        data = _encode_run(run, scattered.partitions, scattered.offsets, scattered.timestamp)
+        self._put_run(scattered.group, data, run.count, size)
+        return True
+
+    def _put_run(self, group: CommitGroup, data: bytes, count: int, size: int) -> None:
+        self.outbox.put_after(group, data, self._failure(None, count), size)
+
+
+def _encode_run(run: ProduceRun, partitions: Sequence[int], offsets: Sequence[int], timestamp: int) -> bytes:
+    key_sizes = [NO_KEY if key is None else len(key) for key in run.keys]
+    value_sizes = list(map(len, run.values))
+    return replies.encode_metadata_run(run.topic, partitions, offsets, timestamp // 1000, key_sizes, value_sizes)
+
+
+def flymq_door(settings: FlyMqSettings) -> Door:
+    def opened(broker: Broker, channel: Channel, identity: Identity) -> FlyMqSession:
+        return FlyMqSession(broker, channel, identity, settings)
+
+    return Door("flymq", opened, MAX_PAYLOAD + HEADER_SIZE)
