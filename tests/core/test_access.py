@@ -18,6 +18,7 @@ from penstock.core.errors import (
     AuditOff,
     DelayedNotFound,
     RoleNotFound,
+    SchemaNotFound,
     TransactionNotFound,
     UserNotFound,
 )

@@ -135,6 +135,14 @@ def test_pages() -> None:
     assert office.page(2, 99) == LetterPage([], None)
 
 
+def test_a_page_is_full_though_some_were_replayed() -> None:
+    office = Office(letters=6)
+    for offset in (1, 2, 3):
+        office.replay(offset)
+    page = office.page(2)
+    assert ([letter.offset for letter in page.letters], page.next) == ([0, 4], 5)
+
+
 def test_a_page_holds_so_many_bytes() -> None:
     office = Office(LogSettings(file_bytes=16 << 20))
     for number in range(3):

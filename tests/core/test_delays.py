@@ -124,6 +124,16 @@ def test_what_is_not_committed_yet_does_not_appear_and_is_not_lost() -> None:
     assert clockwork.stored() == [b"first", b"second"]
 
 
+def test_a_sweep_that_finds_nothing_committed_comes_back() -> None:
+    clockwork = Clockwork()
+    clockwork.broker.delays.schedule(ME, HERE, "t", b"v", None, -1, 0)
+    clockwork.broker.sweep(clockwork.world.now)
+    assert len(clockwork.waiting) == 1
+    clockwork.world.commit()
+    clockwork.sweep()
+    assert clockwork.stored() == [b"v"]
+
+
 def test_keys_headers_and_partitions_are_kept() -> None:
     clockwork = Clockwork(partitions=5)
     broker = clockwork.broker
@@ -164,6 +174,18 @@ def test_an_entry_holds_about_so_many_bytes_and_a_large_record_goes_alone() -> N
     clockwork.world.pass_time(1)
     clockwork.broker.sweep(clockwork.world.now)
     assert len(clockwork.waiting) == 3
+    clockwork.world.commit()
+    assert clockwork.stored() == values
+
+
+def test_so_many_bytes_also_where_each_is_read_alone() -> None:
+    clockwork = Clockwork(LogSettings(file_bytes=32 << 20))
+    values = [b"%d" % number * (APPEND_BYTES // 2) for number in range(4)]
+    for number in reversed(range(4)):
+        clockwork.schedule(values[number], 1 + number)
+    clockwork.world.pass_time(5)
+    clockwork.broker.sweep(clockwork.world.now)
+    assert len(clockwork.waiting) == 2
     clockwork.world.commit()
     assert clockwork.stored() == values
 
@@ -490,7 +512,31 @@ def test_contents_that_a_repair_took_away_end_the_wait_and_are_counted() -> None
     assert clockwork.broker.metrics.delayed_dropped == 1
 
 
-def test_a_broker_that_is_closing_starts_nothing_more() -> None:
+def test_a_state_that_is_read_again_meanwhile_makes_nothing_appear_twice() -> None:
+    calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    clockwork = Clockwork(LogSettings(file_bytes=32 << 20), offload=later(calls))
+    values = [b"%d" % number * (APPEND_BYTES // 2 + 1) for number in range(3)]
+    for value in values:
+        clockwork.schedule(value, 1)
+    clockwork.sweep(1)
+    read, done = calls.pop()
+    read()
+    fault = clockwork.world.fill_disk()
+    clockwork.broker.create_topic(ME, HERE, "failing", 1)
+    clockwork.world.commit()
+    assert len(clockwork.waiting) == 3  # all of them wait for their turn again, beside those that are being read
+    clockwork.world.free_disk(fault)
+    done()
+    clockwork.world.commit()
+    while calls:
+        read, done = calls.pop()
+        read()
+        done()
+        clockwork.world.commit()
+    assert clockwork.stored() == values
+
+
+def test_a_broker_that_is_closing_starts_nothing_more(caplog: pytest.LogCaptureFixture) -> None:
     clockwork = Clockwork(LogSettings(file_bytes=4 << 20))
     for _ in range(2 * APPEND_RECORDS):
         clockwork.broker.delays.schedule(ME, HERE, "t", b"v", None, -1, SECOND)
@@ -498,6 +544,7 @@ def test_a_broker_that_is_closing_starts_nothing_more() -> None:
     clockwork.world.pass_time(1)
     clockwork.broker.sweep(clockwork.world.now)
     clockwork.broker.close()
+    assert caplog.text == ""
     clockwork.world.restart()
     assert len(clockwork.waiting) == APPEND_RECORDS
     clockwork.sweep()

@@ -360,3 +360,6 @@ def test_what_a_producer_repeats_is_diverted_once() -> None:
     assert world.broker.produce(*HERE, "orders", 0, [b"a"], producer=producer).repeated
     assert [topic.name for topic in world.broker.list_topics(*HERE)] == ["orders", "orders.dlq"]
     assert stored(world, "orders.dlq") == [(None, b"a")]
+    world.broker.delete_topic(*HERE, "orders.dlq")
+    assert world.broker.produce(*HERE, "orders", 0, [b"a"], producer=producer).repeated
+    assert [topic.name for topic in world.broker.list_topics(*HERE)] == ["orders"]  # nothing was kept, so nothing is

@@ -85,6 +85,7 @@ def key(world: World, *permissions: Permission, topics: tuple[str, ...] = ("*",)
 
 
 USES = {READ, WRITE, COMMIT, DESCRIBE}
+WRITES = {WRITE, DESCRIBE, Permission.CREATE}
 
 
 # -- logging in
@@ -279,8 +280,8 @@ def test_enabled_tells_a_user_whose_time_is_over() -> None:
         ((), set()),
         (("guest",), set()),
         (("consumer",), {READ, COMMIT, DESCRIBE}),
-        (("producer",), {WRITE, DESCRIBE}),
-        (("producer", "consumer"), USES),
+        (("producer",), WRITES),
+        (("producer", "consumer"), USES | WRITES),
         (("admin",), set(Permission)),
     ],
 )
@@ -316,10 +317,10 @@ def test_changes_act_at_once_on_those_who_are_logged_in() -> None:
     change = world.broker.users
     assert given(world, who) == {READ, COMMIT, DESCRIBE}
     change.update(ADMINISTRATOR, T, "alice", ["producer"])
-    assert given(world, who) == {WRITE, DESCRIBE}
+    assert given(world, who) == WRITES
     change.set_role(ADMINISTRATOR, T, "mixed", ["write", "read"])
     change.update(ADMINISTRATOR, T, "alice", ["mixed"])
-    assert given(world, who) == USES
+    assert given(world, who) == USES | WRITES
     change.set_role(ADMINISTRATOR, T, "mixed", ["read"])
     assert given(world, who) == {READ, COMMIT, DESCRIBE}
     change.update(ADMINISTRATOR, T, "alice", [])
@@ -688,9 +689,9 @@ def test_guessing_the_old_password_locks_the_host_out() -> None:
 @pytest.mark.parametrize(
     ("terms", "listed", "producer", "guest"),
     [
-        ({}, USES, {WRITE, DESCRIBE}, set()),
+        ({}, USES, WRITES, set()),
         ({"restrict": True}, USES, set(), set()),
-        ({"public": True}, USES, USES, USES),
+        ({"public": True}, USES, USES | WRITES, USES),
     ],
 )
 @pytest.mark.parametrize("how", [{"users": ("lisa",)}, {"roles": ("team",)}])
@@ -717,7 +718,7 @@ def test_a_list_adds_or_restricts_or_is_public(
     assert given(world, everyone["lisa"], "others") == set()
     assert given(world, everyone["lisa"], "orders", Scope(T, "other")) == set()
     world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
-    assert given(world, everyone["lisa"]) == set() and given(world, everyone["paul"]) == {WRITE, DESCRIBE}
+    assert given(world, everyone["lisa"]) == set() and given(world, everyone["paul"]) == WRITES
 
 
 def test_a_restricted_topic_is_closed_to_keys_and_grants_that_are_not_listed() -> None:

@@ -1,4 +1,4 @@
-"""The FlyMQ clients and the real broker: a kill in between, other doors to the same records, users of the command line."""
+"""The FlyMQ clients and the real broker: a kill in between, other doors to the same records, users of the shell."""
 
 from __future__ import annotations
 

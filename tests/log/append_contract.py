@@ -61,6 +61,26 @@ class AppendContract:
             (None, b"3", (), 0),
         ]
 
+    def test_one_event_alone_is_kept_like_any_other(self, log: Harness) -> None:
+        first = log.engine.append([], events=[b"1"])
+        group = log.engine.append_event(b"2")
+        assert group is first.group
+        log.settle()
+        assert group.state is GroupState.COMMITTED
+        log.engine.append_event(b"")
+        log.engine.append([Records(A, [b"v"])], events=[b"4"])
+        log.settle()
+        assert log.engine.position == 5
+        assert list(log.reopen().events) == [b"1", b"2", b"", b"4"]
+
+    def test_an_event_that_is_too_large_is_refused_however_it_is_appended(self, log: Harness) -> None:
+        large = bytes(128 << 20)
+        with pytest.raises(EntryTooLarge):
+            log.engine.append_event(large)
+        with pytest.raises(EntryTooLarge):
+            log.engine.append([], events=[large])
+        assert log.engine.pending_bytes == 0
+
     def test_offsets_are_contiguous_in_each_partition(self, log: Harness) -> None:
         assert log.engine.append([Records(A, [b"1", b"2"])]).base_offsets == (0,)
         assert log.engine.append([Records(B, [b"3"]), Records(A, [b"4"])]).base_offsets == (0, 2)

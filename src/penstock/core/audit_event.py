@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.core.errors import InvalidArgument, LimitReached
 from penstock.core.lockout import address_of
+from penstock.core.user import PRINCIPAL
 
 Result: TypeAlias = Literal["success", "denied", "failure"]
 
@@ -157,7 +158,8 @@ def matcher(query: AuditQuery) -> Callable[[AuditEvent], bool]:
         whole, families = frozenset(query.types), tuple(f"{kind}." for kind in query.types)
         tests.append(lambda event: event.type in whole or event.type.startswith(families))
     if query.user:
-        tests.append(lambda event: event.user == query.user)
+        names = (query.user, PRINCIPAL + query.user)
+        tests.append(lambda event: event.user in names)
     if query.resource:
         tests.append(lambda event: event.resource == query.resource)
     if query.result:

@@ -245,6 +245,7 @@ class _Appearing:
 
     def _finish(self) -> None:
         delays = self._delays
+        stuck = not self._contents and not self._lost  # it must not be tried again at once
         try:
             if self._error is not None:
                 raise self._error
@@ -261,7 +262,7 @@ class _Appearing:
         else:
             self._put_back(but={content.delayed.id for content in self._contents})
             if group is None:
-                delays._done()
+                delays._done(failed=stuck)
             else:
                 group.on_done(self._settle)
 

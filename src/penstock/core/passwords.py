@@ -52,14 +52,10 @@ def hashed(password: str) -> str:
 
 def is_right(password: str, stored: str | None) -> bool:
     """Whether `stored` is a hash of this password. None, for a user who does not exist, takes as long."""
-    given = encoded(password)
-    if not 1 <= len(given) <= MAX_PASSWORD:
-        given, stored = b"\0", None
     try:
-        _hasher.verify(_NOBODYS if stored is None else stored, given)
+        return _hasher.verify(_NOBODYS if stored is None else stored, encoded(password))
     except VerifyMismatchError:
         return False
-    return stored is not None
 
 
 def encoded(password: str) -> bytes:

@@ -166,6 +166,7 @@ class Schemas:
     def _registered(self, identity: Identity, scope: Scope, found: _Prepared) -> Registered:
         """Decided here, on the event loop, by what is true now."""
         draft = found.draft
+        self._access.require(identity, Permission.ALTER, scope, draft.name)
         subjects = self._ledger.current().schemas
         latest, mode = rules.latest(subjects, scope, draft.name), rules.mode_of(subjects, scope, draft.name)
         if latest is not None and _same(latest, draft):

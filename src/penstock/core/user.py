@@ -25,9 +25,11 @@ MAX_ROLES: Final = 100  # of one user, or in one list
 MAX_LISTED: Final = 1_000  # users in one list
 KEY_PREFIX: Final = "key:"  # of API keys in lists; so no user's name begins like that
 
+PRINCIPAL: Final = "user:"  # what is put before a user's name to make it that of an identity
+
 PERMISSIONS: Final[Mapping[str, frozenset[Permission]]] = {
     "read": frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE}),
-    "write": frozenset({Permission.WRITE, Permission.DESCRIBE}),
+    "write": frozenset({Permission.WRITE, Permission.DESCRIBE, Permission.CREATE}),  # create: on first use
     "admin": frozenset({Permission.ADMIN}),
 }
 """The coarse permissions that roles are made of, and what each is in the access check."""

@@ -27,12 +27,11 @@ from penstock.core.lockout import LockOut, host_of
 from penstock.core.metrics import Metrics
 from penstock.core.names import Scope
 from penstock.core.offload import Lane, Offload, Work
-from penstock.core.user import BUILT_IN, PERMISSIONS, Acl, Directory, Role, User, UserPolicy
+from penstock.core.user import BUILT_IN, PERMISSIONS, PRINCIPAL, Acl, Directory, Role, User, UserPolicy
 from penstock.log.engine import CommitGroup
 
 logger = logging.getLogger(__name__)
 
-PRINCIPAL: Final = "user:"
 # Passwords that are hashed or checked at once: each takes 19 MiB, and a thread that reads from the disk need too.
 AT_ONCE: Final = 2
 

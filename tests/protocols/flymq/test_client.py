@@ -126,7 +126,7 @@ def test_every_opcode_that_can_be_asked_has_a_method_in_both_clients() -> None:
 
 
 def test_every_method_asks_its_opcode_and_is_answered(tmp_path: Path, connect: Connect) -> None:
-    with RunningServer(tmp_path) as server, Way(server.port) as way:
+    with RunningServer(tmp_path, security__audit="on") as server, Way(server.port) as way:
         client = connect(way.port)
         last: Any = None
         for op, name, args in CALLS:

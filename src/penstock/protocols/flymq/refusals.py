@@ -68,6 +68,7 @@ TABLE: Final[dict[type[Exception], Text]] = {
     core.UserExists: lambda error, *_: f'user "{error.name}" already exists',
     core.RoleNotFound: lambda error, *_: f'role "{error.name}" not found',
     core.WrongPassword: _wrong_password,
+    core.AuditOff: "audit trail is not enabled",
     core.ShuttingDown: "server shutting down",
     core.StateUnreadable: "storage error",
     core.BrokerError: None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core import audit_event as audit
 from penstock.core.errors import InvalidArgument
+from penstock.core.user import PRINCIPAL
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
 
@@ -15,7 +16,7 @@ def query(call: Call, request: m.AuditQuery) -> Outcome:
                 event.id,
                 event.timestamp,
                 event.type,
-                event.user,
+                event.user.removeprefix(PRINCIPAL),
                 event.client_ip,
                 event.resource,
                 event.action,

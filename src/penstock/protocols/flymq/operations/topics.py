@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from penstock.core.access import Permission
 from penstock.core.errors import InvalidPartitionCount, TopicExists, TopicNotFound
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call
 
 
 def create(call: Call, request: m.CreateTopic) -> Answer:
-    """A topic that exists is left as it is. No partitions means one."""
+    """A topic that exists is left as it is. No partitions means one.
+
+    Whoever may write brings a topic into being by writing to it; to choose what it is like is for administrators, as in
+    the original."""
+    call.broker.access.require(call.identity, Permission.ALTER, SCOPE, request.topic)
     if request.partitions < 0:
         raise InvalidPartitionCount(request.partitions, call.broker.limits.partitions_per_topic)
     try:
