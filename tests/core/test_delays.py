@@ -515,7 +515,7 @@ def test_contents_that_a_repair_took_away_end_the_wait_and_are_counted() -> None
 def test_a_state_that_is_read_again_meanwhile_makes_nothing_appear_twice() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
     clockwork = Clockwork(LogSettings(file_bytes=32 << 20), offload=later(calls))
-    values = [b"%d" % number * (APPEND_BYTES // 2 + 1) for number in range(3)]
+    values = [b"%d" % number * (APPEND_BYTES // 3) for number in range(5)]
     for value in values:
         clockwork.schedule(value, 1)
     clockwork.sweep(1)
@@ -524,7 +524,7 @@ def test_a_state_that_is_read_again_meanwhile_makes_nothing_appear_twice() -> No
     fault = clockwork.world.fill_disk()
     clockwork.broker.create_topic(ME, HERE, "failing", 1)
     clockwork.world.commit()
-    assert len(clockwork.waiting) == 3  # all of them wait for their turn again, beside those that are being read
+    assert len(clockwork.waiting) == 5  # all of them wait for their turn again, beside those that are being read
     clockwork.world.free_disk(fault)
     done()
     clockwork.world.commit()

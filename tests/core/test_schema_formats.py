@@ -6,6 +6,7 @@ import io
 import json
 import socket
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,11 @@ QUICK = 5.0  # seconds that nothing here comes near, unless it takes exponential
 
 def schema(kind: SchemaKind, definition: Any) -> Schema:
     """A schema as it is kept, from text or from what becomes JSON."""
-    text = definition if isinstance(definition, bytes) else json.dumps(definition).encode()
+    return prepared(kind, definition if isinstance(definition, bytes) else json.dumps(definition).encode())
+
+
+@cache  # protoc takes a fifth of a second
+def prepared(kind: SchemaKind, text: bytes) -> Schema:
     return Schema("s", 1, kind, text, 0, format_of(kind).prepare(text))
 
 
@@ -238,7 +243,7 @@ def test_a_json_message_fits_or_is_told_why_not(message: Any, expected: list[str
     ("draft", "rule", "good", "bad"),
     [
         ("http://json-schema.org/draft-04/schema#", {"minimum": 1, "exclusiveMinimum": True}, 2, 1),
-        ("http://json-schema.org/draft-04/schema", {"items": [{"type": "null"}], "additionalItems": False}, [None], [1]),
+        ("http://json-schema.org/draft-04/schema", {"items": [{"enum": [1]}], "additionalItems": False}, [1], [1, 1]),
         ("http://json-schema.org/draft-06/schema#", {"exclusiveMinimum": 1}, 2, 1),
         ("http://json-schema.org/draft-07/schema#", {"dependencies": {"a": ["b"]}}, {"a": 1, "b": 1}, {"a": 1}),
         ("http://json-schema.org/draft-07/schema#", {"format": "date"}, "2026-01-01", "today"),
@@ -532,7 +537,7 @@ def test_bytes_that_avro_does_not_allow_are_told(definition: Any, message: bytes
         ({"type": "array", "items": "null"}, long(2**62) + b"\0"),  # very many of nothing
         ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, long(-(2**60)) + long(0) + b"\0"),
         ({"type": "record", "name": "R", "fields": []}, b""),
-        ({"type": {"type": "string"}}, b"\0"),
+        ({"type": "array", "items": {"type": "string"}}, b"\2\0\0"),
         ([{"type": "record", "name": "a.b.R", "fields": [{"name": "r", "type": ["null", "R", "a.b.R"]}]}], b"\0\2\4\0"),
     ],
 )
@@ -671,7 +676,7 @@ def test_a_required_field_of_protobuf_is_required() -> None:
 def test_protobuf_data_nested_too_deeply_is_refused() -> None:
     message = b""
     for _ in range(60):
-        message = field(5, 2, message)[:1] + bytes([len(message) & 127 | 128, len(message) >> 7]) + message
+        message = b"\x2a" + bytes([len(message) & 127 | 128, len(message) >> 7]) + message
     assert reasons(SchemaKind.PROTOBUF, PROTO, message) == []
     for _ in range(60):
         message = b"\x2a" + bytes([len(message) & 127 | 128, len(message) >> 7]) + message

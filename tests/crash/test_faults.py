@@ -171,6 +171,8 @@ def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room() -> None:
     assert len(read_all(log.engine, A)) == acknowledged
     with pytest.raises(LogFull, match="no space"):
         log.append(b"refused")
+    with pytest.raises(LogFull, match="no space"):
+        log.engine.append_event(b"refused")
 
     log.disk.capacity = None
     log.now += 2 * SECOND

@@ -74,6 +74,22 @@ def test_readers_get_the_longest_run_that_fits(batches: list[list[bytes]], data:
         offset = part.end_offset
 
 
+@given(
+    st.lists(st.lists(st.binary(max_size=8), min_size=1, max_size=5), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=20),
+)
+def test_one_record_at_a_time_wherever_the_last_read_was(batches: list[list[bytes]], reads: list[tuple[int, bool]]) -> None:
+    log = log_of(batches, base=100)
+    everything = [value for batch in batches for value in batch]
+    start = 0
+    for at, forget in reads:
+        if forget and len(log.tail) > 1:
+            start += log.tail.popleft().count
+        if start <= at < len(everything):
+            assert values(log.slices(100 + at, 0, 1)) == [everything[at]]
+            assert values(log.slices(100 + at, PLENTY, PLENTY)) == everything[at:]
+
+
 def test_the_newest_batch_alone_is_read_by_both_limits() -> None:
     log = log_of([[b"old"], [b"aa", b"bb", b"cc"]])
     assert values(log.slices(1, 4, PLENTY)) == [b"aa", b"bb"]

@@ -11,7 +11,7 @@ from tests.core.world import later
 from tests.net.harness import LOOPS, run
 from tests.net.test_admin import open_stage, request, response
 
-from penstock.core.access import ADMINISTRATOR, Access, Identity
+from penstock.core.access import ADMINISTRATOR, Access
 from penstock.core.users import LoginRefusal
 
 NEW = {"name": "alice", "password": "a word", "roles": ["consumer"]}

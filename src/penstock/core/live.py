@@ -63,6 +63,8 @@ class View(NamedTuple):
 
 
 def view(state: State, topic: Topic, partition: int, now: int) -> View:
+    if topic.settings.expiry_seconds is None and not state.removed:
+        return View(now)
     return View(now, horizon(topic, now), state.removed.get(partition_id(topic.id, partition), NOTHING))
 
 
@@ -121,17 +123,21 @@ class LiveRead:
         slices = self._plan.run()
         if not slices:
             return slices
-        if not self._steps:
-            all_of = self._view.all_of
-            for part in slices:
-                if not all_of(part):
-                    break
-            else:
-                self.end = slices[-1].end_offset
-                return slices
+        if not self._steps and self._all_live(slices):
+            self.end = slices[-1].end_offset
+            return slices
         found = self._pick(slices)
         self.passed = not found
         return found
+
+    def _all_live(self, slices: list[RecordSlice]) -> bool:
+        view = self._view
+        if view.horizon or view.gone is not NOTHING:
+            return all(map(view.all_of, slices))
+        for part in slices:
+            if part.batch.flags & EXPIRES:
+                return False
+        return True
 
     def _pick(self, slices: list[RecordSlice]) -> list[RecordSlice]:
         found: list[RecordSlice] = []

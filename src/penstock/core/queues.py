@@ -88,7 +88,7 @@ class Taking:
         self.answers: list[bool] = []  # of the tags that `take` was told to settle, which were in flight
         self.ready = True
         self.more = False  # after `finish`: fewer were taken than are there and were wanted
-        self.passed = False  # after `finish`: expired messages were passed over
+        self.passed = False  # after `finish`: expired or removed messages were passed over
         self.error: LogError | None = None
 
     def plan_again(self, tag: int, plan: ReadPlan) -> None:

@@ -132,6 +132,22 @@ def test_any_split_gives_the_same_frames(sent: list[Frame], cuts: list[int]) -> 
     assert framer.error is None
 
 
+@given(st.integers(6, 40), st.integers(0, 9), st.data())
+def test_many_frames_of_one_length_are_what_they_are_one_by_one(count: int, size: int, data: st.DataObject) -> None:
+    """Also if one of them is not as it should be, or the last one is not there yet."""
+    sent = [(data.draw(st.integers(1, 9)), number, bytes((number,)) * size) for number in range(count)]
+    stream = bytearray(stream_of(sent))
+    at = data.draw(st.integers(0, len(stream) - 1))
+    if data.draw(st.booleans()):
+        stream[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from((len(stream), at)))
+    together, of_all = feed_in_pieces(bytes(stream[:cut]), [])
+    apart, of_each = feed_in_pieces(bytes(stream[:cut]), list(range(cut)))
+    assert together == apart
+    assert (type(of_all.error), str(of_all.error)) == (type(of_each.error), str(of_each.error))
+    assert of_all.buffered == of_each.buffered
+
+
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=8))
 def test_junk_gives_the_same_result_in_any_split(junk: bytes, cuts: list[int]) -> None:
     # Small lengths make whole frames likely.

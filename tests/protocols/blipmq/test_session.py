@@ -479,6 +479,49 @@ def test_ack_and_poll_in_one_write(world: World) -> None:
     assert peer.ask(polls(queue, 1), PING) == [PONG]
 
 
+def test_an_ack_and_a_poll_in_one_write_are_kept_as_one(world: World) -> None:
+    peer = Peer(world)
+    queue, other = peer.subscribe(), peer.subscribe()
+    peer.ask(publish(b"1", b"2"), polls(queue, 20), polls(other, 21))
+    before = world.engine.position
+    assert peer.ask(acks(queue, 1), polls(queue, 22)) == ["PUBLISH 2 qos 1 t: 2"]
+    assert world.engine.position == before + 1
+    assert peer.ask(acks(queue, 2), acks(other, 1), polls(queue, 23)) == []
+    assert world.engine.position == before + 3
+    world.restart()
+    assert Peer(world).ask(acks(queue, 2), acks(other, 1), PING) == [
+        "NACK 2 404 unknown subscription or delivery tag",
+        "NACK 1 404 unknown subscription or delivery tag",
+        PONG,
+    ]
+
+
+def test_an_ack_does_not_wait_for_the_disk_that_a_poll_behind_it_asks(disk: World) -> None:
+    calls: Any = []
+    disk.broker.offload = later(calls)
+    peer = Peer(disk)
+    queue = peer.subscribe()
+    peer.ask(publish(b"1", b"2"))
+    peer.ask(polls(queue, 20))
+    answer(calls)
+    disk.commit()
+    assert peer.replies() == ["PUBLISH 1 qos 1 t: 1"]
+    peer.ask(acks(queue, 1), polls(queue, 21))
+    assert len(calls) == 1
+    assert disk.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
+    answer(calls)
+    disk.commit()
+    assert peer.replies() == ["PUBLISH 2 qos 1 t: 2"]
+
+
+def answer(calls: Any) -> None:
+    """Let the disk answer."""
+    for work, done in calls:
+        work()
+        done()
+    calls.clear()
+
+
 def test_any_connection_may_poll_and_acknowledge_a_subscription(world: World) -> None:
     first, second = Peer(world), Peer(world)
     queue = first.subscribe()

@@ -104,6 +104,7 @@ class Fault(Enum):
     WRONG = auto()  # a reply of another kind is sent instead
     BAD_MAGIC = auto()  # a header that no frame has is sent instead
     TWICE = auto()  # it is sent twice
+    AND_MORE = auto()  # it is sent, and with it the beginning of another
     BYTEWISE = auto()  # every byte of it is sent by itself
 
 
@@ -194,6 +195,7 @@ class Way(Thread):
             Fault.WRONG: frame(Op.LIST_TOPICS if reply[2] != Op.LIST_TOPICS else Op.WHOAMI, bytes(12)),
             Fault.BAD_MAGIC: b"HTTP/1.1 400 Bad Request\r\n",
             Fault.TWICE: reply * 2,
+            Fault.AND_MORE: reply + reply[:3],
         }.get(fault, reply)
         pieces = [sent] if fault is not Fault.BYTEWISE else [bytes([byte]) for byte in sent]
         for piece in pieces:

@@ -553,11 +553,12 @@ def test_a_reply_that_is_none_ends_the_connection(way: Way, connect: Connect, to
     assert way.connections == 2
 
 
-def test_a_reply_too_many_is_not_taken_for_the_next(way: Way, connect: Connect, topic: str) -> None:
+@pytest.mark.parametrize("fault", [Fault.TWICE, Fault.AND_MORE])
+def test_a_reply_too_many_is_not_taken_for_the_next(way: Way, connect: Connect, topic: str, fault: Fault) -> None:
     client = connect(way.port)
     client.produce(topic, b"one")
-    way.faults.append(Fault.TWICE)
-    client.fetch(topic, 0, 0)
+    way.faults.append(fault)
+    assert client.fetch(topic, 0, 0).next_offset == 1
     client.notice()
     assert client.produce(topic, b"two").offset == 1
     assert way.connections == 2

@@ -22,6 +22,7 @@ from penstock.protocols.flymq import requests
 from penstock.protocols.flymq.opcodes import Op
 from penstock.protocols.flymq.operations.call import FlyMqSettings
 from penstock.protocols.flymq.operations.table import OPERATIONS
+from penstock.protocols.flymq.session import FlyMqSession
 
 LOG_IN, UNAUTHORIZED, DISABLED = "authentication required", "unauthorized", "user account is disabled"
 DENIALS = {LOG_IN, UNAUTHORIZED, DISABLED}
@@ -153,7 +154,13 @@ def test_who_has_what_it_needs_is_not_denied(op: Op) -> None:
         assert text not in DENIALS and "internal" not in text, name
 
 
-@pytest.mark.parametrize("op", [op for op, row in TABLE.items() if row.need is Need.OWN], ids=lambda op: op.name)
+ENDS: dict[Op, Callable[[str], m.Request]] = {
+    Op.TXN_COMMIT: m.CommitTransaction,
+    Op.TXN_ROLLBACK: m.RollbackTransaction,
+}
+
+
+@pytest.mark.parametrize("op", ENDS, ids=lambda op: op.name)
 def test_a_transaction_of_somebody_else_is_not_there(op: Op) -> None:
     estate, row = Estate(), TABLE[op]
     before = estate.all()
@@ -163,7 +170,7 @@ def test_a_transaction_of_somebody_else_is_not_there(op: Op) -> None:
         if name != "owner":
             peer = estate.peer(name)
             assert said(peer, row.request(estate, "")) == f"transaction not found: {number}"
-            assert said(peer, type(row.request(estate, ""))(invented)) == f"transaction not found: {invented}"
+            assert said(peer, ENDS[op](invented)) == f"transaction not found: {invented}"
             assert estate.all() == before
     assert estate.owner.ask(m.CommitTransaction(number)) == m.TransactionState(number)
 
@@ -331,7 +338,6 @@ LOSSES = {
 def test_who_loses_the_right_while_connected_is_denied_at_once(op: Op, loss: str) -> None:
     estate, row = Estate(), TABLE[op]
     peer = estate.peer("second")
-    own = {Op.TXN_COMMIT: m.CommitTransaction, Op.TXN_ROLLBACK: m.RollbackTransaction}
     full, empty = peer.all(m.BeginTransaction(), m.BeginTransaction())
     assert isinstance(full, m.TransactionState) and isinstance(empty, m.TransactionState)
     peer.ask(m.ProduceInTransaction(full.transaction_id, "mine", b"v"))
@@ -340,9 +346,9 @@ def test_who_loses_the_right_while_connected_is_denied_at_once(op: Op, loss: str
     before = estate.all()
     if op is Op.TXN_ROLLBACK:  # letting go of what is one's own needs no right
         assert peer.ask(m.RollbackTransaction(full.transaction_id)) == m.TransactionState(full.transaction_id)
-    elif op in own:
+    elif op in ENDS:
         for begun in (full, empty):
-            assert said(peer, own[op](begun.transaction_id)) == LOSSES[loss].text
+            assert said(peer, ENDS[op](begun.transaction_id)) == LOSSES[loss].text
         assert estate.all() == before
     elif row.need is Need.NOTHING:
         assert said(peer, row.request(estate, "mine")) not in DENIALS
@@ -452,12 +458,10 @@ def test_public_topics_are_for_those_who_may_and_nothing_else_is() -> None:
 
 # -- logging in
 
-PORT = 50000
 
-
-def entered(world: World, name: str, word: str = WORD, **settings: m.AuthStyle) -> Peer:
-    peer = Peer(world, settings=FlyMqSettings(**settings))
-    assert isinstance(peer.ask(m.Authenticate(name, word)), m.AuthResult)
+def entered(world: World, name: str) -> Peer:
+    peer = Peer(world)
+    assert peer.ask(m.Authenticate(name, WORD)) == m.AuthResult(True)
     return peer
 
 
@@ -466,7 +470,7 @@ def test_a_login_makes_the_user_of_the_connection() -> None:
     peer = Peer(estate.world)
     assert said(peer, m.Fetch("mine", 0, 0, 10)) == LOG_IN
     assert peer.ask(m.Authenticate("consumer", WORD)) == m.AuthResult(True)
-    assert peer.session._call.identity == estate.identity("consumer")
+    assert isinstance(peer.session, FlyMqSession) and peer.session._call.identity == estate.identity("consumer")
     assert isinstance(peer.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
     assert said(peer, m.Produce("mine", None, FITS)) == UNAUTHORIZED
     assert peer.ask(m.WhoAmI()) == m.CurrentUser(True, "consumer", ["consumer"], ["read"])

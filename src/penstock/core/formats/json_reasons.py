@@ -101,7 +101,7 @@ def _told(error: jsonschema_rs.ValidationError, value: Any, path: str) -> Iterat
             for name in error.kind.unexpected[:MAX_REASONS]:
                 yield f"unexpected field: {_join(path, name)}"
         case kinds.Type():
-            expected = " or ".join(error.kind.types)
+            expected = " or ".join(sorted(error.kind.types))
             yield f"type mismatch at {path or '(root)'}: expected {expected}, got {TYPES[type(value)]}"
         case _:
             yield f"{path or '(root)'}: {error.message}"

@@ -80,8 +80,6 @@ class _Connection:
 
     def alive(self) -> bool:
         """Whether the server, which owes us nothing now, has kept the connection open as far as can be seen."""
-        if not self.conversation.idle:
-            return False
         if not self._incoming.poll(0):
             return True
         try:
@@ -228,18 +226,14 @@ class Client:
         stored = Stored()
         connection: _Connection | None = None
         flying: deque[Exchange] = deque()  # sent, and not answered yet
-        try:
-            for run in runs(topic, values, keys, partition, window):
-                connection = connection or self._connected()
-                flying.append(run)
-                self._fly(connection, flying, stored, send=run)
-                if stored.failed:
-                    break
-            if connection is not None:
-                self._fly(connection, flying, stored)
-        finally:
-            if flying:
-                self._drop(ConnectionAbortedError("interrupted"))
+        for run in runs(topic, values, keys, partition, window):
+            connection = connection or self._connected()
+            flying.append(run)
+            self._fly(connection, flying, stored, send=run)
+            if stored.failed:
+                break
+        if connection is not None:
+            self._fly(connection, flying, stored)
         return stored.results()
 
     def _fly(
@@ -256,6 +250,9 @@ class Client:
             while flying:
                 stored.take(flying.popleft(), error)
             self._drop(error)
+        except BaseException:
+            self._drop(ConnectionAbortedError("interrupted"))  # perhaps in the middle of a frame
+            raise
 
     def authenticate(self, username: str, password: str) -> m.AuthResult:
         """Log in, now and after every reconnect. LoginFailed if that is refused; then nothing has changed."""

@@ -155,8 +155,8 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Whether the server owes us nothing, and has sent nothing beyond that."""
-        return not self._waiting and not self._framer.buffered
+        """Whether the server owes us nothing."""
+        return not self._waiting
 
     def begin(self, exchange: Exchange) -> None:
         """The exchange is about to be sent."""
@@ -177,6 +177,8 @@ class Conversation:
                     exchange.on_end(None)
         if self._framer.error is not None:
             raise BadReply(f"The server sent a bad frame: {self._framer.error}")
+        if not waiting and self._framer.buffered:
+            raise BadReply("The server sent more than anybody asked for")
 
     def lose(self, reason: Exception) -> None:
         """No more replies will come."""
