@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 from benchmarks import blip_wire as wire
 from benchmarks.report import Sample
 
+from penstock.protocols.patience import BUSY_POLL, Lookout
+
 _CONTEXT = get_context("fork")
 _RECEIVE = 1 << 18
 _SUBSCRIBES = 500  # in one write
@@ -63,11 +65,12 @@ class Drain:
     seconds: float
     in_flight: int = 1
     two_writes: bool = False  # first the ACK, then the POLL, and Nagle's algorithm as the system has it
+    looks: bool = False  # for a reply, for a moment, as our own clients do; otherwise it sleeps until one comes
     watch: Callable[[], float] = float
     groups: Callable[[], int] = int  # that the journal has
 
     def run(self) -> Outcome:
-        with Peer(self.port, no_delay=not self.two_writes) as peer:
+        with Peer(self.port, no_delay=not self.two_writes, looks=self.looks) as peer:
             (subscription,) = peer.subscribe(self.topic, 1)
             self.fill()
             groups, used = self.groups(), self.watch()
@@ -170,8 +173,9 @@ class TakeOneEach:
 class Peer:
     """A connection that has said HELLO and AUTH."""
 
-    def __init__(self, port: int, *, no_delay: bool = True) -> None:
+    def __init__(self, port: int, *, no_delay: bool = True, looks: bool = False) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self._look = Lookout(self._socket, BUSY_POLL if looks else 0).look
         if no_delay:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.send = self._socket.sendall
@@ -186,6 +190,7 @@ class Peer:
 
     def receive(self, size: int) -> bytes:
         """At least so many bytes."""
+        self._look()
         data = self._socket.recv(_RECEIVE)
         while data and len(data) < size:
             more = self._socket.recv(_RECEIVE)

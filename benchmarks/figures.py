@@ -23,6 +23,7 @@ class Case(NamedTuple):
     connections: int
     in_flight: int
     prototype: float | None
+    looks: bool = False  # the client, for a moment, before it sleeps
 
 
 CASES: Final = (
@@ -30,6 +31,7 @@ CASES: Final = (
     Case("synced", 16, 1, 7_400),
     Case("synced", 1, 256, None),
     Case("written", 1, 1, 12_500),
+    Case("written", 1, 1, 12_500, looks=True),
     Case("written", 16, 1, 36_000),
     Case("written", 1, 256, 370_000),
 )
@@ -53,13 +55,14 @@ def _measure(run: Run, report: Report, case: Case, request: bytes, bare_port: in
         warm = load.run_one(load.Produce(broker.port, *shape))
         used = broker.cpu_seconds()
         for _ in range(max(3, run.rounds // 2)):
-            samples.append(load.run_one(load.Produce(broker.port, *shape)))
-            bare.append(load.run_one(load.Produce(bare_port, *shape)))
+            samples.append(load.run_one(load.Produce(broker.port, *shape, looks=case.looks)))
+            bare.append(load.run_one(load.Produce(bare_port, *shape, looks=case.looks)))
         used = broker.cpu_seconds() - used
         whole = merged(samples)
         broker.expect("bench", warm.count + whole.count)
     rates = [sample.rate for sample in samples]
     name = f"{case.durability}, {case.connections} conn, {case.in_flight} in flight"
+    name += ", client looks" if case.looks else ""
     report.add(f"{name}: ratio to a bare server", ratios(rates, [sample.rate for sample in bare]))
     note = f"{1e6 * used / whole.count:.1f} µs/request of the broker, {used / whole.seconds:.2f} cores"
     if case.in_flight == 1:

@@ -17,6 +17,8 @@ from typing import Any
 from benchmarks.report import Sample
 from benchmarks.wire import FETCH, REPLIES
 
+from penstock.protocols.patience import BUSY_POLL, Lookout
+
 _CONTEXT = get_context("fork")
 _RECEIVE = 1 << 18
 
@@ -31,6 +33,7 @@ class Produce:
     connections: int = 1
     in_flight: int = 1
     dialect: str = "binary"
+    looks: bool = False  # one connection, one in flight: for a reply, for a moment, as our own clients do
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ def _one_at_a_time(job: Produce, gate: Any) -> Sample:
     clock, request = time.perf_counter, job.request
     latencies = []
     with _connect(job.port) as peer:
+        look = Lookout(peer, BUSY_POLL if job.looks else 0).look
         gate.wait(60)
         buffer = bytearray()
         began = now = clock()
@@ -110,6 +114,7 @@ def _one_at_a_time(job: Produce, gate: Any) -> Sample:
             sent = now
             peer.sendall(request)
             while True:
+                look()
                 data = peer.recv(_RECEIVE)
                 if not data:
                     raise ConnectionError("the broker closed the connection")

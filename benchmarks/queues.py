@@ -42,13 +42,29 @@ class Taking(NamedTuple):
     messages: dict[int, int]  # by size: in one round at most; they fit the memory tail of 32 MiB
     in_flight: int = 1
     two_writes: bool = False
+    looks: bool = False  # the client, for a moment, before it sleeps
     target: float | None = None  # at both sizes
     target_of_64: float | None = None
 
 
 TAKINGS: Final = (
     Taking("round trip, ACK + POLL in one write", "written", {64: 20_000, 1024: 20_000}, target=15_000),
-    Taking("round trip, ACK, then POLL, no TCP_NODELAY", "written", {64: 20_000, 1024: 20_000}, 1, True, 10_000),
+    Taking("round trip, client looks", "written", {64: 20_000, 1024: 20_000}, looks=True, target=15_000),
+    Taking(
+        "round trip, ACK, then POLL, no TCP_NODELAY",
+        "written",
+        {64: 20_000, 1024: 20_000},
+        two_writes=True,
+        target=10_000,
+    ),
+    Taking(
+        "round trip, ACK, then POLL, client looks",
+        "written",
+        {64: 20_000, 1024: 20_000},
+        two_writes=True,
+        looks=True,
+        target=10_000,
+    ),
     Taking("64 polls in flight", "written", {64: 100_000, 1024: 24_000}, 64, target_of_64=150_000),
     Taking("round trip, ACK + POLL in one write", "synced", {64: 2_000, 1024: 2_000}),
 )
@@ -113,7 +129,7 @@ def _take(run: Run, report: Report, taking: Taking, size: int) -> None:
         fill = partial(_fill, load.Publish(broker.blipmq_port, piece, count, 60, pieces))
         job = partial(
             load.Drain, topic=TOPIC, delivery=delivery, messages=taking.messages[size], seconds=seconds(run),
-            in_flight=taking.in_flight, two_writes=taking.two_writes, watch=broker.cpu_seconds,
+            in_flight=taking.in_flight, two_writes=taking.two_writes, looks=taking.looks, watch=broker.cpu_seconds,
             groups=partial(_groups, broker) if taking.durability == "synced" else int,
         )  # fmt: skip
         load.run(job(broker.blipmq_port, fill=fill))

@@ -22,6 +22,8 @@ from penstock.core.errors import (
     SchemaInvalid,
     SchemaNotFound,
 )
+from penstock.core.formats import format_of
+from penstock.core.formats.format import Validator
 from penstock.core.limits import Limits
 from penstock.core.names import DEFAULT_SCOPE, Scope
 from penstock.core.schema import Compatibility, Schema, SchemaKind
@@ -44,7 +46,7 @@ FIRST, SECOND = of("a", a="string"), of("a", a="string", b="integer")
 
 def register(
     world: World, definition: bytes, name: str = "s", kind: SchemaKind = JSON, scope: Scope = DEFAULT_SCOPE
-) -> Schema:  # noqa: E501
+) -> Schema:
     work = world.broker.schemas.register(ANONYMOUS, scope, name, kind, definition)
     work.run()
     schema, _ = work.finish()
@@ -216,10 +218,10 @@ def test_a_new_version_fits_the_latest_one_in_the_way_that_the_mode_says(
 def test_the_problem_is_told() -> None:
     world = World()
     register(world, FIRST)
-    with pytest.raises(SchemaIncompatible, match="^new required field 'f' not in old schema$"):
+    with pytest.raises(SchemaIncompatible, match=r"^new required field 'f' not in old schema$"):
         register(world, of("a", "f", a="string", f="string"))
     world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.FULL)
-    with pytest.raises(SchemaIncompatible, match="^field 'a' is required in the old schema, optional in the new$"):
+    with pytest.raises(SchemaIncompatible, match=r"^field 'a' is required in the old schema, optional in the new$"):
         register(world, WIDER)
 
 
@@ -365,7 +367,7 @@ def test_a_topic_without_a_schema_takes_anything() -> None:
 )
 def test_records_are_checked_against_the_latest_version(
     kind: SchemaKind, definition: bytes, good: bytes, bad: bytes
-) -> None:  # noqa: E501
+) -> None:
     world = World()
     register(world, definition, kind=kind)
     topic(world, schema="s")
@@ -390,7 +392,7 @@ def test_the_latest_version_counts_from_the_moment_it_is_registered_or_deleted()
     world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 2)
     assert check(world, message) == {}
     world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
-    assert check(world, message, b"{}") == dict.fromkeys((0, 1), ["the topic's schema 's' does not exist"])
+    assert check(world, message, b"{}") == {index: ["the topic's schema 's' does not exist"] for index in (0, 1)}
 
 
 def test_the_schema_is_that_of_the_topics_own_tenant() -> None:
@@ -422,14 +424,17 @@ def test_reasons_are_few_and_short() -> None:
 
 
 def test_validators_are_made_once_and_room_for_them_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    made: list[str] = []
     world = World()
     topic(world, schema="s")
     register(world, FIRST)  # which makes one
-    original = module.format_of(JSON).validator
-    monkeypatch.setattr(
-        "penstock.core.formats.json_schema.validator", lambda schema: made.append(schema.name) or original(schema)
-    )
+    original = format_of(JSON).validator
+
+    def counted(schema: Schema) -> Validator:
+        made.append(schema.name)
+        return original(schema)
+
+    monkeypatch.setattr("penstock.core.formats.json_schema.validator", counted)
     for _ in range(3):
         check(world, b"{}", b"{}")
     assert made == []

@@ -134,10 +134,7 @@ class LiveRead:
         view = self._view
         if view.horizon or view.gone is not NOTHING:
             return all(map(view.all_of, slices))
-        for part in slices:
-            if part.batch.flags & EXPIRES:
-                return False
-        return True
+        return not [part for part in slices if part.batch.flags & EXPIRES]
 
     def _pick(self, slices: list[RecordSlice]) -> list[RecordSlice]:
         found: list[RecordSlice] = []

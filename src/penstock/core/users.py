@@ -271,6 +271,11 @@ class Users:
         users = self._ledger.current().directory.users.get(tenant, {})
         return [users[name] for name in sorted(users)]
 
+    @property
+    def count(self) -> int:
+        """How many there are, in all tenants."""
+        return sum(map(len, self._ledger.state.directory.users.values()))
+
     def permissions(self, of: User) -> tuple[str, ...]:
         """The coarse permissions that the user's roles give together."""
         return self._ledger.state.directory.permissions(of)

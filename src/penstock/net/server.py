@@ -19,7 +19,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.config import Config, ConfigError, Settings
-from penstock.core.access import ADMINISTRATION, ANONYMOUS, Access, Grant
+from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant
 from penstock.core.broker import Broker
 from penstock.core.clock import wall_clock
 from penstock.core.errors import StateUnreadable
@@ -237,9 +237,19 @@ def refuse_open_doors(config: Config, planned: Plan) -> None:
                 f"{place.doors[0]} would be open to the network at {place.endpoint}, and security is off: anybody who "
                 "can connect would be administrator of every tenant. Three ways out:\n"
                 f"  - listen on this machine only:  --listen {place.doors[0]}=127.0.0.1:{place.endpoint.port}\n"
-                '  - turn security on:             mode = "on" and grants in [security] of the configuration file\n'
+                '  - turn security on:             mode = "on" in [security] of the configuration file; then\n'
+                "                                  penstock users add NAME --role admin, or penstock keys add\n"
                 "  - accept it, on a network where everybody is trusted:  --allow-insecure"
             )
+
+
+def _count(server: Server) -> str:
+    """Who could be let in."""
+    grants = len(server.config.settings.security.grants)
+    if server.broker is None:
+        return f"{grants} grants"
+    keys = [key for key in server.broker.list_keys(ADMINISTRATOR) if key.state(wall_clock()) == "active"]
+    return f"{server.broker.users.count} users, {len(keys)} keys, {grants} grants"
 
 
 def start_block(server: Server) -> str:
@@ -252,7 +262,7 @@ def start_block(server: Server) -> str:
         "memory": "memory (acknowledged means in this process)",
     }[settings.log.durability]
     if settings.security.mode == "on":
-        security = f"on ({len(settings.security.grants)} grants; what no grant allows is denied)"
+        security = f"on ({_count(server)}; what is not allowed is denied)"
     else:
         security = "off (everybody who can connect is administrator)"
     tls = "off" if not settings.tls.cert else "required" if settings.tls.required else "on, beside plain text"

@@ -132,6 +132,14 @@ def test_any_split_gives_the_same_frames(sent: list[Frame], cuts: list[int]) -> 
     assert framer.error is None
 
 
+@pytest.mark.parametrize("kind", [0, 10, 255])
+def test_an_unknown_type_among_many_frames_of_one_length(kind: int) -> None:
+    good = [(frames.POLL, number, bytes(8)) for number in range(20)]
+    framer = Framer()
+    assert framer.feed(stream_of([*good[:15], (kind, 15, bytes(8)), *good[16:]])) == good[:15]
+    assert isinstance(framer.error, UnknownFrameType)
+
+
 @given(st.integers(6, 40), st.integers(0, 9), st.data())
 def test_many_frames_of_one_length_are_what_they_are_one_by_one(count: int, size: int, data: st.DataObject) -> None:
     """Also if one of them is not as it should be, or the last one is not there yet."""

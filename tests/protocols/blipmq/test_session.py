@@ -497,29 +497,16 @@ def test_an_ack_and_a_poll_in_one_write_are_kept_as_one(world: World) -> None:
 
 
 def test_an_ack_does_not_wait_for_the_disk_that_a_poll_behind_it_asks(disk: World) -> None:
-    calls: Any = []
-    disk.broker.offload = later(calls)
     peer = Peer(disk)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"))
     peer.ask(polls(queue, 20))
-    answer(calls)
-    disk.commit()
+    run(disk)
     assert peer.replies() == ["PUBLISH 1 qos 1 t: 1"]
-    peer.ask(acks(queue, 1), polls(queue, 21))
-    assert len(calls) == 1
+    assert peer.ask(acks(queue, 1), polls(queue, 21)) == []
     assert disk.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
-    answer(calls)
-    disk.commit()
+    run(disk)
     assert peer.replies() == ["PUBLISH 2 qos 1 t: 2"]
-
-
-def answer(calls: Any) -> None:
-    """Let the disk answer."""
-    for work, done in calls:
-        work()
-        done()
-    calls.clear()
 
 
 def test_any_connection_may_poll_and_acknowledge_a_subscription(world: World) -> None:

@@ -11,8 +11,7 @@ from tests.protocols.flymq.peer import Peer
 from penstock.core import passwords
 from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Identity
 from penstock.core.audit_event import AuditPolicy
-from penstock.core.delay import WAITING
-from penstock.core.delays import Delayed
+from penstock.core.delay import WAITING, Delayed
 from penstock.core.events import RoleSet, UserSet
 from penstock.core.names import DEFAULT_SCOPE, INTERNAL
 from penstock.core.schema import SchemaKind

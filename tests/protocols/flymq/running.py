@@ -116,6 +116,8 @@ class Way(Thread):
         self.faults: deque[Fault] = deque()  # one for each reply to come; none when empty
         self.requests: list[Request] = []  # all that were sent
         self.connections = 0
+        self.hold = 1  # replies are sent when so many have gathered
+        self.delay = 0.0  # seconds before each reply
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
@@ -178,16 +180,27 @@ class Way(Thread):
 
     async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         framer = Framer(stray=False)
+        held: list[bytes] = []
         while data := await there.read(65536):
             for one in framer.feed(data):
                 fault = self.faults.popleft() if self.faults else Fault.NONE
-                if not await self._send(writer, frame(one.opcode, one.payload), fault):
+                await asyncio.sleep(self.delay)
+                if fault is Fault.SILENCE:
+                    await asyncio.Event().wait()
+                held += self._pieces(frame(one.opcode, one.payload), fault)
+                if len(held) >= self.hold:
+                    for piece in [b"".join(held)] if self.hold > 1 else held:
+                        writer.write(piece)
+                        await writer.drain()
+                    held.clear()
+                if fault in (Fault.DROP, Fault.HALF, Fault.CLOSE_AFTER):
                     return
 
-    async def _send(self, writer: asyncio.StreamWriter, reply: bytes, fault: Fault) -> bool:
-        """Send one reply as the fault has it. False if the connection ends with it."""
-        if fault is Fault.SILENCE:
-            await asyncio.Event().wait()
+    @staticmethod
+    def _pieces(reply: bytes, fault: Fault) -> list[bytes]:
+        """One reply as the fault has it."""
+        if fault is Fault.BYTEWISE:
+            return [bytes([byte]) for byte in reply]
         sent = {
             Fault.DROP: b"",
             Fault.HALF: reply[: len(reply) // 2],
@@ -196,9 +209,5 @@ class Way(Thread):
             Fault.BAD_MAGIC: b"HTTP/1.1 400 Bad Request\r\n",
             Fault.TWICE: reply * 2,
             Fault.AND_MORE: reply + reply[:3],
-        }.get(fault, reply)
-        pieces = [sent] if fault is not Fault.BYTEWISE else [bytes([byte]) for byte in sent]
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
-        return fault not in (Fault.DROP, Fault.HALF, Fault.CLOSE_AFTER)
+        }
+        return [sent.get(fault, reply)]

@@ -48,6 +48,10 @@ Connect = Callable[..., Driver]
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}).encode()
 
 
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
 # -- every opcode
 
 # In an order in which all of it can be done, against one server. `ID` stands for the last id that was answered.
@@ -655,6 +659,14 @@ def test_a_pipeline_has_an_outcome_for_each_question(way: Way, connect: Connect,
     assert client.pipeline([]) == []
 
 
+def test_a_slow_stream_of_replies_is_no_silence(way: Way, connect: Connect) -> None:
+    """The timeout is for the next reply, and not for the last of many."""
+    client = connect(way.port, timeout=2.0)
+    way.delay = 0.5
+    assert len(client.pipeline([questions.list_topics()] * 6)) == 6
+    assert way.connections == 1
+
+
 def test_what_a_pipeline_was_answered_is_not_asked_again(way: Way, connect: Connect, topic: str) -> None:
     client = connect(way.port)
     way.faults.extend([Fault.NONE, Fault.DROP])
@@ -726,6 +738,16 @@ def test_produce_many_says_what_it_does_not_know(way: Way, connect: Connect, top
     assert 5 <= stored <= len(results) < 100
 
 
+def test_produce_many_goes_on_if_nothing_is_lost_with_a_connection(way: Way, connect: Connect, topic: str) -> None:
+    """It breaks when all that was sent is answered, before everything is sent."""
+    client = connect(way.port)
+    way.hold = 2
+    way.faults.extend([Fault.NONE, Fault.AND_MORE])
+    stored = client.produce_many(topic, numbers(6), window=2)
+    assert [one.offset for one in stored] == list(range(6))
+    assert way.connections == 2
+
+
 def test_values_that_end_by_an_exception_spoil_no_later_reply(way: Way, connect: Connect, topic: str) -> None:
     client = connect(way.port)
 
@@ -788,17 +810,3 @@ def test_a_failed_connect_is_shared_by_all_who_wait_for_it(closed_port: int) -> 
 
     assert {type(outcome) for outcome in asyncio.run(scene())} == {ConnectionFailed}
     assert len(pauses) == 2
-
-
-def test_a_slow_stream_of_replies_is_no_silence(way: Way, topic: str) -> None:
-    """The timeout is for the next reply, and not for the last of many."""
-
-    async def scene() -> None:
-        async with AsyncClient(port=way.port, timeout=0.6) as client:
-            for _ in range(4):
-                asked = asyncio.create_task(client.produce(topic, b"x"))
-                await asyncio.sleep(0.3)
-                await asked
-
-    asyncio.run(scene())
-    assert way.connections == 1

@@ -13,7 +13,7 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq.client import questions as q
@@ -35,6 +35,8 @@ from penstock.protocols.retry import RetryPolicy
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_Flying: TypeAlias = tuple[Exchange, asyncio.Future[None]]  # what was sent, and when it is answered
 
 
 class _Connection(asyncio.Protocol):
@@ -255,13 +257,9 @@ class AsyncClient:
         first failure stops the sending; PipelineError then says what became of each record that was sent."""
         stored = Stored()
         connection: _Connection | None = None
-        flying: deque[tuple[Exchange, asyncio.Future[None]]] = deque()  # sent, and not answered yet
+        flying: deque[_Flying] = deque()  # sent, and not answered yet
         for run in runs(topic, values, keys, partition, window):
-            try:
-                connection, answered = await self._send(run, connection)
-            except OSError:  # the connection of the earlier ones is lost, and this one not sent
-                break
-            flying.append((run, answered))
+            connection = await self._launch(run, connection, flying, stored)
             if len(flying) == 2:
                 await _land(flying, stored)
             if stored.failed:
@@ -269,6 +267,21 @@ class AsyncClient:
         while flying:
             await _land(flying, stored)
         return stored.results()
+
+    async def _launch(
+        self, run: Exchange, connection: _Connection | None, flying: deque[_Flying], stored: Stored
+    ) -> _Connection | None:
+        """Send a piece on the connection of those before it, if they have not failed."""
+        while not stored.failed:
+            try:
+                connection, answered = await self._send(run, connection if flying else None)
+            except OSError:  # it is lost, and perhaps they with it
+                while flying:
+                    await _land(flying, stored)
+            else:
+                flying.append((run, answered))
+                break
+        return connection
 
     async def authenticate(self, username: str, password: str) -> m.AuthResult:
         """Log in, now and after every reconnect. LoginFailed if that is refused; then nothing has changed."""
@@ -421,7 +434,7 @@ class AsyncClient:
     export_audit = _asks(q.export_audit)
 
 
-async def _land(flying: deque[tuple[Exchange, asyncio.Future[None]]], stored: Stored) -> None:
+async def _land(flying: deque[_Flying], stored: Stored) -> None:
     """Wait for the oldest piece."""
     run, answered = flying.popleft()
     try:

@@ -224,16 +224,16 @@ class Client:
         """Store records, each for itself, without waiting for each reply; `window` of them at most are in flight. The
         first failure stops the sending; PipelineError then says what became of each record that was sent."""
         stored = Stored()
-        connection: _Connection | None = None
         flying: deque[Exchange] = deque()  # sent, and not answered yet
         for run in runs(topic, values, keys, partition, window):
-            connection = connection or self._connected()
+            connection = self._connection if flying else self._connected()
+            assert connection is not None, "nothing is in flight on a connection that was dropped"
             flying.append(run)
             self._fly(connection, flying, stored, send=run)
             if stored.failed:
                 break
-        if connection is not None:
-            self._fly(connection, flying, stored)
+        if flying and self._connection is not None:
+            self._fly(self._connection, flying, stored)
         return stored.results()
 
     def _fly(

@@ -128,7 +128,10 @@ class FetchRun:
     def _taken(self, plan: LiveRead) -> bool:
         """Whether to take another step."""
         if self._error is not None:
-            self._tell(self._error)
+            if self._values:
+                self._answer()  # what was found before; who asks for more is told
+            else:
+                self._tell(self._error)
             return False
         moved, self._at = plan.end > self._at, max(plan.end, self._at)
         if len(self._values) >= self._wanted:
