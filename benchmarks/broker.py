@@ -42,6 +42,7 @@ class BrokerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.blipmq_port = 0
+        self.flymq_port = 0
         self._output = f"{data_dir}.out"
 
     def __enter__(self) -> BrokerProcess:
@@ -55,15 +56,16 @@ class BrokerProcess:
 
     def start(self) -> float:
         """Returns the seconds from the start of the process to its first answer."""
-        self.port, self.blipmq_port = _free_port(), _free_port()
+        self.port, self.blipmq_port, self.flymq_port = _free_port(), _free_port(), _free_port()
         command = [sys.executable, "-m", "penstock.cli.main"]
         if self._profile:
             command = [sys.executable, "-m", "benchmarks.profiled", self._profile]
         command += ["serve", "--data-dir", self.data_dir, "--durability", self.durability, "--log-level", "warning"]
-        for name in ("flymq", "kimberlite", "felix", "http", "flight"):
+        for name in ("kimberlite", "felix", "http", "flight"):
             command += ["--listen", f"{name}=off"]
         command += ["--listen", f"rustlog=127.0.0.1:{self.port}"]
         command += ["--listen", f"blipmq=127.0.0.1:{self.blipmq_port}"]
+        command += ["--listen", f"flymq=127.0.0.1:{self.flymq_port}"]
         environment = {**os.environ, **{f"PENSTOCK_{name}": value for name, value in self._settings.items()}}
         began = time.perf_counter()
         with open(self._output, "ab") as output:

@@ -10,7 +10,7 @@ import platform
 import select
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import get_context
 
 from benchmarks.report import Sample
@@ -96,6 +96,13 @@ class RawFile:
 
     def synced(self, size: int, seconds: float) -> Sample:
         """`size` bytes, `fdatasync`, and again, one after the other. Preparing a full file anew is not counted."""
+        return self._write(size, seconds, os.fdatasync)
+
+    def written(self, size: int, seconds: float) -> Sample:
+        """As `synced`, without the sync."""
+        return self._write(size, seconds, lambda _: None)
+
+    def _write(self, size: int, seconds: float, finish: Callable[[int], None]) -> Sample:
         data = os.urandom(size)
         fd, latencies = self._fd, []
         clock = time.perf_counter
@@ -105,7 +112,7 @@ class RawFile:
                 self._prepare()
             began = clock()
             os.pwrite(fd, data, self._at)
-            os.fdatasync(fd)
+            finish(fd)
             took = clock() - began
             self._at += size
             spent += took

@@ -12,7 +12,7 @@ sys.path.insert(0, ROOT)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 # ruff: noqa: E402 - the imports need the path
-from benchmarks import catch_up, dialects, figures, machine, many, one_at_a_time, queues, size
+from benchmarks import catch_up, dialects, figures, flymq, machine, many, one_at_a_time, queues, size
 from benchmarks.report import Report
 from benchmarks.settings import Run, scratch
 
@@ -25,6 +25,7 @@ SUBJECTS = {
     "dialects": dialects,
     "figures": figures,
     "queues": queues,
+    "flymq": flymq,
     "size": size,
 }
 
@@ -44,8 +45,8 @@ def main() -> None:
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject is queues:
-                about = queues.about(run)
+            if subject in (queues, flymq):
+                about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")
             subject.measure(run, report)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.core.world import World, committed
 
 from penstock.core.access import ANONYMOUS
@@ -61,6 +63,28 @@ def test_records_are_put_together_by_partition_in_their_order() -> None:
     assert {topic_of(records.partition) for records in admitted.writes} == {place.topic.id}
     assert admitted.offsets([100, 20, 3]) == [100, 20, 101, 3, 21, 102]
     assert (admitted.size, admitted.diverted, admitted.events) == (6, (), ())
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(1, 20), st.integers(0, 4))
+def test_turns_of_partitions_are_put_together_as_any_others(
+    partitions: int, wanted: list[int], count: int, odd: int
+) -> None:
+    """Whole turns, the last one broken off, and records that are out of turn."""
+    place = Place(partitions=5)
+    turns = (list(range(partitions)) * count)[:count]
+    for numbers in (turns, turns + wanted, wanted * count, [*turns, odd]):
+        values = [b"%d" % index for index in range(len(numbers))]
+        keys = [b"k%d" % index for index in range(len(numbers))]
+        admitted = place.intake.admit(place.topic, numbers, values, keys)
+        expected = {number: [v for v, at in zip(values, numbers, strict=True) if at == number] for number in numbers}
+        assert shown(admitted) == list(expected.items())
+        assert [list(records.keys or ()) for records in admitted.writes] == [
+            [b"k" + value for value in part] for part in expected.values()
+        ]
+        seen = dict.fromkeys(expected, 0)
+        for offset, number in zip(admitted.offsets([100 * number for number in expected]), numbers, strict=True):
+            assert offset == 100 * number + seen[number]
+            seen[number] += 1
 
 
 def test_all_columns_go_along() -> None:

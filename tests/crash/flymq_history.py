@@ -151,6 +151,31 @@ def nothing_foreign_is_there(history: FlyHistory, contents: FlyContents) -> Iter
                 yield f"{place}: nobody sent what is at {kept.offset}: {record}"
 
 
+class Debt(NamedTuple):
+    """Since this moment, a partition has this offset."""
+
+    since: int
+    offset: int
+    because: str
+
+
+def _unpaid(history: FlyHistory, owed: Mapping[Place, Sequence[Debt]]) -> Iterator[tuple[Asked, Debt]]:
+    """The reads that did not come as far as they had to, and one of the reasons why they had."""
+    known: dict[Place, tuple[list[int], list[Debt]]] = {}
+    for place, debts in owed.items():
+        ordered = sorted(debts)
+        known[place] = [debt.since for debt in ordered], list(accumulate(ordered, _further))
+    for read in history.asked("read"):
+        since, most = known.get(read.place, ([], []))
+        before = bisect_left(since, read.invoked)
+        if before and read.outcome is ACKNOWLEDGED and most[before - 1].offset >= read.number:
+            yield read, most[before - 1]
+
+
+def _further(one: Debt, other: Debt) -> Debt:
+    return one if one.offset >= other.offset else other
+
+
 # -- transactions
 
 
@@ -197,32 +222,25 @@ def stored_at_once(history: FlyHistory, contents: FlyContents) -> Iterator[str]:
             for place, kept in found.get(record, ()):
                 ends[place] = max(ends.get(place, -1), kept.offset)
         last.update(dict.fromkeys(operation.ids, ends))
-    reads = [read for read in history.asked("read") if read.outcome is ACKNOWLEDGED]
-    owed: dict[Place, list[tuple[int, int, str]]] = defaultdict(list)  # (since, offset, because of)
-    for read in reads:
-        for record in read.ids:
-            for place, offset in last.get(record, {}).items():
-                owed[place].append((read.answered or NEVER, offset, record))
-            if (offset := last.get(record, {}).get(read.place, -1)) >= read.number:
-                yield f"{read.place}: {record} was seen, and nothing from {read.number} on, where it goes on to {offset}"
-    for place, debts in owed.items():
-        debts.sort()
-        since = [debt[0] for debt in debts]
-        most = list(accumulate(debts, lambda one, other: max(one, other, key=lambda debt: debt[1])))
-        for read in reads:
-            before = bisect_left(since, read.invoked) if read.place == place else 0
-            if before and most[before - 1][1] >= read.number:
-                _, offset, record = most[before - 1]
-                yield f"{place}: the log ended at {read.number}, but {record} was seen before and is part of {offset}"
+    owed: dict[Place, list[Debt]] = defaultdict(list)
+    for read in history.asked("read"):
+        for record in read.ids if read.answered is not None else ():
+            ends = last.get(record, {})
+            for place, offset in ends.items():
+                owed[place].append(Debt(read.answered or NEVER, offset, record))
+            if ends.get(read.place, -1) >= read.number:
+                yield f"{read.place}: {record} was seen, but not all up to {ends[read.place]} that was stored with it"
+    for read, debt in _unpaid(history, owed):
+        yield f"{read.place} ended at {read.number} when {debt.because} had been seen, which goes on to {debt.offset}"
 
 
 def topics_come_with_their_records(history: FlyHistory, contents: FlyContents) -> Iterator[str]:
     """A topic that only a transaction made is there if the transaction is."""
     found = contents.where()
     for operation in history.asked("store"):
-        if operation.value and not any(record in found for record in operation.ids):
-            if operation.value in contents.topics:
-                yield f"topic {operation.value} is there, but not {operation.group}, which made it"
+        made = operation.value in contents.topics
+        if made and not any(record in found for record in operation.ids):
+            yield f"topic {operation.value} is there, but not {operation.group}, which made it"
 
 
 # -- delayed records
@@ -242,7 +260,7 @@ def _due(history: FlyHistory, delay: Asked) -> int:
 
 
 def delayed_appear(history: FlyHistory, contents: FlyContents) -> Iterator[str]:
-    """Those that were accepted are there if they were due and nobody cancelled them; no other is, and none too early."""
+    """Those that were accepted and are due are there, unless somebody cancelled them; none is there too early."""
     found, cancels = contents.where(), _cancels(history)
     for delay in history.asked("delay"):
         (record,) = delay.ids
@@ -419,15 +437,13 @@ def letters_move_at_once(history: FlyHistory, contents: FlyContents) -> Iterator
         for record in peek.ids:
             if peek.outcome is ACKNOWLEDGED and gone.get(record, NEVER) < peek.invoked:
                 yield f"{record} was still a dead letter when it had been replayed, purged or seen in the topic"
-    ends: dict[Place, list[tuple[int, int, str]]] = defaultdict(list)  # (since, offset, record) of what was replayed
+    owed: dict[Place, list[Debt]] = defaultdict(list)
     for record, replays in mail.replays.items():
         since = [one.answered for one in replays if one.outcome is ACKNOWLEDGED and one.answered is not None]
         for place, kept in found.get(record, ()) if since else ():
-            ends[place].append((min(since), kept.offset, record))
-    for read in history.asked("read"):
-        for moment, offset, record in ends.get(read.place, ()):
-            if read.outcome is ACKNOWLEDGED and moment < read.invoked and offset >= read.number:
-                yield f"{record} was replayed to {read.place}, which ended at {read.number} afterwards, not {offset}"
+            owed[place].append(Debt(min(since), kept.offset, record))
+    for read, debt in _unpaid(history, owed):
+        yield f"{read.place} ended at {read.number} when {debt.because} had been replayed to it, at {debt.offset}"
 
 
 def purged_are_gone(history: FlyHistory, contents: FlyContents) -> Iterator[str]:

@@ -78,7 +78,9 @@ def test_readers_get_the_longest_run_that_fits(batches: list[list[bytes]], data:
     st.lists(st.lists(st.binary(max_size=8), min_size=1, max_size=5), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=20),
 )
-def test_one_record_at_a_time_wherever_the_last_read_was(batches: list[list[bytes]], reads: list[tuple[int, bool]]) -> None:
+def test_one_record_at_a_time_wherever_the_last_read_was(
+    batches: list[list[bytes]], reads: list[tuple[int, bool]]
+) -> None:
     log = log_of(batches, base=100)
     everything = [value for batch in batches for value in batch]
     start = 0

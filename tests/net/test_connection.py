@@ -94,6 +94,9 @@ def test_what_is_not_answered_is_acknowledged_at_once_and_what_is_answered_by_th
     armed: list[int] = []
     original = connection_module.Connection._quickack
 
+    def times(count: int) -> Callable[[], bool]:
+        return lambda: len(armed) == count
+
     def spy(self: connection_module.Connection) -> None:
         assert self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         was_due = self._unanswered
@@ -114,7 +117,7 @@ def test_what_is_not_answered_is_acknowledged_at_once_and_what_is_answered_by_th
             one.sessions[0].held = held  # as by a frame whose other half is to come, or an answer that takes time
             for count in range(1, 6):
                 writer.write(HELLO)
-                await until(lambda count=count: len(armed) == count)
+                await until(times(count))
             writer.close()
 
     run(loop, scene)

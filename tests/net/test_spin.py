@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.cli.process import BrokerProcess
 
 from penstock.net.spin import Spin
+from penstock.protocols import patience
 from penstock.protocols.patience import VAIN_IN_A_ROW
 
 WINDOW = 0.001
@@ -104,6 +106,20 @@ def test_one_that_follows_and_it_looks_again(loop: Loop, spin: Spin) -> None:
     for _ in range(VAIN_IN_A_ROW - 1):
         spin.received()
         assert loop.turns() >= WINDOW
+
+
+def test_where_others_want_the_processor_it_sleeps_although_more_came(
+    loop: Loop, spin: Spin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "taken_away", count(0, 100).__next__)
+    spin.received()
+    turns = 0
+    while loop.turn():
+        spin.received()
+        turns += 1
+    assert turns == patience.LOOKED_WELL
+    spin.received()
+    assert loop.ready == []
 
 
 def test_with_one_processor_it_never_looks(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,16 @@ import time
 
 import pytest
 
-from penstock.protocols.patience import MOST_SKIPPED, VAIN_IN_A_ROW, Lookout, Patience
+from penstock.protocols import patience as patience_module
+from penstock.protocols.patience import (
+    CROWDED,
+    LOOKED_WELL,
+    MOST_SKIPPED,
+    TAKEN_AWAY,
+    VAIN_IN_A_ROW,
+    Lookout,
+    Patience,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +54,24 @@ def test_one_success_and_all_is_well_again() -> None:
         assert skipped(patience) == 0
         patience.vain()
     assert skipped(patience) == 1
+
+
+def test_where_others_want_the_processor_it_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = [0]
+    monkeypatch.setattr(patience_module, "taken_away", lambda: count[0])
+    patience = Patience(0.001)
+    for _ in range(10 * LOOKED_WELL):
+        assert patience.begin()
+        assert patience.paid()
+    for expected in (CROWDED, 2 * CROWDED, 4 * CROWDED):
+        for number in range(LOOKED_WELL):
+            count[0] += number < TAKEN_AWAY
+            assert patience.paid() is (number < LOOKED_WELL - 1)
+        count[0] += 1000  # what happens while it sleeps does not count
+        assert skipped(patience) == expected
+    for _ in range(2 * LOOKED_WELL):  # nobody wants it any more
+        assert patience.paid()
+        assert patience.begin()
 
 
 def test_nothing_is_tried_without_a_second_processor(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ class Scattered(NamedTuple):
 
     group: CommitGroup
     partitions: Sequence[int]  # as for `offsets`: those of diverted records are of the dead letters
-    offsets: list[int]
+    offsets: Sequence[int]
     timestamp: int  # µs since 1970
     diverted: dict[int, int]  # which records became dead letters, and their offsets there
 
@@ -217,6 +217,12 @@ class Broker:
         self.access.require(identity, Permission.WRITE, scope, topic)
         found = topics.find(self._current(), scope, topic)
         chosen = self.partitioner.choose(found, keys, partitions)
+        if len(values) == 1 and found.settings.schema is None:  # what a client that waits for each reply appends
+            size = self.intake.measure(values, keys)
+            records = Records(partition_id(found.id, chosen[0]), values, keys, headers, expires)
+            appended = self._engine.append((records,))
+            metrics.produced(appended.group, 1, size, started)
+            return Scattered(appended.group, chosen, appended.base_offsets, appended.timestamp, {})
         admitted = self.intake.admit(found, chosen, values, keys, headers, expires, divert=divert)
         if admitted.events:
             appended = self._ledger.append(admitted.writes, admitted.events)
@@ -676,4 +682,5 @@ class Broker:
             delayed=len(state.delayed),
             lags=lags(state, self.positions, self._engine),
             transactions=len(self.transactions),
+            schemas=sum(len(subject.versions) for by_name in state.schemas.values() for subject in by_name.values()),
         )

@@ -41,8 +41,11 @@ class Admitted(NamedTuple):
             return list(range(base_offsets[0], base_offsets[0] + len(self.members[0])))
         offsets = [0] * len(self.partitions)
         for base, members in zip(base_offsets, self.members, strict=True):
-            for offset, index in enumerate(members, base):
-                offsets[index] = offset
+            if isinstance(members, range):
+                offsets[members.start :: members.step] = range(base, base + len(members))
+            else:
+                for offset, index in enumerate(members, base):
+                    offsets[index] = offset
         return offsets
 
 
@@ -89,14 +92,15 @@ class Intake:
         several requests as one, and then each of them alone. `coming` are topics that are created in the same entry;
         `topic` may be one of them."""
         size = self.measure(values, keys)
-        columns = _Columns(values, keys, headers, expires)
         bad = {} if topic.settings.schema is None else self._check(topic, values)
         if bad:
+            columns = _Columns(values, keys, headers, expires)
             return self._without(bad, topic, partitions, columns, size, divert, coming)
         members = _by_partition(partitions)
         if len(members) == 1:
             records = Records(partition_id(topic.id, partitions[0]), values, keys, headers, expires)
             return Admitted([records], [range(len(values))], partitions, size)
+        columns = _Columns(values, keys, headers, expires)
         writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
         return Admitted(writes, list(members.values()), partitions, size)
 
@@ -163,6 +167,8 @@ class _Columns(NamedTuple):
         """Those at the places `members`, for one partition."""
 
         def pick(column: Sequence[Item]) -> Sequence[Item]:
+            if isinstance(members, range):
+                return column[members.start :: members.step]
             return itemgetter(*members)(column) if len(members) > 1 else [column[members[0]]]
 
         return Records(
@@ -176,9 +182,25 @@ class _Columns(NamedTuple):
 
 def _by_partition(partitions: Sequence[int]) -> dict[int, Sequence[int]]:
     """Which records go to each partition, in their order."""
-    if partitions and partitions.count(partitions[0]) == len(partitions):
-        return {partitions[0]: range(len(partitions))}
+    count = len(partitions)
+    if count == 1:
+        return {partitions[0]: range(1)}
+    if cycle := _cycle(partitions):
+        return {number: range(first, count, len(cycle)) for first, number in enumerate(cycle)}
     members: dict[int, list[int]] = {number: [] for number in partitions}
     for index, number in enumerate(partitions):
         members[number].append(index)
     return dict(members)
+
+
+def _cycle(partitions: Sequence[int]) -> Sequence[int]:
+    """The partitions after which the same ones follow in the same order, over and over, as they do when every record
+    is for the next in turn, or all are for one. Empty if it is not so.
+
+    Most records without a key come like that, and a column of them can then be taken apart without a look at each."""
+    try:
+        length = partitions.index(partitions[0], 1) if partitions else 0
+    except ValueError:
+        length = len(partitions)
+    cycle = partitions[:length]
+    return cycle if partitions[length:] == partitions[: len(partitions) - length] and len(set(cycle)) == length else ()

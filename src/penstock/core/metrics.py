@@ -88,6 +88,7 @@ class Gauges:
     delayed: int
     lags: Iterable[Lag]
     transactions: int = 0
+    schemas: int = 0
 
 
 class LatencyRing:
@@ -235,6 +236,7 @@ class Metrics:
             ("queues", "Queues of all topics.", gauges.queues),
             ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
             ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
+            ("schemas", "Versions of all schemas.", gauges.schemas),
             ("transactions_open", "Transactions neither committed nor dropped yet.", gauges.transactions),
         ):
             yield GaugeMetricFamily(name, text, value=value)

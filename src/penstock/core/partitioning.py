@@ -55,9 +55,11 @@ class Partitioner:
             return [0] * count
         turn = self._turns.get(topic.id, 0)
         if (keys is None or not any(keys)) and (not count or highest < 0):
-            self._turns[topic.id] = (turn + count) % partitions
-            rounds = -(-(turn + count) // partitions)
-            return (list(range(partitions)) * rounds)[turn : turn + count]
+            end = turn + count
+            self._turns[topic.id] = end % partitions
+            if end <= partitions:
+                return list(range(turn, end))
+            return (list(range(partitions)) * -(-end // partitions))[turn:end]
         chosen = []
         for key, wanted in zip([None] * count if keys is None else keys, requested, strict=True):
             if wanted >= 0:

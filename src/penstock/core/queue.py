@@ -99,9 +99,7 @@ class Queue(msgspec.Struct, array_like=True):
                     break
                 yield tag, attempt
 
-    def floor(
-        self, policy: QueuePolicy, partition: int, start: int, end: int, settled: Collection[int] = ()
-    ) -> int:
+    def floor(self, policy: QueuePolicy, partition: int, start: int, end: int, settled: Collection[int] = ()) -> int:
         """Where to go on in a partition that holds `start` to `end`: not before what retention and capacity left.
         `settled`: tags in flight that are about to be no longer."""
         cursor = self.cursors[partition]
@@ -127,8 +125,15 @@ def apply_move(queue: Queue, event: QueueMoved) -> None:
         attempt = queue.attempt(tag)
         _remove(tries, tag)
         tries.setdefault(attempt + 1, {})[tag] = event.at
-    for tag in event.settled:
-        _remove(tries, tag)
+    if len(tries) == 1:  # almost always
+        ((attempt, tags),) = tries.items()
+        for tag in event.settled:
+            tags.pop(tag, None)
+        if not tags:
+            del tries[attempt]
+    else:
+        for tag in event.settled:
+            _remove(tries, tag)
 
 
 def _remove(tries: dict[int, dict[int, int]], tag: int) -> None:

@@ -372,14 +372,16 @@ def _is_removed(queue: Queue, tag: int, removed: dict[int, Gone]) -> bool:
 
 def _in_flight(queue: Queue, tags: Sequence[int]) -> tuple[list[bool], list[int]]:
     """Which of the tags are in flight, as answers and as tags; one that is named twice is, for the first time only."""
-    tries = list(queue.tries.values())
-    if len(tries) == 1 and len(tags) == 1:
-        found = tags[0] in tries[0]
-        return [found], [tags[0]] if found else []
+    tries = queue.tries.values()
+    if len(tries) == 1:  # almost always
+        (attempted,) = tries
+        answers = [tag in attempted for tag in tags]
+        if all(answers) and len(set(tags)) == len(tags):
+            return answers, list(tags)
     known: dict[int, None] = {}  # in order
     answers = []
     for tag in tags:
-        found = tag not in known and any([tag in attempted for attempted in tries])
+        found = tag not in known and any(tag in attempted for attempted in tries)
         answers.append(found)
         if found:
             known[tag] = None
@@ -491,9 +493,10 @@ class _Turn:
             self.messages.append(Message(tag, at_least_once, value))
 
     def count(self, metrics: Metrics) -> None:
-        metrics.queue_expired += self.expired
-        metrics.queue_dropped += self.dropped
-        metrics.queue_redelivered += len(self.repeated)
+        if self.expired or self.dropped or self.repeated:
+            metrics.queue_expired += self.expired
+            metrics.queue_dropped += self.dropped
+            metrics.queue_redelivered += len(self.repeated)
         metrics.messages_fetched += len(self.messages)
         metrics.bytes_out += sum([len(value) for _, _, value in self.messages])
 

@@ -75,9 +75,7 @@ class GroupDamaged(ValueError):
 def encode_event(owner: int, payload: bytes) -> bytes:
     size = len(payload)
     pad = -(_EVENT_SIZE + size + 4) & 7
-    body = b"".join(
-        (_EVENT.pack(EVENT_MAGIC, _EVENT_SIZE + size + pad + 4, size, owner), payload, _PADDING[pad])
-    )
+    body = b"".join((_EVENT.pack(EVENT_MAGIC, _EVENT_SIZE + size + pad + 4, size, owner), payload, _PADDING[pad]))
     return body + crc32c(body).to_bytes(4, "little")  # most events are small: to copy one costs less than a call
 
 

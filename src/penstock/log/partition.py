@@ -50,7 +50,6 @@ class PartitionLog:
                 break
         return found
 
-
     def _find(self, offset: int) -> int:
         """Which batch of the tail holds the offset."""
         last = self._last

@@ -51,10 +51,10 @@ class Spin:
 
     def _turn(self) -> None:
         if self._found or self._extended:
-            if self._found:
-                self._found = False
-                self._patience.paid()
-            self._extended = False
+            paid, self._found, self._extended = self._found, False, False
+            if paid and not self._patience.paid():
+                self._turning = False
+                return
             self._end = self._clock() + self._patience.seconds
         elif self._clock() >= self._end:
             self._turning = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import socket
 import ssl
@@ -125,8 +126,9 @@ def test_every_opcode_that_can_be_asked_has_a_method_in_both_clients() -> None:
     assert set(named) == set(Op) - {Op.ERROR, Op.AUTH_RESPONSE}
     for name in named.values():
         assert callable(getattr(Client, name)) and callable(getattr(AsyncClient, name)), name
-        assert getattr(Client, name).__doc__ == getattr(AsyncClient, name).__doc__
-        assert callable(getattr(questions, name))
+        shown = list(inspect.signature(getattr(questions, name)).parameters)
+        for kind in (Client, AsyncClient):
+            assert list(inspect.signature(getattr(kind, name)).parameters) == ["self", *shown]
 
 
 def test_every_method_asks_its_opcode_and_is_answered(tmp_path: Path, connect: Connect) -> None:
@@ -537,10 +539,10 @@ def test_a_connection_that_the_server_closed_is_noticed_before_a_produce(
 
 def test_a_reply_that_does_not_come_ends_the_connection(way: Way, connect: Connect, topic: str) -> None:
     """A late one would be taken for the reply to another request."""
-    client = connect(way.port, timeout=0.3)
+    client = connect(way.port, timeout=1.5)
     client.produce(topic, b"one")
     way.faults.append(Fault.SILENCE)
-    with pytest.raises(OutcomeUnknown, match=r"no reply in 0\.3 seconds"):
+    with pytest.raises(OutcomeUnknown, match=r"no reply in 1\.5 seconds"):
         client.produce(topic, b"two")
     assert client.fetch(topic, 0, 0).next_offset == 2
     assert way.connections == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -335,3 +336,15 @@ def test_a_pattern_that_matches_nothing_yet(running: RunningServer, connect: Con
     assert values(consumer.poll(timeout=0)) == [b"one"]
     consumer.close()
     assert client.get_offset(f"{topic}/x", "g") == 1
+
+
+def test_the_role_of_a_consumer_is_enough(tmp_path: Path, connect: Connect, topic: str) -> None:
+    with RunningServer(tmp_path, security__mode="on") as server:
+        server.add_user("root", "root password", "admin")
+        server.add_user("alice", "wonderland rabbit", "consumer")
+        connect(server.port, username="root", password="root password").produce(topic, b"one")
+        client = connect(server.port, username="alice", password="wonderland rabbit")
+        with client.consumer("#", group="g") as consumer:
+            assert values(consumer.poll()) == [b"one"]
+        with client.consumer(topic, group="g") as consumer:
+            assert consumer.poll(timeout=0) == []

@@ -67,7 +67,7 @@ TABLE: dict[Op, Row] = {
     Op.GET_SCHEMA: Row(Need.EITHER, lambda _, t: m.GetSchema(t, 0)),
     Op.LIST_SCHEMAS: Row(Need.EITHER, lambda _, t: m.ListSchemas(t)),
     Op.VALIDATE_SCHEMA: Row(Need.EITHER, lambda _, t: m.ValidateSchema(t, UNFIT)),
-    Op.PRODUCE_WITH_SCHEMA: Row(Need.WRITE, lambda _, t: m.ProduceWithSchema(t, t, FITS)),
+    Op.PRODUCE_WITH_SCHEMA: Row(Need.WRITE, lambda _, t: m.ProduceWithSchema(t, t, UNFIT)),
     Op.DELETE_SCHEMA: Row(Need.ADMIN, lambda _, t: m.DeleteSchema(t, 0)),
     Op.SET_COMPATIBILITY: Row(Need.ADMIN, lambda _, t: m.SetCompatibility(t, "none")),
     Op.FETCH_DLQ: Row(Need.READ, lambda _, t: m.FetchDlq(t, 10)),

@@ -35,7 +35,9 @@ ALIKE: Final = {
 }
 """Rules that are only looked at for being the same on both sides: the type that each is about, and what belongs to
 it."""
-ASSERTED: Final = ("format", "contentEncoding", "contentMediaType")  # the same, up to draft 7; later only notes
+ASSERTED: Final = ("format", "contentEncoding", "contentMediaType")  # the same, but later drafts only note them
+LAST_ASSERTING: Final = 7
+DEFINITIONS: Final = ("$defs", "definitions")
 WHOLE: Final = {"unevaluatedProperties": "object", "unevaluatedItems": "array"}  # depend on all that is around them
 LENGTHS: Final = (("string", "Length"), ("array", "Items"), ("object", "Properties"))
 
@@ -56,10 +58,11 @@ class _Comparison:
         self._new, self._old = sides  # as they are called when the reader is the new one
         self._steps = 0
         self._known: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # what was found, or is assumed meanwhile
-        self._same_names = all(
-            promises.canonical(reader.root.get(keyword)) == promises.canonical(writer.root.get(keyword))
-            for keyword in ("$defs", "definitions")
-        )
+        self._same_draft = reader.draft == writer.draft
+        self._writer_asserts = writer.draft <= LAST_ASSERTING
+        definitions = [{keyword: it.root.get(keyword) for keyword in DEFINITIONS} for it in (reader, writer)]
+        mine, theirs = map(promises.canonical, definitions)
+        self._same_names = mine == theirs and self._only_names(definitions[0])
 
     def compare(self, reader: Node, writer: Sequence[Node], path: str) -> list[str]:
         """Why something that all of `writer` allow at this path is not allowed by `reader`."""
@@ -69,6 +72,8 @@ class _Comparison:
         key = (reader.pointer, tuple(sorted({node.pointer for node in writer})))
         if key in self._known:
             return self._known[key]
+        if self._same_draft and any(self._same(reader.schema, node.schema) for node in writer):
+            return []
         before = len(self._known)
         self._known[key] = []  # if it comes back to itself, there is nothing more to find
         found = next(filter(None, (self._against(reader, choice, path) for choice in promises.choices(writer))), [])
@@ -183,21 +188,29 @@ class _Comparison:
             yield f"the {self._new} schema allows nothing at {_at(path)}"
             return
         rules = dict(ALIKE)
-        if self._reader.draft <= 7:
+        if self._reader.draft <= LAST_ASSERTING:
             rules |= dict.fromkeys(ASSERTED, ("string", ()))
         for keyword, (kind, more) in rules.items():
             if keyword in schema and (kind is None or kind in written):
                 mine = {word: schema[word] for word in (keyword, *more) if word in schema}
                 theirs = [{word: it.schema[word] for word in mine if word in it.schema} for it in writer]
-                if not any(self._same(mine, other) for other in theirs):
+                promised = keyword not in ASSERTED or self._writer_asserts
+                if not (promised and any(self._same(mine, other) for other in theirs)):
                     yield self._undecided(keyword, path)
         for keyword, kind in WHOLE.items():
             if keyword in schema and kind in written and not any(self._same(schema, rule.schema) for rule in writer):
                 yield self._undecided(keyword, path)
 
     def _same(self, mine: Any, theirs: Any) -> bool:
-        same = promises.canonical(mine) == promises.canonical(theirs)
-        return same and (self._same_names or not promises.refers(mine))
+        """They are written alike, and what they refer to is as well."""
+        if promises.canonical(mine) != promises.canonical(theirs):
+            return False
+        return (self._same_names and self._only_names(mine)) or next(promises.references(mine), None) is None
+
+    def _only_names(self, rules: Any) -> bool:
+        """What they refer to is all below the definitions' own names."""
+        names = tuple(f"#/{keyword}/" for keyword in DEFINITIONS)
+        return all(isinstance(to, str) and to.startswith(names) for to in promises.references(rules))
 
     def _undecided(self, keyword: str, path: str) -> str:
         return f"whether {keyword} in the {self._new} schema at {_at(path)} fits the {self._old} one cannot be decided"

@@ -144,8 +144,13 @@ def canonical(value: Any) -> bytes:
     return msgspec.json.encode(value, order="deterministic")
 
 
-def refers(value: Any) -> bool:
-    """Whether there is a reference in it."""
+def references(value: Any) -> Iterator[object]:
+    """Where the references in it lead."""
     if isinstance(value, dict):
-        return "$ref" in value or any(map(refers, value.values()))
-    return isinstance(value, list) and any(map(refers, value))
+        if "$ref" in value:
+            yield value["$ref"]
+        for inner in value.values():
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)

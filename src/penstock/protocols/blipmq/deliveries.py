@@ -105,7 +105,7 @@ class PollRun:
                 self._acknowledge(list(self._acks))
                 return
             takings = self._plan()
-            if not all([taking.ready for _, taking in takings]):
+            if not all(taking.ready for _, taking in takings):
                 for _, taking in takings:
                     taking.settle = []
                 self._acknowledge(list(self._acks))
@@ -181,6 +181,10 @@ class PollRun:
         if len(messages) < len(places):
             places = places[: len(messages)]
         self._kept += places
+        if len(messages) == 1:
+            tag, qos, value = messages[0]
+            self._replies[places[0]] = f.encode_delivery(tag if qos else self._frames[places[0]][1], qos, topic, value)
+            return
         tags, at_least_once, values = zip(*messages, strict=True)
         ids = tags if all(at_least_once) else self._ids(places, messages)
         if places[-1] - places[0] == len(places) - 1:
@@ -188,7 +192,7 @@ class PollRun:
             self._replies[places[0]] = f.encode_deliveries(ids, at_least_once, topic, values)
             return
         for place, id, qos, value in zip(places, ids, at_least_once, values, strict=True):  # noqa: A001 - it is one
-            self._replies[place] = f.encode_delivery(id, int(qos), topic, value)
+            self._replies[place] = f.encode_delivery(id, qos, topic, value)
 
     def _ids(self, places: list[int], messages: list[Message]) -> list[int]:
         """The tags of messages that have to be acknowledged; for the others the correlation ids of their POLLs."""

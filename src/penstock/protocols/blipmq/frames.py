@@ -146,7 +146,7 @@ class Framer:
         if not HEADER_SIZE <= step <= min(size // _MANY, MAX_FRAME + 4) or size % step:
             return None
         count = size // step
-        if any([data[at::step] != data[at : at + 1] * count for at in (3, 2, 1, 0)]):
+        if any(data[at::step] != data[at : at + 1] * count for at in (3, 2, 1, 0)):
             return None
         kinds = data[4::step]
         if not 0 < min(kinds) <= max(kinds) <= self._last_type:
@@ -306,6 +306,7 @@ def _text(data: bytes) -> str | None:
 _ACK: Final = struct.Struct(">IBQQ")  # length, type, correlation id, subscription; the frame of a POLL is the same
 _NACK: Final = struct.Struct(">IBQHH")  # length, type, correlation id, code, text length
 _PUBLISH: Final = struct.Struct(">IBQB")  # length, type, correlation id, qos
+_DELIVERY: Final = struct.Struct(">IBQBH")  # length, type, correlation id, qos, topic length
 _DELIVER: Final = struct.Struct(">IBQBQ")  # length, type, tag, qos, tag
 
 _DELIVERY_FIXED: Final = MIN_FRAME + 1 + 2  # of the length: all but topic and value
@@ -335,8 +336,9 @@ def encode_pong(correlation: int) -> bytes:
 
 def encode_delivery(correlation: int, qos: int, topic: bytes, value: bytes) -> bytes:
     """A message in version 1: `correlation` is its tag, or with QoS 0 the correlation id of the POLL."""
-    head = _PUBLISH.pack(_DELIVERY_FIXED + len(topic) + len(value), PUBLISH, correlation, qos)
-    return b"".join((head, _U16.pack(len(topic)), topic, value))
+    size = len(topic)
+    head = _DELIVERY.pack(_DELIVERY_FIXED + size + len(value), PUBLISH, correlation, qos, size)
+    return b"".join((head, topic, value))
 
 
 def encode_deliver(tag: int, qos: int, topic: bytes, value: bytes) -> bytes:

@@ -7,7 +7,8 @@ ERROR. The original's clients know no request ids and refuse opcodes they have n
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import Any, Final
 
@@ -313,11 +314,15 @@ def encode_fetched(
 
 
 def _records(
-    offsets: Iterable[int], keys: Sequence[bytes | None], values: Iterable[bytes], sizes: Iterable[int]
+    offsets: Sequence[int], keys: Sequence[bytes | None], values: Iterable[bytes], sizes: Sequence[int]
 ) -> Iterable[bytes]:
-    behind = map(_OFFSET.pack, offsets)
     if not any(keys):
-        return chain.from_iterable(zip(map(_TWO_LENGTHS.pack, repeat(0), sizes), values, behind, strict=True))
+        # The offset of a record and the lengths of the next one are one piece.
+        between = map(_OFFSET_AND_LENGTHS.pack, offsets, repeat(0), sizes[1:])
+        heads = chain(map(_TWO_LENGTHS.pack, repeat(0), sizes[:1]), between)
+        last = map(_OFFSET.pack, offsets[-1:])
+        return chain(chain.from_iterable(zip(heads, values, strict=True)), last)
+    behind = map(_OFFSET.pack, offsets)
     texts = [key or b"" for key in keys]
     lengths = map(_LENGTH.pack, map(len, texts))
     return chain.from_iterable(zip(lengths, texts, map(_LENGTH.pack, sizes), values, behind, strict=True))
@@ -343,9 +348,14 @@ def encode_metadata_run(
     value_sizes: Iterable[int],
 ) -> bytes:
     """The frames of the replies to many PRODUCEs to one topic, of columns of the same length."""
-    name = S16.write(topic)
-    size = len(name) + _RECORD_METADATA_SIZE
-    head = _HEADER.pack(MAGIC, VERSION, Op.PRODUCE, FLAG_BINARY, size) + name
-    pack = struct.Struct(f">{len(head)}siQqii").pack
+    head, pack = _metadata_frame(topic)
     columns = repeat(head), partitions, offsets, repeat(timestamp_ms), key_sizes, value_sizes
     return b"".join(map(pack, *columns))
+
+
+@lru_cache(maxsize=256)
+def _metadata_frame(topic: str) -> tuple[bytes, Callable[..., bytes]]:
+    """How the frame of a reply to a PRODUCE to this topic begins, and what makes the whole of it."""
+    name = S16.write(topic)
+    head = _HEADER.pack(MAGIC, VERSION, Op.PRODUCE, FLAG_BINARY, len(name) + _RECORD_METADATA_SIZE) + name
+    return head, struct.Struct(f">{len(head)}siQqii").pack

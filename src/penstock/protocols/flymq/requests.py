@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from msgspec import Struct
@@ -295,7 +296,7 @@ class ProduceRun(Struct, frozen=True, gc=False):
     """The records of consecutive PRODUCE frames to one topic, by column."""
 
     topic: str
-    keys: list[bytes | None]
+    keys: list[bytes | None] | None  # None if no record has one
     values: list[bytes]
     partitions: list[int]
     count: int
@@ -326,24 +327,24 @@ def produce_run(frames: Sequence[Frame], first: int, max_bytes: int) -> ProduceR
             if opcode != _PRODUCE or flags & COMPRESSION_MASK or size > left or not payload.startswith(place):
                 break
             key_size, value_size = lengths(payload, after)
-            if key_size == 0:
-                key = None
-                start = after_no_key
-            else:
-                start = after + 4 + key_size
-                key = payload[after + 4 : start]
-                (value_size,) = length(payload, start)
-                start += 4
+            start = after_no_key
+            if key_size:
+                start += key_size
+                (value_size,) = length(payload, start - 4)
             end = start + value_size
             if end == size:
                 partitions.append(m.ANY_PARTITION)
             else:
                 partitions += number(payload, end)  # fails if the record goes past the end
-            keys.append(key)
+            if key_size:
+                keys += repeat(None, len(values) - len(keys))
+                keys.append(payload[after + 4 : start - 4])
             values.append(payload[start:end])
             left -= size
     except struct.error:  # a length that goes past the end of its payload: the run ends before it
         pass
     if not values:
         return None
-    return ProduceRun(topic, keys, values, partitions, len(values), room - left)
+    if keys:
+        keys += repeat(None, len(values) - len(keys))
+    return ProduceRun(topic, keys or None, values, partitions, len(values), room - left)

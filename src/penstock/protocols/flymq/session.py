@@ -7,13 +7,14 @@ their replies do. Neighbouring PRODUCE frames to one topic are stored as one. Wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
-from penstock.log.engine import CommitGroup
 from penstock.protocols.flymq import replies, requests
 from penstock.protocols.flymq.errors import UnknownOpcode, error_frame
 from penstock.protocols.flymq.framing import Frame, Framer, content
@@ -30,6 +31,7 @@ from penstock.protocols.session import Channel, Door
 logger = logging.getLogger(__name__)
 
 RUN_BYTES: Final = 1 << 20  # most bytes of requests that are appended as one
+_PAYLOAD: Final = itemgetter(2)  # of a frame
 FRAME_BYTES: Final = 100  # what a frame takes besides its payload: most requests have next to none
 
 
@@ -54,7 +56,7 @@ class FlyMqSession(OrderedSession):
             del self._frames[: self._next]
             self._next = 0
             self._frames += frames
-            self._held += sum([len(frame[2]) for frame in frames]) + len(frames) * FRAME_BYTES
+            self._held += sum(map(len, map(_PAYLOAD, frames))) + len(frames) * FRAME_BYTES
 
     @property
     def _idle(self) -> bool:
@@ -80,15 +82,13 @@ class FlyMqSession(OrderedSession):
             if self._must_wait(reads=operation is not None and operation.reads):
                 return
             if frame.opcode != Op.PRODUCE or not self._produced_run():
-                self._pop(1)
+                self._pop(1, len(frame.payload))
                 self._carry_out_one(frame)
 
-    def _pop(self, count: int) -> int:
-        """Take these frames off; the answer is their size."""
-        size = sum([len(frame[2]) for frame in self._frames[self._next : self._next + count]])
+    def _pop(self, count: int, size: int) -> None:
+        """Take so many frames off, with payloads of so many bytes."""
         self._held -= size + count * FRAME_BYTES
         self._next += count
-        return size
 
     # -- one request
 
@@ -159,19 +159,17 @@ class FlyMqSession(OrderedSession):
         except EXPECTED:
             self._singly = run.count - 1  # one of them is at fault, or all are: each gets its own answer
             return False
-        size = self._pop(run.count)
+        self._pop(run.count, run.byte_size)
         data = _encode_run(run, scattered.partitions, scattered.offsets, scattered.timestamp)
-        self._put_run(scattered.group, data, run.count, size)
+        self.outbox.put_after(scattered.group, data, self._failure(None, run.count), run.byte_size)
         return True
-
-    def _put_run(self, group: CommitGroup, data: bytes, count: int, size: int) -> None:
-        self.outbox.put_after(group, data, self._failure(None, count), size)
 
 
 def _encode_run(run: ProduceRun, partitions: Sequence[int], offsets: Sequence[int], timestamp: int) -> bytes:
-    key_sizes = [NO_KEY if key is None else len(key) for key in run.keys]
-    value_sizes = list(map(len, run.values))
-    return replies.encode_metadata_run(run.topic, partitions, offsets, timestamp // 1000, key_sizes, value_sizes)
+    keys: Iterable[int] = repeat(NO_KEY)
+    if run.keys is not None:
+        keys = [NO_KEY if key is None else len(key) for key in run.keys]
+    return replies.encode_metadata_run(run.topic, partitions, offsets, timestamp // 1000, keys, map(len, run.values))
 
 
 def flymq_door(settings: FlyMqSettings) -> Door:

@@ -158,25 +158,16 @@ def _settle(future: asyncio.Future[None], reason: Exception | None) -> None:
 def _asks(question: Callable[P, Question[R]]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]:
     """A method that asks this."""
 
-    @functools.wraps(question)
     async def method(self: AsyncClient, /, *args: P.args, **options: P.kwargs) -> R:
         return await self.ask(question(*args, **options))
 
+    q.as_method(question, method)
     return method
 
 
 class AsyncClient:
-    """A FlyMQ client for the tasks of one event loop.
-
-    It logs in, with the name and the password of the last login that was accepted, whenever it connects. `tls` is a
-    context or the path of a file with trusted certificates. `timeout` is the longest silence in seconds: while
-    connecting, or while a reply is due. `sleep` is for tests.
-
-    A request whose connection broke is asked again, up to `retry.attempts` times, if to carry it out twice is the same
-    as once: everything that only reads, positions of groups, and settings. Anything else raises `OutcomeUnknown`.
-    Records may be produced with `retry=True`: they are then stored at least once, and perhaps twice. A reply that does
-    not come in time ends the connection, because replies are told apart by their order alone.
-    """
+    """A FlyMQ client for the tasks of one event loop. What it is told and what it guarantees is as for `Client`: what
+    is asked again if a connection breaks, and what raises `OutcomeUnknown`."""
 
     def __init__(
         self,

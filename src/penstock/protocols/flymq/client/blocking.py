@@ -8,7 +8,6 @@ It connects when it first has something to ask, and again when the connection is
 from __future__ import annotations
 
 import contextlib
-import functools
 import select
 import socket
 import ssl
@@ -117,10 +116,10 @@ class _Connection:
 def _asks(question: Callable[P, Question[R]]) -> Callable[Concatenate[Client, P], R]:
     """A method that asks this."""
 
-    @functools.wraps(question)
     def method(self: Client, /, *args: P.args, **options: P.kwargs) -> R:
         return self.ask(question(*args, **options))
 
+    q.as_method(question, method)
     return method
 
 

@@ -6,9 +6,10 @@ method for each of these functions, of the same name and arguments; `pipeline` o
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from penstock.protocols.flymq import messages as m
@@ -32,6 +33,16 @@ class Question(Generic[R]):
     @property
     def opcode(self) -> Op:
         return OPCODES[type(self.request)]
+
+
+def as_method(question: Callable[..., Question[Any]], method: Any) -> None:
+    """Give a method that asks this the name, the text and the signature by which `help` shows it."""
+    functools.update_wrapper(method, question)
+    del method.__wrapped__  # or else its first argument would be taken for `self`
+    shown = inspect.signature(question)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    answer = str(shown.return_annotation).removeprefix("Question[").removesuffix("]")
+    method.__signature__ = shown.replace(parameters=[own, *shown.parameters.values()], return_annotation=answer)
 
 
 # -- what replies mean
@@ -109,7 +120,7 @@ def produce_batch(
     texts: list[bytes | None] = [None] * count if keys is None else list(keys)
     if not count == len(chosen) == len(texts):
         raise ValueError("as many keys and partitions as values are needed")
-    return Question(m.ProduceBatch(topic, texts, columns, chosen), partial(_batch, count=count), retry)
+    return Question(m.ProduceBatch(topic, texts, columns, chosen), functools.partial(_batch, count=count), retry)
 
 
 def produce_delayed(

@@ -8,7 +8,7 @@ from typing import Final
 from penstock.core.access import Permission
 from penstock.core.broker import Scattered
 from penstock.core.dead_letter import SUFFIX
-from penstock.core.errors import InvalidArgument, RecordRejected
+from penstock.core.errors import InvalidArgument, RecordRejected, TopicNotFound
 from penstock.core.live import LiveRead
 from penstock.core.offload import Work
 from penstock.log.batch import RecordSlice
@@ -34,7 +34,8 @@ def store(
     call: Call, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
 ) -> Answer:
     """Append one record, and say where it is."""
-    scattered = scatter(call, topic, [value], [key], [partition], None if expires is None else [expires])
+    keys = [key] if key else None
+    scattered = scatter(call, topic, [value], keys, [partition], None if expires is None else [expires])
     diverted = scattered.diverted.get(0)
     place = (topic, scattered.partitions[0], scattered.offsets[0])
     if diverted is not None:
@@ -47,22 +48,27 @@ def scatter(
     call: Call,
     topic: str,
     values: Sequence[bytes],
-    keys: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
     partitions: Sequence[int],
     expires: Sequence[int] | None = None,
     *,
     divert: bool = True,
 ) -> Scattered:
-    """Append records of one topic, which comes into being if it may."""
-    broker = call.broker
-    broker.topic_for_produce(call.identity, SCOPE, topic)
-    return broker.scatter(call.identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+    """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
+    are stored."""
+    broker, identity = call.broker, call.identity
+    try:
+        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+    except TopicNotFound:  # rarely so: asked only then
+        broker.topic_for_produce(identity, SCOPE, topic)
+        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
 
 
 def produce_batch(call: Call, request: m.ProduceBatch) -> Answer:
     """All or none: a record that is refused refuses the batch. Those that a topic wants among its dead letters are
     reported at offset -1, as unsigned."""
-    scattered = scatter(call, request.topic, request.values, request.keys, request.partitions)
+    keys = request.keys if any(request.keys) else None
+    scattered = scatter(call, request.topic, request.values, keys, request.partitions)
     offsets = list(scattered.offsets)
     for number in scattered.diverted:
         offsets[number] = 2**64 - 1
