@@ -12,7 +12,7 @@ sys.path.insert(0, ROOT)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 # ruff: noqa: E402 - the imports need the path
-from benchmarks import catch_up, dialects, figures, flymq, machine, many, one_at_a_time, queues, size
+from benchmarks import catch_up, dialects, figures, flymq, machine, many, one_at_a_time, queues, size, turns
 from benchmarks.report import Report
 from benchmarks.settings import Run, scratch
 
@@ -27,6 +27,7 @@ SUBJECTS = {
     "queues": queues,
     "flymq": flymq,
     "size": size,
+    "turns": turns,
 }
 
 
@@ -45,7 +46,7 @@ def main() -> None:
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject in (queues, flymq):
+            if subject in (queues, flymq, turns):
                 about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")

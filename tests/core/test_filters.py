@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidArgument
-from penstock.core.filters import MAX_CHARACTERS, compile_filter
+from penstock.core.filters import MAX_CHARACTERS, MAX_WORK, compile_filter
 
 PASSES = [
     # text, key, value
@@ -81,6 +82,31 @@ def test_time_grows_with_the_record_and_no_faster(text: str) -> None:
     assert not wanted(None, b"x" * 1_000_000)
     assert not wanted(None, b'{"x":' * 100_000)
     assert time.process_time() - began < 5  # by backtracking: longer than anybody waits
+
+
+def test_an_expression_is_not_let_loose_on_a_record_that_would_take_too_long() -> None:
+    """Time grows with the record and with the expression; nobody waits for the product of two large numbers."""
+    wanted = compile_filter("[ab]*a[ab]{900}c")
+    assert wanted.cost > 900
+    assert not wanted(None, b"a" * 1000)
+    with pytest.raises(InvalidArgument, match="too complex for a record of 1000000 bytes"):
+        wanted(None, b"a" * 1_000_000)
+    simple = compile_filter("a.c")
+    assert simple.cost * (16 << 20) < MAX_WORK and not simple(None, b"a" * (16 << 20))
+    assert compile_filter("plain text").cost == compile_filter("$.a.b").cost == 1
+
+
+def test_an_expression_that_is_very_long_is_text() -> None:
+    text = "(a|b)" * 200
+    assert compile_filter(text)(None, b"x" + text.upper().encode())
+    assert not compile_filter(text)(None, b"ab" * 500)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\x01"])
+def test_a_path_with_a_name_that_cannot_be_told_is_found_nowhere(name: str) -> None:
+    value = msgspec.json.encode({name: 1})
+    assert not compile_filter("$." + name)(None, value)
+    assert compile_filter("$." + name)(None, b"$." + name.encode())  # but as text
 
 
 def test_a_text_that_is_too_long_is_refused() -> None:

@@ -215,6 +215,17 @@ def test_a_new_version_fits_the_latest_one_in_the_way_that_the_mode_says(
             assert versions(world) == [("s", 1)]
 
 
+def test_a_subject_that_was_deleted_begins_anew_with_the_usual_mode() -> None:
+    world = World()
+    register(world, FIRST)
+    world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.NONE)
+    world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
+    register(world, FIRST)
+    for _ in range(2):
+        assert world.broker.schemas.mode(ANONYMOUS, DEFAULT_SCOPE, "s") is Compatibility.BACKWARD
+        world.restart()
+
+
 def test_the_problem_is_told() -> None:
     world = World()
     register(world, FIRST)

@@ -12,7 +12,16 @@ import tempfile
 import time
 import traceback
 
-from tests.crash import killer, queue_killer, schedule
+from tests.crash import flymq_killer, killer, queue_killer, schedule
+
+FLYMQ_COUNTS = {
+    "store": "transactions and batches",
+    "delay": "delayed records",
+    "commit": "offsets",
+    "change": "changes of users, roles, access lists and schemas",
+    "replay": "replays",
+    "mortal": "records that expire",
+}
 
 
 def schedules(first: int, count: int) -> int:
@@ -68,10 +77,29 @@ def queue_kills(cycles: int, seed: int, durability: str, ttl: float = 0.0) -> in
     return len(outcomes.violations)
 
 
+def flymq_kills(cycles: int, seed: int, durability: str) -> int:
+    """Kill a broker under the load of FlyMQ's stateful features; returns how many violations were found."""
+    begin = time.monotonic()
+    name = f"FlyMQ at {durability}"
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
+        campaign = flymq_killer.Campaign(directory, cycles, seed, durability)
+        outcomes = flymq_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
+    for violation in outcomes.violations[:20]:
+        print(f"violation: {violation}")
+    counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in FLYMQ_COUNTS.items())
+    print(
+        f"{name}: {outcomes.kills} kills, {counts}, {len(outcomes.violations)} violations, "
+        f"{time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
+    return len(outcomes.violations)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.long", description=__doc__)
     parser.add_argument("--schedules", type=int, default=20_000, help="how many schedules on the simulated disk")
     parser.add_argument("--kills", type=int, default=200, help="how many kills of a real broker at level synced")
+    parser.add_argument("--flymq-kills", type=int, help="how many of them under FlyMQ's load; half of --kills")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
     arguments = parser.parse_args()
@@ -85,6 +113,10 @@ def main() -> int:
         found += queue_kills(max(1, arguments.kills // 2), arguments.seed, "synced")
         found += queue_kills(max(1, arguments.kills // 10), arguments.seed, "written")
         found += queue_kills(max(1, arguments.kills // 10), arguments.seed, "synced", ttl=0.3)
+    flymq = arguments.kills // 2 if arguments.flymq_kills is None else arguments.flymq_kills
+    if flymq:
+        found += flymq_kills(flymq, arguments.seed, "synced")
+        found += flymq_kills(max(1, flymq // 5), arguments.seed, "written")
     if arguments.schedules:
         found += schedules(arguments.seed, arguments.schedules)
     print("nothing was lost" if not found else f"{found} findings")

@@ -37,6 +37,9 @@ def produce(
     with connected(server, tls_ca) as client:
         for batch in _batches(records):
             stored = client.produce(topic, partition, batch)
+            if not stored.record_count:
+                typer.echo(f"{topic}/{partition}: does not fit the topic's schema, kept in {topic}.dlq")
+                continue
             last = stored.base_offset + stored.record_count - 1
             typer.echo(f"{topic}/{partition}: offsets {stored.base_offset} to {last}")
 

@@ -18,7 +18,7 @@ import re2
 from penstock.core.errors import InvalidArgument
 
 MAX_CHARACTERS: Final = 4096
-MAX_WORK: Final = 1 << 30  # steps of an expression in one record: seconds, if it is made for that
+MAX_WORK: Final = 1 << 29  # steps of an expression in one record: seconds, if it is made for that
 _EXPRESSION_CHARACTERS: Final = 512  # longer than that, it takes too long already to understand one
 _EXPRESSION_BYTES: Final = 1 << 19  # of memory that one compiled expression may take
 _PATH: Final = "$."

@@ -24,7 +24,7 @@ from tests.protocols.flymq.test_security import TABLE
 
 from penstock.core.access import ANONYMOUS
 from penstock.core.broker import FILTERS_AT_ONCE
-from penstock.core.filters import MAX_WORK, compile_filter
+from penstock.core.filters import MAX_WORK, Filter, compile_filter
 from penstock.core.limits import Limits
 from penstock.core.names import DEFAULT_SCOPE
 from penstock.core.state import decode_snapshot, encode_snapshot
@@ -294,6 +294,22 @@ def test_a_filter_that_takes_long_holds_up_nobody_else() -> None:
         work()
         done()
     assert [peer.replies() for peer in slow] == [[m.Fetched([], 1)]] * len(slow)
+
+
+def test_a_filter_of_one_who_is_gone_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    world = World()
+    Peer(world).ask(m.Produce("t", None, b"v"))
+    world.broker.filtering._offload = later(calls)
+    peer = Peer(world)
+    peer.feed(m.Fetch("t", 0, 0, 10, "(a+)+$", code_order=True))
+    peer.session.lost()
+    tried: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(Filter, "matches", lambda *given: tried.append(given))
+    ((work, done),) = calls
+    work()
+    done()
+    assert tried == [] and peer.sent == []
 
 
 def test_a_filter_goes_through_many_steps_without_getting_deeper() -> None:

@@ -15,8 +15,9 @@ from tests.protocols.flymq.strategies import any_answer, any_request
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq import replies, requests
 from penstock.protocols.flymq.errors import MalformedPayload, PayloadTooLarge, ProtocolError, UnknownOpcode
-from penstock.protocols.flymq.framing import Frame, Framer
+from penstock.protocols.flymq.framing import Framer
 from penstock.protocols.flymq.opcodes import Op
+from penstock.protocols.flymq.runs import produce_run
 
 NO_REQUESTS = {Op.AUTH_RESPONSE, Op.ERROR}
 
@@ -259,7 +260,7 @@ def test_junk_is_a_protocol_error_or_understood(opcode: int, payload: bytes, cod
     for attempt in (lambda: requests.decode(opcode, payload), lambda: replies.decode(opcode, payload, code_order)):
         with suppress(ProtocolError):
             attempt()
-    requests.produce_run([Frame(opcode, 1, payload), Frame(1, 1, payload)], 1, 100)
+    produce_run(framed(Op.PRODUCE, payload), 0, 100)
 
 
 @given(st.sampled_from(EXCHANGES), st.data())

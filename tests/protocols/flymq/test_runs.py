@@ -10,8 +10,9 @@ from tests.protocols.flymq.strategies import i32, i64, keys, names, u64, values
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq import replies, requests
 from penstock.protocols.flymq.errors import ProtocolError
-from penstock.protocols.flymq.framing import Frame, Framer
+from penstock.protocols.flymq.framing import Frame, Framer, RunFramer
 from penstock.protocols.flymq.opcodes import Op
+from penstock.protocols.flymq.runs import ProduceRun, produce_run
 
 FAR = 1 << 40
 
@@ -21,19 +22,24 @@ def produced(topic: str, key: bytes | None, value: bytes, partition: int) -> Fra
     return frame
 
 
-def one_by_one(frames: list[Frame], first: int, max_bytes: int) -> list[m.Produce]:
+def octets(frame: Frame) -> bytes:
+    return bytes((0xAF, 1, frame.opcode, frame.flags)) + len(frame.payload).to_bytes(4) + frame.payload
+
+
+def one_by_one(frames: list[Frame], max_bytes: int) -> list[m.Produce]:
     """What a run should hold, by `decode`."""
     found: list[m.Produce] = []
-    for frame in frames[first:]:
-        max_bytes -= len(frame.payload)
-        if frame.opcode != 1 or frame.flags & 0x0E or (found and max_bytes < 0):
+    for frame in frames:
+        max_bytes -= len(octets(frame))
+        if frame.opcode != 1 or frame.flags & 0x0E or frame.flags != frames[0].flags or (found and max_bytes < 0):
             break
         try:
             request = requests.decode(frame.opcode, frame.payload)
         except ProtocolError:
             break
         assert isinstance(request, m.Produce)
-        if found and request.topic != found[0].topic:
+        whole = requests.encode(request)[8:] == frame.payload  # with a partition, and nothing behind it
+        if not whole or (found and request.topic != found[0].topic):
             break
         found.append(request)
     return found
@@ -46,40 +52,81 @@ longer = st.builds(lambda frame, more: frame._replace(payload=frame.payload + mo
 cut = st.builds(lambda frame, size: frame._replace(payload=frame.payload[:-size]), good, st.integers(1, 20))
 compressed = good.map(lambda frame: frame._replace(flags=3))
 odd = st.builds(Frame, st.sampled_from([1, 1, 2]), st.sampled_from([1, 3, 4, 0]), st.binary(max_size=30))
+any_frame = good | good | without_partition | longer | cut | compressed | odd
 
 
-@given(st.lists(good | good | without_partition | longer | cut | compressed | odd, min_size=1, max_size=12), st.data())
-def test_a_run_is_what_decoding_one_by_one_gives(frames: list[Frame], data: st.DataObject) -> None:
-    first = data.draw(st.integers(0, len(frames) - 1))
+@given(st.lists(any_frame, min_size=1, max_size=12), st.binary(max_size=40), st.data())
+def test_a_run_is_what_decoding_one_by_one_gives(frames: list[Frame], rest: bytes, data: st.DataObject) -> None:
+    """Whatever stands before and behind it in the stream."""
+    first = data.draw(st.sampled_from([n for n, frame in enumerate(frames) if frame.opcode == 1] or [0]))
     max_bytes = data.draw(st.integers(0, 200) | st.just(FAR))
-    run = requests.produce_run(frames, first, max_bytes)
-    expected = one_by_one(frames, first, max_bytes)
+    frames[first] = frames[first]._replace(opcode=1)
+    stream = b"".join(map(octets, frames))
+    run = produce_run(stream + rest[:7], len(b"".join(map(octets, frames[:first]))), max_bytes)
+    expected = one_by_one(frames[first:], max_bytes)
     if not expected:
         assert run is None
         return
     assert run is not None
     assert run.topic == expected[0].topic
-    keys = [request.key for request in expected]
-    assert run.keys == (keys if any(keys) else None)
+    all_keys = [request.key for request in expected]
+    assert run.keys == (all_keys if any(all_keys) else None)
     assert run.values == [request.value for request in expected]
     assert run.partitions == [request.partition for request in expected]
     assert run.count == len(expected)
-    assert run.byte_size == sum(len(frame.payload) for frame in frames[first : first + run.count])
+    assert run.byte_size == len(b"".join(map(octets, frames[first : first + run.count])))
+    parts = run.split()
+    assert [part.request() for part in parts] == expected
+    assert [part.byte_size for part in parts] == [len(octets(frame)) for frame in frames[first : first + run.count]]
 
 
 def test_a_run_ends_at_its_bytes_but_has_one_record() -> None:
-    frames = [produced("t", None, b"x" * 85, -1)] * 5
-    assert [len(frame.payload) for frame in frames] == [100] * 5
+    stream = requests.encode(m.Produce("t", None, b"x" * 77, -1)) * 5
+    assert len(stream) == 500
     for max_bytes, count in [(0, 1), (100, 1), (199, 1), (200, 2), (450, 4), (500, 5), (FAR, 5)]:
-        run = requests.produce_run(frames, 0, max_bytes)
+        run = produce_run(stream, 0, max_bytes)
         assert run is not None
         assert (run.count, run.byte_size) == (count, 100 * count)
 
 
+def test_a_run_ends_where_the_stream_breaks_off() -> None:
+    stream = requests.encode(m.Produce("t", None, b"v", 3)) + requests.encode(m.Produce("t", b"key", b"value", 4))
+    whole = produce_run(stream, 0, FAR)
+    assert whole is not None and whole.values == [b"v", b"value"]
+    for size in range(len(requests.encode(m.Produce("t", None, b"v", 3))), len(stream)):
+        run = produce_run(stream[:size], 0, FAR)
+        assert run is not None
+        assert (run.values, run.partitions, run.keys) == ([b"v"], [3], None)
+
+
 def test_a_topic_that_begins_like_another_is_another() -> None:
-    run = requests.produce_run([produced("ab", None, b"1", 0), produced("abc", None, b"2", 0)], 0, FAR)
+    stream = requests.encode(m.Produce("ab", None, b"1", 0)) + requests.encode(m.Produce("abc", None, b"2", 0))
+    run = produce_run(stream, 0, FAR)
     assert run is not None
     assert (run.topic, run.count) == ("ab", 1)
+
+
+@given(st.lists(any_frame, max_size=8), st.lists(st.integers(1, 30), max_size=12))
+def test_a_framer_with_runs_gives_the_same_requests(frames: list[Frame], cuts: list[int]) -> None:
+    """However the stream is cut into pieces."""
+    framer = RunFramer(runs=lambda data, start: produce_run(data, start, 60))
+    plain = Framer()
+    stream = b"".join(map(octets, frames))
+    expected = plain.feed(stream)
+    found: list[Frame] = []
+    for size in [*cuts, len(stream)]:
+        piece, stream = stream[:size], stream[size:]
+        for part in framer.feed(piece):
+            runs = part.split() if isinstance(part, ProduceRun) else [part]
+            for run in runs:
+                if isinstance(run, ProduceRun):
+                    found.append(Frame(1, 1, requests.encode(run.request())[8:]))
+                else:
+                    found.append(run)
+    # A run does not tell its flags.
+    assert [(f.opcode, f.payload) for f in found] == [(f.opcode, f.payload) for f in expected]
+    assert type(framer.error) is type(plain.error)
+    assert framer.error is not None or framer.buffered == plain.buffered
 
 
 columns = st.lists(st.tuples(u64, keys, values), max_size=8)

@@ -2,14 +2,16 @@
 
     magic u8 = 0xAF, version u8 = 0x01, opcode u8, flags u8, length u32, then that many bytes of payload
 
-Nothing is read in a payload but, for decision 1, where a PRODUCE ends.
+Nothing is read in a payload but, for decision 1, where a PRODUCE ends. Frames that follow each other may be taken as
+one by whoever knows what is in them: see `runs`.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, Never, Protocol, TypeVar
 
 from penstock.protocols.flymq.errors import (
     BadMagic,
@@ -45,14 +47,27 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Framer:
+class Run(Protocol):
+    """Several frames as one. None of them is a PRODUCE that ends with its value."""
+
+    @property
+    def byte_size(self) -> int:
+        """Of the frames, with their headers."""
+
+
+R = TypeVar("R", bound=Run)
+
+
+class RunFramer(Generic[R]):
     """Collects bytes and gives out frames. After a bad header it gives out nothing more: see `error`.
 
-    With `stray`, a PRODUCE may be followed by a partition that its length does not count (decision 1)."""
+    With `stray`, a PRODUCE may be followed by a partition that its length does not count (decision 1). `runs` is asked
+    about a PRODUCE, by the data and where in them it begins: what it answers takes the place of the frames."""
 
-    __slots__ = ("_buffer", "_needed", "_short", "_skip", "_stray", "error")
+    __slots__ = ("_buffer", "_needed", "_runs", "_short", "_skip", "_stray", "error")
 
-    def __init__(self, stray: bool = True) -> None:
+    def __init__(self, stray: bool = True, runs: Callable[[bytes, int], R | None] = lambda *_: None) -> None:
+        self._runs = runs
         self.error: FrameError | None = None  # set as soon as a bad header was read; later input is dropped
         self._stray = stray
         self._buffer = bytearray()
@@ -65,7 +80,7 @@ class Framer:
         """Bytes held."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[Frame | R]:
         """The frames that `data` completes, in order. Look at `error` after handling them."""
         if self.error is not None:
             return []
@@ -79,9 +94,9 @@ class Framer:
             self._buffer.clear()
         return self._cut(data)
 
-    def _cut(self, data: bytes) -> list[Frame]:
-        frames: list[Frame] = []
-        append, new, unpack = frames.append, tuple.__new__, _HEADER.unpack_from
+    def _cut(self, data: bytes) -> list[Frame | R]:
+        frames: list[Frame | R] = []
+        append, new, unpack, runs = frames.append, tuple.__new__, _HEADER.unpack_from, self._runs
         size = len(data)
         start = self._past_stray(data)
         after = -1  # where the last frame ended
@@ -89,6 +104,10 @@ class Framer:
             beginning, opcode, flags, length = unpack(data, start)
             end = body + length
             if end <= size and beginning == _START and length <= MAX_PAYLOAD:
+                if opcode == _PRODUCE and (run := runs(data, start)) is not None:
+                    append(run)
+                    start = after = start + run.byte_size
+                    continue
                 append(new(Frame, (opcode, flags, data[body:end])))
                 start = after = end
             # Asked only here, and not behind every PRODUCE: a good header shows that all is well.
@@ -108,10 +127,10 @@ class Framer:
         self._skip -= skipped
         return skipped
 
-    def _is_short(self, frame: Frame) -> bool:
-        return self._stray and ends_with_value(frame)
+    def _is_short(self, frame: Frame | R) -> bool:
+        return self._stray and isinstance(frame, Frame) and ends_with_value(frame)
 
-    def _keep(self, data: bytes, start: int, last: Frame | None) -> None:
+    def _keep(self, data: bytes, start: int, last: Frame | R | None) -> None:
         """Hold what starts here, unless it shows already that it can be no frame. `last`: the frame that ends here."""
         if last is not None and self._is_short(last):
             self._short = True
@@ -135,6 +154,12 @@ class Framer:
                 self.error = FrameTooLarge(length, MAX_PAYLOAD)
         if self.error is None:
             self._buffer += data[start:] if start else data
+
+
+class Framer(RunFramer[Never]):
+    """Every frame by itself."""
+
+    __slots__ = ()
 
 
 def ends_with_value(frame: Frame) -> bool:

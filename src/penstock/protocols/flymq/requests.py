@@ -1,4 +1,4 @@
-"""Requests as bytes: the layout of every opcode's request, as a table, and the quick way for runs of PRODUCE.
+"""Requests as bytes: the layout of every opcode's request, as a table. Runs of PRODUCE have a quicker way: `runs.py`.
 
 The layouts are those of the protocol's document and, where it is silent, of the original. Where the two differ, or
 clients differ from each other, a function of its own tells the forms apart by their bytes; the decisions' numbers are
@@ -8,11 +8,7 @@ those of `docs/protocols/flymq.md`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from itertools import repeat
 from typing import Any, Final
-
-from msgspec import Struct
 
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq.errors import MalformedPayload, UnknownOpcode
@@ -34,17 +30,15 @@ from penstock.protocols.flymq.fields import (
     many,
     sized,
 )
-from penstock.protocols.flymq.framing import Frame, frame
-from penstock.protocols.flymq.opcodes import COMPRESSION_MASK, Op
+from penstock.protocols.flymq.framing import frame
+from penstock.protocols.flymq.opcodes import Op
 
 MAX_NAMES: Final = 10_000  # users, roles, permissions or types in one request
 MAX_BATCH: Final = 100_000  # records in one PRODUCE_BATCH
 
 _NAMES: Final = many(S16, most=MAX_NAMES)
-_PRODUCE: Final = 0x01
 _PARTITION: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">I")
-_TWO_LENGTHS: Final = struct.Struct(">II")
 _SHORTEST_RECORD: Final = 12  # of a batch: two lengths and a partition
 
 
@@ -287,64 +281,3 @@ def encode(request: m.Request) -> bytes:
         return frame(opcode, LAYOUTS[opcode].write(request))
     except struct.error as error:
         raise ValueError(f"A number that FlyMQ cannot carry: {error}") from None
-
-
-# -- many PRODUCEs at once
-
-
-class ProduceRun(Struct, frozen=True, gc=False):
-    """The records of consecutive PRODUCE frames to one topic, by column."""
-
-    topic: str
-    keys: list[bytes | None] | None  # None if no record has one
-    values: list[bytes]
-    partitions: list[int]
-    count: int
-    byte_size: int  # of all payloads
-
-
-def produce_run(frames: Sequence[Frame], first: int, max_bytes: int) -> ProduceRun | None:
-    """The run of PRODUCE frames from `first` on: all well-formed, uncompressed, to the same topic, and with payloads
-    of `max_bytes` together; but the first one in any case. None if already that one is not so: `decode` says why."""
-    payload = frames[first][2]
-    place = payload[: 2 + int.from_bytes(payload[:2])]  # the same topic is the same bytes
-    try:
-        topic = place[2:].decode()
-    except UnicodeDecodeError:
-        return None
-    after = len(place)
-    after_no_key = after + 8  # where the value starts if there is no key
-    lengths, length, number = _TWO_LENGTHS.unpack_from, _LENGTH.unpack_from, _PARTITION.unpack_from
-    keys: list[bytes | None] = []
-    values: list[bytes] = []
-    partitions: list[int] = []
-    left = max(max_bytes, len(payload))
-    room = left
-    try:
-        for index in range(first, len(frames)):  # `islice` would walk over all frames before `first`, at every call
-            opcode, flags, payload = frames[index]
-            size = len(payload)
-            if opcode != _PRODUCE or flags & COMPRESSION_MASK or size > left or not payload.startswith(place):
-                break
-            key_size, value_size = lengths(payload, after)
-            start = after_no_key
-            if key_size:
-                start += key_size
-                (value_size,) = length(payload, start - 4)
-            end = start + value_size
-            if end == size:
-                partitions.append(m.ANY_PARTITION)
-            else:
-                partitions += number(payload, end)  # fails if the record goes past the end
-            if key_size:
-                keys += repeat(None, len(values) - len(keys))
-                keys.append(payload[after + 4 : start - 4])
-            values.append(payload[start:end])
-            left -= size
-    except struct.error:  # a length that goes past the end of its payload: the run ends before it
-        pass
-    if not values:
-        return None
-    if keys:
-        keys += repeat(None, len(values) - len(keys))
-    return ProduceRun(topic, keys or None, values, partitions, len(values), room - left)

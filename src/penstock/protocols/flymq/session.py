@@ -1,7 +1,8 @@
 """One FlyMQ connection: frames in, operations, frames out.
 
 Requests have no id, so replies go out strictly in the order of requests. Writes do not wait for each other's commits:
-their replies do. Neighbouring PRODUCE frames to one topic are stored as one. What each opcode does is in `operations`.
+their replies do. Neighbouring PRODUCE frames to one topic are stored as one (`runs.py`). What each opcode does is in
+`operations`.
 """
 
 from __future__ import annotations
@@ -10,28 +11,26 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from operator import itemgetter
 from typing import Any, Final
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
 from penstock.protocols.flymq import replies, requests
 from penstock.protocols.flymq.errors import UnknownOpcode, error_frame
-from penstock.protocols.flymq.framing import Frame, Framer, content
-from penstock.protocols.flymq.messages import NO_KEY
+from penstock.protocols.flymq.framing import Frame, RunFramer, content
+from penstock.protocols.flymq.messages import NO_KEY, Produce
 from penstock.protocols.flymq.opcodes import HEADER_SIZE, MAX_PAYLOAD, Op
 from penstock.protocols.flymq.operations.call import Answer, Call, FlyMqSettings, Later
-from penstock.protocols.flymq.operations.records import scatter
+from penstock.protocols.flymq.operations.records import produce, scatter
 from penstock.protocols.flymq.operations.table import OPERATIONS
 from penstock.protocols.flymq.refusals import EXPECTED, text_of
-from penstock.protocols.flymq.requests import ProduceRun
+from penstock.protocols.flymq.runs import ProduceRun, produce_run
 from penstock.protocols.ordered import OrderedSession
 from penstock.protocols.session import Channel, Door
 
 logger = logging.getLogger(__name__)
 
 RUN_BYTES: Final = 1 << 20  # most bytes of requests that are appended as one
-_PAYLOAD: Final = itemgetter(2)  # of a frame
 FRAME_BYTES: Final = 100  # what a frame takes besides its payload: most requests have next to none
 
 
@@ -39,12 +38,11 @@ class FlyMqSession(OrderedSession):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: FlyMqSettings) -> None:
         super().__init__(broker, channel, identity)
         self._call = Call(broker, identity, channel.peer, settings)
-        self._framer = Framer()
-        self._frames: list[Frame] = []  # not carried out yet, from `_next` on
+        self._framer = RunFramer(runs=_run)
+        self._frames: list[Frame | ProduceRun] = []  # not carried out yet, from `_next` on
         self._next = 0
         self._held = 0  # bytes that those frames take
         self._later: Later | None = None  # the answer to the last request that was carried out is still to come
-        self._singly = 0  # so many PRODUCEs to come are not to be stored together
 
     # -- what `OrderedSession` asks
 
@@ -56,7 +54,7 @@ class FlyMqSession(OrderedSession):
             del self._frames[: self._next]
             self._next = 0
             self._frames += frames
-            self._held += sum(map(len, map(_PAYLOAD, frames))) + len(frames) * FRAME_BYTES
+            self._held += sum(map(_weight, frames))
 
     @property
     def _idle(self) -> bool:
@@ -67,7 +65,7 @@ class FlyMqSession(OrderedSession):
         return self._framer.buffered + self._held
 
     def _forget(self) -> None:
-        self._framer = Framer()
+        self._framer = RunFramer(runs=_run)
         self._frames.clear()
         self._next = self._held = 0
         if self._later is not None:
@@ -78,17 +76,20 @@ class FlyMqSession(OrderedSession):
     def _carry_out(self) -> None:
         while self._later is None and self._next < len(self._frames):
             frame = self._frames[self._next]
+            if isinstance(frame, ProduceRun):
+                if self._must_wait(reads=False):
+                    return
+                self._store(frame)
+                continue
             operation = OPERATIONS.get(frame.opcode)
             if self._must_wait(reads=operation is not None and operation.reads):
                 return
-            if frame.opcode != Op.PRODUCE or not self._produced_run():
-                self._pop(1, len(frame.payload))
-                self._carry_out_one(frame)
+            self._pop(frame)
+            self._carry_out_one(frame)
 
-    def _pop(self, count: int, size: int) -> None:
-        """Take so many frames off, with payloads of so many bytes."""
-        self._held -= size + count * FRAME_BYTES
-        self._next += count
+    def _pop(self, frame: Frame | ProduceRun) -> None:
+        self._held -= _weight(frame)
+        self._next += 1
 
     # -- one request
 
@@ -145,24 +146,39 @@ class FlyMqSession(OrderedSession):
 
     # -- runs of PRODUCE
 
-    def _produced_run(self) -> bool:
-        """Store this PRODUCE, and with it those behind it to the same topic: a client that sends without waiting costs
-        one append for many requests. False if it is to be carried out by itself."""
-        if self._singly:
-            self._singly -= 1
-            return False
-        run = requests.produce_run(self._frames, self._next, RUN_BYTES)
-        if run is None:
-            return False
+    def _store(self, run: ProduceRun) -> None:
+        """Append all records of a run as one: if that is refused, each of them alone."""
         try:
             scattered = scatter(self._call, run.topic, run.values, run.keys, run.partitions, divert=False)
         except EXPECTED:
-            self._singly = run.count - 1  # one of them is at fault, or all are: each gets its own answer
-            return False
-        self._pop(run.count, run.byte_size)
+            if run.count > 1:  # one of them is at fault, or all are: each gets its own answer
+                self._frames[self._next : self._next + 1] = run.split()
+            else:
+                self._pop(run)
+                self._store_alone(run.request(), run.byte_size)
+            return
+        self._pop(run)
         data = _encode_run(run, scattered.partitions, scattered.offsets, scattered.timestamp)
         self.outbox.put_after(scattered.group, data, self._failure(None, run.count), run.byte_size)
-        return True
+
+    def _store_alone(self, request: Produce, size: int) -> None:
+        try:
+            answer = produce(self._call, request)
+        except EXPECTED as error:
+            self._refuse(error, request)
+        else:
+            self._answer(Op.PRODUCE, request, size, answer)
+
+
+def _run(data: bytes, start: int) -> ProduceRun | None:
+    return produce_run(data, start, RUN_BYTES)
+
+
+def _weight(frame: Frame | ProduceRun) -> int:
+    """Bytes of memory that it takes, roughly."""
+    if isinstance(frame, ProduceRun):
+        return frame.byte_size + frame.count * FRAME_BYTES
+    return len(frame.payload) + FRAME_BYTES
 
 
 def _encode_run(run: ProduceRun, partitions: Sequence[int], offsets: Sequence[int], timestamp: int) -> bytes:

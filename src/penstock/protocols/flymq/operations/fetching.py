@@ -108,6 +108,8 @@ class FetchRun:
 
     def _read(self) -> None:
         """May run on any thread."""
+        if self._done is None:
+            return  # it waited for its turn, and meanwhile the client went away
         try:
             assert self._plan is not None
             for part in self._plan.run():
