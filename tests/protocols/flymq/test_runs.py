@@ -99,8 +99,9 @@ def test_a_run_ends_where_the_stream_breaks_off() -> None:
         assert (run.values, run.partitions, run.keys) == ([b"v"], [3], None)
 
 
-def test_a_topic_that_begins_like_another_is_another() -> None:
-    stream = requests.encode(m.Produce("ab", None, b"1", 0)) + requests.encode(m.Produce("abc", None, b"2", 0))
+@pytest.mark.parametrize("other", ["ac", "abc", "a", "é", ""])
+def test_another_topic_is_another_run(other: str) -> None:
+    stream = requests.encode(m.Produce("ab", None, b"1", 0)) + requests.encode(m.Produce(other, None, b"2", 0))
     run = produce_run(stream, 0, FAR)
     assert run is not None
     assert (run.topic, run.count) == ("ab", 1)

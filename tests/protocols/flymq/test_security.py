@@ -226,6 +226,21 @@ def test_a_denial_says_nothing_about_what_is_there(op: Op) -> None:
         assert len(replies) == 1
 
 
+@pytest.mark.parametrize("group", ["g", "nobodys", ""])
+def test_a_denial_says_nothing_about_groups(group: str) -> None:
+    producer = Estate().peer("producer")
+    for request in (
+        m.GetOffset("mine", group, 0),
+        m.GetLag("mine", group, 0),
+        m.Commit("mine", group, 0, 1),
+        m.ResetOffset("mine", group, 0, "latest"),
+        m.Subscribe("mine", group, 0, "commit"),
+        m.SeekToTimestamp("mine", group, 0, 0),
+        m.DeleteGroup("mine", group),
+    ):
+        assert said(producer, request) == UNAUTHORIZED
+
+
 def test_a_delayed_record_of_somebody_elses_topic_is_not_there() -> None:
     estate = Estate()
     before = estate.all()
