@@ -24,7 +24,7 @@ class OrderedSession(ABC):
         self.broker = broker
         self.channel = channel
         self.identity = identity
-        self.outbox = Outbox(channel.send, self._progress)
+        self.outbox = Outbox(channel.send, self._replied)
         self._working = False
         self._listening = True  # input is taken
         self._closed = False
@@ -59,11 +59,11 @@ class OrderedSession(ABC):
     def receive(self, data: bytes) -> None:
         if self._listening and data:
             self._take(data)
-        self._work()
+        self.work()
 
     def end_of_input(self) -> None:
         self._listening = False
-        self._work()
+        self.work()
 
     def stop(self) -> None:
         self.end_of_input()
@@ -80,7 +80,7 @@ class OrderedSession(ABC):
 
     # -- the order of things
 
-    def _work(self) -> None:
+    def work(self) -> None:
         """Carry out what can be carried out now, send what can be sent, and close if that was all."""
         if self._working or self._closed:
             return
@@ -95,8 +95,16 @@ class OrderedSession(ABC):
             self._forget()
             self.channel.close()
 
-    def _progress(self) -> None:
-        self._work()
+    def _replied(self) -> None:
+        """Replies have left after a commit. With one request at a time there is nothing else to do then."""
+        if self._listening and self._idle:
+            self.channel.progress()
+        else:
+            self.progress()
+
+    def progress(self) -> None:
+        """Go on after something that was waited for."""
+        self.work()
         if not self._closed:
             self.channel.progress()
 

@@ -34,12 +34,11 @@ from penstock.protocols.blipmq.errors import (
     request_refused,
 )
 from penstock.protocols.blipmq.handshake import Handshake
-from penstock.protocols.outbox import Outbox
+from penstock.protocols.ordered import FLUSH_BYTES, OrderedSession
 from penstock.protocols.session import Channel, Door
 
 SCOPE: Final = DEFAULT_SCOPE  # BlipMQ has no tenants
 PARTITION: Final = 0  # where messages go: a publisher's messages on a topic stay in order
-FLUSH_BYTES: Final = 256 << 10
 HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which no more messages are taken for a client
 
 _EXPECTED: Final = (BrokerError, LogError)
@@ -79,14 +78,9 @@ class Portion:
         return [Portion(self.publication, [place], [value]) for place, value in zip(places, self.values, strict=True)]
 
 
-class BlipMqSession:
-    """The state of one connection; a `Session`."""
-
+class BlipMqSession(OrderedSession):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
-        self.broker = broker
-        self.channel = channel
-        self.identity = identity
-        self.outbox = Outbox(channel.send, self._progress)
+        super().__init__(broker, channel, identity)
         self.version = 0
         self._framer = f.Framer()
         self._handshake = Handshake(self._check_key)
@@ -97,81 +91,60 @@ class BlipMqSession:
         self._written: CommitGroup | None = None  # of the last message or subscription of this connection
         self._reading = False  # a read is on its way to the disk
         self._paused: PollRun | None = None  # goes on before the next frame
-        self._working = False
-        self._listening = True
-        self._closed = False
         self._pushes: dict[int, Push] = {}  # version 2: subscriptions whose messages are sent here
 
-    # -- what `net` calls
+    # -- what `OrderedSession` asks
 
-    def receive(self, data: bytes) -> None:
-        if self._listening:
-            frames = self._framer.feed(data)
-            if self._framer.error is not None:
-                self._listening = False
-            if frames:
-                if self._next == len(self._frames):
-                    self._frames = frames
-                else:
-                    self._frames = self._frames[self._next :] + frames
-                self._next = 0
-                self._held += sum([len(payload) for _, _, payload in frames])
-        self.work()
+    def _take(self, data: bytes) -> None:
+        frames = self._framer.feed(data)
+        if self._framer.error is not None:
+            self._listening = False
+        if frames:
+            if self._next == len(self._frames):
+                self._frames = frames
+            else:
+                self._frames = self._frames[self._next :] + frames
+            self._next = 0
+            self._held += sum([len(payload) for _, _, payload in frames])
 
-    def end_of_input(self) -> None:
-        self._listening = False
-        self.work()
+    @property
+    def _idle(self) -> bool:
+        return self._next == len(self._frames) and not self._waits
 
-    def stop(self) -> None:
-        self._drop_pushes()
-        self.end_of_input()
+    @property
+    def _held_input(self) -> int:
+        return self._framer.buffered + self._held
 
-    def lost(self) -> None:
-        self._listening = False
-        self._closed = True
+    def _forget(self) -> None:
         self._frames.clear()
         self._next = self._held = 0
         self._paused = None
         self._drop_pushes()
-        self.outbox.discard()
-
-    @property
-    def held_bytes(self) -> int:
-        return self._framer.buffered + self._held + self.outbox.held_bytes
 
     def _drop_pushes(self) -> None:
         for push in self._pushes.values():
             push.stop()
         self._pushes.clear()
 
+    def stop(self) -> None:
+        self._drop_pushes()
+        super().stop()
+
+    def _replied(self) -> None:
+        if self._pushes:
+            self.progress()
+        else:
+            super()._replied()
+
     # -- the order of things
 
-    def work(self) -> None:
-        """Carry out what can be carried out now, send what can be sent, and close if that was all."""
-        if self._working or self._closed:
-            return
-        self._working = True
-        try:
-            self._carry_out()
-            if self._pushes:
-                for push in list(self._pushes.values()):
-                    push.work()
-        finally:
-            self._working = False
-        self.outbox.flush()
-        if not self._listening and self.outbox.empty and not self._waits and self._next == len(self._frames):
-            self._closed = True
-            self._drop_pushes()
-            self.channel.close()
-
-    def _progress(self) -> None:
-        """Replies have left. With one request at a time there is nothing else to do then."""
-        if self._next < len(self._frames) or self._paused is not None or self._pushes or not self._listening:
-            self.work()
-        if not self._closed:
-            self.channel.progress()
-
     def _carry_out(self) -> None:
+        self._carry_out_frames()
+        if self._pushes:
+            for push in list(self._pushes.values()):
+                push.work()
+
+    def _carry_out_frames(self) -> None:
         while not self._reading and not self._full():
             if (self._paused is not None and not self._run_is_done()) or self._next == len(self._frames):
                 return
@@ -179,7 +152,7 @@ class BlipMqSession:
             kind = frame[0]
             ready = self._handshake.ready
             if ready and (kind == f.POLL or kind == f.ACK):
-                if self._must_wait():
+                if self._must_settle():
                     return
                 self._poll_run()
             elif ready and kind == f.PUBLISH:
@@ -192,7 +165,7 @@ class BlipMqSession:
             elif kind == f.PING:
                 self.outbox.put(f.encode_pong(frame[1]))
                 self._done(1)
-            elif self._must_wait():
+            elif self._must_settle():
                 return
             else:
                 self._subscribe(frame)
@@ -225,7 +198,7 @@ class BlipMqSession:
             return True
         return False
 
-    def _must_wait(self) -> bool:
+    def _must_settle(self) -> bool:
         """A frame that looks at a topic waits for what this connection published, so that it finds it there."""
         return self._written is not None and self._written.state is OPEN
 
@@ -247,7 +220,7 @@ class BlipMqSession:
         """Go on after a read from disk, unless there is another one."""
         if not self._closed:
             self.work()
-            self._progress()
+            self.progress()
 
     @property
     def closed(self) -> bool:

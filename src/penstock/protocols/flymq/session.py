@@ -121,7 +121,7 @@ class FlyMqSession(OrderedSession):
         else:
             self._refuse(outcome, request)
         if not self._working:
-            self._progress()
+            self.progress()
 
     def _answer(self, opcode: int, request: Any, size: int, answer: Answer) -> None:
         reply, group = answer

@@ -21,7 +21,8 @@ from penstock.core.names import DEFAULT_SCOPE
 from penstock.log.batch import RecordSlice
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
-from penstock.protocols.outbox import OnFailure, Outbox
+from penstock.protocols.ordered import OrderedSession
+from penstock.protocols.outbox import OnFailure
 from penstock.protocols.rustlog.dialect import JSON, Dialect, detect
 from penstock.protocols.rustlog.errors import ProtocolError, closes_connection
 from penstock.protocols.rustlog.framing import HEADER_SIZE, MAX_FRAME, Framer, frame
@@ -58,8 +59,6 @@ logger = logging.getLogger(__name__)
 
 SCOPE: Final = DEFAULT_SCOPE  # RustLog has no tenants
 
-FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
-
 RUN_BYTES: Final = 1 << 20  # most bytes of requests that are appended as one
 
 # What is told to the client. Anything else is a mistake of ours: logged, told as such, and the end of the connection.
@@ -72,24 +71,16 @@ class _ProduceNothing:
     """Stands for a Produce without records in the tables of requests: it only asks where the partition ends."""
 
 
-class RustLogSession:
-    """The state of one connection; a `Session`."""
-
+class RustLogSession(OrderedSession):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
-        self._broker = broker
-        self._channel = channel
-        self._identity = identity
+        super().__init__(broker, channel, identity)
         self._framer = Framer()
-        self._outbox = Outbox(channel.send, self._replied)
         self._backlog: deque[bytes] = deque()  # payloads not looked at yet
         self._backlog_bytes = 0
         self._next: _Upcoming | None = None  # it has to wait
         self._dialect = JSON  # of the last frame; a frame that cannot be read is told in it
         self._reading = False  # a read is on its way to the disk
         self._singly = 0  # so many Produces to come are not to be appended together
-        self._working = False
-        self._listening = True  # input is taken
-        self._closed = False
         # Requests that change something, or depend on nothing, need not wait for the writes before them.
         self._writes: dict[type[Any], Callable[[Dialect, Any, int], None]] = {
             Produce: self._produce,
@@ -107,61 +98,28 @@ class RustLogSession:
             MetricsFetch: self._metrics_fetch,
         }
 
-    # -- what `net` calls
+    # -- what `OrderedSession` asks
 
-    def receive(self, data: bytes) -> None:
-        if self._listening:
-            payloads = self._framer.feed(data)
-            if self._framer.error is not None:
-                self._listening = False
-            self._backlog.extend(payloads)
-            self._backlog_bytes += sum(map(len, payloads))
-        self._work()
-
-    def end_of_input(self) -> None:
-        self._listening = False
-        self._work()
-
-    def stop(self) -> None:
-        self.end_of_input()
-
-    def lost(self) -> None:
-        self._listening = False
-        self._closed = True
-        self._forget_input()
-        self._outbox.discard()
+    def _take(self, data: bytes) -> None:
+        payloads = self._framer.feed(data)
+        if self._framer.error is not None:
+            self._listening = False
+        self._backlog.extend(payloads)
+        self._backlog_bytes += sum(map(len, payloads))
 
     @property
-    def held_bytes(self) -> int:
-        return self._framer.buffered + self._backlog_bytes + self._outbox.held_bytes
+    def _idle(self) -> bool:
+        return not self._backlog_bytes
 
-    # -- the order of things
+    @property
+    def _held_input(self) -> int:
+        return self._framer.buffered + self._backlog_bytes
 
-    def _work(self) -> None:
-        """Carry out what can be carried out now, send what can be sent, and close if that was all."""
-        if self._working or self._closed:
-            return
-        self._working = True
-        try:
-            self._carry_out()
-        finally:
-            self._working = False
-        self._outbox.flush()
-        if not self._listening and self._outbox.empty and not self._backlog_bytes:
-            self._closed = True
-            self._channel.close()
-
-    def _replied(self) -> None:
-        """Replies have left after a commit. With one request at a time there is nothing else to do then."""
-        if self._backlog_bytes or not self._listening:
-            self._work()
-        if not self._closed:
-            self._channel.progress()
-
-    def _progress(self) -> None:
-        self._work()
-        if not self._closed:
-            self._channel.progress()
+    def _forget(self) -> None:
+        self._framer = Framer()
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._next = None
 
     def _carry_out(self) -> None:
         """Carry out requests, until there are no more or the next one has to wait."""
@@ -187,7 +145,7 @@ class RustLogSession:
             except _EXPECTED as error:
                 self._refuse(dialect, error, request)
             except Exception as error:
-                logger.exception("a request of %s failed", self._channel.peer)
+                logger.exception("a request of %s failed", self.channel.peer)
                 self._refuse(dialect, error, request)
                 self._finish()
 
@@ -206,27 +164,6 @@ class RustLogSession:
             self._refuse(self._dialect, frame_error, None)
         return None
 
-    def _must_wait(self, *, reads: bool) -> bool:
-        """Whether a request has to wait: for the client to take earlier replies and, if it reads, for earlier writes.
-        The reply to a write is small, so there the client is looked at only now and then."""
-        outbox = self._outbox
-        if outbox.held_bytes > FLUSH_BYTES:
-            outbox.flush()
-        elif not reads:
-            return False
-        return self._channel.congested or (reads and outbox.blocked)
-
-    def _finish(self) -> None:
-        """Take no more requests; the connection closes when all replies are out."""
-        self._listening = False
-        self._forget_input()
-
-    def _forget_input(self) -> None:
-        self._framer = Framer()
-        self._backlog.clear()
-        self._backlog_bytes = 0
-        self._next = None
-
     # -- replies
 
     def _reply(
@@ -234,13 +171,13 @@ class RustLogSession:
     ) -> None:
         """Answer after `group`: by default after every change of state that the answer may have seen."""
         data = frame(dialect.encode_response(response))
-        after = self._broker.unsettled if group is None else group
-        self._outbox.put_after(after, data, self._failure(dialect, request), size)
+        after = self.broker.unsettled if group is None else group
+        self.outbox.put_after(after, data, self._failure(dialect, request), size)
 
     def _refuse(self, dialect: Dialect, error: Exception, request: Request | None) -> None:
         topics = self._visible_topics() if isinstance(error, TopicNotFound) else ()
         data = frame(dialect.encode_error(error, request, topics))
-        self._outbox.put_after(self._broker.unsettled, data, self._failure(dialect, request))
+        self.outbox.put_after(self.broker.unsettled, data, self._failure(dialect, request))
         if closes_connection(error):
             self._finish()
 
@@ -250,7 +187,7 @@ class RustLogSession:
 
     def _visible_topics(self) -> Sequence[str]:
         try:
-            return [topic.name for topic in self._broker.list_topics(self._identity, SCOPE)]
+            return [topic.name for topic in self.broker.list_topics(self.identity, SCOPE)]
         except (BrokerError, LogError):
             return ()
 
@@ -280,8 +217,8 @@ class RustLogSession:
         values = run[0] if len(run) == 1 else list(chain.from_iterable(run))
         if size > MAX_RECORD and (largest := max(map(len, values))) > MAX_RECORD:
             raise RecordTooLarge(largest, MAX_RECORD)  # it could not be fetched, whatever the broker's own limit is
-        appended = self._broker.produce(
-            self._identity, SCOPE, request.topic, request.partition, values, divert=len(values) == 1
+        appended = self.broker.produce(
+            self.identity, SCOPE, request.topic, request.partition, values, divert=len(values) == 1
         )
         counts = list(map(len, run))
         if len(appended.base_offsets) > 1:
@@ -291,21 +228,21 @@ class RustLogSession:
         def failed(error: Exception) -> bytes:
             return frame(dialect.encode_error(error, request)) * len(run)
 
-        self._outbox.put_after(appended.group, replies, failed, size)
+        self.outbox.put_after(appended.group, replies, failed, size)
 
     def _produce_nothing(self, dialect: Dialect, request: Produce) -> None:
-        end = self._broker.end_offset(self._identity, SCOPE, request.topic, request.partition)
+        end = self.broker.end_offset(self.identity, SCOPE, request.topic, request.partition)
         self._reply(dialect, request, ProduceResponse(end, 0))
 
     def _create_topic(self, dialect: Dialect, request: CreateTopic, size: int) -> None:
         count = request.partition_count
-        _, group = self._broker.create_topic(self._identity, SCOPE, request.topic, count)
+        _, group = self.broker.create_topic(self.identity, SCOPE, request.topic, count)
         self._reply(dialect, request, CreateTopicResponse(True, count), group, size)
 
     def _offset_commit(self, dialect: Dialect, request: OffsetCommit, size: int) -> None:
         try:
-            group = self._broker.commit_offset(
-                self._identity,
+            group = self.broker.commit_offset(
+                self.identity,
                 SCOPE,
                 request.group,
                 request.topic,
@@ -319,14 +256,14 @@ class RustLogSession:
             self._reply(dialect, request, OffsetCommitResponse(True), group, size)
 
     def _ping(self, dialect: Dialect, _request: Ping, _size: int) -> None:
-        self._outbox.put(frame(dialect.encode_response(Pong())))
+        self.outbox.put(frame(dialect.encode_response(Pong())))
 
     def _fetch(self, dialect: Dialect, request: Fetch) -> None:
-        started = self._broker.metrics.timer()
+        started = self.broker.metrics.timer()
         offset = request.offset
         if request.group_id and dialect.fetch_uses_committed_offset:
-            committed = self._broker.committed_offset(
-                self._identity, SCOPE, request.group_id, request.topic, request.partition
+            committed = self.broker.committed_offset(
+                self.identity, SCOPE, request.group_id, request.topic, request.partition
             )
             if committed is None:
                 self._reply(dialect, request, FetchResponse([], 0))
@@ -334,7 +271,7 @@ class RustLogSession:
             offset = committed
         limit = dialect.read_limit(request.max_bytes)
         try:
-            plan = self._broker.fetch(self._identity, SCOPE, request.topic, request.partition, offset, *limit)
+            plan = self.broker.fetch(self.identity, SCOPE, request.topic, request.partition, offset, *limit)
         except OffsetOutOfRange:
             if dialect.reports_out_of_range:
                 raise
@@ -344,19 +281,19 @@ class RustLogSession:
         if plan.ready:
             read.run()
             if not read.goes_on():
-                self._outbox.put_after(self._broker.unsettled, self._fetched(read), self._failure(dialect, request))
+                self.outbox.put_after(self.broker.unsettled, self._fetched(read), self._failure(dialect, request))
                 return
         self._read_aside(read)
 
     def _read_aside(self, read: _Read) -> None:
         """Read from the disk, or in several steps, while the loop does something else."""
-        slot = self._outbox.reserve()
+        slot = self.outbox.reserve()
         self._reading = True
-        seen = self._broker.unsettled  # changes of state that decide what is delivered
+        seen = self.broker.unsettled  # changes of state that decide what is delivered
 
         def done() -> None:
             if not self._closed and read.goes_on():
-                self._broker.offload(read.run, done)
+                self.broker.offload(read.run, done)
             elif seen is None:
                 conclude(None)
             else:
@@ -368,42 +305,42 @@ class RustLogSession:
                 if seen is not None and seen.error is not None:
                     read.error = seen.error
                 slot.fill(self._fetched(read))
-                self._progress()
+                self.progress()
 
-        self._broker.offload(read.run, done)
+        self.broker.offload(read.run, done)
 
     def _fetched(self, read: _Read) -> bytes:
         """The reply to a Fetch whose records have been read."""
         dialect, request = read.dialect, read.request
         if read.error is not None:
             if not isinstance(read.error, _EXPECTED):
-                logger.error("a read for %s failed", self._channel.peer, exc_info=read.error)
+                logger.error("a read for %s failed", self.channel.peer, exc_info=read.error)
             return frame(dialect.encode_error(read.error, request))
-        self._broker.metrics.fetched(read.count, read.byte_size, read.started)
+        self.broker.metrics.fetched(read.count, read.byte_size, read.started)
         if request.group_id:
-            self._broker.positions.note(SCOPE, request.group_id, request.topic, request.partition, read.next_offset)
+            self.broker.positions.note(SCOPE, request.group_id, request.topic, request.partition, read.next_offset)
         return read.reply
 
     def _offset_fetch(self, dialect: Dialect, request: OffsetFetch) -> None:
-        offset = self._broker.committed_offset(self._identity, SCOPE, request.group, request.topic, request.partition)
+        offset = self.broker.committed_offset(self.identity, SCOPE, request.group, request.topic, request.partition)
         self._reply(dialect, request, OffsetFetchResponse(offset))
 
     def _list_topics(self, dialect: Dialect, request: ListTopics) -> None:
-        topics = self._broker.list_topics(self._identity, SCOPE)
+        topics = self.broker.list_topics(self.identity, SCOPE)
         response = ListTopicsResponse([TopicSummary(topic.name, topic.partitions) for topic in topics])
         self._reply(dialect, request, response)
 
     def _describe_topic(self, dialect: Dialect, request: DescribeTopic) -> None:
-        described = self._broker.describe_topic(self._identity, SCOPE, request.topic)
+        described = self.broker.describe_topic(self.identity, SCOPE, request.topic)
         partitions = [PartitionSummary(*partition) for partition in described.partitions]
         self._reply(dialect, request, DescribeTopicResponse(request.topic, partitions))
 
     def _describe_partition(self, dialect: Dialect, request: DescribePartition) -> None:
-        described = self._broker.describe_partition(self._identity, SCOPE, request.topic, request.partition)
+        described = self.broker.describe_partition(self.identity, SCOPE, request.topic, request.partition)
         self._reply(dialect, request, DescribePartitionResponse(request.topic, *described))
 
     def _metrics_fetch(self, dialect: Dialect, request: MetricsFetch) -> None:
-        self._reply(dialect, request, MetricsFetchResponse(self._broker.metrics_text(self._identity)))
+        self._reply(dialect, request, MetricsFetchResponse(self.broker.metrics_text(self.identity)))
 
 
 class _Read:
