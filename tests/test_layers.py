@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 # A layer may import itself and those below it.
 LAYERS = ("cli", "net", "config", "protocols", "core", "log")
 MODULE_LAYER = {"config_layers": "config"}  # top-level modules that share a layer
-SHARED_IN_PROTOCOLS = ("session", "ordered", "outbox", "patience", "retry")  # modules of `protocols` that every protocol may use
+SHARED_IN_PROTOCOLS = ("session", "ordered", "outbox", "patience", "retry")  # what every protocol may use
 
 
 def layer_of(module: str) -> str | None:

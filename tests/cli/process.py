@@ -49,7 +49,7 @@ class BrokerProcess:
             self.block += line
             if "is ready" in line:
                 return self
-        raise AssertionError(f"the broker did not start: {self.block}{self.finish()[1]}")
+        raise AssertionError(f"the broker did not start: {self.block}{self.finish()[2]}")
 
     def address(self, door: str) -> str:
         found = re.search(rf"^  {door} +(\S+:\d+)$", self.block, re.MULTILINE)

@@ -22,7 +22,9 @@ from penstock.core.errors import (
     TransactionNotFound,
     UserNotFound,
 )
-from penstock.core.keys import KeyTerms
+from penstock.core.groups import Groups
+from penstock.core.key import KeyTerms
+from penstock.core.keys import Keys
 from penstock.core.names import DEFAULT_SCOPE, Scope
 from penstock.core.schema import Compatibility, SchemaKind
 from penstock.core.schemas import Schemas
@@ -105,7 +107,6 @@ def test_what_belongs_to_no_tenant_needs_a_grant_for_all_tenants() -> None:
 # -- the broker
 
 OPEN_TO_THE_PROCESS = {
-    "authenticate",  # makes an identity
     "close",
     "health",
     "listens",
@@ -144,12 +145,14 @@ ARGUMENTS: dict[str, Any] = {
     "owner": "a connection",
     "value": b"v",
 }
-ADMINISTRATION = {"add_key", "list_keys", "revoke_key"}  # for administrators of all tenants alone
+ADMINISTRATION = {"keys.add", "keys.list", "keys.revoke"}  # for administrators of all tenants alone
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
     "audit": (Audit, {"denied", "flush", "note", "sweep", "topic_created"}),
     "dead_letters": (DeadLetters, set()),
     "delays": (Delays, {"rebuilt", "sweep"}),
+    "groups": (Groups, set()),
+    "keys": (Keys, {"authenticate", "grants"}),
     "schemas": (Schemas, {"check", "warm"}),
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has
     "users": (Users, {"any_for", "enabled", "grants", "list_roles", "login", "permissions", "verdict", "whoami"}),
@@ -207,7 +210,7 @@ def test_every_operation_is_denied_alike_for_topics_that_exist_and_that_do_not(o
     world = World()
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
     world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
-    world.broker.commit_offset(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
+    world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
     world.commit()
     position = world.broker.position
     secure(world, Access(enforced=True))
@@ -226,7 +229,7 @@ def test_every_operation_works_with_one_or_two_permissions_and_no_other(operatio
         world = World()
         world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
         world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
-        world.broker.commit_offset(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
+        world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
         world.commit()
         secure(world, granted(permission))
         try:
@@ -242,11 +245,12 @@ def test_every_operation_works_with_one_or_two_permissions_and_no_other(operatio
 @pytest.mark.parametrize("operation", sorted(ADMINISTRATION))
 def test_keys_are_for_the_administrators_of_all_tenants(operation: str) -> None:
     world = World()
-    world.broker.add_key(ALICE, ARGUMENTS["terms"])
-    world.broker.access = granted(Permission.ADMIN, tenant="default")
+    world.broker.keys.add(ALICE, ARGUMENTS["terms"])
+    world.commit()
+    secure(world, granted(Permission.ADMIN, tenant="default"))
     with pytest.raises(AccessDenied):
         call(world.broker, operation, "")
-    world.broker.access = granted(Permission.ADMIN)
+    secure(world, granted(Permission.ADMIN))
     call(world.broker, operation, "")
 
 

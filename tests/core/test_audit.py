@@ -25,7 +25,7 @@ from penstock.core.errors import (
     TopicNotFound,
     WrongPassword,
 )
-from penstock.core.keys import KeyTerms
+from penstock.core.key import KeyTerms
 from penstock.core.limits import Limits
 from penstock.core.lockout import LockOut
 from penstock.core.names import DEFAULT_SCOPE, Scope
@@ -116,13 +116,13 @@ def test_a_topic_that_comes_into_being_on_first_use_is_there_too() -> None:
 def test_keys_are_told_of_by_number_and_never_shown() -> None:
     one = world()
     terms = KeyTerms("billing", "acme", [Permission.READ, Permission.WRITE], ("a", "b.*"))
-    secret = one.broker.add_key(ADMIN, terms)[0].secret
+    secret = one.broker.keys.add(ADMIN, terms)[0].secret
     chosen = "correct horse battery staple"
-    one.broker.add_key(ADMIN, terms, chosen)
-    one.broker.revoke_key(ADMIN, 1)
-    one.broker.revoke_key(ADMIN, 1)  # changes nothing
-    one.broker.authenticate(chosen, "10.0.0.9:1")
-    one.broker.authenticate(secret, "10.0.0.9:1")
+    one.broker.keys.add(ADMIN, terms, chosen)
+    one.broker.keys.revoke(ADMIN, 1)
+    one.broker.keys.revoke(ADMIN, 1)  # changes nothing
+    one.broker.keys.authenticate(chosen, "10.0.0.9:1")
+    one.broker.keys.authenticate(secret, "10.0.0.9:1")
     added, _, revoked, entered = told(one, "acme")
     assert (added.type, added.resource, added.user) == ("key.add", "key:1", "admin")
     assert added.details == {"name": "billing", "permissions": "read,write", "topics": "a,b.*"}
@@ -136,7 +136,7 @@ def test_keys_are_told_of_by_number_and_never_shown() -> None:
 def test_who_fails_to_prove_who_it_is_and_who_is_locked_out() -> None:
     one = world(lockout=LockOut(2, 60))
     for _ in range(4):
-        one.broker.authenticate("wrong", "10.0.0.9:1")
+        one.broker.keys.authenticate("wrong", "10.0.0.9:1")
     one.pass_time(60)
     one.broker.sweep(one.now)
     first, lock, more = told(one)
@@ -152,7 +152,7 @@ def test_a_denial_says_who_wanted_what_from_where() -> None:
     assert (event.type, event.user, event.client_ip) == ("access.denied", "alice", "2001:db8::7")
     assert (event.resource, event.action, event.result) == ("secret", "read", "denied")
     with pytest.raises(AccessDenied):
-        one.broker.list_keys(ALICE)
+        one.broker.keys.list(ALICE)
     with pytest.raises(AccessDenied):
         one.broker.list_topics(Identity("bob"), DEFAULT_SCOPE)
     with pytest.raises(AccessDenied):
@@ -383,10 +383,10 @@ def test_one_tenant_does_not_take_the_room_of_another() -> None:
 
 def test_logins_that_succeed_are_counted_alike() -> None:
     one = world()
-    secret = one.broker.add_key(ADMIN, KeyTerms("k", "default", [Permission.READ]))[0].secret
+    secret = one.broker.keys.add(ADMIN, KeyTerms("k", "default", [Permission.READ]))[0].secret
     for port in range(50):
-        one.broker.authenticate(secret, f"10.0.0.1:{port}")
-    one.broker.authenticate(secret, "10.0.0.2:1")
+        one.broker.keys.authenticate(secret, f"10.0.0.1:{port}")
+    one.broker.keys.authenticate(secret, "10.0.0.2:1")
     assert [e.client_ip for e in told(one, types=("auth",))] == ["10.0.0.1", "10.0.0.2"]
     one.pass_time(61)
     one.broker.sweep(one.now)
@@ -646,8 +646,8 @@ def test_groups_transactions_and_dead_letters() -> None:
     broker.transactions.add(ADMIN, mine, DEFAULT_SCOPE, "orders", b"v", None, 0)
     assert kinds(one) == []
     broker.transactions.commit(ADMIN, mine)
-    broker.commit_offset(ADMIN, DEFAULT_SCOPE, "readers", "orders", 0, 1)
-    broker.delete_group(ADMIN, DEFAULT_SCOPE, "readers", "orders")
+    broker.groups.commit(ADMIN, DEFAULT_SCOPE, "readers", "orders", 0, 1)
+    broker.groups.delete(ADMIN, DEFAULT_SCOPE, "readers", "orders")
     broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders.dlq", 1)
     broker.produce(ADMIN, DEFAULT_SCOPE, "orders.dlq", 0, [b"a", b"b"])
     one.commit()

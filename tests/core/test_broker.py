@@ -148,7 +148,7 @@ def test_what_cannot_be_created() -> None:
 
 def test_a_deleted_topic_is_gone_and_one_of_the_same_name_starts_empty(world: World) -> None:
     produce(world, b"old", b"older")
-    world.broker.commit_offset(ME, HERE, "g", "t", 0, 2)
+    world.broker.groups.commit(ME, HERE, "g", "t", 0, 2)
     group = world.broker.delete_topic(ME, HERE, "t")
     with pytest.raises(TopicNotFound):
         fetch(world)
@@ -159,7 +159,7 @@ def test_a_deleted_topic_is_gone_and_one_of_the_same_name_starts_empty(world: Wo
     world.commit()
     for _ in range(2):
         assert fetch(world) == []
-        assert world.broker.committed_offset(ME, HERE, "g", "t", 0) is None
+        assert world.broker.groups.committed(ME, HERE, "g", "t", 0) is None
         world.restart()
     assert produce(world, b"new") == 0
 
@@ -202,34 +202,34 @@ def test_topics_come_into_being_on_first_use_where_that_is_on() -> None:
 
 def test_committed_offsets_survive_and_the_last_one_wins(world: World) -> None:
     for offset in (5, 9, 3):
-        world.broker.commit_offset(ME, HERE, "g", "t", 1, offset)
-    world.broker.commit_offset(ME, HERE, "other", "t", 1, 2**64 - 1)
+        world.broker.groups.commit(ME, HERE, "g", "t", 1, offset)
+    world.broker.groups.commit(ME, HERE, "other", "t", 1, 2**64 - 1)
     world.commit()
     world.restart()
-    assert world.broker.committed_offset(ME, HERE, "g", "t", 1) == 3
-    assert world.broker.committed_offset(ME, HERE, "other", "t", 1) == 2**64 - 1
+    assert world.broker.groups.committed(ME, HERE, "g", "t", 1) == 3
+    assert world.broker.groups.committed(ME, HERE, "other", "t", 1) == 2**64 - 1
     for group, topic, partition in (("g", "t", 0), ("h", "t", 1), ("g", "u", 1)):
-        assert world.broker.committed_offset(ME, HERE, group, topic, partition) is None
-    assert world.broker.committed_offset(ME, THERE, "g", "t", 1) is None
+        assert world.broker.groups.committed(ME, HERE, group, topic, partition) is None
+    assert world.broker.groups.committed(ME, THERE, "g", "t", 1) is None
 
 
 def test_an_offset_of_what_does_not_exist_is_refused_unless_the_protocol_allows_it(world: World) -> None:
     with pytest.raises(TopicNotFound):
-        world.broker.commit_offset(ME, HERE, "g", "x", 0, 1)
+        world.broker.groups.commit(ME, HERE, "g", "x", 0, 1)
     with pytest.raises(PartitionNotFound):
-        world.broker.commit_offset(ME, HERE, "g", "t", 2, 1)
-    world.broker.commit_offset(ME, HERE, "g", "x", 7, 1, topic_must_exist=False)
-    assert world.broker.committed_offset(ME, HERE, "g", "x", 7) == 1
+        world.broker.groups.commit(ME, HERE, "g", "t", 2, 1)
+    world.broker.groups.commit(ME, HERE, "g", "x", 7, 1, topic_must_exist=False)
+    assert world.broker.groups.committed(ME, HERE, "g", "x", 7) == 1
     for group, topic, offset in (("", "x", 0), ("g", "../x", 0), ("g", "x", -1), ("g", "x", 2**64)):
         with pytest.raises((InvalidName, InvalidArgument)):
-            world.broker.commit_offset(ME, HERE, group, topic, 0, offset, topic_must_exist=False)
+            world.broker.groups.commit(ME, HERE, group, topic, 0, offset, topic_must_exist=False)
 
 
 def test_junk_cannot_fill_the_memory_with_offsets() -> None:
     world = World(limits=Limits(groups_per_scope=2, offsets_per_group=3, group_offsets=4))
 
     def commit(group: str, partition: int) -> None:
-        world.broker.commit_offset(ME, HERE, group, "x", partition, 1, topic_must_exist=False)
+        world.broker.groups.commit(ME, HERE, group, "x", partition, 1, topic_must_exist=False)
 
     for partition in range(3):
         commit("a", partition)
@@ -261,14 +261,14 @@ def changes(broker: Broker) -> list[tuple[str, Callable[[], CommitGroup]]]:
         ("create", lambda: broker.create_topic(ME, HERE, "new", 1)[1]),
         ("delete", lambda: broker.delete_topic(ME, HERE, "t")),
         ("settings", lambda: broker.change_topic(ME, HERE, "t", TopicSettings(table=True))),
-        ("commit", lambda: broker.commit_offset(ME, HERE, "g", "t", 0, 9)),
+        ("commit", lambda: broker.groups.commit(ME, HERE, "g", "t", 0, 9)),
     ]
 
 
 @pytest.mark.parametrize("number", range(4), ids=["create", "delete", "settings", "commit"])
 def test_a_change_that_finds_the_disk_full_has_not_happened(world: World, number: int) -> None:
     produce(world, b"kept")
-    world.broker.commit_offset(ME, HERE, "g", "t", 0, 1)
+    world.broker.groups.commit(ME, HERE, "g", "t", 0, 1)
     world.commit()
     before = world.broker._ledger._snapshot()
     fault = world.fill_disk()
@@ -332,14 +332,14 @@ def test_after_a_failed_sync_the_broker_reads_and_writes_no_more(world: World) -
     with pytest.raises(LogReadOnly):
         world.broker.produce(ME, HERE, "t", 0, [b"v"])
     with pytest.raises(LogReadOnly):
-        world.broker.commit_offset(ME, HERE, "g", "t", 0, 1)
+        world.broker.groups.commit(ME, HERE, "g", "t", 0, 1)
 
 
 def test_a_snapshot_stands_for_the_events_before_it() -> None:
     world = World(LogSettings(file_bytes=256 << 10, snapshot_bytes=1))
     for number in range(5):
         world.broker.create_topic(ME, HERE, f"t{number}", 1)
-        world.broker.commit_offset(ME, HERE, "g", f"t{number}", 0, number)
+        world.broker.groups.commit(ME, HERE, "g", f"t{number}", 0, number)
         world.commit()
     assert any(path.startswith("snapshots/") for path in world.disk.paths())
     before = world.broker._ledger._snapshot()

@@ -14,7 +14,7 @@ from penstock.core.errors import (
     PartitionNotFound,
     TopicNotFound,
 )
-from penstock.core.groups import GroupLag, GroupView
+from penstock.core.group import GroupLag, GroupView
 from penstock.core.limits import Limits
 from penstock.core.names import DEFAULT_SCOPE
 from penstock.log.engine import partition_id
@@ -43,22 +43,22 @@ def a_world(**options: Any) -> World:
 def test_groups_are_listed_by_topic_and_name_with_their_offsets_and_members() -> None:
     world = a_world()
     world.broker.create_topic(*HERE, "bills", 1)
-    world.broker.commit_offset(*HERE, "g", "orders", 1, 0)
-    world.broker.commit_offset(*HERE, "g", "orders", 0, 3)
-    world.broker.commit_offset(*HERE, "f", "orders", 0, 4)
-    world.broker.commit_offset(*HERE, "g", "bills", 0, 0)
+    world.broker.groups.commit(*HERE, "g", "orders", 1, 0)
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 3)
+    world.broker.groups.commit(*HERE, "f", "orders", 0, 4)
+    world.broker.groups.commit(*HERE, "g", "bills", 0, 0)
     world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "b:1", "one")
     world.broker.members.join(DEFAULT_SCOPE, "h", "orders", "a:2", "two")
-    assert world.broker.list_groups(*HERE) == [
+    assert world.broker.groups.list(*HERE) == [
         GroupView("bills", "g", [], {0: 0}),
         GroupView("orders", "f", [], {0: 4}),
         GroupView("orders", "g", ["b:1"], {0: 3, 1: 0}),
         GroupView("orders", "h", ["a:2"], {}),
     ]
-    assert world.broker.describe_group(*HERE, "g", "orders") == GroupView("orders", "g", ["b:1"], {0: 3, 1: 0})
-    assert world.broker.describe_group(*HERE, "g", "").topic == "bills"  # the first
+    assert world.broker.groups.describe(*HERE, "g", "orders") == GroupView("orders", "g", ["b:1"], {0: 3, 1: 0})
+    assert world.broker.groups.describe(*HERE, "g", "").topic == "bills"  # the first
     world.broker.members.leave("one")
-    assert world.broker.describe_group(*HERE, "g", "orders").members == []
+    assert world.broker.groups.describe(*HERE, "g", "orders").members == []
 
 
 @pytest.mark.parametrize("topic", ["orders", "", "missing"])
@@ -67,22 +67,23 @@ def test_a_group_without_offsets_and_members_is_not_there(topic: str) -> None:
     world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
     world.broker.members.leave("owner")
     with pytest.raises(GroupNotFound):
-        world.broker.describe_group(*HERE, "g", topic)
-    assert world.broker.list_groups(*HERE) == []
+        world.broker.groups.describe(*HERE, "g", topic)
+    assert world.broker.groups.list(*HERE) == []
 
 
 def test_groups_of_other_topics_than_one_may_see_are_not_shown() -> None:
     world = a_world()
     world.broker.create_topic(*HERE, "a-secret", 1)
     for topic in ("a-secret", "orders"):
-        world.broker.commit_offset(*HERE, "g", topic, 0, 0)
-    world.broker.members.join(DEFAULT_SCOPE, "h", "a-secret", "a:1", "owner")
+        world.broker.groups.commit(*HERE, "g", topic, 0, 0)
     world.commit()
-    world.broker.access = Access(True, [Grant("alice", frozenset({Permission.DESCRIBE}), topic="ord*")])
-    assert [view.topic for view in world.broker.list_groups(ALICE, DEFAULT_SCOPE)] == ["orders"]
-    assert world.broker.describe_group(ALICE, DEFAULT_SCOPE, "g", "").topic == "orders"
+    world.options["access"] = Access(True, [Grant("alice", frozenset({Permission.DESCRIBE}), topic="ord*")])
+    world.restart()
+    world.broker.members.join(DEFAULT_SCOPE, "h", "a-secret", "a:1", "owner")
+    assert [view.topic for view in world.broker.groups.list(ALICE, DEFAULT_SCOPE)] == ["orders"]
+    assert world.broker.groups.describe(ALICE, DEFAULT_SCOPE, "g", "").topic == "orders"
     with pytest.raises(GroupNotFound):
-        world.broker.describe_group(ALICE, DEFAULT_SCOPE, "h", "")
+        world.broker.groups.describe(ALICE, DEFAULT_SCOPE, "h", "")
 
 
 # -- deleting
@@ -92,55 +93,55 @@ def test_a_deleted_group_is_gone_from_this_topic_for_good() -> None:
     world = a_world()
     world.broker.create_topic(*HERE, "bills", 1)
     for topic in ("orders", "bills"):
-        world.broker.commit_offset(*HERE, "g", topic, 0, 0)
+        world.broker.groups.commit(*HERE, "g", topic, 0, 0)
         world.broker.members.join(DEFAULT_SCOPE, "g", topic, "a:1", "owner")
-    group = world.broker.delete_group(*HERE, "g", "orders")
+    group = world.broker.groups.delete(*HERE, "g", "orders")
     world.commit()
     assert committed(group)
-    assert world.broker.list_groups(*HERE) == [GroupView("bills", "g", ["a:1"], {0: 0})]
+    assert world.broker.groups.list(*HERE) == [GroupView("bills", "g", ["a:1"], {0: 0})]
     world.restart()
-    assert world.broker.list_groups(*HERE) == [GroupView("bills", "g", [], {0: 0})]
-    assert world.broker.committed_offset(*HERE, "g", "orders", 0) is None
+    assert world.broker.groups.list(*HERE) == [GroupView("bills", "g", [], {0: 0})]
+    assert world.broker.groups.committed(*HERE, "g", "orders", 0) is None
     with pytest.raises(GroupNotFound):
-        world.broker.delete_group(*HERE, "g", "orders")
+        world.broker.groups.delete(*HERE, "g", "orders")
 
 
 @pytest.mark.parametrize("topic", ["orders", "", "missing"])
 def test_a_group_that_is_not_there_cannot_be_deleted(topic: str) -> None:
     world = a_world()
-    world.broker.commit_offset(*HERE, "other", "orders", 0, 0)
+    world.broker.groups.commit(*HERE, "other", "orders", 0, 0)
     with pytest.raises(GroupNotFound):
-        world.broker.delete_group(*HERE, "g", topic)
+        world.broker.groups.delete(*HERE, "g", topic)
     if topic == "":
         with pytest.raises(GroupNotFound):
-            world.broker.delete_group(*HERE, "other", topic)  # not: everywhere
+            world.broker.groups.delete(*HERE, "other", topic)  # not: everywhere
 
 
 def test_a_group_of_members_alone_can_be_deleted() -> None:
     world = a_world()
     world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
-    world.broker.delete_group(*HERE, "g", "orders")
-    assert world.broker.list_groups(*HERE) == []
+    world.broker.groups.delete(*HERE, "g", "orders")
+    assert world.broker.groups.list(*HERE) == []
     world.commit()
     world.restart()
 
 
 def test_a_group_whose_deletion_failed_still_has_its_offsets() -> None:
     world = a_world()
-    world.broker.commit_offset(*HERE, "g", "orders", 0, 3)
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 3)
     world.commit()
     fault = world.fill_disk()
-    world.broker.delete_group(*HERE, "g", "orders")
+    world.broker.groups.delete(*HERE, "g", "orders")
     world.commit()
     world.free_disk(fault)
-    assert world.broker.committed_offset(*HERE, "g", "orders", 0) == 3
+    assert world.broker.groups.committed(*HERE, "g", "orders", 0) == 3
 
 
 def test_members_go_with_the_topic() -> None:
     world = a_world()
     world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
     world.broker.delete_topic(*HERE, "orders")
-    assert world.broker.list_groups(*HERE) == []
+    assert world.broker.groups.list(*HERE) == []
 
 
 # -- moving
@@ -152,28 +153,28 @@ def test_members_go_with_the_topic() -> None:
 )
 def test_an_offset_is_reset_for_good(partition: int, to: str | int, offset: int) -> None:
     world = a_world()
-    told, group = world.broker.reset_offset(*HERE, "g", "orders", partition, to)  # type: ignore[arg-type]
+    told, group = world.broker.groups.reset(*HERE, "g", "orders", partition, to)  # type: ignore[arg-type]
     assert told == offset
     world.commit()
     assert committed(group)
     world.restart()
-    assert world.broker.committed_offset(*HERE, "g", "orders", partition) == offset
+    assert world.broker.groups.committed(*HERE, "g", "orders", partition) == offset
 
 
 def test_what_cannot_be_reset() -> None:
     world = a_world(limits=Limits(offsets_per_group=1))
     with pytest.raises(TopicNotFound):
-        world.broker.reset_offset(*HERE, "g", "missing", 0, "latest")
+        world.broker.groups.reset(*HERE, "g", "missing", 0, "latest")
     for partition in (-1, 2):
         with pytest.raises(PartitionNotFound):
-            world.broker.reset_offset(*HERE, "g", "orders", partition, "latest")
+            world.broker.groups.reset(*HERE, "g", "orders", partition, "latest")
     with pytest.raises(InvalidArgument):
-        world.broker.reset_offset(*HERE, "g", "orders", 0, -1)
+        world.broker.groups.reset(*HERE, "g", "orders", 0, -1)
     with pytest.raises(InvalidName):
-        world.broker.reset_offset(*HERE, "", "orders", 0, "latest")
-    world.broker.reset_offset(*HERE, "g", "orders", 0, "latest")
+        world.broker.groups.reset(*HERE, "", "orders", 0, "latest")
+    world.broker.groups.reset(*HERE, "g", "orders", 0, "latest")
     with pytest.raises(LimitReached):
-        world.broker.reset_offset(*HERE, "g", "orders", 1, "latest")
+        world.broker.groups.reset(*HERE, "g", "orders", 1, "latest")
 
 
 # -- how far behind
@@ -181,19 +182,19 @@ def test_what_cannot_be_reset() -> None:
 
 def test_the_lag_counts_from_the_committed_offset_or_else_from_what_is_there() -> None:
     world = a_world()
-    world.broker.commit_offset(*HERE, "g", "orders", 0, 4)
-    assert world.broker.group_lag(*HERE, "g", "orders", 0) == GroupLag(4, 5, 1)
-    assert world.broker.group_lag(*HERE, "g", "orders", 1) == GroupLag(None, 0, 0)
-    world.broker.commit_offset(*HERE, "g", "orders", 0, 9)
-    assert world.broker.group_lag(*HERE, "g", "orders", 0) == GroupLag(9, 5, 0)
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 4)
+    assert world.broker.groups.lag(*HERE, "g", "orders", 0) == GroupLag(4, 5, 1)
+    assert world.broker.groups.lag(*HERE, "g", "orders", 1) == GroupLag(None, 0, 0)
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 9)
+    assert world.broker.groups.lag(*HERE, "g", "orders", 0) == GroupLag(9, 5, 0)
     world.broker.members.join(DEFAULT_SCOPE, "h", "orders", "a:1", "owner")
-    assert world.broker.group_lag(*HERE, "h", "orders", 0) == GroupLag(None, 5, 3)
+    assert world.broker.groups.lag(*HERE, "h", "orders", 0) == GroupLag(None, 5, 3)
     with pytest.raises(GroupNotFound):
-        world.broker.group_lag(*HERE, "x", "orders", 0)
+        world.broker.groups.lag(*HERE, "x", "orders", 0)
     with pytest.raises(PartitionNotFound):
-        world.broker.group_lag(*HERE, "g", "orders", 2)
+        world.broker.groups.lag(*HERE, "g", "orders", 2)
     with pytest.raises(TopicNotFound):
-        world.broker.group_lag(*HERE, "g", "missing", 0)
+        world.broker.groups.lag(*HERE, "g", "missing", 0)
 
 
 # -- where to begin
@@ -216,19 +217,19 @@ def test_the_lag_counts_from_the_committed_offset_or_else_from_what_is_there() -
 )
 def test_where_one_begins_who_subscribes(partition: int, mode: str, group: str, offset: int) -> None:
     world = a_world()
-    world.broker.commit_offset(*HERE, "g", "orders", 0, 4)
-    world.broker.commit_offset(*HERE, "behind", "orders", 0, 1)
-    assert world.broker.start_offset(*HERE, "orders", partition, mode, group) == offset
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 4)
+    world.broker.groups.commit(*HERE, "behind", "orders", 0, 1)
+    assert world.broker.groups.start(*HERE, "orders", partition, mode, group) == offset
 
 
 def test_where_nobody_begins() -> None:
     world = a_world()
     with pytest.raises(InvalidArgument, match="unknown subscribe mode: Latest"):
-        world.broker.start_offset(*HERE, "orders", 0, "Latest", "g")
+        world.broker.groups.start(*HERE, "orders", 0, "Latest", "g")
     with pytest.raises(PartitionNotFound):
-        world.broker.start_offset(*HERE, "orders", -1, "latest", "g")
+        world.broker.groups.start(*HERE, "orders", -1, "latest", "g")
     with pytest.raises(TopicNotFound):
-        world.broker.start_offset(*HERE, "missing", 0, "latest", "g")
+        world.broker.groups.start(*HERE, "missing", 0, "latest", "g")
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -257,8 +258,8 @@ def test_the_offset_at_a_time(stopped: bool) -> None:
 def test_an_offset_cannot_be_kept_on_a_broken_disk() -> None:
     world = a_world()
     world.break_disk()
-    world.broker.reset_offset(*HERE, "g", "orders", 0, "latest")
+    world.broker.groups.reset(*HERE, "g", "orders", 0, "latest")
     world.commit()
     with pytest.raises(LogError):
-        world.broker.reset_offset(*HERE, "g", "orders", 0, "latest")
-    assert world.broker.committed_offset(*HERE, "g", "orders", 0) is None
+        world.broker.groups.reset(*HERE, "g", "orders", 0, "latest")
+    assert world.broker.groups.committed(*HERE, "g", "orders", 0) is None

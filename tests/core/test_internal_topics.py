@@ -26,7 +26,7 @@ CHANGES: dict[str, Callable[[Broker, Identity, str], object]] = {
     "end_offset": lambda broker, who, topic: broker.end_offset(who, DEFAULT_SCOPE, topic, 0),
     "delete_topic": lambda broker, who, topic: broker.delete_topic(who, DEFAULT_SCOPE, topic),
     "change_topic": lambda broker, who, topic: broker.change_topic(who, DEFAULT_SCOPE, topic, TopicSettings()),
-    "delete_group": lambda broker, who, topic: broker.delete_group(who, DEFAULT_SCOPE, "g", topic),
+    "delete_group": lambda broker, who, topic: broker.groups.delete(who, DEFAULT_SCOPE, "g", topic),
     "subscribe": lambda broker, who, topic: broker.subscribe(who, DEFAULT_SCOPE, topic, at_least_once=True),
 }
 
@@ -72,8 +72,8 @@ def test_the_administrator_of_the_tenant_reads_them_and_nobody_else() -> None:
     assert b"topic.create" in read(one, ADMIN)[0]
     broker = one.broker
     assert broker.describe_topic(ADMIN, DEFAULT_SCOPE, TOPIC).partitions[0].high_watermark == 1
-    broker.commit_offset(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0, 1)
-    assert broker.committed_offset(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0) == 1
+    broker.groups.commit(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0, 1)
+    assert broker.groups.committed(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0) == 1
     local = Identity("local")  # administrator of some topics is not administrator of the tenant
     for who in (ALICE, local, Identity("admin", tenant="acme")):
         with pytest.raises(AccessDenied):
@@ -81,7 +81,7 @@ def test_the_administrator_of_the_tenant_reads_them_and_nobody_else() -> None:
         with pytest.raises(AccessDenied):
             broker.describe_topic(who, DEFAULT_SCOPE, TOPIC)
         with pytest.raises(AccessDenied):
-            broker.commit_offset(who, DEFAULT_SCOPE, "g", TOPIC, 0, 1)
+            broker.groups.commit(who, DEFAULT_SCOPE, "g", TOPIC, 0, 1)
 
 
 def test_with_security_off_everyone_reads_them() -> None:

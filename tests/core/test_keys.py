@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.core.world import START, World
 
-from penstock.core import keys
+from penstock.core import key as keys
 from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.core.errors import AccessDenied, BrokerError, InvalidArgument, InvalidName, KeyNotFound, LimitReached
-from penstock.core.keys import Key, KeyTerms
+from penstock.core.key import Key, KeyTerms
 from penstock.core.lockout import LockOut
 from penstock.core.names import DEFAULT_SCOPE, Scope
 from penstock.core.state import decode_snapshot, encode_snapshot
@@ -30,13 +30,13 @@ def secured(*grants: Grant, **options: Any) -> World:
 
 def add(world: World, chosen: str | None = None, **terms: Any) -> tuple[Key, str]:
     wish = {"name": "billing", "tenant": "default", "permissions": [READ, WRITE, CREATE], **terms}
-    new, _ = world.broker.add_key(ADMINISTRATOR, KeyTerms(**wish), chosen)
+    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms(**wish), chosen)
     world.commit()
     return new
 
 
 def enter(world: World, secret: str, peer: str = PEER) -> Identity:
-    found = world.broker.authenticate(secret, peer, world.now)
+    found = world.broker.keys.authenticate(secret, peer, world.now)
     assert isinstance(found, Identity)
     return found
 
@@ -58,7 +58,7 @@ def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
     files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
     kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._ledger.state)
     assert first.hash in kept
-    assert secret[6:].encode() not in kept and secret[6:] not in repr(world.broker.list_keys(ADMINISTRATOR))
+    assert secret[6:].encode() not in kept and secret[6:] not in repr(world.broker.keys.list(ADMINISTRATOR))
 
 
 @pytest.mark.parametrize("chosen", [None, CHOSEN])
@@ -66,7 +66,7 @@ def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
 def test_a_key_that_is_not_quite_right_is_wrong(chosen: str | None, change: Any) -> None:
     world = secured()
     _, secret = add(world, chosen)
-    assert world.broker.authenticate(change(secret), PEER) is None
+    assert world.broker.keys.authenticate(change(secret), PEER) is None
 
 
 @pytest.mark.parametrize(
@@ -78,20 +78,20 @@ def test_nonsense_is_nobodys_key(presented: str) -> None:
     world = secured()
     add(world)
     add(world, CHOSEN)
-    assert world.broker.authenticate(presented, PEER) is None
+    assert world.broker.keys.authenticate(presented, PEER) is None
     assert "authentication_failures_total 1.0" in world.broker.metrics.text()
 
 
 def test_one_keys_secret_does_not_open_another() -> None:
     world = secured()
     (_, first), _ = add(world), add(world)
-    assert world.broker.authenticate(first.replace("psk_1_", "psk_2_"), PEER) is None
+    assert world.broker.keys.authenticate(first.replace("psk_1_", "psk_2_"), PEER) is None
 
 
 def test_with_security_off_every_key_is_taken_and_nobody_is_locked_out() -> None:
     world = World()
     for _ in range(10):
-        assert world.broker.authenticate("whatever", PEER) == ANONYMOUS._replace(peer=PEER)
+        assert world.broker.keys.authenticate("whatever", PEER) == ANONYMOUS._replace(peer=PEER)
     world.broker.create_topic(ANONYMOUS, Scope("any", "where"), "t", 1)
 
 
@@ -108,7 +108,7 @@ def test_a_key_may_do_what_it_was_given_in_its_tenant_and_no_more() -> None:
         lambda: produce(world, who, "salaries"),
         lambda: produce(world, who, "orders.eu", Scope("acme", "default")),
         lambda: world.broker.fetch(who, DEFAULT_SCOPE, "orders.eu", 0, 0, 1, 1),
-        lambda: world.broker.list_keys(who),
+        lambda: world.broker.keys.list(who),
         lambda: world.broker.metrics_text(who),
     ]
     for refused in refusals:
@@ -122,7 +122,7 @@ def test_an_administrators_key_is_bound_to_its_tenant() -> None:
     who = enter(world, secret)
     produce(world, who, scope=Scope("acme", "eu"))
     world.broker.delete_topic(who, Scope("acme", "eu"), "orders")
-    refusals: list[Callable[[], object]] = [lambda: produce(world, who), lambda: world.broker.revoke_key(who, 1)]
+    refusals: list[Callable[[], object]] = [lambda: produce(world, who), lambda: world.broker.keys.revoke(who, 1)]
     for refused in refusals:
         with pytest.raises(AccessDenied):
             refused()
@@ -133,7 +133,7 @@ def test_what_everyone_may_do_a_key_may_do_while_it_counts() -> None:
     key, secret = add(world, topics=["own"])
     who = enter(world, secret)
     produce(world, who, "public")
-    world.broker.revoke_key(ADMINISTRATOR, key.id)
+    world.broker.keys.revoke(ADMINISTRATOR, key.id)
     with pytest.raises(AccessDenied):
         produce(world, who, "public")
 
@@ -156,27 +156,27 @@ def test_revoking_acts_at_once_also_on_who_is_in_already(chosen: str | None) -> 
     (key, secret), (_, other) = add(world, chosen), add(world)
     who, neighbour = enter(world, secret), enter(world, other)
     produce(world, who)
-    world.broker.revoke_key(ADMINISTRATOR, key.id)  # not committed yet
+    world.broker.keys.revoke(ADMINISTRATOR, key.id)  # not committed yet
     with pytest.raises(AccessDenied):
         produce(world, who)
-    assert world.broker.authenticate(secret, PEER) is None
+    assert world.broker.keys.authenticate(secret, PEER) is None
     produce(world, neighbour)
     world.restart()
-    assert world.broker.authenticate(secret, PEER) is None
-    assert [key.state(world.now) for key in world.broker.list_keys(ADMINISTRATOR)] == ["revoked", "active"]
+    assert world.broker.keys.authenticate(secret, PEER) is None
+    assert [key.state(world.now) for key in world.broker.keys.list(ADMINISTRATOR)] == ["revoked", "active"]
 
 
 def test_revoking_twice_changes_nothing_and_an_unknown_key_is_told() -> None:
     world = secured()
     add(world)
-    world.broker.revoke_key(ADMINISTRATOR, 1)
+    world.broker.keys.revoke(ADMINISTRATOR, 1)
     world.commit()
     position = world.broker.position
-    assert world.broker.revoke_key(ADMINISTRATOR, 1) is None
+    assert world.broker.keys.revoke(ADMINISTRATOR, 1) is None
     world.commit()
     assert world.broker.position == position
     with pytest.raises(KeyNotFound, match="no key 2"):
-        world.broker.revoke_key(ADMINISTRATOR, 2)
+        world.broker.keys.revoke(ADMINISTRATOR, 2)
 
 
 def test_a_key_ends_when_its_time_has_come_also_for_who_is_in_already() -> None:
@@ -185,12 +185,12 @@ def test_a_key_ends_when_its_time_has_come_also_for_who_is_in_already() -> None:
     who = enter(world, secret)
     world.now = START + DAY - 1
     produce(world, who)
-    assert world.broker.authenticate(secret, PEER, world.now) == who
+    assert world.broker.keys.authenticate(secret, PEER, world.now) == who
     world.now = START + DAY
-    assert world.broker.authenticate(secret, PEER, world.now) is None
+    assert world.broker.keys.authenticate(secret, PEER, world.now) is None
     with pytest.raises(AccessDenied):
         produce(world, who)
-    assert world.broker.list_keys(ADMINISTRATOR)[0].state(world.now) == "expired"
+    assert world.broker.keys.list(ADMINISTRATOR)[0].state(world.now) == "expired"
 
 
 # -- what is kept
@@ -199,13 +199,13 @@ def test_a_key_ends_when_its_time_has_come_also_for_who_is_in_already() -> None:
 def test_keys_are_there_after_a_restart_and_numbers_are_not_used_again() -> None:
     world = secured()
     (_, generated), (_, chosen), (third, revoked) = add(world, expires=START + DAY), add(world, CHOSEN), add(world)
-    world.broker.revoke_key(ADMINISTRATOR, third.id)
+    world.broker.keys.revoke(ADMINISTRATOR, third.id)
     world.commit()
-    before = world.broker.list_keys(ADMINISTRATOR)
+    before = world.broker.keys.list(ADMINISTRATOR)
     world.restart()
-    assert world.broker.list_keys(ADMINISTRATOR) == before
+    assert world.broker.keys.list(ADMINISTRATOR) == before
     assert [enter(world, secret).name for secret in (generated, chosen)] == ["key:1", "key:2"]
-    assert world.broker.authenticate(revoked, PEER) is None
+    assert world.broker.keys.authenticate(revoked, PEER) is None
     assert add(world)[0].id == 4
 
 
@@ -213,7 +213,7 @@ def test_a_snapshot_keeps_keys_and_one_without_any_can_be_read() -> None:
     world = secured()
     add(world, expires=START + DAY)
     add(world, CHOSEN)
-    world.broker.revoke_key(ADMINISTRATOR, 2)
+    world.broker.keys.revoke(ADMINISTRATOR, 2)
     state = world.broker._ledger.state
     restored = decode_snapshot(encode_snapshot(state))
     assert restored.keys == state.keys and restored.next_key_id == 3
@@ -225,8 +225,8 @@ def test_a_key_whose_commit_failed_never_was() -> None:
     world = secured()
     world.fill_disk()
     _, secret = add(world)
-    assert world.broker.authenticate(secret, PEER) is None
-    assert world.broker.list_keys(ADMINISTRATOR) == []
+    assert world.broker.keys.authenticate(secret, PEER) is None
+    assert world.broker.keys.list(ADMINISTRATOR) == []
 
 
 def test_a_key_whose_revocation_failed_still_counts() -> None:
@@ -234,8 +234,8 @@ def test_a_key_whose_revocation_failed_still_counts() -> None:
     _, secret = add(world)
     enter(world, secret)
     world.fill_disk()
-    world.broker.revoke_key(ADMINISTRATOR, 1)
-    assert world.broker.authenticate(secret, PEER) is None
+    world.broker.keys.revoke(ADMINISTRATOR, 1)
+    assert world.broker.keys.authenticate(secret, PEER) is None
     world.commit()
     assert enter(world, secret).name == "key:1"
 
@@ -251,9 +251,9 @@ def test_only_the_last_revoked_keys_are_remembered_and_they_do_not_count_for_the
     with pytest.raises(LimitReached):
         add(world)
     for number in (3, 1, 2):
-        world.broker.revoke_key(ADMINISTRATOR, number)
+        world.broker.keys.revoke(ADMINISTRATOR, number)
     world.commit()
-    assert [key.id for key in world.broker.list_keys(ADMINISTRATOR)] == [1, 2]
+    assert [key.id for key in world.broker.keys.list(ADMINISTRATOR)] == [1, 2]
     assert add(world)[0].id == 4
 
 
@@ -285,7 +285,7 @@ def test_a_chosen_key_is_hashed_slowly_once_and_a_wrong_one_once_each(monkeypatc
     for _ in range(3):
         enter(world, CHOSEN)
     assert len(calls) == 1
-    assert world.broker.authenticate("not a key at all", PEER) is None
+    assert world.broker.keys.authenticate("not a key at all", PEER) is None
     assert len(calls) == 2
 
 
@@ -294,7 +294,7 @@ def test_the_same_key_cannot_be_chosen_twice_while_it_counts() -> None:
     add(world, CHOSEN)
     with pytest.raises(InvalidArgument, match="already"):
         add(world, CHOSEN)
-    world.broker.revoke_key(ADMINISTRATOR, 1)
+    world.broker.keys.revoke(ADMINISTRATOR, 1)
     add(world, CHOSEN)
     assert enter(world, CHOSEN).name == "key:2"
 
@@ -306,7 +306,7 @@ def test_what_cannot_be_chosen(chosen: str) -> None:
     world = secured()
     with pytest.raises(InvalidArgument):
         add(world, chosen)
-    assert world.broker.list_keys(ADMINISTRATOR) == []
+    assert world.broker.keys.list(ADMINISTRATOR) == []
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ def test_terms_that_make_no_sense_are_refused(terms: dict[str, Any], error: type
     world = secured()
     with pytest.raises(error):
         add(world, **terms)
-    assert world.broker.list_keys(ADMINISTRATOR) == []
+    assert world.broker.keys.list(ADMINISTRATOR) == []
 
 
 # -- lock-out
@@ -342,14 +342,14 @@ def test_five_wrong_keys_lock_a_host_out_whatever_it_presents_then() -> None:
     key, secret = add(world)
     expired = add(world, expires=START + 1)[1]
     revoked, lost = add(world)
-    world.broker.revoke_key(ADMINISTRATOR, revoked.id)
+    world.broker.keys.revoke(ADMINISTRATOR, revoked.id)
     world.now += 1
     for presented in (expired, lost, "unknown", "psk_1_no", "psk_99_no"):
-        assert world.broker.authenticate(presented, PEER, world.now) is None
-    assert world.broker.authenticate(secret, "10.0.0.1:6000", world.now) == "locked"
+        assert world.broker.keys.authenticate(presented, PEER, world.now) is None
+    assert world.broker.keys.authenticate(secret, "10.0.0.1:6000", world.now) == "locked"
     assert enter(world, secret, "10.0.0.2:5000").name == key.principal
     world.pass_time(59.9)
-    assert world.broker.authenticate(secret, PEER, world.now) == "locked"
+    assert world.broker.keys.authenticate(secret, PEER, world.now) == "locked"
     world.pass_time(0.1)
     assert enter(world, secret).name == key.principal
     text = world.broker.metrics.text()
@@ -361,15 +361,15 @@ def test_who_is_in_already_stays_in_when_its_host_is_locked_out() -> None:
     _, secret = add(world)
     who = enter(world, secret)
     for _ in range(2):
-        world.broker.authenticate("wrong", PEER)
-    assert world.broker.authenticate(secret, PEER) == "locked"
+        world.broker.keys.authenticate("wrong", PEER)
+    assert world.broker.keys.authenticate(secret, PEER) == "locked"
     produce(world, who)
 
 
 def test_a_right_key_in_between_does_not_reset_the_count() -> None:
     world = secured(lockout=LockOut(2, 30))
     _, secret = add(world)
-    world.broker.authenticate("wrong", PEER)
+    world.broker.keys.authenticate("wrong", PEER)
     enter(world, secret)
-    world.broker.authenticate("wrong", PEER)
-    assert world.broker.authenticate(secret, PEER) == "locked"
+    world.broker.keys.authenticate("wrong", PEER)
+    assert world.broker.keys.authenticate(secret, PEER) == "locked"

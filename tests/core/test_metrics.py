@@ -139,9 +139,9 @@ def lag_of(world: World, group: str, topic: str = "t", partition: int = 0, scope
 
 def test_lag_is_what_a_group_has_not_reached(world: World) -> None:
     world.broker.produce(ME, HERE, "t", 0, [b"v"] * 10)
-    world.broker.commit_offset(ME, HERE, "g", "t", 0, 4)
-    world.broker.commit_offset(ME, HERE, "ahead", "t", 0, 99)
-    world.broker.commit_offset(ME, HERE, "g", "not there", 0, 4, topic_must_exist=False)
+    world.broker.groups.commit(ME, HERE, "g", "t", 0, 4)
+    world.broker.groups.commit(ME, HERE, "ahead", "t", 0, 99)
+    world.broker.groups.commit(ME, HERE, "g", "not there", 0, 4, topic_must_exist=False)
     world.commit()
     assert lag_of(world, "g") == 6
     assert lag_of(world, "ahead") == 0
@@ -153,7 +153,7 @@ def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: World) 
     world.commit()
     world.broker.positions.note(HERE, "g", "t", 0, 7)
     assert lag_of(world, "g") == 3
-    world.broker.commit_offset(ME, HERE, "g", "t", 0, 2)
+    world.broker.groups.commit(ME, HERE, "g", "t", 0, 2)
     assert lag_of(world, "g") == 8
 
 
@@ -162,7 +162,7 @@ def test_topics_of_the_same_name_in_two_tenants_are_told_apart(world: World) -> 
     world.broker.create_topic(ME, acme, "t", 1)
     for scope, offset in ((HERE, 1), (acme, 0)):
         world.broker.produce(ME, scope, "t", 0, [b"v"])
-        world.broker.commit_offset(ME, scope, "g", "t", 0, offset)
+        world.broker.groups.commit(ME, scope, "g", "t", 0, offset)
     world.commit()
     assert lag_of(world, "g") == 0
     assert lag_of(world, "g", scope=acme) == 1
@@ -180,7 +180,7 @@ def test_positions_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.Monke
 def test_the_number_of_lags_shown_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_LAG_SERIES", 2)
     for group, shown, cut in (("a", 1, 0), ("b", 2, 0), ("c", 2, 1)):
-        world.broker.commit_offset(ME, HERE, group, "t", 0, 0)
+        world.broker.groups.commit(ME, HERE, group, "t", 0, 0)
         found = samples(world)
         assert sum(name.startswith("consumer_lag{") for name in found) == shown
         assert found["consumer_lag_cut"] == cut

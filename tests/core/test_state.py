@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import groups, topics
+from penstock.core import group as groups
+from penstock.core import topics
 from penstock.core.errors import BrokerError, StateUnreadable
 from penstock.core.events import AnyEvent, OffsetCommitted, TopicCreated, TopicDeleted, decode, encode
 from penstock.core.limits import Limits

@@ -23,7 +23,7 @@ from penstock.core.errors import (
     UserNotFound,
     WrongPassword,
 )
-from penstock.core.keys import KeyTerms
+from penstock.core.key import KeyTerms
 from penstock.core.limits import Limits
 from penstock.core.lockout import LockOut
 from penstock.core.names import DEFAULT_SCOPE, Scope
@@ -77,9 +77,9 @@ def acl(world: World, topic: str = "orders", **terms: Any) -> None:
 
 
 def key(world: World, *permissions: Permission, topics: tuple[str, ...] = ("*",)) -> Identity:
-    new, _ = world.broker.add_key(ADMINISTRATOR, KeyTerms("k", T, permissions, topics))
+    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("k", T, permissions, topics))
     world.commit()
-    found = world.broker.authenticate(new.secret, PEER)
+    found = world.broker.keys.authenticate(new.secret, PEER)
     assert isinstance(found, Identity)
     return found
 
@@ -184,9 +184,9 @@ def test_a_host_that_guesses_is_locked_out_together_with_what_it_does_with_keys(
     world = secured(lockout=LockOut(3, 30))
     add(world, "alice")
     assert [login(world, "alice", "wrong") for _ in range(2)] == [LoginRefusal.WRONG] * 2
-    assert world.broker.authenticate("wrong", PEER) is None
+    assert world.broker.keys.authenticate("wrong", PEER) is None
     assert login(world, "alice") is LoginRefusal.LOCKED
-    assert world.broker.authenticate("any", PEER) == "locked"
+    assert world.broker.keys.authenticate("any", PEER) == "locked"
     assert isinstance(login(world, "alice", peer="10.0.0.2:1"), Identity)
     assert "lockouts_total 1.0" in world.broker.metrics.text()
     world.pass_time(31)
@@ -294,7 +294,7 @@ def test_each_role_gives_its_permissions_in_the_tenant_and_nowhere_else(
     assert given(world, who) == expected
     assert given(world, who, scope=Scope(T, "other")) == expected
     assert given(world, who, scope=Scope("acme", T)) == set()
-    for everywhere in (lambda: world.broker.list_keys(who), lambda: world.broker.metrics_text(who)):
+    for everywhere in (lambda: world.broker.keys.list(who), lambda: world.broker.metrics_text(who)):
         with pytest.raises(AccessDenied):
             everywhere()
 
@@ -732,7 +732,7 @@ def test_a_restricted_topic_is_closed_to_keys_and_grants_that_are_not_listed() -
     assert given(world, ANONYMOUS) == set()
     assert given(world, reader, "others") == {READ, Permission.DELETE}
     assert given(world, key(world, ADMIN, topics=("others",))) == set()
-    world.broker.revoke_key(ADMINISTRATOR, 3)
+    world.broker.keys.revoke(ADMINISTRATOR, 3)
     assert given(world, listed) == set()
 
 
@@ -857,13 +857,13 @@ def test_the_lists_decide_over_real_operations() -> None:
     broker.produce(lisa, DEFAULT_SCOPE, "orders", 0, [b"v"])
     world.commit()
     broker.fetch(lisa, DEFAULT_SCOPE, "orders", 0, 0, 100, 10)
-    broker.commit_offset(lisa, DEFAULT_SCOPE, "g", "orders", 0, 1)
+    broker.groups.commit(lisa, DEFAULT_SCOPE, "g", "orders", 0, 1)
     broker.describe_topic(lisa, DEFAULT_SCOPE, "orders")
     queue, _ = broker.subscribe(lisa, DEFAULT_SCOPE, "orders", at_least_once=True)
     refusals: list[Callable[[], object]] = [
         lambda: broker.produce(carl, DEFAULT_SCOPE, "orders", 0, [b"v"]),
         lambda: broker.fetch(carl, DEFAULT_SCOPE, "orders", 0, 0, 100, 10),
-        lambda: broker.commit_offset(carl, DEFAULT_SCOPE, "g", "orders", 0, 1),
+        lambda: broker.groups.commit(carl, DEFAULT_SCOPE, "g", "orders", 0, 1),
         lambda: broker.describe_topic(carl, DEFAULT_SCOPE, "orders"),
         lambda: broker.take(carl, queue.id, 1),
         lambda: broker.delete_topic(lisa, DEFAULT_SCOPE, "orders"),

@@ -131,7 +131,7 @@ def world_with_records() -> World:
     world = World()
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
     world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"first", b"second"])
-    world.broker.commit_offset(ANONYMOUS, DEFAULT_SCOPE, "g", "t", 0, 1)
+    world.broker.groups.commit(ANONYMOUS, DEFAULT_SCOPE, "g", "t", 0, 1)
     world.commit()
     return world
 

@@ -106,7 +106,7 @@ def test_keys_are_added_listed_and_revoked(loop: str, tmp_path: Path) -> None:
                 "topics": ["orders.*"], "created": stage.now, "expires": stage.now + 1, "revoked": None,
                 "state": "active",
             }  # fmt: skip
-            assert stage.broker.authenticate(created["secret"], "h:1") == Identity("key:1", "default", "h:1")
+            assert stage.broker.keys.authenticate(created["secret"], "h:1") == Identity("key:1", "default", "h:1")
             status, created = await stage.ask("POST", "/keys", WISH | {"key": "chosen by somebody"})
             assert status == 201 and created["secret"] is None
             assert await stage.ask("DELETE", "/keys/2") == (200, {})
@@ -192,7 +192,7 @@ def test_a_commit_that_fails_is_told(tmp_path: Path) -> None:
                 patch.setattr(stage.committer, "run", run_and_fail)
                 status, text = await stage.ask("POST", "/keys", WISH)
             assert status == 503 and "the disk is gone" in text
-            assert stage.broker.list_keys(ADMINISTRATOR) == []
+            assert stage.broker.keys.list(ADMINISTRATOR) == []
 
     run("asyncio", scene)
 
@@ -225,7 +225,7 @@ def test_what_cannot_be_done_is_told(
         async with open_stage(tmp_path) as stage:
             answered, text = await stage.ask(method, path, body)
             assert answered == status and said in text and "Traceback" not in text
-            assert stage.broker.list_keys(ADMINISTRATOR) == []
+            assert stage.broker.keys.list(ADMINISTRATOR) == []
             assert (await stage.ask("GET", "/health"))[0] == 200
 
     run("asyncio", scene)
@@ -243,7 +243,7 @@ def test_each_error_has_its_status(
             def refuse(*_: object) -> None:
                 raise error
 
-            monkeypatch.setattr(stage.broker, "add_key", refuse)
+            monkeypatch.setattr(stage.broker.keys, "add", refuse)
             assert await stage.ask("POST", "/keys", WISH) == (status, f"{error}\n")
 
     run("asyncio", scene)
@@ -252,7 +252,8 @@ def test_each_error_has_its_status(
 def test_without_the_grant_the_socket_is_denied_like_anybody(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
-            stage.broker.access = Access(True)
+            stage.broker.access.enforced = True
+            stage.broker.access._by_principal.clear()
             for method, path, body in (("GET", "/keys", None), ("POST", "/keys", WISH), ("DELETE", "/keys/1", None)):
                 assert (await stage.ask(method, path, body))[0] == 403
 
@@ -346,7 +347,7 @@ def test_an_error_in_the_broker_closes_the_connection_and_no_other(
                 raise RuntimeError("planted")
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(stage.broker, "list_keys", defect)
+                patch.setattr(stage.broker.keys, "list", defect)
                 reader, writer = await stage.connect()
                 writer.write(request("GET", "/keys"))
                 with contextlib.suppress(ConnectionError):

@@ -5,25 +5,24 @@ outcome in the log. How state and log stay in step is the business of the `ledge
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from penstock.core import groups, keys, live, topics
-from penstock.core.access import ANONYMOUS, EVERYWHERE, Access, Grant, Identity, Permission
+from penstock.core import live, topics
+from penstock.core.access import EVERYWHERE, Access, Grant, Identity, Permission
 from penstock.core.audit import Audit
 from penstock.core.audit_event import AuditPolicy
 from penstock.core.clock import Clock, RetentionClock, monotonic_clock, wall_clock
 from penstock.core.dead_letters import DeadLetters
 from penstock.core.delay import WAITING
 from penstock.core.delays import Delays
-from penstock.core.errors import AccessDenied, GroupNotFound, InvalidName, QueueNotFound, TopicNotFound
-from penstock.core.groups import GroupLag, GroupView
+from penstock.core.errors import AccessDenied, InvalidName, QueueNotFound, TopicNotFound
+from penstock.core.groups import Groups
 from penstock.core.intake import Intake
-from penstock.core.keys import Key, Keys, KeyTerms, NewKey, Verdict
+from penstock.core.keys import Keys
 from penstock.core.lag import FetchPositions, lags
 from penstock.core.ledger import Ledger
 from penstock.core.limits import Limits
@@ -124,6 +123,7 @@ class Broker:
         self._queues.rebuilt()
         ledger.on_rebuilt.append(self._queues.rebuilt)
         self.members = Members(self.limits)
+        self.groups = Groups(ledger, self.access, self.members, self.limits, self.audit)
         self.partitioner = Partitioner()
         ledger.on_rebuilt.append(self.partitioner.clear)
         self.schemas = Schemas(ledger, self.access, self.limits, clock, offload, self.audit)
@@ -147,7 +147,7 @@ class Broker:
         )
         self._waits = Waits(engine)
         lockout = LockOut() if lockout is None else lockout
-        self._keys = Keys(lambda: ledger.state.keys, clock, lockout)
+        self.keys = Keys(ledger, self.access, self.metrics, self.audit, clock, lockout)
         self.users = Users(
             ledger, self.access, self.limits, self.metrics, clock, offload, lockout, user_policy, self.audit
         )
@@ -352,94 +352,6 @@ class Broker:
         self.access.require(identity, Permission.DESCRIBE, scope, name)
         return self._describe(topics.find_partition(self._current(), scope, name, partition), partition)
 
-    # -- groups
-
-    def commit_offset(
-        self,
-        identity: Identity,
-        scope: Scope,
-        group: str,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        topic_must_exist: bool = True,
-    ) -> CommitGroup:
-        """Keep the group's next offset. With `topic_must_exist` off, also for a topic or partition still to come."""
-        self.access.require(identity, Permission.COMMIT, scope, topic)
-        state = self._current()
-        if topic_must_exist:
-            topics.find_partition(state, scope, topic, partition)
-        return self._keep((groups.commit(state, self.limits, scope, group, topic, partition, offset),))
-
-    def committed_offset(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
-        """The group's next offset, or None if it has none there, whatever exists."""
-        self.access.require(identity, Permission.READ, scope, topic)
-        return groups.committed(self._current(), scope, group, topic, partition)
-
-    def list_groups(self, identity: Identity, scope: Scope) -> list[GroupView]:
-        """The groups of topics that this identity may see, by topic and name; one in two topics is there twice."""
-        self.access.require_any(identity, Permission.DESCRIBE, scope)
-        state, found = self._current(), []
-        for topic, group in groups.places(state, self.members, scope):
-            if self.access.allows(identity, Permission.DESCRIBE, scope, topic):
-                found.append(groups.view(state, self.members, scope, group, topic))
-        return found
-
-    def describe_group(self, identity: Identity, scope: Scope, group: str, topic: str) -> GroupView:
-        """The group as it is in the topic, or, without one, in the first that it is in and that may be seen."""
-        if topic:
-            self.access.require(identity, Permission.DESCRIBE, scope, topic)
-            return groups.view(self._current(), self.members, scope, group, topic)
-        self.access.require_any(identity, Permission.DESCRIBE, scope)
-        for place, _ in groups.places(self._current(), self.members, scope, group):
-            if self.access.allows(identity, Permission.DESCRIBE, scope, place):
-                return groups.view(self._current(), self.members, scope, group, place)
-        raise GroupNotFound(group, topic)
-
-    def delete_group(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
-        """The group's offsets in the topic go, and so do its members."""
-        self.access.require(identity, Permission.DELETE, scope, topic)
-        kept = self._keep((groups.delete(self._current(), self.members, scope, group, topic),))
-        self.members.forget(scope, topic, group)
-        self.audit.note(identity, "group.delete", scope=scope, resource=group, action="delete", topic=topic)
-        return kept
-
-    def reset_offset(
-        self,
-        identity: Identity,
-        scope: Scope,
-        group: str,
-        topic: str,
-        partition: int,
-        to: Literal["earliest", "latest"] | int,
-    ) -> tuple[int, CommitGroup]:
-        """Keep as the group's next offset: the first that is there, the one after the last, or any."""
-        self.access.require(identity, Permission.COMMIT, scope, topic)
-        state = self._current()
-        found = topics.find_partition(state, scope, topic, partition)
-        bounds = self._engine.bounds(partition_id(found.id, partition))
-        offset = to if isinstance(to, int) else groups.start(to, None, bounds)
-        return offset, self._keep((groups.commit(state, self.limits, scope, group, topic, partition, offset),))
-
-    def group_lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
-        """How far a group that is in the topic is behind in the partition."""
-        self.access.require(identity, Permission.READ, scope, topic)
-        state = self._current()
-        found = topics.find_partition(state, scope, topic, partition)
-        offsets = groups.view(state, self.members, scope, group, topic).offsets
-        return groups.lag(offsets.get(partition), self._engine.bounds(partition_id(found.id, partition)))
-
-    def start_offset(
-        self, identity: Identity, scope: Scope, topic: str, partition: int, mode: str, group: str = ""
-    ) -> int:
-        """Where to begin: `earliest`, `latest` (or nothing), or `commit`, where the group is, else `earliest`."""
-        self.access.require(identity, Permission.READ, scope, topic)
-        state = self._current()
-        found = topics.find_partition(state, scope, topic, partition)
-        committed = groups.committed(state, scope, group, topic, partition)
-        return groups.start(mode, committed, self._engine.bounds(partition_id(found.id, partition)))
-
     def offset_at(
         self, identity: Identity, scope: Scope, topic: str, partition: int, timestamp: int
     ) -> Work[int | None, int]:
@@ -530,76 +442,9 @@ class Broker:
             self._waits.sweep(now)
             self.audit.sweep(now)
 
-    # -- keys
-
-    def authenticate(self, key: str, peer: str, now: int | None = None) -> Verdict:
-        """Whose key this is. `peer` is where it comes from, with or without a port: a host that presents too many
-        wrong ones is locked out. `now` is the wall clock, in µs, if it is not that of the broker."""
-        if not self.access.enforced:
-            return ANONYMOUS._replace(peer=peer)
-        self._current()
-        verdict, locks = self._keys.authenticate(key, peer, self._clock() if now is None else now)
-        self.metrics.authentication_failures += verdict is None
-        self.metrics.lockouts += locks
-        if locks:
-            logger.warning("%s is locked out: too many wrong keys", peer)
-        if isinstance(verdict, Identity):
-            verdict = verdict._replace(peer=peer)
-            self.audit.note(verdict, "auth.success", action="key")
-        else:
-            who = Identity("", peer=peer)
-            reason = "wrong key" if verdict is None else "locked out"
-            self.audit.note(who, "auth.failure", action="key", result="failure", reason=reason)
-            if locks:
-                self.audit.note(who, "auth.lockout", action="key", result="denied")
-        return verdict
-
-    def add_key(self, identity: Identity, terms: KeyTerms, chosen: str | None = None) -> tuple[NewKey, CommitGroup]:
-        """A new key, generated unless it was chosen. It must not be shown before the group is committed."""
-        self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
-        state = self._current()
-        event, secret = keys.add(state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes)
-        group = self._keep((event,))
-        key = state.keys[event.id]
-        self.audit.note(
-            identity,
-            "key.add",
-            scope=Scope(key.tenant, key.namespace),
-            resource=key.principal,
-            action="add",
-            name=key.name,
-            permissions=",".join(key.permissions),
-            topics=",".join(key.topics),
-        )
-        return NewKey(key, secret), group
-
-    def list_keys(self, identity: Identity) -> list[Key]:
-        """All keys by number: those that count, and the last that were revoked."""
-        self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
-        return sorted(self._current().keys.values(), key=lambda key: key.id)
-
-    def revoke_key(self, identity: Identity, id: int) -> CommitGroup | None:  # noqa: A002 - it is the key's id
-        """The key counts no longer, also for connections that are open. None if that was so already."""
-        self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
-        event = keys.revoke(self._current().keys, id, self._clock())
-        if event is None:
-            return self.unsettled
-        group = self._keep((event,))
-        self._keys.forget()
-        key = self._ledger.state.keys[id]
-        self.audit.note(
-            identity,
-            "key.revoke",
-            scope=Scope(key.tenant, key.namespace),
-            resource=key.principal,
-            action="revoke",
-            name=key.name,
-        )
-        return group
-
     def _grants(self, identity: Identity) -> Sequence[Grant] | None:
         """What keys and users may do, for the access check."""
-        grants = self._keys.grants(identity.name)
+        grants = self.keys.grants(identity.name)
         return self.users.grants(identity) if grants is None else grants
 
     # -- the broker itself

@@ -1,103 +1,114 @@
-"""Decisions about consumer groups: where a group stands in each partition, and what it may store there.
+"""All consumer groups of a broker: where they stand, who is in them, and how they are moved.
 
-The last write wins, and going back is allowed. A group exists in a topic as long as it has an offset or a member there.
+The rules are in `penstock.core.group`; this module brings them together with the log and the access check.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Literal
 
-from penstock.core.errors import GroupNotFound, InvalidArgument, LimitReached
-from penstock.core.events import GroupDeleted, OffsetCommitted
+from penstock.core import group as rules
+from penstock.core import topics
+from penstock.core.access import Access, Identity, Permission
+from penstock.core.audit import Audit
+from penstock.core.errors import GroupNotFound
+from penstock.core.group import GroupLag, GroupView
+from penstock.core.ledger import Ledger
 from penstock.core.limits import Limits
 from penstock.core.members import Members
-from penstock.core.names import Scope, check_group, check_scope, check_topic
-from penstock.core.state import State
-from penstock.log.engine import Bounds
-
-MAX_OFFSET: Final = 2**64 - 1
+from penstock.core.names import Scope
+from penstock.log.engine import CommitGroup, partition_id
 
 
-class GroupView(NamedTuple):
-    """A group as it is in one topic."""
+class Groups:
+    def __init__(self, ledger: Ledger, access: Access, members: Members, limits: Limits, audit: Audit) -> None:
+        self._ledger = ledger
+        self._access = access
+        self._members = members
+        self._limits = limits
+        self._audit = audit
 
-    topic: str
-    group: str
-    members: list[str]
-    offsets: dict[int, int]  # by partition
+    def commit(
+        self,
+        identity: Identity,
+        scope: Scope,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        topic_must_exist: bool = True,
+    ) -> CommitGroup:
+        """Keep the group's next offset. With `topic_must_exist` off, also for a topic or partition still to come."""
+        self._access.require(identity, Permission.COMMIT, scope, topic)
+        state = self._ledger.current()
+        if topic_must_exist:
+            topics.find_partition(state, scope, topic, partition)
+        return self._ledger.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
 
+    def committed(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
+        """The group's next offset, or None if it has none there, whatever exists."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        return rules.committed(self._ledger.current(), scope, group, topic, partition)
 
-class GroupLag(NamedTuple):
-    committed: int | None  # the group's next offset, if it ever said so
-    latest: int  # the offset after the last record
-    lag: int  # records that it has not reached yet; of a group that never said: all that are there
+    def list(self, identity: Identity, scope: Scope) -> Sequence[GroupView]:
+        """The groups of topics that this identity may see, by topic and name; one in two topics is there twice."""
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        state, found = self._ledger.current(), []
+        for topic, group in rules.places(state, self._members, scope):
+            if self._access.allows(identity, Permission.DESCRIBE, scope, topic):
+                found.append(rules.view(state, self._members, scope, group, topic))
+        return found
 
-
-def view(state: State, members: Members, scope: Scope, group: str, topic: str) -> GroupView:
-    offsets = state.groups.get(scope, {}).get(group, {}).get(topic, {})
-    present = members.of(scope, group, topic)
-    if not offsets and not present:
+    def describe(self, identity: Identity, scope: Scope, group: str, topic: str) -> GroupView:
+        """The group as it is in the topic, or, without one, in the first that it is in and that may be seen."""
+        if topic:
+            self._access.require(identity, Permission.DESCRIBE, scope, topic)
+            return rules.view(self._ledger.current(), self._members, scope, group, topic)
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        for place, _ in rules.places(self._ledger.current(), self._members, scope, group):
+            if self._access.allows(identity, Permission.DESCRIBE, scope, place):
+                return rules.view(self._ledger.current(), self._members, scope, group, place)
         raise GroupNotFound(group, topic)
-    return GroupView(topic, group, present, dict(sorted(offsets.items())))
 
+    def delete(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
+        """The group's offsets in the topic go, and so do its members."""
+        self._access.require(identity, Permission.DELETE, scope, topic)
+        kept = self._ledger.keep((rules.delete(self._ledger.current(), self._members, scope, group, topic),))
+        self._members.forget(scope, topic, group)
+        self._audit.note(identity, "group.delete", scope=scope, resource=group, action="delete", topic=topic)
+        return kept
 
-def places(state: State, members: Members, scope: Scope, group: str | None = None) -> list[tuple[str, str]]:
-    """(topic, group) of every group of the scope, or of one, by name."""
-    stored = ((topic, name) for name, by_topic in state.groups.get(scope, {}).items() for topic in by_topic)
-    return sorted(place for place in {*stored, *members.places(scope)} if group is None or place[1] == group)
+    def reset(
+        self,
+        identity: Identity,
+        scope: Scope,
+        group: str,
+        topic: str,
+        partition: int,
+        to: Literal["earliest", "latest"] | int,
+    ) -> tuple[int, CommitGroup]:
+        """Keep as the group's next offset: the first that is there, the one after the last, or any."""
+        self._access.require(identity, Permission.COMMIT, scope, topic)
+        state = self._ledger.current()
+        found = topics.find_partition(state, scope, topic, partition)
+        bounds = self._ledger.engine.bounds(partition_id(found.id, partition))
+        offset = to if isinstance(to, int) else rules.start(to, None, bounds)
+        return offset, self._ledger.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
 
+    def lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
+        """How far a group that is in the topic is behind in the partition."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        state = self._ledger.current()
+        found = topics.find_partition(state, scope, topic, partition)
+        offsets = rules.view(state, self._members, scope, group, topic).offsets
+        return rules.lag(offsets.get(partition), self._ledger.engine.bounds(partition_id(found.id, partition)))
 
-def delete(state: State, members: Members, scope: Scope, group: str, topic: str) -> GroupDeleted:
-    view(state, members, scope, group, topic)
-    return GroupDeleted(*scope, group, topic)
-
-
-def lag(committed: int | None, bounds: Bounds) -> GroupLag:
-    reached = bounds.start if committed is None else committed
-    return GroupLag(committed, bounds.high_watermark, max(0, bounds.high_watermark - reached))
-
-
-def start(mode: str, committed: int | None, bounds: Bounds) -> int:
-    """Where one begins to read that subscribes in this mode. Raises InvalidArgument."""
-    match mode:
-        case "earliest":
-            return bounds.start
-        case "latest" | "":
-            return bounds.high_watermark
-        case "commit":
-            return bounds.start if committed is None else max(committed, bounds.start)
-    raise InvalidArgument(f"unknown subscribe mode: {mode[:40]}")
-
-
-def committed(state: State, scope: Scope, group: str, topic: str, partition: int) -> int | None:
-    """The next offset that the group wants from the partition, if it ever said so."""
-    try:
-        return state.groups[scope][group][topic].get(partition)
-    except KeyError:
-        return None
-
-
-def commit(
-    state: State, limits: Limits, scope: Scope, group: str, topic: str, partition: int, offset: int
-) -> OffsetCommitted:
-    """Whether the topic exists is the caller's question: see `Broker.commit_offset`."""
-    check_scope(scope)
-    check_group(group)
-    check_topic(topic)
-    if not 0 <= offset <= MAX_OFFSET or not 0 <= partition < 2**32:
-        raise InvalidArgument(f"Offset {offset} of partition {partition} is out of range")
-    if committed(state, scope, group, topic, partition) is None:
-        _check_room(state, limits, scope, group)
-    return OffsetCommitted(*scope, group, topic, partition, offset)
-
-
-def _check_room(state: State, limits: Limits, scope: Scope, group: str) -> None:
-    groups = state.groups.get(scope, {})
-    offsets = groups.get(group)
-    if offsets is None:
-        if len(groups) >= limits.groups_per_scope:
-            raise LimitReached(f"There are {limits.groups_per_scope} groups, which is the limit")
-    elif sum(map(len, offsets.values())) >= limits.offsets_per_group:
-        raise LimitReached(f"The group holds {limits.offsets_per_group} offsets, which is the limit")
-    if state.offset_count >= limits.group_offsets:
-        raise LimitReached(f"The broker holds {limits.group_offsets} group offsets, which is its limit")
+    def start(self, identity: Identity, scope: Scope, topic: str, partition: int, mode: str, group: str = "") -> int:
+        """Where to begin: `earliest`, `latest` (or nothing), or `commit`, where the group is, else `earliest`."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        state = self._ledger.current()
+        found = topics.find_partition(state, scope, topic, partition)
+        committed = rules.committed(state, scope, group, topic, partition)
+        return rules.start(mode, committed, self._ledger.engine.bounds(partition_id(found.id, partition)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from penstock.core import groups
+from penstock.core import group as groups
 from penstock.core.errors import InvalidName
 from penstock.core.metrics import Lag
 from penstock.core.names import Scope, check_group

@@ -42,7 +42,7 @@ from penstock.core.events import (
     UserRemoved,
     UserSet,
 )
-from penstock.core.keys import Key, apply_added, apply_revoked
+from penstock.core.key import Key, apply_added, apply_revoked
 from penstock.core.names import Scope
 from penstock.core.queue import Queue, apply_move
 from penstock.core.removal import Gone, Removed, apply_removed

@@ -20,7 +20,7 @@ import msgspec
 from penstock.core.access import ADMINISTRATOR, Permission
 from penstock.core.broker import Broker
 from penstock.core.errors import KeyNotFound
-from penstock.core.keys import Key, KeyTerms
+from penstock.core.key import Key, KeyTerms
 from penstock.log.engine import Durability
 from penstock.net.admin_audit import AuditResource
 from penstock.net.admin_schemas import SchemaResource
@@ -112,13 +112,13 @@ class KeyResource:
 
     def _list(self) -> Answer | Later:
         now = self._broker.now()
-        keys = [view(key, now) for key in self._broker.list_keys(ADMINISTRATOR)]
+        keys = [view(key, now) for key in self._broker.keys.list(ADMINISTRATOR)]
         return settled(self._broker.unsettled, Answer(200, msgspec.json.encode(keys) + b"\n", JSON))
 
     def _add(self, body: bytes) -> Later:
         wish = msgspec.json.decode(body, type=KeyRequest)
         terms = KeyTerms(wish.name, wish.tenant, wish.permissions, wish.topics, wish.namespace, wish.expires)
-        new, group = self._broker.add_key(ADMINISTRATOR, terms, wish.key)
+        new, group = self._broker.keys.add(ADMINISTRATOR, terms, wish.key)
         shown = view(new.key, self._broker.now())
         created = KeyCreated(shown, new.secret if wish.key is None else None, self._enforced)
         return Later(group, Answer(201, msgspec.json.encode(created) + b"\n", JSON))
@@ -126,7 +126,7 @@ class KeyResource:
     def _revoke(self, number: bytes) -> Answer | Later:
         if not number.isdigit() or len(number) > 18:
             raise KeyNotFound(f"There is no key {number.decode(errors='replace')}")
-        return settled(self._broker.revoke_key(ADMINISTRATOR, int(number)), Answer(200, b"{}\n", JSON))
+        return settled(self._broker.keys.revoke(ADMINISTRATOR, int(number)), Answer(200, b"{}\n", JSON))
 
 
 RESOURCES: Final = (

@@ -248,7 +248,7 @@ def _count(server: Server) -> str:
     grants = len(server.config.settings.security.grants)
     if server.broker is None:
         return f"{grants} grants"
-    keys = [key for key in server.broker.list_keys(ADMINISTRATOR) if key.state(wall_clock()) == "active"]
+    keys = [key for key in server.broker.keys.list(ADMINISTRATOR) if key.state(wall_clock()) == "active"]
     return f"{server.broker.users.count} users, {len(keys)} keys, {grants} grants"
 
 

@@ -574,7 +574,7 @@ def test_the_topic_goes_while_somebody_is_subscribed(world: World) -> None:
 def test_who_may_not_read_a_topic_learns_nothing_of_its_queues() -> None:
     grants = [Grant("*", frozenset({Permission.READ, Permission.WRITE, Permission.CREATE}), topic="open")]
     world = World(access=Access(enforced=True, grants=grants))
-    world.broker.authenticate = lambda *_: ANONYMOUS  # type: ignore[method-assign] # keys are tested elsewhere
+    world.broker.keys.authenticate = lambda *_: ANONYMOUS  # type: ignore[method-assign] # keys are tested elsewhere
     peer = Peer(world)
     assert peer.ask(publish(b"v", topic=b"shut", first=5)) == ["NACK 5 401 'anonymous' may not write 'shut'"]
     assert peer.ask(f.encode_subscribe(6, b"shut", 1)) == ["NACK 6 401 'anonymous' may not read 'shut'"]
@@ -593,7 +593,7 @@ def test_a_key_that_is_refused(world: World, verdict: Any) -> None:
         presented.append((key, peer, now))
         return verdict
 
-    world.broker.authenticate = authenticate  # type: ignore[method-assign]
+    world.broker.keys.authenticate = authenticate  # type: ignore[method-assign]
     peer = Peer(world, version=0)
     text = "invalid API key" if verdict is None else "too many failed attempts, try again later"
     assert peer.ask(HELLO, AUTH, PING) == ["ACK 1 of 0", f"NACK 2 401 {text}", "NACK 99 401 unauthenticated"]

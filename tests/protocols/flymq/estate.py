@@ -85,7 +85,7 @@ class Estate:
         broker.create_topic(*place, topic, 2, TopicSettings(schema=topic, rejected="dead-letter"))
         broker.produce(*place, topic, 0, [FITS, UNFIT])
         broker.change_topic(*place, topic, TopicSettings())
-        broker.commit_offset(*place, "g", topic, 0, 1)
+        broker.groups.commit(*place, "g", topic, 0, 1)
         delayed, _ = broker.delays.schedule(*place, topic, FITS, None, -1, 60_000_000)
         assert isinstance(delayed, Delayed)
         world.commit()

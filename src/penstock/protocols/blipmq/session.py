@@ -229,7 +229,7 @@ class BlipMqSession(OrderedSession):
     # -- the handshake
 
     def _check_key(self, key: str) -> Identity | Literal["locked"] | None:
-        return self.broker.authenticate(key, self.channel.peer.rpartition(":")[0])
+        return self.broker.keys.authenticate(key, self.channel.peer.rpartition(":")[0])
 
     # -- publishing
 

@@ -85,12 +85,12 @@ class RunFramer(Generic[R]):
         if self.error is not None:
             return []
         if self._buffer:
-            self._buffer += data
-            if len(self._buffer) < self._needed:
+            if len(self._buffer) + len(data) < self._needed:
+                self._buffer += data
                 return []
             # The buffer held no whole frame before, so what remains after this is no longer than `data`: each byte
             # is copied a fixed number of times, however small the pieces are.
-            data = bytes(self._buffer)
+            data = b"".join((self._buffer, data))
             self._buffer.clear()
         return self._cut(data)
 

@@ -164,7 +164,7 @@ class FlyMqSession(OrderedSession):
     def _store_alone(self, request: Produce, size: int) -> None:
         try:
             answer = produce(self._call, request)
-        except EXPECTED as error:
+        except Exception as error:  # noqa: BLE001 - `_refuse` logs what was not expected
             self._refuse(error, request)
         else:
             self._answer(Op.PRODUCE, request, size, answer)

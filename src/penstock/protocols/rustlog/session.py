@@ -241,7 +241,7 @@ class RustLogSession(OrderedSession):
 
     def _offset_commit(self, dialect: Dialect, request: OffsetCommit, size: int) -> None:
         try:
-            group = self.broker.commit_offset(
+            group = self.broker.groups.commit(
                 self.identity,
                 SCOPE,
                 request.group,
@@ -262,7 +262,7 @@ class RustLogSession(OrderedSession):
         started = self.broker.metrics.timer()
         offset = request.offset
         if request.group_id and dialect.fetch_uses_committed_offset:
-            committed = self.broker.committed_offset(
+            committed = self.broker.groups.committed(
                 self.identity, SCOPE, request.group_id, request.topic, request.partition
             )
             if committed is None:
@@ -322,7 +322,7 @@ class RustLogSession(OrderedSession):
         return read.reply
 
     def _offset_fetch(self, dialect: Dialect, request: OffsetFetch) -> None:
-        offset = self.broker.committed_offset(self.identity, SCOPE, request.group, request.topic, request.partition)
+        offset = self.broker.groups.committed(self.identity, SCOPE, request.group, request.topic, request.partition)
         self._reply(dialect, request, OffsetFetchResponse(offset))
 
     def _list_topics(self, dialect: Dialect, request: ListTopics) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from penstock.core.errors import InvalidArgument
-from penstock.core.groups import GroupView
+from penstock.core.group import GroupView
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
 
@@ -22,14 +22,14 @@ def subscribe(call: Call, request: m.Subscribe) -> Answer:
     if mode not in (EARLIEST, LATEST, COMMITTED):
         raise InvalidArgument(f"unknown subscribe mode: {request.mode}")
     broker = call.broker
-    offset = broker.start_offset(call.identity, SCOPE, request.topic, request.partition, mode, request.group)
+    offset = broker.groups.start(call.identity, SCOPE, request.topic, request.partition, mode, request.group)
     if request.group:
         broker.members.join(SCOPE, request.group, request.topic, call.peer, call.owner)
     return Answer(m.Position(offset))
 
 
 def commit(call: Call, request: m.Commit) -> Answer:
-    group = call.broker.commit_offset(
+    group = call.broker.groups.commit(
         call.identity, SCOPE, request.group, request.topic, request.partition, request.offset
     )
     return Answer(m.Done(), group)
@@ -38,8 +38,8 @@ def commit(call: Call, request: m.Commit) -> Answer:
 def get_offset(call: Call, request: m.GetOffset) -> Answer:
     """0 in a partition where the group has committed nothing."""
     place = (call.identity, SCOPE, request.group, request.topic)
-    offset = call.broker.committed_offset(*place, request.partition)
-    call.broker.describe_group(*place)
+    offset = call.broker.groups.committed(*place, request.partition)
+    call.broker.groups.describe(*place)
     return Answer(m.Position(offset or 0))
 
 
@@ -47,26 +47,26 @@ def reset_offset(call: Call, request: m.ResetOffset) -> Answer:
     to = request.offset if request.mode == OFFSET else ENDS.get(request.mode)
     if to is None:
         raise InvalidArgument(f"unknown reset mode: {request.mode}")
-    _, group = call.broker.reset_offset(call.identity, SCOPE, request.group, request.topic, request.partition, to)
+    _, group = call.broker.groups.reset(call.identity, SCOPE, request.group, request.topic, request.partition, to)
     return Answer(m.Done(), group)
 
 
 def get_lag(call: Call, request: m.GetLag) -> Answer:
-    lag = call.broker.group_lag(call.identity, SCOPE, request.group, request.topic, request.partition)
+    lag = call.broker.groups.lag(call.identity, SCOPE, request.group, request.topic, request.partition)
     committed = lag.committed or 0
     return Answer(m.Lag(committed, committed, lag.latest, lag.lag))
 
 
 def list_groups(call: Call, _request: m.ListGroups) -> Answer:
-    return Answer(m.GroupList([_info(group) for group in call.broker.list_groups(call.identity, SCOPE)]))
+    return Answer(m.GroupList([_info(group) for group in call.broker.groups.list(call.identity, SCOPE)]))
 
 
 def describe(call: Call, request: m.DescribeGroup) -> Answer:
-    return Answer(_info(call.broker.describe_group(call.identity, SCOPE, request.group, request.topic)))
+    return Answer(_info(call.broker.groups.describe(call.identity, SCOPE, request.group, request.topic)))
 
 
 def delete(call: Call, request: m.DeleteGroup) -> Answer:
-    return Answer(m.Done(), call.broker.delete_group(call.identity, SCOPE, request.group, request.topic))
+    return Answer(m.Done(), call.broker.groups.delete(call.identity, SCOPE, request.group, request.topic))
 
 
 def seek_to_timestamp(call: Call, request: m.SeekToTimestamp) -> Outcome:
@@ -77,7 +77,7 @@ def seek_to_timestamp(call: Call, request: m.SeekToTimestamp) -> Outcome:
     def answer(offset: int) -> Answer:
         if not request.group:
             return Answer(m.Position(offset))
-        group = broker.commit_offset(call.identity, SCOPE, request.group, *place, offset)
+        group = broker.groups.commit(call.identity, SCOPE, request.group, *place, offset)
         return Answer(m.Position(offset), group)
 
     return Slowly(broker, work, answer)
