@@ -147,14 +147,19 @@ def _show(report: Report, level: str, workload: Workload, found: Rounds, used: f
     note = f"{latency(merged(found.sleeping))}; echo {latency(merged(found.echo))}"
     report.add(f"{level}, {workload.name}", median(sleeping), "messages/s", target=target, note=note)
     note = f"{latency(merged(found.spinning))}; echo {latency(merged(found.spun_echo))}"
-    report.add("  spinning client", median(spinning), "messages/s", target=target, note=note)
-    bounds = [1 / (1 / answers + 1 / writes) for answers, writes in zip(spun_echo, found.raw, strict=True)]
+    report.add(f"  {workload.name}, spinning", median(spinning), "messages/s", target=target, note=note)
     note = (
-        f"to echo alone {ratios(spinning, spun_echo):.2f} (sleeping {ratios(sleeping, echo):.2f}), to raw alone "
-        f"{ratios(spinning, found.raw):.2f}; {1e6 * used / total.count:.0f} µs each of the broker"
+        f"to echo alone {ratios(sleeping, echo):.2f}, to raw alone {ratios(sleeping, found.raw):.2f}; spinning "
+        f"{ratios(spinning, _bounds(spun_echo, found.raw)):.2f}, {ratios(spinning, spun_echo):.2f}, "
+        f"{ratios(spinning, found.raw):.2f}; {1e6 * used / total.count:.0f} µs each of the broker, looking included"
     )
-    report.add("  ratio to echo + raw, spinning", ratios(spinning, bounds), note=note)
+    report.add("  ratio to echo + raw", ratios(sleeping, _bounds(echo, found.raw)), note=note)
     return median(sleeping), median(spinning)
+
+
+def _bounds(echo: Sequence[float], raw: Sequence[float]) -> list[float]:
+    """Messages/s of one who answers and writes, one after the other, and does nothing else."""
+    return [1 / (1 / answers + 1 / writes) for answers, writes in zip(echo, raw, strict=True)]
 
 
 def _expect(broker: BrokerProcess, records: int) -> None:

@@ -12,7 +12,7 @@ from tests.crash.flymq_history import FLYMQ_RULES, Asked, FlyContents, FlyHistor
 from tests.crash.flymq_killer import Campaign, run
 from tests.crash.history import Outcome, Place
 
-CYCLES = max(4, int(os.environ.get("PENSTOCK_KILL_CYCLES", "25")) // 2)
+CYCLES = max(4, int(os.environ.get("PENSTOCK_KILL_CYCLES", "25")) * 3 // 5)
 ACKNOWLEDGED, REJECTED, UNKNOWN = Outcome.ACKNOWLEDGED, Outcome.REJECTED, Outcome.UNKNOWN
 
 HAPPENS: dict[str, set[Outcome]] = {  # or else the campaign tests less than it should
