@@ -135,7 +135,7 @@ def _workload(run: Run, report: Report, level: str, workload: Workload) -> tuple
 def _drive(
     port: int, *, frame: bytes, workload: Workload, messages: int, in_flight: int = 1, spin: bool = False
 ) -> Sample:
-    """One process is enough to keep a broker busy, and on two processors a second one would take from the broker's."""
+    """One process is enough to keep a broker busy, and on two processors a second one takes from the broker's."""
     return load.run([load.Produce(port, TOPIC, frame, messages, workload.connections, in_flight, spin)])
 
 

@@ -157,6 +157,13 @@ def test_a_partition_that_is_not_there(peer: Peer) -> None:
     assert peer.refused(m.Consume("t", 0, 0)) == "EOF"
 
 
+def test_what_is_refused_brings_no_topic_into_being() -> None:
+    peer = Peer(World(limits=Limits(record_bytes=100)))
+    assert peer.refused(m.Produce("t", None, b"v", 1)) == "partition 1 not found"
+    assert "larger than the limit" in peer.refused(m.Produce("t", None, b"x" * 101))
+    assert peer.ask(m.ListTopics()) == m.TopicList([])
+
+
 def test_one_bad_record_in_a_run_is_refused_alone_and_in_its_place() -> None:
     world = World(limits=Limits(record_bytes=100))
     peer = Peer(world)

@@ -8,7 +8,7 @@ from typing import Final
 from penstock.core.access import Permission
 from penstock.core.broker import Scattered
 from penstock.core.dead_letter import SUFFIX
-from penstock.core.errors import InvalidArgument, RecordRejected, TopicNotFound
+from penstock.core.errors import InvalidArgument, PartitionNotFound, RecordRejected, TopicNotFound
 from penstock.core.live import LiveRead
 from penstock.core.offload import Work
 from penstock.log.batch import RecordSlice
@@ -60,6 +60,10 @@ def scatter(
     try:
         return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
     except TopicNotFound:  # rarely so: asked only then
+        if broker.auto_create_topics:  # what would be refused anyway brings no topic into being
+            broker.intake.measure(values, keys)
+            if (highest := max(partitions)) > 0:
+                raise PartitionNotFound(topic, highest, 1) from None
         broker.topic_for_produce(identity, SCOPE, topic)
         return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
 
