@@ -341,8 +341,8 @@ def test_requests_without_a_payload_behind_one_that_waits(tmp_path: Path) -> Non
 
 
 def test_clients_that_ask_for_much_and_read_nothing(broker: Besieged) -> None:
-    """Each asks for terabytes. What is made for one is a reply of 8 MiB, which is read, put together and sent: three
-    times that at the most, for four clients 96 MiB, and 128 with the allocator's loss."""
+    """Each asks for terabytes. What is made for one is a reply of 8 MiB, which is read, put together and sent: about
+    three times that, and as much again that the allocator keeps. For four clients, 256 MiB is plenty."""
     process = broker.broker.process.pid
     memory, broker.files = resident_bytes(process), open_files(process)
     with ExitStack() as stack:
@@ -350,7 +350,7 @@ def test_clients_that_ask_for_much_and_read_nothing(broker: Besieged) -> None:
         for wire in greedy:
             assert flood(wire, fetch(b"fly", 0, 0x7FFFFFFF) * 1000) < 64 * MIB, "the broker does not stop reading"
             broker.others.served()
-            assert resident_bytes(process) - memory < 128 * MIB
+            assert resident_bytes(process) - memory < 256 * MIB
         first = greedy[0].reply()
         assert first.opcode == FETCH and struct.unpack_from(">I", first.payload) == (8,)
     broker.files_back()
