@@ -13,6 +13,12 @@ UP ?=
 BENCH ?=
 CRASH ?=
 
+# FAST=1 runs the copy that `make compiled` has built.
+ifdef FAST
+export PYTHONPATH := $(CURDIR)/build/compiled
+COMPILED := build/compiled/.ready
+endif
+
 # The first Python that runs and is new enough. A name on PATH is not enough: version managers put shims there.
 define FIND_PYTHON
 for name in $${PYTHON:-} python3.13 python3.12 python3.11 python3; do \
@@ -26,12 +32,12 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup test lint types pytest bench crash lock clean
+.PHONY: help up setup test lint types pytest bench crash compiled test-compiled lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/.ready-to-run ## set up and start the broker with its defaults (flags: make up UP="--durability written")
+up: $(VENV)/.ready-to-run $(COMPILED) ## set up and start the broker with its defaults (flags: make up UP="--durability written")
 	@exec $(BIN)/penstock serve $(UP)
 
 setup: $(VENV)/.ready-to-test ## set up .venv for running and testing, start nothing
@@ -48,11 +54,23 @@ types: $(VENV)/.ready-to-test
 pytest: $(VENV)/.ready-to-test
 	$(BIN)/pytest
 
-bench: $(VENV)/.ready-to-test ## measure the broker against this machine's own limits
+bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this machine's own limits
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
-crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
+crash: $(VENV)/.ready-to-test $(COMPILED) ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
 	$(BIN)/python -m tests.crash.long $(CRASH)
+
+compiled: build/compiled/.ready ## compile the hot modules (optional, needs gcc); then: make up FAST=1, make bench FAST=1
+
+build/compiled/.ready: scripts/compile.py $(shell find src/penstock -name '*.py') | $(VENV)/.ready-to-test
+	$(BIN)/python scripts/compile.py
+	@touch $@
+
+# Left out: tests that replace methods of classes, which compiled ones do not allow.
+test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and whole processes, on what `make compiled` built
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest tests/log tests/crash tests/e2e tests/core/test_broker.py \
+	  tests/core/test_queues.py tests/core/test_transactions.py tests/protocols/flymq/test_framing.py \
+	  tests/protocols/flymq/test_messages.py tests/protocols/flymq/test_runs.py tests/protocols/blipmq/test_frames.py
 
 $(BIN)/uv: requirements/bootstrap.txt
 	@python=$$($(FIND_PYTHON)) || exit 1; \

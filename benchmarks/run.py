@@ -16,6 +16,8 @@ from benchmarks import catch_up, dialects, figures, flymq, machine, many, one_at
 from benchmarks.report import Report
 from benchmarks.settings import Run, scratch
 
+from penstock.log.compiled import compiled
+
 BUSY = 0.5  # load over the last minute
 
 SUBJECTS = {
@@ -33,7 +35,7 @@ SUBJECTS = {
 
 def main() -> None:
     options = _options()
-    conditions = machine.describe(options.dir)
+    conditions = {**machine.describe(options.dir), "penstock": "compiled" if compiled() else "not compiled"}
     for name, value in conditions.items():
         print(f"{name:<12} {value}")
     if os.getloadavg()[0] > BUSY:

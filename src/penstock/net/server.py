@@ -29,6 +29,7 @@ from penstock.core.offload import ThreadOffload
 from penstock.core.queue import QueuePolicy
 from penstock.core.user import UserPolicy
 from penstock.log.committer import ThreadCommitter
+from penstock.log.compiled import compiled
 from penstock.log.engine import Retention
 from penstock.log.errors import LogError
 from penstock.log.file_engine import FileEngine, LogSettings
@@ -266,7 +267,7 @@ def start_block(server: Server) -> str:
     else:
         security = "off (everybody who can connect is administrator)"
     tls = "off" if not settings.tls.cert else "required" if settings.tls.required else "on, beside plain text"
-    lines = [f"Penstock {__version__}", ""]
+    lines = [f"Penstock {__version__}{' (compiled)' if compiled() else ''}", ""]
     lines += [f"  {label:<12}{text}" for label, text in (
         ("data", server.data_dir), ("durability", durability), ("security", security), ("tls", tls)
     )]  # fmt: skip
