@@ -95,7 +95,13 @@ class FileEngine:
         view = recovery.rebuild(opened.files, opened.held, opened.last_group, snapshot, events, self._core_events)
         self._journals = opened.files
         self._writer = JournalWriter(
-            files, settings.file_bytes, opened.files[-1], opened.end, opened.last_group, opened.position
+            files,
+            settings.file_bytes,
+            opened.files[-1],
+            opened.end,
+            opened.last_group,
+            opened.position,
+            filled=settings.durability is Durability.SYNCED,
         )
         self._partitions: dict[int, PartitionLog] = {
             partition: PartitionLog(start, end) for partition, (start, end) in view.ranges.items()
