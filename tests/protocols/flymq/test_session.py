@@ -318,6 +318,34 @@ def test_a_topics_own_wait_counts_more(world: World) -> None:
     assert reader.replies()[-1] == m.Fetched([], 0)
 
 
+def test_what_comes_while_a_filter_looks_is_found_without_waiting() -> None:
+    calls: list[Any] = []
+    world = World(offload=later(calls))
+    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    writer.ask(m.CreateTopic("t", 1))
+    reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
+    writer.ask(m.Produce("t", None, b"yes"))  # behind what the filter was planned to look at
+    while calls:
+        work, done = calls.pop(0)
+        work()
+        done()
+    (found,) = reader.replies(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
+    assert isinstance(found, m.Fetched) and values(found) == [b"yes"]
+
+
+def test_a_topic_that_goes_while_a_filter_looks() -> None:
+    calls: list[Any] = []
+    world = World(offload=later(calls))
+    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    writer.ask(m.CreateTopic("t", 1))
+    reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
+    writer.ask(m.DeleteTopic("t"))
+    work, done = calls.pop(0)
+    work()
+    done()
+    assert reader.replies() == [m.Failure("topic not found: t")]
+
+
 def test_who_leaves_while_waiting_is_forgotten(world: World) -> None:
     reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
     writer.ask(m.CreateTopic("t", 1))

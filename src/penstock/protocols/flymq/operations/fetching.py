@@ -14,6 +14,7 @@ from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq import replies
 from penstock.protocols.flymq.opcodes import Op
 from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call
+from penstock.protocols.flymq.operations.groups import LATEST
 
 DEFAULT_MESSAGES: Final = 10
 MAX_MESSAGES: Final = 10_000  # of one reply, whatever was asked
@@ -144,13 +145,25 @@ class FetchRun:
             self._bytes = sum(map(len, self._values))
             if self._bytes < MAX_BYTES:
                 return True
-        elif not self._values and self._starts_to_wait():
-            return False
+        elif not self._values:
+            try:
+                if self._has_grown():
+                    return True
+                if self._starts_to_wait():
+                    return False
+            except Exception as error:  # noqa: BLE001 - told, or logged, by the session
+                self._tell(error)  # the topic may be gone, or the right to read it
+                return False
         self._answer()
         return False
 
     def _has_time(self, limit: int) -> bool:
         return self._call.broker.now() - self._began < limit
+
+    def _has_grown(self) -> bool:
+        """Whether there are records that came while a step was taken off the loop: nobody will tell of them again."""
+        call, request = self._call, self._request
+        return call.broker.groups.start(call.identity, SCOPE, request.topic, request.partition, LATEST) > self._at
 
     def _starts_to_wait(self) -> bool:
         """Nothing is there: wait for the partition to grow, if that is wanted."""
