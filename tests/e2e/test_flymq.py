@@ -21,6 +21,7 @@ from penstock.protocols.flymq.client import (
     LoginFailed,
     Producer,
     Record,
+    ReplyError,
     TransactionOver,
     Unauthorized,
 )
@@ -161,3 +162,30 @@ def test_users_of_the_command_line_log_in(tmp_path: Path) -> None:
                 assert alice.produce("orders", b"one").offset == 0
                 with pytest.raises(Unauthorized):
                     alice.fetch("orders", 0, 0)
+
+
+def test_settings_reach_the_door(tmp_path: Path) -> None:
+    settings = {
+        "PENSTOCK_TOPICS__MAX_DELAY_SECONDS": "1",
+        "PENSTOCK_TOPICS__TRANSACTION_SECONDS": "1",
+        "PENSTOCK_FLYMQ__AUTH_REPLY": "spec",
+        "PENSTOCK_FLYMQ__FETCH_WAIT_SECONDS": "0.5",
+        "PENSTOCK_FLYMQ__NODE": "node-7",
+        "PENSTOCK_FLYMQ__ADVERTISED": "broker.example:9092",
+    }
+    with BrokerProcess(tmp_path, **settings) as broker:
+        host, port = broker.ready().endpoint("flymq")
+        with Client(host, port) as client:
+            assert client.authenticate("anyone", "anything").username == "anyone"
+            (node,) = client.cluster_status().nodes
+            assert (node.node_id, node.address) == ("node-7", "broker.example:9092")
+            with pytest.raises(ReplyError, match="exceeds maximum allowed delay"):
+                client.produce_delayed("orders", b"v", delay_ms=1_001)
+            transaction = client.begin()
+            client.produce("orders", b"v")
+            began = time.monotonic()
+            assert client.fetch("orders", 0, 1, 10).records == []
+            assert time.monotonic() - began >= 0.4
+            time.sleep(1.5)
+            with pytest.raises(TransactionOver):
+                client.commit_transaction(transaction)
