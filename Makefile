@@ -7,7 +7,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-RUN_WITH := requirements/base.txt requirements/build.txt
+RUN_WITH := requirements/spark.txt requirements/build.txt
 TEST_WITH := $(RUN_WITH) requirements/dev.txt
 UP ?=
 BENCH ?=
@@ -85,24 +85,34 @@ $(BIN)/uv: requirements/bootstrap.txt
 
 # A list that changes makes its stamp old, and the next run installs exactly what the lists say. The test stamp implies
 # the other; installing for running alone removes what only tests need, so that stamp goes.
+# PySpark comes as a source archive only, so what it is built with comes first, from a list of its own.
 $(VENV)/.ready-to-run: $(BIN)/uv $(RUN_WITH) pyproject.toml
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes $(RUN_WITH)
+	@$(TELL_SPARK)
+	$(INSTALL) --require-hashes -r requirements/build.txt
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --no-build-isolation --require-hashes $(RUN_WITH)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 	@rm -f $(VENV)/.ready-to-test
 	@touch $@
 
 $(VENV)/.ready-to-test: $(BIN)/uv $(TEST_WITH) pyproject.toml
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes $(TEST_WITH)
+	@$(TELL_SPARK)
+	$(INSTALL) --require-hashes -r requirements/build.txt
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --no-build-isolation --require-hashes $(TEST_WITH)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 	@touch $(VENV)/.ready-to-run $@
+
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
+TELL_SPARK = test -d $(VENV)/lib/python3*/site-packages/pyspark || \
+	echo "installing Spark for Python: 435 MB, a minute or two with a quick line"
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links
 
 lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upgrade for newer versions)
 	$(COMPILE) $(LOCK) pyproject.toml --output-file requirements/base.txt
+	$(COMPILE) $(LOCK) pyproject.toml --extra spark --constraints requirements/base.txt --output-file requirements/spark.txt
 	$(COMPILE) $(LOCK) --group build --constraints requirements/base.txt --output-file requirements/build.txt
-	$(COMPILE) $(LOCK) --group dev --constraints requirements/base.txt --constraints requirements/build.txt \
+	$(COMPILE) $(LOCK) --group dev --constraints requirements/spark.txt --constraints requirements/build.txt \
 	  --output-file requirements/dev.txt
 	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
 	@if grep -n '://' requirements/*.txt; then echo "an address of a package index is in a lock file" >&2; exit 1; fi
