@@ -2,7 +2,7 @@
 
 Layout, little-endian, every section padded to a multiple of 8 bytes:
 
-    header          80 bytes, see `_HEADER`
+    header          80 bytes, see `BATCH_HEADER`
     timestamps      int64 µs  [count]
     expires         int64 µs  [count]                    if EXPIRES; 0 = never
     key validity    bitmap, least significant bit first  if KEY_NULLS
@@ -40,9 +40,9 @@ BATCH_MAGIC: Final = b"PSB1"
 #                                |  | | | | | | | count, header count
 #                                |  | | | | | | | | | bytes of keys, values, header names, header values
 #                                |  | | | | | | | | | | | | | lowest and highest timestamp
-_HEADER: Final = struct.Struct("<4sIIIIIQQIIIIIIqq")
-_SINGLE: Final = struct.Struct(f"{_HEADER.format}qii")  # and all that comes before the only value of a batch
-HEADER_SIZE: Final = _HEADER.size
+BATCH_HEADER: Final = struct.Struct("<4sIIIIIQQIIIIIIqq")
+_SINGLE: Final = struct.Struct(f"{BATCH_HEADER.format}qii")  # and all that comes before the only value of a batch
+HEADER_SIZE: Final = BATCH_HEADER.size
 TRAILER_SIZE: Final = 8
 
 KEYS: Final = 1
@@ -198,7 +198,7 @@ def _build(
     length = HEADER_SIZE + sum(map(len, parts)) + TRAILER_SIZE
     if length > MAX_BATCH_BYTES:
         raise ValueError("a batch of more than 1 GiB")
-    parts[0] = _HEADER.pack(
+    parts[0] = BATCH_HEADER.pack(
         BATCH_MAGIC, length, flags, 0, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
         count, header_count, len(key_bytes), len(value_bytes), len(header_names), len(header_values), *stamps,
     )  # fmt: skip
@@ -231,7 +231,7 @@ class Batch:
     """A whole, checked batch. Columns are decoded when asked for."""
 
     __slots__ = (
-        "_header_bytes", "_header_count", "_key_bytes", "_starts", "base_offset", "count", "data", "flags",
+        "_header_bytes", "_key_bytes", "_starts", "base_offset", "count", "data", "flags", "header_count",
         "max_timestamp", "min_timestamp", "partition", "position", "value_bytes",
     )  # fmt: skip
 
@@ -248,9 +248,9 @@ class Batch:
         """`data` is exactly one batch that `check` has accepted, or that was just built."""
         (
             _, _, self.flags, _, topic, partition, self.base_offset, self.position,
-            self.count, self._header_count, self._key_bytes, self.value_bytes, names, values,
+            self.count, self.header_count, self._key_bytes, self.value_bytes, names, values,
             self.min_timestamp, self.max_timestamp,
-        ) = _HEADER.unpack_from(data)  # fmt: skip
+        ) = BATCH_HEADER.unpack_from(data)  # fmt: skip
         self.partition = topic << 32 | partition
         self._header_bytes = (names, values)
         self._starts: dict[str, int] | None = None
@@ -267,7 +267,7 @@ class Batch:
 
     def _expected_length(self) -> int:
         """How long a batch with this header is."""
-        n, h, flags = self.count, self._header_count, self.flags
+        n, h, flags = self.count, self.header_count, self.flags
         size = HEADER_SIZE + 8 * n + _padded(4 * n + 4) + _padded(self._key_bytes) + _padded(self.value_bytes)
         if flags & EXPIRES:
             size += 8 * n
@@ -280,7 +280,7 @@ class Batch:
             size += _padded(4 * n + 4) + 2 * _padded(4 * h + 4) + _padded(names) + _padded(values)
         return size + TRAILER_SIZE
 
-    def _sections(self) -> dict[str, int]:
+    def sections(self) -> dict[str, int]:
         """Where each column starts. Remembered: a reader that takes one record at a time asks for every one."""
         if self._starts is None:
             self._starts = self._find_sections()
@@ -297,7 +297,7 @@ class Batch:
             sizes.append(("key_offsets", 4 * n + 4))
         sizes.append(("value_offsets", 4 * n + 4))
         if flags & HEADERS:
-            h = self._header_count
+            h = self.header_count
             sizes += [("header_lists", 4 * n + 4), ("header_names", 4 * h + 4), ("header_values", 4 * h + 4)]
         names, values = self._header_bytes
         sizes += [
@@ -324,15 +324,15 @@ class Batch:
         return memoryview(self.data)[start : start + 8 * self.count].cast("q")
 
     def value_offsets(self) -> memoryview[int]:
-        return self._ints(self._sections()["value_offsets"], self.count + 1)
+        return self._ints(self.sections()["value_offsets"], self.count + 1)
 
     def key_offsets(self) -> memoryview[int] | None:
         if not self.flags & KEYS:
             return None
-        return self._ints(self._sections()["key_offsets"], self.count + 1)
+        return self._ints(self.sections()["key_offsets"], self.count + 1)
 
     def values(self, first: int, end: int) -> list[bytes]:
-        at = self._sections()
+        at = self.sections()
         offsets = self._ints(at["value_offsets"], self.count + 1)[first : end + 1].tolist()
         data, start = self.data, at["value_bytes"]
         return [data[start + a : start + b] for a, b in pairwise(offsets)]
@@ -340,7 +340,7 @@ class Batch:
     def keys(self, first: int, end: int) -> list[bytes | None]:
         if not self.flags & KEYS:
             return [None] * (end - first)
-        at = self._sections()
+        at = self.sections()
         offsets = self._ints(at["key_offsets"], self.count + 1)[first : end + 1].tolist()
         data, start = self.data, at["key_bytes"]
         keys: list[bytes | None] = [data[start + a : start + b] for a, b in pairwise(offsets)]
@@ -354,7 +354,7 @@ class Batch:
     def headers(self, first: int, end: int) -> list[Headers]:
         if not self.flags & HEADERS:
             return [()] * (end - first)
-        at, h = self._sections(), self._header_count
+        at, h = self.sections(), self.header_count
         lists = self._ints(at["header_lists"], self.count + 1)
         names = self._ints(at["header_names"], h + 1)
         values = self._ints(at["header_values"], h + 1)

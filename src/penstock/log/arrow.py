@@ -1,0 +1,366 @@
+"""Between batches as they are stored and Arrow's: the only module that converts, in either direction.
+
+A stored batch has the layout of Arrow's arrays, so a large one is not copied: the arrays point into its bytes, which
+live as long as they do. Many small batches become one record batch, since each costs its reader more than a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.log.batch import EXPIRES, HEADERS, KEY_NULLS, KEYS, Batch, RecordSlice
+from penstock.log.columns import Columns
+from penstock.log.engine import PartitionId, number_of
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+HEADER_LIST: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+RECORD: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", TIMESTAMP),
+        pa.field("headers", HEADER_LIST),
+    ]
+)
+"""What everybody sees of a record."""
+
+STORED: Final = RECORD.append(pa.field("expires", TIMESTAMP)).append(pa.field("position", pa.int64()))
+"""And what is kept besides: when it expires (null: never) and its place in the journal as a whole."""
+
+ROWS: Final = 32_768  # of a record batch
+_WHOLE: Final = 2_048  # a slice of so many records is a record batch of its own, and not copied
+_FEW: Final = 64  # records of a smaller slice are handled one by one: arrays cost more
+_MERGED_BYTES: Final = 4 << 20  # of small slices in one record batch
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The schema of these columns, in this order. Raises KeyError for one that does not exist."""
+    return pa.schema([STORED.field(name) for name in columns])
+
+
+# -- from batches to Arrow
+
+
+def record_batches(
+    slices: Iterable[RecordSlice], topic: str, columns: Sequence[str], *, rows: int = ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The records of one partition of `topic`, any `columns` of `STORED`, at most `rows` at a time."""
+    pile = _Pile(topic, columns)
+    for part in slices:
+        if len(part) >= _WHOLE:
+            yield from pile.take()
+            whole = pile.convert(part)
+            yield from (whole.slice(at, rows) for at in range(0, len(part), rows))
+            continue
+        pile.add(part)
+        if pile.rows >= min(rows, ROWS) or pile.byte_size >= _MERGED_BYTES:
+            yield from pile.take()
+    yield from pile.take()
+
+
+class _Pile:
+    """Small slices on their way to one record batch."""
+
+    def __init__(self, topic: str, columns: Sequence[str]) -> None:
+        self._topic = topic
+        self._schema = schema_of(columns)
+        self._few: list[RecordSlice] = []
+        self._converted: list[pa.RecordBatch] = []
+        self._constants: dict[str, pa.Array] = {}
+        self.rows = 0
+        self.byte_size = 0
+
+    def add(self, part: RecordSlice) -> None:
+        if len(part) < _FEW:
+            self._few.append(part)
+        else:
+            self._settle()
+            self._converted.append(self.convert(part))
+        self.rows += len(part)
+        self.byte_size += part.byte_size()
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        self._settle()
+        if self._converted:
+            yield self._converted[0] if len(self._converted) == 1 else pa.concat_batches(self._converted)
+        self._converted = []
+        self.rows = self.byte_size = 0
+
+    def _settle(self) -> None:
+        if self._few:
+            arrays = [self._of_few(name) for name in self._schema.names]
+            self._converted.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._few = []
+
+    def convert(self, part: RecordSlice) -> pa.RecordBatch:
+        pointer = _Pointer(part)
+        arrays = [self._of_slice(pointer, name) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _of_slice(self, pointer: _Pointer, name: str) -> pa.Array:
+        if name in ("topic", "partition"):
+            return self._constant(name, pointer.count, pointer.batch.partition)
+        return _COLUMN[name](pointer)
+
+    def _of_few(self, name: str) -> pa.Array:
+        few = self._few
+        count = sum(map(len, few))
+        if name in ("topic", "partition"):
+            return self._constant(name, count, few[0].batch.partition)
+        return pa.array([item for part in few for item in _ITEMS[name](part)], STORED.field(name).type)
+
+    def _constant(self, name: str, count: int, partition: int) -> pa.Array:
+        """The same value over and over: made once, as all slices here are of one partition."""
+        made = self._constants.get(name)
+        if made is None or len(made) < count:
+            value = self._topic if name == "topic" else number_of(PartitionId(partition))
+            made = self._constants[name] = pa.repeat(pa.scalar(value, STORED.field(name).type), max(count, _WHOLE))
+        return made.slice(0, count)
+
+
+def _headers(part: RecordSlice) -> list[list[tuple[str, bytes]] | None]:
+    return [list(pairs) or None for pairs in part.headers()]
+
+
+_ITEMS: Final[dict[str, Any]] = {
+    "key": RecordSlice.keys,
+    "value": RecordSlice.values,
+    "offset": lambda part: range(part.base_offset, part.end_offset),
+    "position": lambda part: range(part.position, part.position + len(part)),
+    "timestamp": RecordSlice.timestamps,
+    "expires": lambda part: [at or None for at in part.expires()],
+    "headers": _headers,
+}
+
+
+class _Pointer:
+    """Where the columns of a slice lie in the bytes of its batch."""
+
+    __slots__ = ("batch", "buffer", "count", "first", "part", "starts")
+
+    def __init__(self, part: RecordSlice) -> None:
+        self.part = part
+        self.batch = part.batch
+        self.first = part.base_offset - part.batch.base_offset
+        self.count = len(part)
+        self.buffer = pa.py_buffer(part.batch.data)
+        self.starts = part.batch.sections()
+
+    def numbers(self, name: str, kind: pa.DataType) -> pa.Array:
+        buffer = self.buffer.slice(self.starts[name], 8 * self.batch.count)
+        return pa.Array.from_buffers(kind, self.count, [None, buffer], offset=self.first)
+
+    def offsets(self, name: str, count: int) -> pa.Buffer:
+        return self.buffer.slice(self.starts[name], 4 * count + 4)
+
+    def texts(self, offsets: str, data: str, kind: pa.DataType, count: int) -> pa.Array:
+        """All of a column of header names or values: slices of them are chosen by the lists."""
+        return pa.Array.from_buffers(kind, count, [None, self.offsets(offsets, count), self._from(data)])
+
+    def binary(self, offsets: str, data: str, validity: str | None = None) -> pa.Array:
+        valid = None if validity is None else self._from(validity)
+        buffers = [valid, self.offsets(offsets, self.batch.count), self._from(data)]
+        return pa.Array.from_buffers(pa.binary(), self.count, buffers, offset=self.first)
+
+    def _from(self, name: str) -> pa.Buffer:
+        return self.buffer.slice(self.starts[name])
+
+
+def _keys_of(at: _Pointer) -> pa.Array:
+    if not at.batch.flags & KEYS:
+        return pa.nulls(at.count, pa.binary())
+    return at.binary("key_offsets", "key_bytes", "key_validity" if at.batch.flags & KEY_NULLS else None)
+
+
+def _expires_of(at: _Pointer) -> pa.Array:
+    if not at.batch.flags & EXPIRES:
+        return pa.nulls(at.count, TIMESTAMP)
+    moments = at.numbers("expires", pa.int64())
+    return pc.if_else(pc.equal(moments, 0), None, moments).cast(TIMESTAMP)
+
+
+def _headers_of(at: _Pointer) -> pa.Array:
+    """A record without headers has null, as in Spark's Kafka source."""
+    if not at.batch.flags & HEADERS:
+        return pa.nulls(at.count, HEADER_LIST)
+    count = at.batch.header_count
+    names = at.texts("header_names", "header_name_bytes", pa.string(), count)
+    values = at.texts("header_values", "header_value_bytes", pa.binary(), count)
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_LIST.value_type))
+    lists = np.frombuffer(at.offsets("header_lists", at.batch.count), np.int32)[at.first : at.first + at.count + 1]
+    valid = np.packbits(np.diff(lists) > 0, bitorder="little").tobytes()
+    buffers = [pa.py_buffer(valid), pa.py_buffer(lists)]
+    return pa.Array.from_buffers(HEADER_LIST, at.count, buffers, children=[pairs])
+
+
+def _range(first: int, count: int) -> pa.Array:
+    return pa.array(np.arange(first, first + count, dtype=np.int64))
+
+
+_COLUMN: Final[dict[str, Any]] = {
+    "key": _keys_of,
+    "value": lambda at: at.binary("value_offsets", "value_bytes"),
+    "offset": lambda at: _range(at.part.base_offset, at.count),
+    "position": lambda at: _range(at.part.position, at.count),
+    "timestamp": lambda at: at.numbers("timestamps", TIMESTAMP),
+    "expires": _expires_of,
+    "headers": _headers_of,
+}
+
+
+# -- what is live
+
+
+class LiveView(NamedTuple):
+    """What of a partition is live at one moment: `penstock.core.live.View` for another process."""
+
+    now: int  # µs since 1970
+    horizon: int = 0  # what was stored by then has expired
+    gone_below: int = 0  # offsets that were removed: all below, and these
+    gone: Sequence[int] = ()
+
+
+def live_columns(columns: Sequence[str]) -> list[str]:
+    """The columns that `live` needs in order to give these."""
+    return [*columns, *(name for name in ("offset", "timestamp", "expires") if name not in columns)]
+
+
+def live(batch: pa.RecordBatch, columns: Sequence[str], view: LiveView) -> pa.RecordBatch:
+    """`columns` of the rows that neither expired nor were removed; `batch` has those of `live_columns`."""
+    alive = None
+    expires = batch.column("expires")
+    if expires.null_count < len(expires):
+        alive = pc.or_kleene(pc.is_null(expires), pc.greater(expires.cast(pa.int64()), view.now))
+    if view.horizon:
+        alive = _both(alive, pc.greater(batch.column("timestamp").cast(pa.int64()), view.horizon))
+    if view.gone_below:
+        alive = _both(alive, pc.greater_equal(batch.column("offset"), view.gone_below))
+    if view.gone:
+        gone = pa.array(view.gone, pa.int64())
+        alive = _both(alive, pc.invert(pc.is_in(batch.column("offset"), value_set=gone)))
+    if len(columns) < batch.num_columns:
+        batch = batch.select(list(columns))
+    return batch if alive is None else batch.filter(alive)
+
+
+def _both(one: pa.Array | None, other: pa.Array) -> pa.Array:
+    return other if one is None else pc.and_(one, other)
+
+
+# -- from Arrow to batches
+
+
+class UnusableColumns(ValueError):
+    """The Arrow columns are not those of records. The text says which and why."""
+
+
+def columns_of(batch: pa.RecordBatch) -> Columns:
+    """The columns key, value, headers and expires of `batch`, as far as they are there; others are not looked at."""
+    count = len(batch)
+    sections, flags, header_count, keys = _Sections(), 0, 0, b""
+    names = headers = b""
+    if (expires := _column(batch, "expires")) is not None:
+        flags |= EXPIRES
+        sections.add(pc.fill_null(expires.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).tobytes())
+    if (found := _column(batch, "key")) is not None:
+        flags |= KEYS
+        if found.null_count:
+            flags |= KEY_NULLS
+            valid = found.is_valid().to_numpy(zero_copy_only=False)
+            sections.add(np.packbits(valid, bitorder="little").tobytes())
+        offsets, keys = _binary(found, "key")
+        sections.add(offsets)
+    value = _column(batch, "value")
+    if value is None or value.null_count:
+        raise UnusableColumns("a record without a value" if count else "there is no record")
+    offsets, values = _binary(value, "value")
+    sections.add(offsets)
+    pairs = _column(batch, "headers")
+    lists, flat = (None, None) if pairs is None else _header_pairs(pairs)
+    if lists is not None and flat is not None and len(flat):
+        flags |= HEADERS
+        header_count = len(flat)
+        sections.add(lists)
+        name_offsets, names = _binary(pc.struct_field(flat, [0]), "headers.key")
+        value_offsets, headers = _binary(pc.fill_null(pc.struct_field(flat, [1]).cast(pa.binary()), b""), "headers")
+        sections.add(name_offsets)
+        sections.add(value_offsets)
+    for part in (keys, values, names, headers):
+        sections.add(part)
+    sizes = (len(keys), len(values), len(names), len(headers))
+    return Columns(count, flags, header_count, *sizes, b"".join(sections.parts))
+
+
+class _Sections:
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def add(self, data: bytes) -> None:
+        self.parts.append(data)
+        if pad := -len(data) & 7:
+            self.parts.append(bytes(pad))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A column, or None if no record has anything there."""
+    if name not in batch.schema.names:
+        return None
+    found = batch.column(name)
+    return None if len(found) and found.null_count == len(found) else found
+
+
+def _binary(array: pa.Array, name: str) -> tuple[bytes, bytes]:
+    """Offsets from 0 on, and the bytes, of a column of binaries or strings."""
+    kind = array.type
+    if not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
+        wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_binary_view(kind)
+        if not (wide or pa.types.is_string_view(kind) or pa.types.is_fixed_size_binary(kind)):
+            raise UnusableColumns(f"column {name} is {kind}; binary or string is needed")
+        array = array.cast(pa.binary())
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return bytes(4), b""
+    places = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
+    first, end = int(places[0]), int(places[-1])
+    content = b"" if data is None or first == end else data.slice(first, end - first).to_pybytes()
+    return (places - places[0] if first else places).astype(np.int32, copy=False).tobytes(), content
+
+
+def _header_pairs(array: pa.Array) -> tuple[bytes, pa.Array]:
+    """Where the headers of each record are, and all of them as (name, value)."""
+    kind = array.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        raise UnusableColumns(f"column headers is {kind}; array of struct (key string, value binary) is needed")
+    if kind.value_type.num_fields != 2:
+        raise UnusableColumns(f"column headers is {kind}; its struct has to have a key and a value")
+    flat = array.flatten()
+    if flat.null_count or (len(flat) and pc.struct_field(flat, [0]).null_count):
+        raise UnusableColumns("a header without a name")
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    lists = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(lengths, out=lists[1:])
+    return lists.tobytes(), flat
+
+
+def stored_batch(batch: pa.RecordBatch, partition: PartitionId) -> Batch:
+    """Rows of a table, with the columns of `STORED` and consecutive offsets, as a batch of the log.
+
+    Its position is that of its first record; those of the others need not follow it one by one."""
+    offsets = batch.column("offset").to_numpy()
+    if not len(offsets) or int(offsets[-1]) - int(offsets[0]) != len(offsets) - 1 or (np.diff(offsets) != 1).any():
+        raise UnusableColumns("the offsets do not follow each other")
+    stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    position = batch.column("position")[0].as_py()
+    data = columns_of(batch).build(
+        partition, int(offsets[0]), position, stamps.tobytes(), int(stamps.min()), int(stamps.max())
+    )
+    return Batch(data)

@@ -1,0 +1,118 @@
+"""Records without offsets and times, by column, exactly as they lie in a stored batch: what is prepared elsewhere (by
+another process, from Arrow) and becomes part of the log without a look at any record.
+
+As bytes, little-endian, each a multiple of 8 long:
+
+    header    40 bytes, see `_HEADER`
+    sections  those of a batch from behind its timestamps up to its trailer (see `penstock.log.batch`)
+    trailer   4 zero bytes, then the CRC-32C of everything before it
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.log.batch import (
+    BATCH_HEADER,
+    BATCH_MAGIC,
+    EXPIRES,
+    HEADER_SIZE,
+    HEADERS,
+    KEY_NULLS,
+    KEYS,
+    MAX_BATCH_BYTES,
+    TRAILER_SIZE,
+    BatchDamaged,
+)
+from penstock.log.checksum import INTACT, crc32c, join_with_checksum
+
+COLUMNS_MAGIC: Final = b"PSC1"
+#                                magic
+#                                |  length of it all, count, flags, header count
+#                                |  | | | | bytes of keys, values, header names, header values
+_HEADER: Final = struct.Struct("<4sIIIIIIII4x")
+_ZEROS: Final = bytes(4)
+
+
+def _padded(size: int) -> int:
+    return (size + 7) & ~7
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`sections` must be what the sizes say; `decode` checks it for bytes that came from a file."""
+
+    count: int
+    flags: int
+    header_count: int
+    key_bytes: int
+    value_bytes: int
+    name_bytes: int
+    header_bytes: int
+    sections: bytes
+
+    @property
+    def byte_size(self) -> int:
+        """About what it takes in the journal."""
+        return HEADER_SIZE + 8 * self.count + len(self.sections) + TRAILER_SIZE
+
+    def build(
+        self, partition: int, base_offset: int, position: int, timestamps: bytes, lowest: int, highest: int
+    ) -> bytes:
+        """A whole batch. `timestamps` are int64 µs, one for each record; `lowest` and `highest` of them."""
+        length = HEADER_SIZE + 8 * self.count + len(self.sections) + TRAILER_SIZE
+        if length > MAX_BATCH_BYTES:
+            raise ValueError("a batch of more than 1 GiB")
+        header = BATCH_HEADER.pack(
+            BATCH_MAGIC, length, self.flags, 0, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
+            self.count, self.header_count, self.key_bytes, self.value_bytes, self.name_bytes, self.header_bytes,
+            lowest, highest,
+        )  # fmt: skip
+        return join_with_checksum((header, timestamps, self.sections, _ZEROS))
+
+    def encode(self) -> bytes:
+        length = _HEADER.size + len(self.sections) + TRAILER_SIZE
+        header = _HEADER.pack(
+            COLUMNS_MAGIC, length, self.count, self.flags, self.header_count,
+            self.key_bytes, self.value_bytes, self.name_bytes, self.header_bytes,
+        )  # fmt: skip
+        return join_with_checksum((header, self.sections, _ZEROS))
+
+    def expected_length(self) -> int:
+        """How long the sections of such columns are."""
+        n, h, flags = self.count, self.header_count, self.flags
+        size = _padded(4 * n + 4) + _padded(self.key_bytes) + _padded(self.value_bytes)
+        if flags & EXPIRES:
+            size += 8 * n
+        if flags & KEY_NULLS:
+            size += _padded((n + 7) // 8)
+        if flags & KEYS:
+            size += _padded(4 * n + 4)
+        if flags & HEADERS:
+            size += _padded(4 * n + 4) + 2 * _padded(4 * h + 4) + _padded(self.name_bytes) + _padded(self.header_bytes)
+        return size
+
+
+PREFIX_SIZE: Final = 8
+
+
+def encoded_length(prefix: bytes) -> int:
+    """How long encoded columns are that begin with these `PREFIX_SIZE` bytes. Raises BatchDamaged."""
+    magic, length = struct.unpack_from("<4sI", prefix)
+    if magic != COLUMNS_MAGIC or length < _HEADER.size + TRAILER_SIZE:
+        raise BatchDamaged("these are no columns")
+    return int(length)
+
+
+def decode(data: bytes) -> Columns:
+    """What `encode` gave, or BatchDamaged."""
+    if len(data) < _HEADER.size + TRAILER_SIZE or crc32c(data) != INTACT:
+        raise BatchDamaged("wrong checksum of columns")
+    magic, length, count, flags, headers, *sizes = _HEADER.unpack_from(data)
+    keys, values, names, contents = sizes
+    columns = Columns(count, flags, headers, keys, values, names, contents, data[_HEADER.size : -TRAILER_SIZE])
+    if magic != COLUMNS_MAGIC or length != len(data) or columns.expected_length() != len(columns.sections):
+        raise BatchDamaged("columns do not add up to their length")
+    return columns
