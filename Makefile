@@ -32,13 +32,14 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup test lint types pytest bench crash compiled test-compiled lock clean
+.PHONY: help up setup test lint types pytest bench bench-spark crash compiled test-compiled lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-up: $(VENV)/.ready-to-run $(COMPILED) ## set up and start the broker with its defaults (flags: make up UP="--durability written")
-	@exec $(BIN)/penstock serve $(UP)
+up: $(VENV)/.ready-to-run $(COMPILED) ## set up and start broker, generator and pipeline (flags: make up UP="--durability written")
+	@sh scripts/java.sh
+	@exec $(BIN)/penstock up $(UP)
 
 setup: $(VENV)/.ready-to-test ## set up .venv for running and testing, start nothing
 
@@ -56,6 +57,9 @@ pytest: $(VENV)/.ready-to-test
 
 bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this machine's own limits
 	$(BIN)/python benchmarks/run.py $(BENCH)
+
+bench-spark: $(VENV)/.ready-to-test ## measure the Spark side against Spark's own Parquet reader and file stream
+	$(BIN)/python benchmarks/spark.py $(BENCH)
 
 crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
 	$(BIN)/python -m tests.crash.long $(CRASH)

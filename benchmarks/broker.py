@@ -27,6 +27,8 @@ class BrokerFailed(RuntimeError):
 
 
 class BrokerProcess:
+    flight = False  # whether its Flight endpoint is open
+
     def __init__(
         self,
         data_dir: str,
@@ -43,6 +45,7 @@ class BrokerProcess:
         self.port = 0
         self.blipmq_port = 0
         self.flymq_port = 0
+        self.flight_port = 0
         self._output = f"{data_dir}.out"
 
     def __enter__(self) -> BrokerProcess:
@@ -61,7 +64,9 @@ class BrokerProcess:
         if self._profile:
             command = [sys.executable, "-m", "benchmarks.profiled", self._profile]
         command += ["serve", "--data-dir", self.data_dir, "--durability", self.durability, "--log-level", "warning"]
-        for name in ("kimberlite", "felix", "http", "flight"):
+        self.flight_port = _free_port() if self.flight else 0
+        command += ["--listen", f"flight=127.0.0.1:{self.flight_port}" if self.flight else "flight=off"]
+        for name in ("kimberlite", "felix", "http"):
             command += ["--listen", f"{name}=off"]
         command += ["--listen", f"rustlog=127.0.0.1:{self.port}"]
         command += ["--listen", f"blipmq=127.0.0.1:{self.blipmq_port}"]

@@ -12,7 +12,20 @@ sys.path.insert(0, ROOT)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 # ruff: noqa: E402 - the imports need the path
-from benchmarks import catch_up, dialects, figures, flymq, machine, many, one_at_a_time, queues, size, turns
+from benchmarks import (
+    catch_up,
+    dialects,
+    figures,
+    flight,
+    flymq,
+    machine,
+    many,
+    one_at_a_time,
+    publish,
+    queues,
+    size,
+    turns,
+)
 from benchmarks.report import Report
 from benchmarks.settings import Run, scratch
 
@@ -28,6 +41,8 @@ SUBJECTS = {
     "figures": figures,
     "queues": queues,
     "flymq": flymq,
+    "flight": flight,
+    "publish": publish,
     "size": size,
     "turns": turns,
 }
@@ -48,7 +63,7 @@ def main() -> None:
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject in (queues, flymq, turns):
+            if subject in (queues, flymq, flight, publish, turns):
                 about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")

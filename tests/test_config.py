@@ -67,6 +67,7 @@ def test_a_flag_is_stronger_than_a_variable_and_a_variable_than_the_file(tmp_pat
         ("[listen]\nrustlog = '::1:9092'", "`listen.rustlog`: an IPv6 address needs brackets"),
         ("[listen]\npinned = ['kafka']", "`listen.pinned`: there is no door 'kafka'"),
         ("[listen]\npinned = ['rustlog', 'flymq']", "`listen.pinned`: rustlog and flymq share"),
+        ("[listen]\nflight = '127.0.0.1:8080'", "`listen.flight`: http is at 127.0.0.1:8080 too"),
         ("[security]\nmode = 'maybe'", "`security.mode`: Invalid enum value 'maybe'"),
         ("[security]\ngrants = [{principal = 'x', permissions = ['fly']}]", "Invalid enum value 'fly' (at [0].perm"),
         ("[security]\ngrants = [{principal = 'x'}]", "missing required field `permissions` (at [0])"),

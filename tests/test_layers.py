@@ -1,8 +1,12 @@
-"""Imports go down the layers only, and no protocol knows another. Read from the source, without running it."""
+"""Imports go down the layers only, and no protocol knows another. Read from the source, without running it.
+
+And what the broker loads when it starts, by loading it."""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +15,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 # A layer may import itself and those below it.
-LAYERS = ("cli", "net", "config", "protocols", "core", "log")
+LAYERS = ("cli", "net", "config", "protocols", "spark", "flight", "core", "log")
+BESIDE = ("spark", "flight")  # for programs beside the broker: protocols know nothing of them
 MODULE_LAYER = {"config_layers": "config"}  # top-level modules that share a layer
 SHARED_IN_PROTOCOLS = ("session", "ordered", "outbox", "patience", "retry")  # what every protocol may use
 
@@ -60,6 +65,8 @@ def violations(source: Path) -> list[str]:
                 found.append(f"{module}:{line}: {own} or {theirs} is no layer; add it to LAYERS")
             elif LAYERS.index(theirs) < LAYERS.index(own):
                 found.append(f"{module}:{line}: {own} imports {imported}, which is above it")
+            elif own == "protocols" and theirs in BESIDE:
+                found.append(f"{module}:{line}: {own} imports {imported}, which is beside it")
             elif own == "protocols" and protocol_of(imported) not in (None, protocol_of(module)):
                 found.append(f"{module}:{line}: imports another protocol, {imported}")
     return found
@@ -88,6 +95,23 @@ def test_the_source_keeps_to_the_layers() -> None:
         ("protocols/outbox.py", "from penstock.protocols.rustlog import session", "imports another protocol"),
         ("net/server.py", "from penstock.cli.main import app", "net imports penstock.cli"),
         ("config_layers.py", "from penstock.net import server", "config imports penstock.net"),
+        (
+            "protocols/rustlog/session.py",
+            "from penstock.flight.log import Log",
+            "which is beside it",
+        ),
+        (
+            "protocols/outbox.py",
+            "def f():\n    import penstock.spark.source",
+            "which is beside it",
+        ),
+        ("spark/source.py", "from penstock.protocols.rustlog import client", "spark imports penstock.protocols"),
+        ("spark/source.py", "from penstock.config import Settings", "spark imports penstock.config"),
+        ("flight/client.py", "from penstock.spark import options", "flight imports penstock.spark"),
+        ("flight/reading.py", "from penstock.net.backstage import Backstage", "flight imports penstock.net"),
+        ("core/tables.py", "from penstock.flight.log import Log", "core imports penstock.flight"),
+        ("log/tables/build.py", "from penstock.core.state import State", "log imports penstock.core"),
+        ("log/tables/build.py", "from ...flight import log", "log imports penstock.flight"),
         ("helpers/x.py", "from penstock.core import state", "is no layer"),
     ],
 )
@@ -111,6 +135,9 @@ def test_a_planted_violation_is_found(tmp_path: Path, path: str, text: str, said
         ("protocols/rustlog/session.py", "from penstock.protocols.outbox import Outbox\nfrom penstock.core import x"),
         ("net/http.py", "from penstock import __version__\nfrom http import HTTPStatus"),
         ("log/engine.py", "from penstock.log.batch import x"),
+        ("spark/source.py", "from penstock.flight.connect import connect\nfrom penstock.core import names"),
+        ("flight/directory.py", "from penstock.core.offline import OfflineLog\nfrom penstock.log.arrow import live"),
+        ("net/flight_server.py", "from penstock.flight.reading import Reader"),
     ],
 )
 def test_what_is_allowed_is_not_reported(tmp_path: Path, path: str, text: str) -> None:
@@ -118,3 +145,11 @@ def test_what_is_allowed_is_not_reported(tmp_path: Path, path: str, text: str) -
     file.parent.mkdir(parents=True)
     file.write_text(text)
     assert violations(tmp_path) == []
+
+
+def test_the_broker_starts_without_what_only_its_children_need() -> None:
+    """Arrow and Delta take long to load and much memory, and would do their work in the broker's process."""
+    code = "import sys, penstock.cli.main, penstock.net.server; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "penstock.log.file_engine" in loaded
+    assert {"pyarrow", "deltalake", "numpy", "pyspark", "grpc"}.isdisjoint(loaded)

@@ -16,6 +16,7 @@ from msgspec import Meta
 from penstock.core.access import Permission
 from penstock.core.audit_event import AuditPolicy
 from penstock.core.limits import Limits
+from penstock.core.table import TablePolicy
 from penstock.log.engine import Durability
 from penstock.log.file_engine import LogSettings
 
@@ -32,6 +33,7 @@ Address = Annotated[str, Meta(extra={"unit": "address"}, max_length=300)]
 
 _LOG = LogSettings()
 _AUDIT = AuditPolicy()
+_TABLES = TablePolicy()
 
 
 class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -144,6 +146,32 @@ class FlyMqSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     advertised: Annotated[str, Meta(max_length=300)] = ""  # where clients reach it, if that is not `listen.flymq`
 
 
+class FlightSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[flight]`: the Arrow Flight endpoint."""
+
+    streams: Annotated[int, Meta(ge=1, le=10_000)] = 64  # reads and puts at the same time; each takes some MiB
+    staged_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = Limits().staged_bytes  # not published yet
+
+
+class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[tables]`: closed journal files become Delta tables, one for each topic."""
+
+    enabled: bool = True  # for topics that do not say it themselves
+    url: Annotated[str, Meta(max_length=4096)] = ""  # a folder or any URL that deltalake takes; "": in `data_dir`
+    options: tuple[Annotated[str, Meta(pattern="^[^=]+=")], ...] = ()  # NAME=VALUE, for the object store
+    file_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _TABLES.file_bytes  # of merged files
+    keep_seconds: Annotated[float, Meta(ge=0, le=30 * DAY, extra=DURATION)] = _TABLES.keep_us / 1e6  # replaced files
+    care_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = _TABLES.care_us / 1e6  # between two looks
+
+
+class PipelineSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[pipeline]`: what `penstock up` runs beside the broker."""
+
+    directory: Annotated[str, Meta(max_length=4096)] = ""  # its project folder; empty: `pipeline` in the data directory
+    memory_bytes: Annotated[int, Meta(ge=512 * MIB, le=1024 * GIB, extra=SIZE)] = 768 * MIB  # heap, in a new project
+    events_per_second: Annotated[float, Meta(ge=0, le=100_000)] = 20  # of the generator; 0: none
+
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -161,6 +189,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     topics: TopicsSection = TopicsSection()
     queues: QueuesSection = QueuesSection()
     flymq: FlyMqSection = FlyMqSection()
+    pipeline: PipelineSection = PipelineSection()
+    tables: TablesSection = TablesSection()
+    flight: FlightSection = FlightSection()
 
 
 @dataclass(frozen=True, slots=True)

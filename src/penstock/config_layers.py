@@ -19,7 +19,8 @@ from penstock.config import DOOR_NAMES, Config, ConfigError, Settings, endpoint
 
 ENV_PREFIX = "PENSTOCK_"
 # Read by the test suite, the benchmarks and the command line itself; they are no keys.
-ENV_NOT_KEYS = ("PENSTOCK_CONFIG", "PENSTOCK_CRASH_", "PENSTOCK_BENCH_", "PENSTOCK_TEST_", "PENSTOCK_SERVER")
+ENV_NOT_KEYS = ("PENSTOCK_CONFIG", "PENSTOCK_CRASH_", "PENSTOCK_BENCH_", "PENSTOCK_TEST_", "PENSTOCK_SERVER",
+                "PENSTOCK_PROJECT")  # fmt: skip
 
 SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6,
               "gb": 10**9, "tb": 10**12}  # fmt: skip
@@ -183,6 +184,11 @@ def _check_relations(config: Config) -> None:
         other = pinned_at.setdefault(address, name)
         if address is not None and address.port and other != name:
             raise refuse("listen.pinned", f"{other} and {name} share {address}; a pinned port serves one door")
+    alone = endpoint(settings.listen.flight)
+    for name in DOOR_NAMES:
+        shared = alone is not None and alone.port and endpoint(getattr(settings.listen, name)) == alone
+        if shared and name not in ("flight", "felix"):  # felix is UDP
+            raise refuse("listen.flight", f"{name} is at {alone} too; Arrow Flight needs a port of its own")
     if settings.limits.connection_bytes > settings.limits.total_bytes:
         raise refuse("limits.connection_bytes", "is larger than `limits.total_bytes`")
     if settings.limits.record_bytes > settings.log.entry_bytes:

@@ -17,20 +17,26 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.net.doors import BUILT
+from penstock.net.doors import BUILT, FLIGHT
 
 COMMAND = (sys.executable, "-m", "penstock.cli.main")
 WITHOUT_SETTINGS = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
 
 
 def other_doors(flags: Sequence[str]) -> list[str]:
-    """Flags that put every built door which `flags` do not name on a port that the system chooses."""
+    """Flags that put every built door which `flags` do not name on a port that the system chooses. Flight, which takes
+    a process of its own, is closed."""
     named = {flag.partition("=")[0] for flag in flags}
-    return [part for name in BUILT if name not in named for part in ("--listen", f"{name}=127.0.0.1:0")]
+    return [part for name in BUILT if name not in named for part in ("--listen", f"{name}={_place(name)}")]
+
+
+def _place(door: str) -> str:
+    return "off" if door == FLIGHT else "127.0.0.1:0"
 
 
 class BrokerProcess:
-    """`penstock serve` on ports that the system chooses. Killed, if it is still there, at the end of the block."""
+    """`penstock serve` on ports that the system chooses, without tables unless they are asked for. Killed, if it is
+    still there, at the end of the block."""
 
     def __init__(self, data_dir: Path, *flags: str, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -38,7 +44,7 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=WITHOUT_SETTINGS | environment,
+            env=WITHOUT_SETTINGS | {"PENSTOCK_TABLES__ENABLED": "false"} | environment,
         )
         self.block = ""
 

@@ -9,6 +9,7 @@ from typing import Any
 from tests.crash.simdisk import Fault, SimDisk
 
 from penstock.core.broker import Broker
+from penstock.core.staging import Staging
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import CommitGroup, GroupState
 from penstock.log.file_engine import FileEngine, LogSettings
@@ -33,6 +34,7 @@ class World:
             clock=lambda: self.now,
             monotonic=lambda: self.elapsed,
             timer=lambda: self.elapsed * 1000,
+            staging=Staging(self.disk),
             **self.options,
         )
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from tests.crash.model import Mismatch, Model, all_events, encode_events
 from tests.crash.simdisk import Crash, SimDisk
-from tests.log.harness import Stored
+from tests.log.harness import Stored, prepared
+from tests.log.table import MemoryTable
 
 from penstock.log.committer import InlineCommitter, Log
 from penstock.log.engine import (
@@ -40,6 +41,11 @@ class WatchedEngine(FileEngine):
     """Tells of every trim, so that the model also hears of those that retention decides."""
 
     on_trim: Callable[[CommitGroup, Mapping[PartitionId, int]], None]
+
+    def tabled(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
+        group = super().tabled(ends)
+        self.on_trim(group, {})  # nothing for readers changes, but it is in the log
+        return group
 
     def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
         group = super().trim(starts, drop=drop)
@@ -124,6 +130,7 @@ class Plan:
     settings: LogSettings = field(default_factory=LogSettings)
     sector: int = 512
     lagging: bool = False  # commit as with threads, instead of one thing after the other
+    tabling: float = 0.03  # how much of the work is to move closed files to tables
     uniform: bool = False  # all appends alike, so that a new group fits exactly where a lost one lay
 
 
@@ -138,6 +145,7 @@ def random_plan(rng: Random) -> Plan:
         settings=small_settings(rng, durability),
         sector=rng.choice((512, 512, 4096)),
         lagging=rng.random() < 0.5,
+        tabling=rng.choice((0, 0.1, 0.25)),
         uniform=rng.random() < 0.2,
     )
 
@@ -160,6 +168,7 @@ class Schedule:
         self.plan = plan
         self.disk = SimDisk(plan.sector)
         self.model = Model()
+        self.table = MemoryTable()  # its own commits are atomic and durable: that is the table's promise
         self.now = START
         self.crashes = 0
         self._serial = 0
@@ -177,6 +186,7 @@ class Schedule:
         self.committer = LaggingCommitter(self.rng) if self.plan.lagging else InlineCommitter()
         self.engine = WatchedEngine(self.disk, self.plan.settings, committer=self.committer, clock=lambda: self.now)
         self.engine.on_trim = self.trimmed
+        self.engine.past_from(self.table)
         events = all_events(self.engine.recover())
         # What the log has shown once it must not lose later, not even what it found unsynced.
         self._safe = self.model.settle(self.engine, events, floor, self.rng.choice((1, 300, 1 << 30)))
@@ -247,13 +257,17 @@ class Schedule:
             self.disk.capacity = None if room is None else self.disk.used() + room
         choice = self.rng.random()
         try:
-            if choice < 0.55:
+            if choice < self.plan.tabling:
+                self.hand_over()
+            elif choice < 0.55:
                 self.append()
             elif choice < 0.80:
                 self.commit()
-            elif choice < 0.86:
+            elif choice < 0.84:
                 self.trim()
-            elif choice < 0.93:
+            elif choice < 0.87:
+                self.drop_from_table()
+            elif choice < 0.92:
                 self.maintain()
             else:
                 self.look()
@@ -294,7 +308,8 @@ class Schedule:
         if writes and rng.random() < 0.2:
             self._expect(writes, producer)
             return
-        appended = self.engine.append(writes, events, producer)
+        given = [prepared(write) if write.values and rng.random() < 0.2 else write for write in writes]
+        appended = self.engine.append(given, events, producer)
         if appended.repeated:
             raise Mismatch(f"{producer} is new, and was taken for a repeat")
         self.model.appended(appended, writes, events, producer)
@@ -358,6 +373,28 @@ class Schedule:
     def commit(self) -> None:
         self.committer.run()
         self.model.committed(self.engine.position)
+
+    def hand_over(self) -> None:
+        """Closed files become tables; what the table has committed the log may never hear of."""
+        for _ in range(self.rng.choice((1, 1, 5))):
+            closed = self.engine.closed_files()
+            if not closed:
+                return
+            ends = self.table.build(self.engine, closed[0])
+            if self.rng.random() < 0.2:
+                return
+            self.engine.tabled(ends)
+            for _ in range(self.rng.choice((0, 1, 3))):  # as often as it takes for files to go
+                self.commit()
+                if any(group.handle.state is GroupState.FAILED for group in self.model.groups):
+                    return
+                self.engine.maintain(self.now, lambda _: Retention())
+
+    def drop_from_table(self) -> None:
+        """What lies below the log start goes from the table, once no crash can take the start back."""
+        if self.engine.sync():
+            for partition in PARTITIONS:
+                self.table.drop_below(partition, self.engine.bounds(partition).start)
 
     def trim(self) -> None:
         starts = {}
@@ -427,12 +464,16 @@ def run(seed: int) -> Schedule:
     return schedule
 
 
-def run_every_boundary(seed: int, *, power: bool, durability: Durability = Durability.SYNCED, steps: int = 14) -> int:
-    """One short schedule, stopped at every boundary in turn; returns how many there were."""
+def run_every_boundary(
+    seed: int, *, power: bool, durability: Durability = Durability.SYNCED, steps: int = 14, tabling: float = 0
+) -> tuple[int, int]:
+    """One short schedule, stopped at every boundary in turn; returns how many there were, and in how many schedules
+    something was read from a table."""
+    reads = 0
     boundary = 0
     while True:
         settings = small_settings(Random(seed), durability)
-        plan = Plan(durability, power, steps=steps, settings=settings, lagging=seed % 2 == 1)
+        plan = Plan(durability, power, steps=steps, settings=settings, lagging=seed % 2 == 1, tabling=tabling)
         schedule = Schedule(Random(seed), plan)
         schedule.disk.crash_at(boundary)
         try:
@@ -440,7 +481,7 @@ def run_every_boundary(seed: int, *, power: bool, durability: Durability = Durab
             for _ in range(steps):
                 schedule.step()
             schedule.close()
-            return boundary
+            return boundary, reads
         except Crash:
             schedule.rng = Random(seed * 1_000_003 + boundary)
             schedule.stop()
@@ -450,4 +491,5 @@ def run_every_boundary(seed: int, *, power: bool, durability: Durability = Durab
                 schedule.commit()
             schedule.stop()
             schedule.finish()
+        reads += schedule.table.reads > 0
         boundary += 1

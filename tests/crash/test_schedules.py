@@ -33,18 +33,30 @@ def run_seed(seed: int) -> schedule.Schedule:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_schedules(chunk: int) -> None:
-    crashes = 0
+    crashes = reads = 0
     for seed in range(chunk, SEEDS, CHUNKS):
-        crashes += run_seed(seed).crashes
+        done = run_seed(seed)
+        crashes += done.crashes
+        reads += done.table.reads > 0
     assert crashes >= SEEDS // CHUNKS, "hardly any schedule crashed: they test nothing"
+    assert reads >= SEEDS // CHUNKS // 25, "hardly any schedule read from a table: they do not test it"
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
 @pytest.mark.parametrize("durability", [Durability.SYNCED, Durability.WRITTEN])
 @pytest.mark.parametrize("seed", BOUNDARY_SEEDS)
 def test_a_crash_at_every_boundary(seed: int, durability: Durability, power: bool) -> None:
-    boundaries = schedule.run_every_boundary(seed, power=power, durability=durability)
+    boundaries, _ = schedule.run_every_boundary(seed, power=power, durability=durability)
     assert boundaries > 20
+
+
+@pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
+@pytest.mark.parametrize("seed", [4, 32, 54])
+def test_a_crash_at_every_boundary_while_files_become_tables(seed: int, power: bool) -> None:
+    """Among them: after the table's commit and before the journal's, and between that and the removal of files."""
+    boundaries, reads = schedule.run_every_boundary(seed, power=power, steps=36, tabling=0.3)
+    assert boundaries > 20
+    assert reads > boundaries // 10, "hardly anything was read from a table"
 
 
 def test_remains_of_lost_groups_do_not_come_back() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.log.harness import PLENTY, SECOND, A, B, Harness, Stored, read, read_all, state, values
+from tests.log.harness import PLENTY, SECOND, A, B, Harness, Stored, prepared, read, read_all, state, values
 
 from penstock.log.engine import Bounds, GroupState, Producer, Records
 from penstock.log.errors import (
@@ -185,6 +185,62 @@ class AppendContract:
         log.engine.append([Records(A, [b"1"])])
         log.settle()
         assert values(read_all(log.engine, A)) == [b"1"]
+
+    # -- what was prepared elsewhere
+
+    def test_prepared_records_are_kept_like_any_other(self, log: Harness) -> None:
+        columns = Records(
+            A,
+            [b"v0", b"", b"v2"],
+            keys=[b"k0", None, b""],
+            headers=[(("h", b"1"), ("h", b"")), (), (("ü", bytes(range(256))),)],
+            expires=[5, 0, 1 << 60],
+        )
+        appended = log.engine.append([prepared(columns)])
+        log.settle()
+        assert appended.base_offsets == (0,)
+        expected = [
+            Stored(0, b"k0", b"v0", (("h", b"1"), ("h", b"")), log.now, 5),
+            Stored(1, None, b"", (), log.now, 0),
+            Stored(2, b"", b"v2", (("ü", bytes(range(256))),), log.now, 1 << 60),
+        ]
+        assert read_all(log.engine, A) == expected
+        log.reopen()
+        assert read_all(log.engine, A) == expected
+
+    def test_prepared_and_other_records_keep_their_order(self, log: Harness) -> None:
+        log.engine.append([Records(A, [b"1"])])
+        appended = log.engine.append(
+            [prepared(Records(A, [b"2", b"3"])), Records(B, [b"x"]), Records(A, [b"4"]), prepared(Records(A, [b"5"]))],
+            events=[b"e"],
+        )
+        log.engine.append([Records(A, [b"6"])])
+        assert appended.base_offsets == (1, 0, 3, 4)
+        assert log.engine.bounds(A) == Bounds(0, 0)  # nothing is readable before its group is committed
+        position = log.engine.position
+        log.settle()
+        assert values(read_all(log.engine, A)) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+        assert values(read_all(log.engine, B)) == [b"x"]
+        assert log.engine.position == position + 8
+        assert [r.offset for r in read(log.engine, A, 2, max_records=2)] == [2, 3]
+
+    def test_prepared_records_may_expect_an_offset(self, log: Harness) -> None:
+        log.engine.append([Records(A, [b"1"])])
+        with pytest.raises(OffsetMismatch):
+            log.engine.append([Records(B, [b"x"]), prepared(Records(A, [b"2"]), expected_offset=0)])
+        log.engine.append(
+            [prepared(Records(A, [b"2", b"3"]), expected_offset=1), prepared(Records(A, [b"4"]), expected_offset=3)]
+        )
+        log.settle()
+        assert values(read_all(log.engine, A)) == [b"1", b"2", b"3", b"4"]
+        assert log.engine.bounds(B) == Bounds(0, 0)
+
+    def test_prepared_records_that_are_too_large_are_refused(self, log: Harness) -> None:
+        large = prepared(Records(A, [bytes(log.engine.entry_bytes)]))
+        with pytest.raises(EntryTooLarge):
+            log.engine.append([Records(B, [b"x"]), large])
+        assert log.engine.next_offset(A) == log.engine.next_offset(B) == 0
+        assert log.engine.pending_bytes == 0
 
     # -- commit groups
 

@@ -1,7 +1,7 @@
 """What every engine must do, as tests. An engine's own test module derives from `EngineContract` and says how the
 engine is opened; nothing here knows how an engine stores anything, or what it does after a crash.
 
-This module has bounds, time, watching, state and care; `append_contract.py` has appending.
+This module has bounds, time, watching, state and care; `append_contract.py` has appending, `past_contract.py` tables.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from tests.log.append_contract import AppendContract
 from tests.log.harness import PLENTY, SECOND, A, B, C, Harness, read, read_all, state, values
+from tests.log.past_contract import PastContract
 
 from penstock.log.engine import Bounds, GroupState, Producer, Records, Retention
 from penstock.log.errors import (
@@ -20,7 +21,7 @@ from penstock.log.errors import (
 )
 
 
-class EngineContract(AppendContract):
+class EngineContract(AppendContract, PastContract):
     """Derive from it, and give a fixture `log` that yields a `Harness` with an empty engine."""
 
     # -- trims and bounds

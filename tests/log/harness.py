@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.log.batch import Headers
-from penstock.log.engine import Appended, Engine, GroupState, PartitionId, Recovered, partition_id
+from penstock.log.batch import HEADER_SIZE, TRAILER_SIZE, Batch, Headers, OpenBatch
+from penstock.log.columns import Columns
+from penstock.log.engine import (
+    Appended,
+    Engine,
+    GroupState,
+    PartitionId,
+    Prepared,
+    Records,
+    Recovered,
+    partition_id,
+)
 
 A, B, C = partition_id(1, 0), partition_id(1, 1), partition_id(7, 3)
 PLENTY = 1 << 30
@@ -69,3 +79,20 @@ def state(appended: Appended) -> GroupState:
 
 def values(records: Sequence[Stored]) -> list[bytes]:
     return [record.value for record in records]
+
+
+def columns_of(records: Records) -> Columns:
+    """The same records as they lie in a stored batch."""
+    pile = OpenBatch(0, 0)
+    pile.extend(records.values, records.keys, records.headers, records.expires, 1)
+    data = pile.build(0)
+    batch = Batch(data)
+    names = [name.encode() for pairs in records.headers or () for name, _ in pairs]
+    header_bytes = sum(len(value) for pairs in records.headers or () for _, value in pairs)
+    sizes = (batch.byte_size - batch.value_bytes, batch.value_bytes, sum(map(len, names)), header_bytes)
+    sections = data[HEADER_SIZE + 8 * batch.count : -TRAILER_SIZE]
+    return Columns(batch.count, batch.flags, len(names), *sizes, sections)
+
+
+def prepared(records: Records, expected_offset: int | None = None) -> Prepared:
+    return Prepared(records.partition, columns_of(records), expected_offset)

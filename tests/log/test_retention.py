@@ -26,6 +26,7 @@ class Case(NamedTuple):
     limits: dict[PartitionId, Retention]
     moved: dict[PartitionId, int]
     starts: dict[PartitionId, int] = {}  # noqa: RUF012 - never changed
+    past: dict[PartitionId, int] = {}  # noqa: RUF012 - never changed
 
 
 THREE: Files = [{A: share(0, 10, 100, 300)}, {A: share(10, 20, 100, 200)}, {A: share(20, 30, 100, 100)}]
@@ -83,6 +84,13 @@ CASES = {
     "start: the next goes": Case(THREE, TAIL, {A: Retention(seconds=150)}, {A: 20}, {A: 10}),
     "start: bytes below it do not count": Case(THREE, TAIL, {A: Retention(bytes=300)}, {}, {A: 10}),
     "start: in the middle of a share": Case(THREE, TAIL, {A: Retention(seconds=150)}, {A: 20}, {A: 15}),
+    # what only a table has goes before anything in a file
+    "past: older than the limit, too": Case(
+        THREE, TAIL, {A: Retention(seconds=299)}, {A: 10}, past={A: NOW - 300_000_000}
+    ),
+    "past: younger than the limit": Case(THREE, TAIL, {A: Retention(seconds=150)}, {}, past={A: NOW - 100_000_000}),
+    "past: bytes in files are enough without it": Case(THREE, TAIL, {A: Retention(bytes=300)}, {A: 10}, past={A: NOW}),
+    "past: of another partition": Case(THREE, TAIL, {A: Retention(seconds=150)}, {A: 20}, past={B: NOW}),
     "nothing at all": Case([], {}, {A: Retention(seconds=0, bytes=0)}, {}),
 }
 
@@ -90,7 +98,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_starts_that_retention_moves(case: Case) -> None:
     wanted = lambda partition: case.limits.get(partition, Retention())  # noqa: E731 - one line says it
-    assert new_starts(case.closed, case.active, case.starts, wanted, NOW) == case.moved
+    assert new_starts(case.closed, case.active, case.starts, wanted, NOW, case.past) == case.moved
 
 
 BOTH: Files = [{A: share(0, 10), B: share(0, 5)}, {A: share(10, 20)}, {B: share(5, 9)}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from penstock import __version__
-from penstock.cli import acl, audit, config, keys, log, records, roles, schema, serve, topic, users
+from penstock.cli import acl, audit, config, keys, log, pipeline, records, roles, schema, serve, table, topic, up, users
 
 app = typer.Typer(
     name="penstock",
@@ -18,14 +18,17 @@ app = typer.Typer(
 )
 
 app.command("serve")(serve.serve)
+app.command("up")(up.up)
 app.command("config")(config.show)
 app.add_typer(log.app, name="log")
 app.add_typer(topic.app, name="topic")
+app.add_typer(table.app, name="table")
 app.add_typer(schema.app, name="schema")
 app.add_typer(keys.app, name="keys")
 app.add_typer(users.app, name="users")
 app.add_typer(roles.app, name="roles")
 app.add_typer(acl.app, name="acl")
+app.add_typer(pipeline.app, name="pipeline")
 app.command("audit")(audit.audit)
 app.command("produce")(records.produce)
 app.command("fetch")(records.fetch)

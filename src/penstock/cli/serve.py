@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 
@@ -32,6 +33,12 @@ def serve(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        run(effective, lambda text: print(text, flush=True))
+        run(effective, _say)
     except StartFailed as error:
         fail(error)
+
+
+def _say(text: str) -> None:
+    """Whoever read this may be gone; that is no reason not to stop cleanly."""
+    with contextlib.suppress(BrokenPipeError):
+        print(text, flush=True)

@@ -74,6 +74,10 @@ def change(
     fetch_wait: Annotated[
         str | None, typer.Option("--fetch-wait", metavar="TIME", help="How long a fetch that finds nothing waits.")
     ] = None,
+    table: Annotated[
+        Literal["on", "off", "default"] | None,
+        typer.Option("--table", help="Whether the topic's past becomes a table; what is one already stays there."),
+    ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="The namespace in it.")] = "default",
     config: flags.ConfigFile = None,
@@ -97,6 +101,8 @@ def change(
     if retention_bytes is not None:
         given = None if retention_bytes == DEFAULT else quantity.size("--retention-bytes", retention_bytes)
         changes["retention_bytes"] = given
+    if table is not None:
+        changes["table"] = {"on": True, "off": False, DEFAULT: None}[table]
     settings = flags.of_directory(config, data_dir)
     path = "/topics/" + "/".join(quote(part, safe="") for part in (tenant, namespace, topic))
     body = ask(settings, "PATCH", path, msgspec.json.encode(changes)) if changes else ask(settings, "GET", path)

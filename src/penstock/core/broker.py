@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.core import live, topics
+from penstock.core import survey as surveys
 from penstock.core.access import EVERYWHERE, Access, Grant, Identity, Permission
 from penstock.core.audit import Audit
 from penstock.core.audit_event import AuditPolicy
@@ -33,11 +34,17 @@ from penstock.core.metrics import Gauges, Metrics
 from penstock.core.names import DEFAULT_SCOPE, Scope, is_internal
 from penstock.core.offload import Lane, Offload, Work, inline
 from penstock.core.partitioning import Partitioner
+from penstock.core.publications import Publications
+from penstock.core.publishing import Desk
 from penstock.core.queue import Queue, QueuePolicy
 from penstock.core.queues import Queues, Taking
 from penstock.core.schemas import Schemas
 from penstock.core.settings import TopicSettings
+from penstock.core.staging import Staging
 from penstock.core.state import Topic
+from penstock.core.survey import Survey
+from penstock.core.table import TablePolicy
+from penstock.core.tables import Tables
 from penstock.core.topics import PartitionDescription, TopicDescription
 from penstock.core.transactions import Transactions
 from penstock.core.user import UserPolicy
@@ -46,6 +53,7 @@ from penstock.core.waits import Wait, Waits
 from penstock.log.batch import Headers
 from penstock.log.engine import (
     Appended,
+    Bounds,
     CommitGroup,
     Engine,
     Health,
@@ -66,6 +74,7 @@ _KEEP_ALL: Final = Retention()
 _QUEUE_POLICY: Final = QueuePolicy()
 _USER_POLICY: Final = UserPolicy()
 _AUDIT_POLICY: Final = AuditPolicy()
+_TABLE_POLICY: Final = TablePolicy()
 
 
 class Scattered(NamedTuple):
@@ -93,10 +102,12 @@ class Broker:
         lockout: LockOut | None = None,
         user_policy: UserPolicy = _USER_POLICY,
         audit: AuditPolicy = _AUDIT_POLICY,
+        tables: TablePolicy = _TABLE_POLICY,
         clock: Clock = wall_clock,
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
         offload: Offload = inline,
+        staging: Staging | None = None,
     ) -> None:
         """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
         self.access = Access() if access is None else access
@@ -145,6 +156,20 @@ class Broker:
         self.dead_letters = DeadLetters(
             ledger, self.access, self.partitioner, self.limits, self.metrics, clock, self.audit
         )
+        self.publications = Publications(
+            Desk(
+                ledger,
+                self.access,
+                self.intake,
+                Staging() if staging is None else staging,
+                self.limits,
+                self.metrics,
+                clock,
+                offload,
+            ),
+            self.topic_for_produce,
+        )
+        self.tables = Tables(ledger, self.access, tables, self.metrics, clock, self._retention)
         self._waits = Waits(engine)
         lockout = LockOut() if lockout is None else lockout
         self.keys = Keys(ledger, self.access, self.metrics, self.audit, clock, lockout)
@@ -318,7 +343,8 @@ class Broker:
         state = self._current()
         topic = topics.find(state, scope, name)
         waiting = len(state.delayed)
-        self._keep((topics.delete(state, scope, name),))
+        self._keep((topics.delete(state, scope, name), *self.tables.left_by(topic)))
+        self.tables.forget(topic.id)
         self.metrics.delayed_dropped += waiting - len(state.delayed)
         self.partitioner.forget(topic.id)
         self.members.forget(scope, name)
@@ -363,6 +389,33 @@ class Broker:
             lambda: engine.offset_at(place, timestamp),
             lambda found: engine.bounds(place).high_watermark if found is None else found,
         )
+
+    def bounds(self, identity: Identity, scope: Scope, names: Sequence[str]) -> dict[str, list[Bounds]]:
+        """Where the partitions of these topics begin and end, for one who may read or describe them. Topics that do not
+        exist are left out."""
+        for name in names:
+            if not self.access.allows(identity, Permission.READ, scope, name):
+                self.access.require(identity, Permission.DESCRIBE, scope, name)
+        known = self._current().topics.get(scope, {})
+        found = [known[name] for name in names if name in known]
+        bounds = self._engine.bounds
+        return {
+            topic.name: [bounds(partition_id(topic.id, number)) for number in range(topic.partitions)]
+            for topic in found
+        }
+
+    def survey(self, identity: Identity, scope: Scope, topic: str, partition: int | None = None) -> Survey:
+        """What it takes to read the topic, or one partition of it, in another process. Like everything that only looks
+        at the state, it is true once the group that is `unsettled` now is committed."""
+        self.access.require(identity, Permission.READ, scope, topic)
+        state = self._current()
+        if partition is None:
+            found = topics.find(state, scope, topic)
+            numbers = range(found.partitions)
+        else:
+            found = topics.find_partition(state, scope, topic, partition)
+            numbers = range(partition, partition + 1)
+        return surveys.survey(state, self._engine, found, numbers, self._clock())
 
     # -- queues
 
@@ -440,6 +493,7 @@ class Broker:
             self.transactions.sweep(now)
             self.delays.sweep(now)
             self._waits.sweep(now)
+            self.publications.sweep(now)
             self.audit.sweep(now)
 
     def _grants(self, identity: Identity) -> Sequence[Grant] | None:
@@ -468,9 +522,18 @@ class Broker:
         """The wall clock, in µs since 1970."""
         return self._clock()
 
+    def retention_now(self) -> int:
+        """The time by which retention goes, in µs since 1970: see `RetentionClock`."""
+        return self._retention_clock.read(self._clock(), self._monotonic())
+
     @property
     def position(self) -> int:
         return self._engine.position
+
+    @property
+    def entry_bytes(self) -> int:
+        """The most that the log takes as one entry."""
+        return self._engine.entry_bytes
 
     @property
     def pending_bytes(self) -> int:
@@ -484,6 +547,7 @@ class Broker:
     def maintain(self, now: int) -> None:
         """Retention and the engine's own care; about once a second. `now` is the wall clock, in µs."""
         self._engine.maintain(self._retention_clock.read(now, self._monotonic()), self._retention)
+        self.publications.clean(now)
         if self._engine.reclaimed == self._reclaimed:
             self.metrics.retention_noop_runs += 1
         self._reclaimed = self._engine.reclaimed
@@ -527,5 +591,7 @@ class Broker:
             delayed=len(state.delayed),
             lags=lags(state, self.positions, self._engine),
             transactions=len(self.transactions),
+            publications=len(self.publications),
+            tables=self.tables.figures(),
             schemas=sum(len(subject.versions) for by_name in state.schemas.values() for subject in by_name.values()),
         )

@@ -102,6 +102,14 @@ class TransactionTooLarge(BrokerError):
     """One more record would be more than a transaction may hold."""
 
 
+class StagedNotFound(BrokerError):
+    """What a publication names was not staged for it, or is gone."""
+
+    def __init__(self, ref: str, reason: str = "not found") -> None:
+        super().__init__(f"What was staged as '{ref[:100]}' cannot be published ({reason}): stage and publish it again")
+        self.ref = ref
+
+
 class DelayTooLong(InvalidArgument):
     """A record that is to appear later than the broker allows. Both in µs."""
 

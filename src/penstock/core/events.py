@@ -38,6 +38,19 @@ class TopicSettingsChanged(Event, tag="topic=", frozen=True):
     settings: TopicSettings
 
 
+class TableLeft(Event, tag="table-", frozen=True):
+    """A topic was deleted, and its table is to be removed."""
+
+    id: int  # the topic's
+    tenant: str
+    namespace: str
+    name: str
+
+
+class TableRemoved(Event, tag="table.", frozen=True):
+    id: int  # the topic's
+
+
 class OffsetCommitted(Event, tag="offset", frozen=True):
     """By the topic's name and not by its id, because some clients commit before they create the topic."""
 
@@ -131,6 +144,38 @@ class TransactionCommitted(Event, tag="txn", frozen=True):
     at: int  # µs since 1970
 
 
+class Published(Event, tag="pub", frozen=True):
+    """All records of a batch are in the log, by this entry and those before it. See `publication.Publication`."""
+
+    key: bytes
+    batch: int
+    at: int  # µs since 1970
+    kept: int  # how many applications were to be remembered then
+    once: bool = False  # it is not to be remembered
+
+
+class PublicationStarted(Event, tag="pub+", frozen=True):
+    """A batch that is appended in several entries; from now on that is the broker's business."""
+
+    key: bytes
+    batch: int
+    at: int
+    kept: int
+    refs: list[str]
+    once: bool = False
+
+
+class PublicationAdvanced(Event, tag="pub=", frozen=True):
+    key: bytes
+    done: int  # chunks that are in the log
+
+
+class PublicationDropped(Event, tag="pub-", frozen=True):
+    """What was staged for it is gone or damaged: the rest of it cannot be appended."""
+
+    key: bytes
+
+
 class SchemaRegistered(Event, tag="schema+", frozen=True):
     """See `schema.Schema` for the fields."""
 
@@ -210,6 +255,8 @@ AnyEvent: TypeAlias = (
     TopicCreated
     | TopicDeleted
     | TopicSettingsChanged
+    | TableLeft
+    | TableRemoved
     | OffsetCommitted
     | QueueStarted
     | QueueMoved
@@ -221,6 +268,10 @@ AnyEvent: TypeAlias = (
     | DelayedAdded
     | DelayedEnded
     | TransactionCommitted
+    | Published
+    | PublicationStarted
+    | PublicationAdvanced
+    | PublicationDropped
     | SchemaRegistered
     | SchemaRemoved
     | SchemaModeSet

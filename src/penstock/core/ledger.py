@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from penstock.core.errors import ShuttingDown
 from penstock.core.events import AnyEvent, decode, encode
 from penstock.core.state import State, apply, apply_all, decode_snapshot, encode_snapshot
-from penstock.log.engine import COMMITTED, FAILED, OPEN, Appended, CommitGroup, Engine, Producer, Records
+from penstock.log.engine import COMMITTED, FAILED, OPEN, Appended, CommitGroup, Engine, Producer, Write
 
 
 class Ledger:
@@ -34,7 +34,7 @@ class Ledger:
         self.drop_failed()
         return self.state
 
-    def keep(self, events: Sequence[AnyEvent], writes: Sequence[Records] = ()) -> CommitGroup:
+    def keep(self, events: Sequence[AnyEvent], writes: Sequence[Write] = ()) -> CommitGroup:
         """Append records and events as one entry of the log, and apply the events, in the hope that they will be
         committed. Raises LogError, and then nothing happened."""
         if writes or len(events) != 1:
@@ -45,9 +45,7 @@ class Ledger:
         self._watch(group)
         return group
 
-    def append(
-        self, writes: Sequence[Records], events: Sequence[AnyEvent], producer: Producer | None = None
-    ) -> Appended:
+    def append(self, writes: Sequence[Write], events: Sequence[AnyEvent], producer: Producer | None = None) -> Appended:
         """As `keep`, for those who want to know the records' offsets."""
         appended = self.engine.append(writes, list(map(encode, events)), producer)
         if appended.repeated:

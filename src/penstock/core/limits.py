@@ -29,6 +29,14 @@ class Limits:
     transaction_bytes: int = 64 << 20  # of one; not more than the log takes as one entry
     transactions_bytes: int = 256 << 20  # of all that are open
     transaction_us: int = 60_000_000  # from its beginning until it is given up
+    publishing_apps: int = 100_000  # applications whose last publication is remembered: 30 MB of memory
+    publication_refs: int = 10_000  # staged files of one publication
+    publication_entry_bytes: int = 8 << 20  # of one that appears at once; not more than the log takes as one entry
+    publications_waiting: int = 1_000  # asked for and not begun yet
+    staged_bytes: int = 16 << 30  # of all staged files
+    staged_stream_bytes: int = 8 << 30  # of one
+    staged_files: int = 100_000  # in all
+    staged_topics: int = 1_000  # in one
     schema_definition_bytes: int = 256 << 10  # of one version
     schema_versions: int = 1_000  # under one name
     schema_subjects: int = 10_000  # names, in all tenants together

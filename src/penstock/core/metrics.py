@@ -39,6 +39,9 @@ _COUNTERS: Final = (
     ("transactions_committed", "transactions_committed", "Transactions whose records were stored."),
     ("transactions_dropped", "transactions_dropped", "Transactions rolled back, abandoned or timed out."),
     ("transactions_timed_out", "transactions_timed_out", "Those of them that were open for too long."),
+    ("publications_committed", "publications_committed", "Batches of applications that were published."),
+    ("publications_repeated", "publications_repeated", "Batches asked for again that had been published."),
+    ("publications_dropped", "publications_dropped", "Batches begun whose staged files were lost: they are in part."),
     ("dead_letters_replayed", "dead_letters_replayed", "Dead letters appended to their topic again."),
     ("delayed_scheduled", "delayed_scheduled", "Records scheduled to appear later."),
     ("delayed_appeared", "delayed_appeared", "Scheduled records whose time came and that are in their topic."),
@@ -54,6 +57,8 @@ _COUNTERS: Final = (
     (None, "slow_consumers", "Consumers dropped for being slow; this broker does not."),
     (None, "compaction_runs", "Compaction runs; this broker does not compact."),
     (None, "compaction_skipped_segments", "Files skipped by compaction."),
+    ("table_builds", "table_builds", "Journal files taken over by tables, counted for each table."),
+    ("table_failures", "table_failures", "Jobs for tables that failed."),
     (None, "compaction_segments_rewritten", "Files rewritten by compaction."),
     (None, "compaction_records_dropped", "Records dropped by compaction."),
     (None, "compaction_bytes_rewritten", "Bytes rewritten by compaction."),
@@ -73,6 +78,17 @@ class Lag(NamedTuple):
     records: int
 
 
+class TableFigures(NamedTuple):
+    """How far tables are behind the log."""
+
+    files: int = 0  # closed journal files that are not in tables yet
+    bytes: int = 0  # what they hold
+    failing: int = 0  # tables whose last job failed
+
+
+NO_TABLES: Final = TableFigures()
+
+
 @dataclass(slots=True)
 class Gauges:
     """What the broker is asked for at a scrape."""
@@ -89,6 +105,8 @@ class Gauges:
     lags: Iterable[Lag]
     transactions: int = 0
     schemas: int = 0
+    publications: int = 0
+    tables: TableFigures = NO_TABLES
 
 
 class LatencyRing:
@@ -149,6 +167,11 @@ class Metrics:
         self.transactions_committed = 0
         self.transactions_dropped = 0
         self.transactions_timed_out = 0
+        self.publications_committed = 0
+        self.publications_repeated = 0
+        self.publications_dropped = 0
+        self.table_builds = 0
+        self.table_failures = 0
         self.records_diverted = 0
         self.authentication_failures = 0
         self.lockouts = 0
@@ -237,6 +260,10 @@ class Metrics:
             ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
             ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
             ("schemas", "Versions of all schemas.", gauges.schemas),
+            ("table_files_waiting", "Closed journal files that are not in tables yet.", gauges.tables.files),
+            ("table_lag_bytes", "Bytes of closed journal files that are not in tables yet.", gauges.tables.bytes),
+            ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
+            ("publications_open", "Publications on their way into the log.", gauges.publications),
             ("transactions_open", "Transactions neither committed nor dropped yet.", gauges.transactions),
         ):
             yield GaugeMetricFamily(name, text, value=value)

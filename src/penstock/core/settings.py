@@ -15,7 +15,7 @@ class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     expiry_seconds: float | None = None  # how long a record is delivered after it was appended
     data_class: str | None = None
     placement: str | None = None
-    table: bool | None = None  # keep the past as a table
+    table: bool | None = None  # keep the past as a table; `Tables`
     schema: str | None = None  # the subject whose latest version every record must fit; `Schemas`
     rejected: Literal["error", "dead-letter"] | None = None  # what becomes of a record that does not; "error"
     fetch_wait_seconds: float | None = None  # how long a fetch that finds nothing waits

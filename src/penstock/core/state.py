@@ -1,5 +1,5 @@
 """What the broker knows besides records, rebuilt from events alone: topics, group offsets, queues, keys, schemas,
-users, what is delayed, what was removed, and which transactions were committed.
+users, what is delayed, what was removed, and which transactions and publications were committed.
 
 `apply` is the only thing that changes a state. It reads no clock and does no input or output, so that the same events
 always give the same state. What may happen is decided elsewhere (`topics`, `groups`); here it has happened.
@@ -26,6 +26,10 @@ from penstock.core.events import (
     KeyAdded,
     KeyRevoked,
     OffsetCommitted,
+    PublicationAdvanced,
+    PublicationDropped,
+    PublicationStarted,
+    Published,
     QueueEnded,
     QueueMoved,
     QueueStarted,
@@ -35,6 +39,8 @@ from penstock.core.events import (
     SchemaModeSet,
     SchemaRegistered,
     SchemaRemoved,
+    TableLeft,
+    TableRemoved,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
@@ -44,6 +50,7 @@ from penstock.core.events import (
 )
 from penstock.core.key import Key, apply_added, apply_revoked
 from penstock.core.names import Scope
+from penstock.core.publication import Publication, Publications, apply_publication
 from penstock.core.queue import Queue, apply_move
 from penstock.core.removal import Gone, Removed, apply_removed
 from penstock.core.settings import TopicSettings
@@ -84,6 +91,8 @@ class State:
     next_delayed_id: int = 1
     removed: Removed = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)  # committed → when, in this order
+    publications: Publications = field(default_factory=dict)
+    tables_left: dict[int, tuple[Scope, str]] = field(default_factory=dict)  # by deleted topics, to be removed
 
 
 def apply(state: State, event: AnyEvent) -> None:
@@ -98,6 +107,10 @@ def apply(state: State, event: AnyEvent) -> None:
             _delete(state, event)
         case TopicSettingsChanged():
             state.topics_by_id[event.id].settings = event.settings
+        case TableLeft():
+            state.tables_left[event.id] = Scope(event.tenant, event.namespace), event.name
+        case TableRemoved():
+            state.tables_left.pop(event.id, None)
         case QueueStarted():
             starts = tuple(event.starts)
             queue = Queue(event.id, event.topic, event.at_least_once, starts, list(starts), event.at)
@@ -126,6 +139,8 @@ def apply(state: State, event: AnyEvent) -> None:
             state.transactions[event.id] = event.at
             if len(state.transactions) > KEPT_TRANSACTIONS:
                 del state.transactions[next(iter(state.transactions))]
+        case Published() | PublicationStarted() | PublicationAdvanced() | PublicationDropped():
+            apply_publication(state.publications, event)
         case SchemaRegistered():
             schema.apply_registered(state.schemas, event)
         case SchemaRemoved():
@@ -208,6 +223,8 @@ class _Snapshot(msgspec.Struct, array_like=True):
     transactions: dict[str, int] = {}
     schemas: list[SchemaModeSet | SchemaRegistered] = []
     directory: list[UserSet | RoleSet | AclSet] = []
+    publications: list[Publication] = []
+    tables_left: list[TableLeft] = []
 
 
 class _SnapshotVersion(msgspec.Struct, array_like=True):
@@ -248,6 +265,8 @@ def encode_snapshot(state: State) -> bytes:
             state.transactions,
             list(schema.events_of(state.schemas)),
             list(user.events_of(state.directory)),
+            list(state.publications.values()),
+            [TableLeft(topic, *scope, name) for topic, (scope, name) in state.tables_left.items()],
         )
     )
 
@@ -279,6 +298,8 @@ def decode_snapshot(data: bytes) -> State:
     state.transactions = snapshot.transactions
     apply_all(state, snapshot.schemas)
     apply_all(state, snapshot.directory)
+    state.publications = {publication.key: publication for publication in snapshot.publications}
+    apply_all(state, snapshot.tables_left)
     return state
 
 

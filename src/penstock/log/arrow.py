@@ -6,7 +6,7 @@ live as long as they do. Many small batches become one record batch, since each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -38,8 +38,7 @@ STORED: Final = RECORD.append(pa.field("expires", TIMESTAMP)).append(pa.field("p
 
 ROWS: Final = 32_768  # of a record batch
 _WHOLE: Final = 2_048  # a slice of so many records is a record batch of its own, and not copied
-_FEW: Final = 64  # records of a smaller slice are handled one by one: arrays cost more
-_MERGED_BYTES: Final = 4 << 20  # of small slices in one record batch
+_JOINED_BYTES: Final = 4 << 20  # of smaller slices in one record batch
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
@@ -62,7 +61,7 @@ def record_batches(
             yield from (whole.slice(at, rows) for at in range(0, len(part), rows))
             continue
         pile.add(part)
-        if pile.rows >= min(rows, ROWS) or pile.byte_size >= _MERGED_BYTES:
+        if pile.rows >= min(rows, ROWS) or pile.byte_size >= _JOINED_BYTES:
             yield from pile.take()
     yield from pile.take()
 
@@ -73,50 +72,36 @@ class _Pile:
     def __init__(self, topic: str, columns: Sequence[str]) -> None:
         self._topic = topic
         self._schema = schema_of(columns)
-        self._few: list[RecordSlice] = []
-        self._converted: list[pa.RecordBatch] = []
+        self._slices: list[RecordSlice] = []
         self._constants: dict[str, pa.Array] = {}
         self.rows = 0
         self.byte_size = 0
 
     def add(self, part: RecordSlice) -> None:
-        if len(part) < _FEW:
-            self._few.append(part)
-        else:
-            self._settle()
-            self._converted.append(self.convert(part))
+        self._slices.append(part)
         self.rows += len(part)
-        self.byte_size += part.byte_size()
+        self.byte_size += len(part.batch.data)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        self._settle()
-        if self._converted:
-            yield self._converted[0] if len(self._converted) == 1 else pa.concat_batches(self._converted)
-        self._converted = []
+        if len(self._slices) == 1:
+            yield self.convert(self._slices[0])
+        elif self._slices:
+            pile = _Joined(self._slices)
+            yield self._batch([self._column(_JOINED, pile, name) for name in self._schema.names])
+        self._slices = []
         self.rows = self.byte_size = 0
-
-    def _settle(self) -> None:
-        if self._few:
-            arrays = [self._of_few(name) for name in self._schema.names]
-            self._converted.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-            self._few = []
 
     def convert(self, part: RecordSlice) -> pa.RecordBatch:
         pointer = _Pointer(part)
-        arrays = [self._of_slice(pointer, name) for name in self._schema.names]
+        return self._batch([self._column(_COLUMN, pointer, name) for name in self._schema.names])
+
+    def _batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _of_slice(self, pointer: _Pointer, name: str) -> pa.Array:
+    def _column(self, makers: dict[str, Any], source: _Pointer | _Joined, name: str) -> pa.Array:
         if name in ("topic", "partition"):
-            return self._constant(name, pointer.count, pointer.batch.partition)
-        return _COLUMN[name](pointer)
-
-    def _of_few(self, name: str) -> pa.Array:
-        few = self._few
-        count = sum(map(len, few))
-        if name in ("topic", "partition"):
-            return self._constant(name, count, few[0].batch.partition)
-        return pa.array([item for part in few for item in _ITEMS[name](part)], STORED.field(name).type)
+            return self._constant(name, source.count, source.partition)
+        return makers[name](source)
 
     def _constant(self, name: str, count: int, partition: int) -> pa.Array:
         """The same value over and over: made once, as all slices here are of one partition."""
@@ -127,29 +112,94 @@ class _Pile:
         return made.slice(0, count)
 
 
-def _headers(part: RecordSlice) -> list[list[tuple[str, bytes]] | None]:
-    return [list(pairs) or None for pairs in part.headers()]
+class _Joined:
+    """The columns of many small slices, put together from their bytes: no record is looked at."""
+
+    __slots__ = ("_places", "count", "flags", "lengths", "missing", "partition", "slices")
+
+    def __init__(self, slices: list[RecordSlice]) -> None:
+        self.slices = slices
+        self.partition = slices[0].batch.partition
+        self.lengths = np.fromiter(map(len, slices), np.int64, len(slices))
+        self.count = int(self.lengths.sum())
+        self.flags = 0  # what any of them has
+        self.missing = 0  # what any of them has not
+        self._places = []
+        for part in slices:
+            batch = part.batch
+            self.flags |= batch.flags
+            self.missing |= ~batch.flags
+            first = part.base_offset - batch.base_offset
+            self._places.append((batch.data, batch.sections(), first, first + len(part)))
+
+    def numbers(self, name: str, kind: pa.DataType) -> pa.Array:
+        joined = b"".join([data[at[name] + 8 * first : at[name] + 8 * end] for data, at, first, end in self._places])
+        return pa.Array.from_buffers(kind, self.count, [None, pa.py_buffer(joined)])
+
+    def binary(self, offsets: str, content: str) -> pa.Array:
+        ends = b"".join(
+            [data[at[offsets] + 4 * first : at[offsets] + 4 * end + 4] for data, at, first, end in self._places]
+        )
+        places = np.frombuffer(ends, np.int32)  # of each slice one more than it has records
+        last = np.cumsum(self.lengths + 1) - 1
+        begin = last - self.lengths
+        sizes = np.delete(np.diff(places), last[:-1])  # without the steps from one slice to the next
+        spans = zip(self._places, places[begin].tolist(), places[last].tolist(), strict=True)
+        joined = b"".join([data[at[content] + a : at[content] + b] for (data, at, _, _), a, b in spans])
+        found = np.zeros(self.count + 1, np.int32)
+        np.cumsum(sizes, out=found[1:])
+        return pa.Array.from_buffers(pa.binary(), self.count, [None, pa.py_buffer(found), pa.py_buffer(joined)])
+
+    def consecutive(self, firsts: list[int]) -> pa.Array:
+        """Numbers that count up within each slice."""
+        before = np.cumsum(self.lengths) - self.lengths
+        return _int64(np.repeat(np.array(firsts, np.int64) - before, self.lengths) + np.arange(self.count))
+
+    def items(self, of: Callable[[RecordSlice], Iterable[Any]], kind: pa.DataType) -> pa.Array:
+        """One by one: for what few records have."""
+        return pa.array([item for part in self.slices for item in of(part)], kind)
 
 
-_ITEMS: Final[dict[str, Any]] = {
-    "key": RecordSlice.keys,
-    "value": RecordSlice.values,
-    "offset": lambda part: range(part.base_offset, part.end_offset),
-    "position": lambda part: range(part.position, part.position + len(part)),
-    "timestamp": RecordSlice.timestamps,
-    "expires": lambda part: [at or None for at in part.expires()],
-    "headers": _headers,
+def _joined_keys(pile: _Joined) -> pa.Array:
+    if not pile.flags & KEYS:
+        return pa.nulls(pile.count, pa.binary())
+    if pile.flags & KEY_NULLS or pile.missing & KEYS:
+        return pile.items(RecordSlice.keys, pa.binary())
+    return pile.binary("key_offsets", "key_bytes")
+
+
+def _joined_expires(pile: _Joined) -> pa.Array:
+    if not pile.flags & EXPIRES:
+        return pa.nulls(pile.count, TIMESTAMP)
+    return pile.items(lambda part: [at or None for at in part.expires()], TIMESTAMP)
+
+
+def _joined_headers(pile: _Joined) -> pa.Array:
+    if not pile.flags & HEADERS:
+        return pa.nulls(pile.count, HEADER_LIST)
+    return pile.items(lambda part: [list(pairs) or None for pairs in part.headers()], HEADER_LIST)
+
+
+_JOINED: Final[dict[str, Any]] = {
+    "key": _joined_keys,
+    "value": lambda pile: pile.binary("value_offsets", "value_bytes"),
+    "offset": lambda pile: pile.consecutive([part.base_offset for part in pile.slices]),
+    "position": lambda pile: pile.consecutive([part.position for part in pile.slices]),
+    "timestamp": lambda pile: pile.numbers("timestamps", TIMESTAMP),
+    "expires": _joined_expires,
+    "headers": _joined_headers,
 }
 
 
 class _Pointer:
     """Where the columns of a slice lie in the bytes of its batch."""
 
-    __slots__ = ("batch", "buffer", "count", "first", "part", "starts")
+    __slots__ = ("batch", "buffer", "count", "first", "part", "partition", "starts")
 
     def __init__(self, part: RecordSlice) -> None:
         self.part = part
         self.batch = part.batch
+        self.partition = part.batch.partition
         self.first = part.base_offset - part.batch.base_offset
         self.count = len(part)
         self.buffer = pa.py_buffer(part.batch.data)
@@ -203,7 +253,11 @@ def _headers_of(at: _Pointer) -> pa.Array:
 
 
 def _range(first: int, count: int) -> pa.Array:
-    return pa.array(np.arange(first, first + count, dtype=np.int64))
+    return _int64(np.arange(first, first + count, dtype=np.int64))
+
+
+def _int64(numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 _COLUMN: Final[dict[str, Any]] = {

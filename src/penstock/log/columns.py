@@ -26,7 +26,7 @@ from penstock.log.batch import (
     TRAILER_SIZE,
     BatchDamaged,
 )
-from penstock.log.checksum import INTACT, crc32c, join_with_checksum
+from penstock.log.checksum import INTACT, checksum_of, crc32c, join_with_checksum
 
 COLUMNS_MAGIC: Final = b"PSC1"
 #                                magic
@@ -73,12 +73,16 @@ class Columns:
         return join_with_checksum((header, timestamps, self.sections, _ZEROS))
 
     def encode(self) -> bytes:
+        return b"".join(self.pieces())
+
+    def pieces(self) -> tuple[bytes, bytes, bytes]:
+        """What `encode` puts together, without another copy of what may be large."""
         length = _HEADER.size + len(self.sections) + TRAILER_SIZE
         header = _HEADER.pack(
             COLUMNS_MAGIC, length, self.count, self.flags, self.header_count,
             self.key_bytes, self.value_bytes, self.name_bytes, self.header_bytes,
         )  # fmt: skip
-        return join_with_checksum((header, self.sections, _ZEROS))
+        return header, self.sections, _ZEROS + checksum_of((header, self.sections, _ZEROS))
 
     def expected_length(self) -> int:
         """How long the sections of such columns are."""

@@ -14,9 +14,10 @@ import enum
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, NewType, Protocol
+from typing import Final, NamedTuple, NewType, Protocol, TypeAlias
 
 from penstock.log.batch import Headers, RecordSlice
+from penstock.log.columns import Columns
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,19 @@ class Records:
     headers: Sequence[Headers] | None = None
     expires: Sequence[int] | None = None  # µs since 1970; 0 = never
     expected_offset: int | None = None  # append only if this is the partition's next offset
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Records for one partition that already lie by column as they will be stored: a batch of their own, appended
+    without a look at any of them. Whoever made the columns has kept to the limits of a record."""
+
+    partition: PartitionId
+    columns: Columns
+    expected_offset: int | None = None  # as in `Records`
+
+
+Write: TypeAlias = Records | Prepared
 
 
 class Producer(NamedTuple):
@@ -110,7 +124,7 @@ class Appended:
     """The outcome of an append: true once `group` is committed, void if it fails."""
 
     group: CommitGroup
-    base_offsets: tuple[int, ...]  # of the first record of each `Records`, in the order given
+    base_offsets: tuple[int, ...]  # of the first record of each write, in the order given
     timestamp: int  # µs since 1970, of all its records
     repeated: bool = False  # an earlier append with the same producer id, epoch and sequence is the one that counts
 
@@ -148,6 +162,38 @@ class Reclaimed(NamedTuple):
     bytes: int
 
 
+class Past(Protocol):
+    """Records that are in no journal file any more, because tables have them. Blocks; any thread.
+
+    Whatever keeps it from reading (an object store that does not answer, a file that is gone) it raises as a LogError
+    that says so. It never leaves anything out."""
+
+    def read(
+        self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
+    ) -> list[RecordSlice]:
+        """Records from `offset` on, below `end`, in order and without gaps: at least one, else up to both limits."""
+
+    def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
+        """The first offset from `start` on whose record is not older than `timestamp` (µs); None if no table has it."""
+
+    def close(self) -> None: ...
+
+
+class ClosedSpan(NamedTuple):
+    """What a closed journal file holds of one partition that is in no table yet, and still wanted."""
+
+    first: int
+    end: int
+    bytes: int  # of the file's whole share of the partition
+
+
+class ClosedFile(NamedTuple):
+    """A journal file that is complete, and what of it is in no table yet."""
+
+    sequence: int
+    spans: dict[PartitionId, ClosedSpan]
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     writable: bool
@@ -169,7 +215,7 @@ class Engine(Protocol):
     # -- writing
 
     def append(
-        self, writes: Sequence[Records], events: Sequence[bytes] = (), producer: Producer | None = None
+        self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None
     ) -> Appended:
         """Append records and state events as one atomic entry. Raises LogError, and then appends nothing."""
 
@@ -180,6 +226,15 @@ class Engine(Protocol):
     def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
         """Move log start offsets up (never down); records below are gone for readers once it is committed. With
         `drop`, the partitions will never be used again. In one group with what was appended just before."""
+
+    def tabled(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
+        """Tables have, for good, all records of these partitions below these offsets that are still wanted. Once that
+        is committed, journal files that hold nothing else may go. Ends never move down. In one group with what was
+        appended just before."""
+
+    @property
+    def entry_bytes(self) -> int:
+        """The most that one append may take."""
 
     @property
     def pending_bytes(self) -> int:
@@ -200,6 +255,9 @@ class Engine(Protocol):
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
         """The first offset whose record is not older than `timestamp` (µs). Blocks on the disk; any thread."""
 
+    def past_from(self, past: Past) -> None:
+        """Where to read what is in tables only. The engine closes it when it is closed."""
+
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
         """Call back after every commit that adds to the partition, until `unwatch`."""
 
@@ -210,7 +268,18 @@ class Engine(Protocol):
         """The global position: how many records and events were ever committed."""
 
     def segment_count(self, partition: PartitionId) -> int:
-        """How many files hold records of the partition."""
+        """How many files hold records of the partition; what is in a table only counts as one."""
+
+    # -- tables
+
+    def closed_files(self) -> list[ClosedFile]:
+        """Complete journal files, oldest first, that hold what no table has yet."""
+
+    def tabled_end(self, partition: PartitionId) -> int:
+        """Up to which offset, exclusive, tables have the partition."""
+
+    def stored_bytes(self, partition: PartitionId, offset: int) -> int:
+        """What the partition takes in journal files from about `offset` on."""
 
     # -- state
 
@@ -225,6 +294,10 @@ class Engine(Protocol):
 
     def maintain(self, now: int, retention: Callable[[PartitionId], Retention]) -> None:
         """Retention, closing of old files, syncing at level `written`. Called about once a second."""
+
+    def sync(self) -> bool:
+        """Whether all that is committed by now survives a loss of power, at any level. Blocks on the disk; any
+        thread. For those who act on it where the log cannot take it back."""
 
     @property
     def reclaimed(self) -> Reclaimed: ...

@@ -64,5 +64,10 @@ class LogDamaged(LogError):
         self.reason = reason
 
 
+class TableUnreadable(LogError):
+    """A read of what only a table has failed. Writing and reading of everything else go on; the same read may succeed
+    later."""
+
+
 class DirectoryLocked(LogError):
     """Another process holds the data directory."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -21,17 +20,20 @@ from penstock.log.committer import Committer
 from penstock.log.engine import (
     Appended,
     Bounds,
+    ClosedFile,
     CommitGroup,
     Durability,
     GroupState,
     Health,
     PartitionId,
+    Past,
+    Prepared,
     Producer,
     ReadPlan,
     Reclaimed,
-    Records,
     Recovered,
     Retention,
+    Write,
 )
 from penstock.log.errors import (
     EntryTooLarge,
@@ -39,35 +41,25 @@ from penstock.log.errors import (
     LogError,
     LogFull,
     LogReadOnly,
-    OffsetMismatch,
     OffsetOutOfRange,
 )
 from penstock.log.files import Files
 from penstock.log.group import CORE, ENGINE, HEADER_SIZE, encode_event
-from penstock.log.index import Extent
-from penstock.log.journal import DIRECTORY, JournalFile, JournalWriter, index_path
+from penstock.log.journal import JournalFile, JournalWriter
 from penstock.log.partition import PartitionLog, Tail
-from penstock.log.pending import PendingGroup, size_of
+from penstock.log.past import PastPlan, offset_in_past
+from penstock.log.pending import PendingGroup, check_writes, size_of
 from penstock.log.producers import Produced
-from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, read_batches
+from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, first_at
 from penstock.log.recovery import Trimmed
+from penstock.log.removal import remove_files
+from penstock.log.settings import LogSettings as LogSettings
+from penstock.log.tabled import Tabled, closed_files, extents_of, new_ends
 
 logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL: Final = 1_000_000  # µs between syncs at the levels `written` and `memory`
 IDLE: Final = 1_000_000  # µs without a commit after which the last group gets a witness
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    durability: Durability = Durability.SYNCED
-    file_bytes: int = 64 << 20  # size of a journal file
-    entry_bytes: int = 64 << 20  # most bytes of one atomic append
-    group_bytes: int = 8 << 20  # a group that has reached this size takes no further append
-    tail_bytes: int = 32 << 20  # newest batches kept in memory
-    cache_bytes: int = 16 << 20  # batches read from disk kept in memory
-    roll_seconds: float = 3600.0  # a journal file older than this is closed although it is not full
-    snapshot_bytes: int = 64 << 20  # journal written between two snapshots
 
 
 class FileEngine:
@@ -76,7 +68,7 @@ class FileEngine:
     def __init__(self, files: Files, settings: LogSettings, *, committer: Committer, clock: Callable[[], int]) -> None:
         self._files = files
         self._settings = settings
-        self._entry_bytes = settings.entry_bytes
+        self.entry_bytes = settings.entry_bytes
         self._syncs = settings.durability is Durability.SYNCED
         self._publishes_early = settings.durability is Durability.MEMORY
         self._clock = clock
@@ -108,6 +100,8 @@ class FileEngine:
         }
         self._dropped = view.dropped
         self._producers = view.producers
+        self._tabled = view.tabled
+        self._past: Past | None = None
         self._tail = Tail(settings.tail_bytes)
         self._cache = BatchCache(settings.cache_bytes)
 
@@ -122,6 +116,7 @@ class FileEngine:
         self._want_snapshot = self._want_witness = self._want_roll = False
         self._witnessed = True  # nothing was committed since an empty group
         self._last_commit = self._last_sync = clock()
+        self._let_go = (0, 0)  # the last file that nobody needs, and the group after which that was so
         self.reclaimed = Reclaimed(0, 0)
         self._committer = committer
         committer.attach(self)
@@ -129,7 +124,7 @@ class FileEngine:
     # -- writing
 
     def append(
-        self, writes: Sequence[Records], events: Sequence[bytes] = (), producer: Producer | None = None
+        self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None
     ) -> Appended:
         self._check_writable()
         if self._full is not None:
@@ -147,7 +142,11 @@ class FileEngine:
             if log is None:
                 log = self._partitions[records.partition] = PartitionLog()
             offsets.append(log.next_offset)
-            if records.values:
+            if isinstance(records, Prepared):
+                if records.columns.count:
+                    group.add_prepared(records, log.next_offset, now)
+                    log.next_offset += records.columns.count
+            elif records.values:
                 group.add(records, log.next_offset, now)
                 log.next_offset += len(records.values)
         if events:
@@ -165,8 +164,8 @@ class FileEngine:
         if self._full is not None:
             raise self._full
         size = len(event) + 64
-        if size > self._entry_bytes:
-            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self._entry_bytes}")
+        if size > self.entry_bytes:
+            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self.entry_bytes}")
         group = self._group_for(size)
         group.events.append(encode_event(CORE, event))
         self._added(group, size)
@@ -184,26 +183,29 @@ class FileEngine:
         self._added(group, 64)
         return group.outcome
 
+    def tabled(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
+        self._check_writable()  # as with `trim`
+        known = {partition: end for partition, end in ends.items() if partition in self._partitions}
+        for partition, end in known.items():
+            if end > self._partitions[partition].high_watermark:
+                raise ValueError(f"a table cannot have offset {end - 1}: it is not committed")
+        moved = new_ends(self._journals[:-1], known)
+        group = self._group_for(0)
+        group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(Tabled(moved))))
+        self._tabled.add(group.outcome, moved, self._dropped)
+        self._added(group, 64)
+        return group.outcome
+
     def _check_writable(self) -> None:
         if self._closed:
             raise LogClosed("the log is closed")
         if self._failure is not None:
             raise self._failure
 
-    def _check_append(self, writes: Sequence[Records], size: int) -> None:
-        if size > min(self._entry_bytes, MAX_BATCH_BYTES // 2):
-            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self._entry_bytes}")
-        expected: dict[int, int] = {}
-        for records in writes:
-            partition = records.partition
-            actual = expected[partition] if partition in expected else self.next_offset(partition)
-            if records.expected_offset is not None and records.expected_offset != actual:
-                raise OffsetMismatch(records.expected_offset, actual)
-            count = len(records.values)
-            for column in (records.keys, records.headers, records.expires):
-                if column is not None and len(column) != count:
-                    raise ValueError("columns of different lengths")
-            expected[partition] = actual + count
+    def _check_append(self, writes: Sequence[Write], size: int) -> None:
+        if size > min(self.entry_bytes, MAX_BATCH_BYTES // 2):
+            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self.entry_bytes}")
+        check_writes(writes, self.next_offset)
 
     def _group_for(self, size: int) -> PendingGroup:
         if self._open:
@@ -319,7 +321,9 @@ class FileEngine:
             for partition, start in sealed.trims.items():
                 if (trimmed := self._partitions.get(partition)) is not None:
                     trimmed.start = max(trimmed.start, min(start, trimmed.high_watermark))
-            self._dropped |= sealed.drops
+            if sealed.drops:
+                self._dropped |= sealed.drops
+                self._tabled.drop(sealed.drops)
         sealed.outcome.finish()
         self._producers.settle()
         for log in touched.values():
@@ -376,38 +380,36 @@ class FileEngine:
         slices = log.slices(offset, max_bytes, max_records)
         if slices is not None:
             return ReadyPlan(slices)
-        files = self._files_from(partition, offset)
-        return DiskPlan(
-            files, partition, offset, log.high_watermark, max_bytes, max_records, self._cache, self._stop_writing
+        files, first = files_from(self._journals, partition, offset)
+        tabled = self._tabled.get(partition).offset
+        in_table = offset < tabled and (not files or offset < first)
+        plan = DiskPlan(
+            files,
+            partition,
+            first if in_table else offset,
+            log.high_watermark,
+            max_bytes,
+            max_records,
+            self._cache,
+            self._stop_writing,
         )
-
-    def _files_from(self, partition: PartitionId, offset: int) -> list[JournalFile]:
-        files = []
-        for journal in reversed(self._journals):
-            extent = journal.index.extent(partition)
-            if extent is not None:
-                files.append(journal)
-                if extent.first_offset <= offset:
-                    break
-        return files[::-1]
+        if not in_table:
+            return plan
+        seam = first if files else tabled
+        return PastPlan(self._past, partition, offset, seam, max_bytes, max_records, plan if files else None)
 
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
-        bounds = self.bounds(partition)
-        for journal in list(self._journals):
-            extent = journal.index.extent(partition)
-            if extent is None or extent.max_timestamp < timestamp or extent.end_offset <= bounds.start:
-                continue
-            index = journal.index.partition(partition)
-            assert index is not None
-            for place in index.from_time(timestamp):
-                (batch,) = read_batches(journal, [place], self._cache)
-                if batch.end_offset <= bounds.start:
-                    continue
-                first = max(batch.base_offset, bounds.start)
-                found = batch.slice(first, batch.end_offset, len(batch.data), batch.count).first_at(timestamp)
+        bounds, journals = self.bounds(partition), list(self._journals)
+        if bounds.start < self._tabled.get(partition).offset:
+            files, first = files_from(journals, partition, bounds.start)
+            if not files or bounds.start < first:
+                found = offset_in_past(self._past, partition, timestamp, bounds.start)
                 if found is not None:
-                    return found if found < bounds.high_watermark else None
-        return None
+                    return found
+        return first_at(journals, partition, timestamp, bounds, self._cache)
+
+    def past_from(self, past: Past) -> None:
+        self._past = past
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
         self._partition(partition).watchers.append(callback)
@@ -416,9 +418,24 @@ class FileEngine:
         self._partitions[partition].watchers.remove(callback)
 
     def segment_count(self, partition: PartitionId) -> int:
-        start = self.bounds(partition).start
+        start, end = self.bounds(partition)
+        extents = [journal.index.extent(partition) for journal in self._journals]
+        held = [extent for extent in extents if extent is not None and extent.end_offset > start]
+        only_in_table = start < (held[0].first_offset if held else end)
+        return len(held) + only_in_table
+
+    # -- tables
+
+    def closed_files(self) -> list[ClosedFile]:
+        starts = {partition: log.start for partition, log in self._partitions.items()}
+        return closed_files(self._journals[:-1], self._tabled, starts, self._dropped)
+
+    def tabled_end(self, partition: PartitionId) -> int:
+        return self._tabled.get(partition).offset
+
+    def stored_bytes(self, partition: PartitionId, offset: int) -> int:
         extents = (journal.index.extent(partition) for journal in self._journals)
-        return sum(1 for extent in extents if extent is not None and extent.end_offset > start)
+        return sum(extent.byte_size for extent in extents if extent is not None and extent.first_offset >= offset)
 
     # -- state
 
@@ -447,7 +464,9 @@ class FileEngine:
         dropped = self._dropped.union(*(group.drops for group in self._in_flight))
         self._since_snapshot = 0
         return snapshots.encode(
-            snapshots.Snapshot(sealed.number, ranges, sorted(dropped), self._producers.dump(), core)
+            snapshots.Snapshot(
+                sealed.number, ranges, sorted(dropped), self._producers.dump(), core, self._tabled.dump(dropped)
+            )
         )
 
     def _store_snapshot(self, group: int, snapshot: bytes) -> None:
@@ -490,6 +509,12 @@ class FileEngine:
             self._stop_writing(error)
         self._full = None
 
+    def sync(self) -> bool:
+        committed = self._last_group
+        if not self._closed:
+            self._sync()
+        return self._failure is None and self._writer.synced_through >= committed
+
     def _sync(self) -> None:
         try:
             self._writer.sync()
@@ -500,12 +525,15 @@ class FileEngine:
         """Move log starts, and remove the files that nobody needs any more."""
         if len(self._journals) == 1:
             return
-        closed = [_extents(journal) for journal in self._journals[:-1]]
+        closed = [extents_of(journal) for journal in self._journals[:-1]]
+        active = extents_of(self._journals[-1])
         starts = {PartitionId(partition): log.start for partition, log in self._partitions.items()}
-        moved = retention.new_starts(closed, _extents(self._journals[-1]), starts, wanted, now)
+        past = self._tabled.newest_before((*closed, active), starts)
+        moved = retention.new_starts(closed, active, starts, wanted, now, past)
         if moved:
             self.trim(moved)
-        count = retention.removable(closed, starts)
+        wanted_from = {partition: max(start, self.tabled_end(partition)) for partition, start in starts.items()}
+        count = self._lasting(retention.removable(closed, wanted_from))
         if not count:
             return
         # Their state must be in every snapshot that a start may have to use.
@@ -519,21 +547,23 @@ class FileEngine:
             self._committer.aside(lambda: self._remove(removed))
             self._forget_dropped()
 
+    def _lasting(self, count: int) -> int:
+        """How many of the oldest files may go now. At level `memory` a trim, or the end of a table, counts before it is
+        written; the files that it lets go stay until it cannot be lost any more."""
+        if not self._publishes_early or not count:
+            return count
+        sequence, group = self._let_go
+        if self._writer.synced_through < group:
+            return 0
+        self._let_go = (self._journals[count - 1].sequence, self._last_group)
+        return sum(journal.sequence <= sequence for journal in self._journals[:count])
+
     def _remove(self, journals: list[JournalFile]) -> None:
-        """Remove files, oldest first, each for good before the next: a gap would look like damage."""
-        self._sync()  # the trims that allow it must not be lost when the files are
+        self._sync()  # what allows it, trims and ends of tables, must not be lost when the files are
         if self._failure is not None:
             return
-        for journal in journals:
-            try:
-                self._files.remove(journal.path)
-                self._files.sync_directory(DIRECTORY)
-                self._files.remove(index_path(journal.sequence))
-            except OSError as error:
-                logger.warning("%s could not be removed: %s", journal.path, error)
-                return
+        for journal in remove_files(self._files, journals):
             self.reclaimed = Reclaimed(self.reclaimed.files + 1, self.reclaimed.bytes + journal.size)
-            logger.info("retention removed %s", journal.path)
 
     def _forget_dropped(self) -> None:
         used = {partition for journal in self._journals for partition in journal.index.partitions()}
@@ -562,13 +592,10 @@ class FileEngine:
                 logger.warning("the log could not be closed cleanly: %s", error)
         for journal in self._journals:
             journal.file.close()
+        if self._past is not None:
+            self._past.close()
 
 
 _EMPTY: Final = PartitionLog()
 _COMMITTED: Final = CommitGroup()
 _COMMITTED.finish()
-
-
-def _extents(journal: JournalFile) -> dict[PartitionId, Extent]:
-    found = ((PartitionId(partition), journal.index.extent(partition)) for partition in journal.index.partitions())
-    return {partition: extent for partition, extent in found if extent is not None}

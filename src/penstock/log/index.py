@@ -103,8 +103,11 @@ class FileIndex:
     def add(self, partition: int, base: int, count: int, position: int, length: int, max_timestamp: int) -> None:
         live = self._live.get(partition)
         if live is None:
-            live = self._live[partition] = PartitionIndex()
-        live.add(base, count, position, length, max_timestamp)
+            live = PartitionIndex()
+            live.add(base, count, position, length, max_timestamp)
+            self._live[partition] = live  # now: reader threads never find it empty
+        else:
+            live.add(base, count, position, length, max_timestamp)
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
 
@@ -129,7 +132,10 @@ class FileIndex:
         if recent is not None and recent[0] == partition:
             return recent[1]  # a reader that catches up asks for the same one again and again
         size = 8 * extent.batches
-        data = self._load(self._sections[partition], 3 * size)
+        try:
+            data = self._load(self._sections[partition], 3 * size)
+        except FileNotFoundError:  # removed just now; whoever did it left another way to it, see `reach_by`
+            data = self._load(self._sections[partition], 3 * size)
         found = PartitionIndex()
         for column, at in ((found.bases, 0), (found.places, size), (found.stamps, 2 * size)):
             column.frombytes(data[at : at + size])
@@ -171,6 +177,10 @@ class FileIndex:
             at += 24 * len(live.bases)
         self._load = load
         self._live = {}
+
+    def reach_by(self, load: Callable[[int, int], bytes]) -> None:
+        """Read the side file in this way from now on: it is going to be removed, and readers may still be at it."""
+        self._load = load
 
     @classmethod
     def decode(cls, data: bytes, load: Callable[[int, int], bytes]) -> FileIndex:

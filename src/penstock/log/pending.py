@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.log.batch import Batch, OpenBatch
-from penstock.log.engine import CommitGroup, PartitionId, Records
+from penstock.log.columns import Columns
+from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
+from penstock.log.errors import OffsetMismatch
 from penstock.log.journal import JournalFile
 
 BATCH_BYTES: Final = 1 << 20  # a batch that has reached this size takes no further append
+
+
+class PreparedBatch:
+    """Columns with their place in a partition. It takes no further append."""
+
+    __slots__ = ("_base_offset", "_columns", "_partition", "_timestamp", "count")
+
+    def __init__(self, partition: int, columns: Columns, base_offset: int, timestamp: int) -> None:
+        self.count = columns.count
+        self._partition = partition
+        self._columns = columns
+        self._base_offset = base_offset
+        self._timestamp = timestamp
+
+    def build(self, position: int) -> bytes:
+        """The finished batch; `position` is the global position of its first record."""
+        stamp = self._timestamp
+        stamps = stamp.to_bytes(8, "little", signed=True) * self.count
+        return self._columns.build(self._partition, self._base_offset, position, stamps, stamp, stamp)
 
 
 class PendingGroup:
@@ -50,7 +71,7 @@ class PendingGroup:
 
     def __init__(self) -> None:
         self.outcome = CommitGroup()
-        self._open_batches: dict[int, list[OpenBatch]] = {}
+        self._open_batches: dict[int, list[OpenBatch | PreparedBatch]] = {}
         self.events: list[bytes] = []  # encoded entries
         self.trims: dict[PartitionId, int] = {}
         self.drops: set[int] = set()
@@ -61,10 +82,19 @@ class PendingGroup:
         partition = records.partition
         batches = self._open_batches.get(partition)
         if batches is None:
-            batches = self._open_batches[partition] = [OpenBatch(partition, offset)]
-        elif batches[-1].byte_size >= BATCH_BYTES:
-            batches.append(OpenBatch(partition, offset))
-        batches[-1].extend(records.values, records.keys, records.headers, records.expires, timestamp)
+            batches = self._open_batches[partition] = []
+        last = batches[-1] if batches else None
+        if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES:
+            last = OpenBatch(partition, offset)
+            batches.append(last)
+        last.extend(records.values, records.keys, records.headers, records.expires, timestamp)
+
+    def add_prepared(self, prepared: Prepared, offset: int, timestamp: int) -> None:
+        partition = prepared.partition
+        batches = self._open_batches.get(partition)
+        if batches is None:
+            batches = self._open_batches[partition] = []
+        batches.append(PreparedBatch(partition, prepared.columns, offset, timestamp))
 
     def seal(self, number: int, position: int, timestamp: int, *, must_sync: bool, roll: bool) -> None:
         """Finish the batches. It takes no more appends."""
@@ -80,17 +110,38 @@ class PendingGroup:
         for batches in self._open_batches.values():
             for batch in batches:
                 self.batches.append(Batch(batch.build(end)))
-                end += len(batch.values)
+                end += batch.count if isinstance(batch, PreparedBatch) else len(batch.values)
         self.advance = end - position
 
 
-def size_of(writes: Sequence[Records], events: Sequence[bytes]) -> int:
+def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
     """About what an append takes in the journal."""
     size = sum(map(len, events)) + 64 * len(events)
     for records in writes:
+        if isinstance(records, Prepared):
+            size += records.columns.byte_size
+            continue
         size += sum(map(len, records.values)) + 16 * len(records.values)
         if records.keys is not None:
             size += sum([len(key) for key in records.keys if key is not None])
         if records.headers is not None:
             size += sum([4 * len(name) + len(value) + 8 for pairs in records.headers for name, value in pairs])
     return size
+
+
+def check_writes(writes: Sequence[Write], next_offset: Callable[[PartitionId], int]) -> None:
+    """Whether they are where they expect to be, and in columns of equal length. Raises OffsetMismatch or ValueError."""
+    expected: dict[int, int] = {}
+    for records in writes:
+        partition = records.partition
+        actual = expected[partition] if partition in expected else next_offset(partition)
+        if records.expected_offset is not None and records.expected_offset != actual:
+            raise OffsetMismatch(records.expected_offset, actual)
+        if isinstance(records, Prepared):
+            expected[partition] = actual + records.columns.count
+            continue
+        count = len(records.values)
+        for column in (records.keys, records.headers, records.expires):
+            if column is not None and len(column) != count:
+                raise ValueError("columns of different lengths")
+        expected[partition] = actual + count

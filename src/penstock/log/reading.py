@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import Final
 
 from penstock.log.batch import Batch, BatchDamaged, RecordSlice, check
+from penstock.log.engine import Bounds
 from penstock.log.errors import LogDamaged
 from penstock.log.index import BatchPlace
 from penstock.log.journal import JournalFile
@@ -84,14 +85,22 @@ class DiskPlan:
 
     def run(self) -> list[RecordSlice]:
         try:
-            return self._read()
+            return self._read(self._max_bytes, self._max_records)
         except LogDamaged as error:
             self._on_damage(error)
             raise
 
-    def _read(self) -> list[RecordSlice]:
+    def run_within(self, max_bytes: int, max_records: int) -> list[RecordSlice]:
+        """`run` with what is left of the limits when something else was read before: perhaps nothing."""
+        if max_bytes <= 0 or max_records <= 0:
+            return []
+        self._max_bytes, self._max_records = max_bytes, max_records
+        found = self.run()
+        return [] if found and found[0].byte_size() > max_bytes else found
+
+    def _read(self, max_bytes: int, max_records: int) -> list[RecordSlice]:
         found: list[RecordSlice] = []
-        offset, max_bytes, max_records = self._offset, self._max_bytes, self._max_records
+        offset = self._offset
         for file, batch in self._batches():
             if batch.partition != self._partition or not batch.base_offset <= offset < batch.end_offset:
                 reason = f"offsets {batch.base_offset} to {batch.end_offset} where offset {offset} belongs"
@@ -114,13 +123,13 @@ class DiskPlan:
             index = file.index.partition(self._partition)
             if index is None:
                 continue
-            for run in _runs(index.from_offset(self._offset), wanted):
+            for run in runs(index.from_offset(self._offset), wanted):
                 for batch in read_batches(file, run, self._cache):
                     wanted -= batch.value_bytes
                     yield file, batch
 
 
-def _runs(places: Iterator[BatchPlace], wanted: int) -> Iterator[list[BatchPlace]]:
+def runs(places: Iterator[BatchPlace], wanted: int) -> Iterator[list[BatchPlace]]:
     """Neighbouring batches, to be read together."""
     run: list[BatchPlace] = []
     for place in places:
@@ -152,3 +161,38 @@ def read_batches(file: JournalFile, places: list[BatchPlace], cache: BatchCache)
         if len(places) == 1:
             cache.put(file.sequence, position, batch)
         yield batch
+
+
+def files_from(journals: Sequence[JournalFile], partition: int, offset: int) -> tuple[list[JournalFile], int]:
+    """The files that hold the partition from `offset` on, or from where they begin, and the first offset in them."""
+    files: list[JournalFile] = []
+    first = 0
+    for journal in reversed(journals):
+        extent = journal.index.extent(partition)
+        if extent is not None:
+            files.append(journal)
+            first = extent.first_offset
+            if first <= offset:
+                break
+    return files[::-1], first
+
+
+def first_at(
+    journals: Sequence[JournalFile], partition: int, timestamp: int, bounds: Bounds, cache: BatchCache
+) -> int | None:
+    """The first offset in these files, within `bounds`, whose record is not older than `timestamp`."""
+    for journal in journals:
+        extent = journal.index.extent(partition)
+        if extent is None or extent.max_timestamp < timestamp or extent.end_offset <= bounds.start:
+            continue
+        index = journal.index.partition(partition)
+        assert index is not None
+        for place in index.from_time(timestamp):
+            (batch,) = read_batches(journal, [place], cache)
+            if batch.end_offset <= bounds.start:
+                continue
+            first = max(batch.base_offset, bounds.start)
+            found = batch.slice(first, batch.end_offset, len(batch.data), batch.count).first_at(timestamp)
+            if found is not None:
+                return found if found < bounds.high_watermark else None
+    return None

@@ -24,6 +24,7 @@ from penstock.log.journal import JournalFile, index_path, journal_path
 from penstock.log.producers import Produced, ProducerTable
 from penstock.log.scan import Scan, ScannedGroup
 from penstock.log.snapshots import Snapshot
+from penstock.log.tabled import Tabled, TableEnd, TableEnds
 
 
 class Trimmed(msgspec.Struct, frozen=True, tag="t", array_like=True):
@@ -33,7 +34,7 @@ class Trimmed(msgspec.Struct, frozen=True, tag="t", array_like=True):
     drop: bool  # the partitions are gone for good
 
 
-_EVENTS: Final = msgspec.msgpack.Decoder(Produced | Trimmed)
+_EVENTS: Final = msgspec.msgpack.Decoder(Produced | Trimmed | Tabled)
 
 
 Event = tuple[int, int, bytes]  # number of its group, owner, payload
@@ -57,6 +58,7 @@ class View:
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
     dropped: set[int]
     producers: ProducerTable
+    tabled: TableEnds = field(default_factory=TableEnds)
 
 
 def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
@@ -106,13 +108,8 @@ def _settle_end(scan: Scan, last: JournalFile, notes: list[str]) -> None:
 
 def _load_closed(files: Files, file: JournalFile, following: JournalFile, notes: list[str]) -> None:
     """Take the index of a closed file, or rebuild it by a scan. `following` proves that it was whole."""
-    load = side_file_reader(files, file.sequence)
     try:
-        with contextlib.closing(files.open(index_path(file.sequence), writable=False)) as side:
-            index = FileIndex.decode(side.read(0, side.size()), load)
-        if index.last_group + 1 != following.first_group:
-            raise IndexDamaged("the index ends at another group than the file")
-        file.index = index
+        file.index = side_index(files, file, following)
         return
     except FileNotFoundError:
         pass
@@ -127,6 +124,27 @@ def _load_closed(files: Files, file: JournalFile, following: JournalFile, notes:
         close_index(files, file)
     except OSError as error:
         notes.append(f"{index_path(file.sequence)} could not be written and stays in memory: {error}")
+
+
+def read_closed(files: Files, sequence: int) -> JournalFile:
+    """A closed file with its index, for one who only reads. Raises LogDamaged, or FileNotFoundError if it is gone."""
+    file = JournalFile.open(files, sequence, writable=False)
+    following = JournalFile.open(files, sequence + 1, writable=False)
+    with contextlib.closing(following.file):
+        try:
+            file.index = side_index(files, file, following)
+        except (FileNotFoundError, IndexDamaged):
+            index_groups(file, Scan(file))
+    return file
+
+
+def side_index(files: Files, file: JournalFile, following: JournalFile) -> FileIndex:
+    """The index of a closed file from its side file. Raises FileNotFoundError or IndexDamaged."""
+    with contextlib.closing(files.open(index_path(file.sequence), writable=False)) as side:
+        index = FileIndex.decode(side.read(0, side.size()), side_file_reader(files, file.sequence))
+    if index.last_group + 1 != following.first_group:
+        raise IndexDamaged("the index ends at another group than the file")
+    return index
 
 
 def index_groups(file: JournalFile, scan: Scan, events: list[Event] | None = None) -> None:
@@ -153,6 +171,18 @@ def batches(group: ScannedGroup) -> Iterator[Batch]:
     for is_batch, start, end in group.entries:
         if is_batch:
             yield Batch(group.data[start:end])
+
+
+def table_ends(group: ScannedGroup) -> dict[int, TableEnd]:
+    """What the group says of tables."""
+    found: dict[int, TableEnd] = {}
+    for is_batch, start, end in group.entries:
+        if not is_batch:
+            owner, payload = decode_event(group.data[start:end])
+            event = _EVENTS.decode(payload) if owner == ENGINE else None
+            if isinstance(event, Tabled):
+                found |= event.ends
+    return found
 
 
 def close_index(files: Files, file: JournalFile) -> None:
@@ -215,7 +245,7 @@ def rebuild(
     others: list[bytes],
 ) -> View:
     """The view after the last group: the snapshot, the events after it, and what the files hold. Events that are
-    not the log's own are put into `others`."""
+    not the log's own are put into `others`. The files may begin above a log start if a table has the rest."""
     first, last = files[0], files[-1]
     after = snapshot.group if snapshot else 0
     if first.first_group > after + 1:
@@ -227,6 +257,7 @@ def rebuild(
     producers = ProducerTable()
     ranges: dict[int, tuple[int, int]] = {}
     dropped: set[int] = set()
+    tabled = TableEnds(snapshot.tabled if snapshot else None)
     if snapshot is not None:
         ranges, dropped = dict(snapshot.ranges), set(snapshot.dropped)
         producers.load(snapshot.producers)
@@ -238,23 +269,28 @@ def rebuild(
         if isinstance(event, Produced):
             producers.replay(event)
             continue
+        if isinstance(event, Tabled):
+            tabled.replay(event.ends, dropped)
+            continue
         for partition, start in event.starts.items():
             known, end = ranges.get(partition, (0, 0))
             ranges[partition] = (max(known, start), end)
         if event.drop:
             dropped |= event.starts.keys()
+            tabled.drop(event.starts)
     complete = {}
     for partition in ranges.keys() | held.keys():
         start, end = ranges.get(partition, (0, 0))
         low, high = held.get(partition, (end, end))
-        if low > start and high > start:
+        if low > start and high > start and tabled.get(partition).offset < low:
+            start = max(start, tabled.get(partition).offset)
             reason = f"offsets {start} to {low - 1} of a partition are missing: a journal file before this is gone"
             raise LogDamaged(first.path, 0, reason)
         if high < end:
             reason = f"offsets {high} to {end - 1} of a partition are missing"
             raise LogDamaged(last.path, last.index.end_position, reason)
         complete[partition] = (min(start, high), high)
-    return View(complete, dropped, producers)
+    return View(complete, dropped, producers, tabled)
 
 
 def held_ranges(files: list[JournalFile]) -> dict[int, tuple[int, int]]:

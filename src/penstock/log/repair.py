@@ -1,7 +1,8 @@
 """Making a damaged log usable again, on an operator's explicit wish.
 
 The journal is cut at its first damage: it is one order of things, and with a hole it would be another log. If its
-oldest files are missing, log start offsets move up to what is there. Whatever is removed or changed is copied first.
+oldest files are missing, log start offsets move up to what is there, in files or, as the journal says, in tables.
+Whatever is removed or changed is copied first. Tables are not touched.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from penstock.log import journal, snapshots
 from penstock.log.errors import LogDamaged, LogError
 from penstock.log.files import File, Files
 from penstock.log.journal import JournalFile, index_path, journal_path
-from penstock.log.recovery import batches
+from penstock.log.recovery import batches, table_ends
 from penstock.log.scan import Scan
+from penstock.log.tabled import NONE, TableEnd, TableEnds
 from penstock.log.verify import Report, verify
 
 _CHUNK: Final = 4 << 20
@@ -39,6 +41,7 @@ def repair(files: Files, keep: str) -> Report:
             f"the journal starts at group {cut.first_group} and no readable snapshot reaches that far: "
             "what is left cannot be made a working log"
         )
+    cut.tabled = _known_ends(files, cut)
     files.make_directory(keep)
     doomed = [snapshots.snapshot_path(group) for group in snapshots.groups(files) if group not in usable]
     for sequence in journal.sequences(files):
@@ -46,7 +49,7 @@ def repair(files: Files, keep: str) -> Report:
             doomed += [journal_path(sequence)]
         if sequence >= cut.sequence:
             doomed += [index_path(sequence)] if _exists(files, index_path(sequence)) else []
-    changed = {group: data for group in usable if (data := _with_starts(files, group, cut.held)) is not None}
+    changed = {group: data for group in usable if (data := _with_starts(files, group, cut)) is not None}
     for path in [*doomed, *map(snapshots.snapshot_path, changed)]:
         _copy(files, path, keep)
     if cut.end:
@@ -64,20 +67,23 @@ def repair(files: Files, keep: str) -> Report:
     return report
 
 
-def _with_starts(files: Files, group: int, held: dict[int, tuple[int, int]]) -> bytes | None:
-    """The snapshot with log starts moved up to what the files hold; None if none has to move."""
+def _with_starts(files: Files, group: int, cut: _Cut) -> bytes | None:
+    """The snapshot with what tables have, and log starts moved up to what files and tables hold; None if it has to stay
+    as it is."""
     snapshot = snapshots.load(files, group)
     assert snapshot is not None
     ranges = {}
     for partition, (start, end) in snapshot.ranges.items():
-        first, _ = held.get(partition, (end, end))
-        ranges[partition] = (min(max(start, first), end), end)
-    for partition, (first, _) in held.items():
+        first, _ = cut.held.get(partition, (end, end))
+        begins = start if cut.tabled.get(partition, NONE).offset >= first else first
+        ranges[partition] = (min(max(start, begins), end), end)
+    for partition, (first, _) in cut.held.items():
         if partition not in ranges and first > 0:
             ranges[partition] = (first, first)
-    if ranges == snapshot.ranges:
+    tabled = {partition: end for partition, end in cut.tabled.items() if partition not in snapshot.dropped}
+    if (ranges, tabled) == (snapshot.ranges, snapshot.tabled):
         return None
-    snapshot.ranges = ranges
+    snapshot.ranges, snapshot.tabled = ranges, tabled
     return snapshots.encode(snapshot)
 
 
@@ -91,6 +97,7 @@ class _Cut:
     end: int
     size: int = 0  # of the file
     held: dict[int, tuple[int, int]] = field(default_factory=dict)  # offsets of each partition that are kept
+    tabled: dict[int, TableEnd] = field(default_factory=dict)  # what tables have
 
 
 def _find_cut(files: Files) -> _Cut:
@@ -108,21 +115,44 @@ def _find_cut(files: Files) -> _Cut:
                 return cut
             cut.sequence, cut.end, cut.size = sequence, journal.FIRST_GROUP_AT, file.size
             scan = Scan(file)
-            for end, number in _good_groups(scan, cut.held):
+            for end, number in _good_groups(scan, cut):
                 cut.end, cut.last_group = end, number
             if file.file.size() < file.size:
                 return cut
     return cut
 
 
-def _good_groups(scan: Scan, held: dict[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _known_ends(files: Files, cut: _Cut) -> dict[int, TableEnd]:
+    """What tables have of what is kept, as far as anything tells that can still be read: what was cut off may have been
+    the only place where it stood, and the files that it let go are gone."""
+    known = TableEnds()
+    for group in snapshots.groups(files):
+        if (snapshot := snapshots.load(files, group)) is not None:
+            known.replay(snapshot.tabled)
+    known.replay(cut.tabled)
+    for sequence in journal.sequences(files):
+        if sequence > cut.sequence:
+            with contextlib.suppress(LogDamaged):
+                file = JournalFile.open(files, sequence, writable=False, whole=False)
+                with contextlib.closing(file.file):
+                    for found in Scan(file).groups():
+                        known.replay(table_ends(found))
+    ends = known.dump()
+    for partition, (_, high) in cut.held.items():
+        if partition in ends:
+            ends[partition] = ends[partition]._replace(offset=min(ends[partition].offset, high))
+    return ends
+
+
+def _good_groups(scan: Scan, cut: _Cut) -> Iterator[tuple[int, int]]:
     """(end, number) of each group that continues the one before it."""
     for group in scan.groups():
         for batch in batches(group):
-            first, end = held.get(batch.partition, (batch.base_offset, batch.base_offset))
+            first, end = cut.held.get(batch.partition, (batch.base_offset, batch.base_offset))
             if batch.base_offset != end:
                 return
-            held[batch.partition] = (first, batch.end_offset)
+            cut.held[batch.partition] = (first, batch.end_offset)
+        cut.tabled |= table_ends(group)
         yield group.place + len(group.data), group.number
 
 

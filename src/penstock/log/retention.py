@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from penstock.log.engine import PartitionId, Retention
 from penstock.log.index import Extent
+
+_NO_PAST: Final[Mapping[PartitionId, int]] = {}
 
 
 def new_starts(
@@ -14,9 +17,13 @@ def new_starts(
     starts: Mapping[PartitionId, int],
     retention: Callable[[PartitionId], Retention],
     now: int,
+    past: Mapping[PartitionId, int] = _NO_PAST,
 ) -> dict[PartitionId, int]:
     """Log starts that retention moves up. `closed` are the closed files, oldest first; a file's share of a
-    partition goes as a whole, and never the share of the active file."""
+    partition goes as a whole, and never the share of the active file.
+
+    `past` says of partitions that begin in a table how old the newest record is that only the table has. What is in
+    the table goes before anything in a file; as long as it is young enough, age takes nothing here."""
     moved = {}
     kept = {partition: extent.byte_size for partition, extent in active.items()}
     for extents in closed:
@@ -29,7 +36,8 @@ def new_starts(
             if partition in stopped or extent.end_offset <= starts.get(partition, 0):
                 continue
             limit = retention(partition)
-            too_old = limit.seconds is not None and extent.max_timestamp < now - limit.seconds * 1_000_000
+            newest = max(extent.max_timestamp, past.get(partition, 0))
+            too_old = limit.seconds is not None and newest < now - limit.seconds * 1_000_000
             too_much = limit.bytes is not None and kept[partition] - extent.byte_size >= limit.bytes
             if too_old or too_much:
                 moved[partition] = extent.end_offset
@@ -40,7 +48,7 @@ def new_starts(
 
 
 def removable(closed: Sequence[Mapping[PartitionId, Extent]], starts: Mapping[PartitionId, int]) -> int:
-    """How many of the oldest files hold nothing that is still wanted."""
+    """How many of the oldest files hold nothing that is still wanted: nothing from these offsets on."""
     for number, extents in enumerate(closed):
         if any(extent.end_offset > starts.get(partition, 0) for partition, extent in extents.items()):
             return number

@@ -24,7 +24,8 @@ from penstock.log.group import (
 )
 from penstock.log.journal import FIRST_GROUP_AT, JournalFile
 
-_WINDOW: Final = 4 << 20
+_WINDOW: Final = 4 << 20  # most bytes read ahead
+_FIRST_WINDOW: Final = 64 << 10  # and the first time: who only looks for what is new finds little
 _ZEROS: Final = bytes(HEADER_SIZE)
 
 
@@ -36,7 +37,9 @@ class ScannedGroup(NamedTuple):
 
 
 class Scan:
-    """One pass over a file. After the groups are consumed, the attributes say how it ended."""
+    """One pass over a file. After the groups are consumed, the attributes say how it ended.
+
+    While the file is being written, `groups` may be called again: it goes on where it stopped."""
 
     def __init__(self, journal: JournalFile) -> None:
         self._journal = journal
@@ -47,6 +50,7 @@ class Scan:
         self.broken = ""  # why the scan stopped, if it did not stop at untouched zeros
 
     def groups(self) -> Iterator[ScannedGroup]:
+        self.broken = ""
         try:
             yield from self._groups()
         except GroupDamaged as error:
@@ -56,10 +60,12 @@ class Scan:
         """Reads far ahead, because groups can be small and many: a few µs each decide how long a start takes."""
         journal = self._journal
         window, base = b"", self.end  # `base` is where the window starts in the file
+        ahead = _FIRST_WINDOW
         while True:
             at = self.end - base
             if len(window) - at < HEADER_SIZE:
-                window, base, at = journal.file.read(self.end, _WINDOW), self.end, 0
+                window, base, at = journal.file.read(self.end, ahead), self.end, 0
+                ahead = min(2 * ahead, _WINDOW)
             if len(window) < HEADER_SIZE or window.startswith(_ZEROS, at):
                 return
             header = decode_header(window, at, journal.salt)
@@ -67,7 +73,8 @@ class Scan:
                 return
             length = header.length
             if len(window) - at < length:
-                window, base, at = journal.file.read(self.end, max(length, _WINDOW)), self.end, 0
+                window, base, at = journal.file.read(self.end, max(length, ahead)), self.end, 0
+                ahead = min(2 * ahead, _WINDOW)
                 if len(window) < length:
                     raise GroupDamaged("a group runs past its file")
             data = window[at : at + length]

@@ -15,6 +15,7 @@ import msgspec
 from penstock.log.checksum import crc32c
 from penstock.log.files import Files
 from penstock.log.producers import Known
+from penstock.log.tabled import TableEnd
 
 DIRECTORY: Final = "snapshots"
 KEPT: Final = 2
@@ -32,6 +33,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     dropped: list[int]  # partitions to forget when no file holds them any more
     producers: list[tuple[bytes, Known]]
     core: bytes
+    tabled: dict[int, TableEnd] = {}  # what tables have of each partition
 
 
 def snapshot_path(group: int) -> str:

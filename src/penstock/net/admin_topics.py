@@ -31,6 +31,7 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     retention_bytes: Annotated[int, Meta(gt=0, lt=1 << 62)] | UnsetType | None = UNSET
     expiry_seconds: Seconds | UnsetType | None = UNSET
     fetch_wait_seconds: Annotated[float, Meta(ge=0, le=9)] | UnsetType | None = UNSET
+    table: bool | UnsetType | None = UNSET
 
 
 class TopicResource(Tree):

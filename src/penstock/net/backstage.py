@@ -15,7 +15,7 @@ import socket
 import struct
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -106,8 +106,7 @@ class Backstage(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of it
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the child is gone, whatever the cause
         for task in self._tasks:

@@ -11,7 +11,8 @@ from penstock.protocols.flymq.session import flymq_door
 from penstock.protocols.rustlog import session as rustlog
 from penstock.protocols.session import Door
 
-BUILT = ("rustlog", "blipmq", "flymq", "http")
+FLIGHT = "flight"  # is served by a process of its own, on a port that it shares with nobody
+BUILT = ("rustlog", "blipmq", "flymq", "http", FLIGHT)
 
 
 def stream_doors(settings: Settings) -> dict[str, Door]:

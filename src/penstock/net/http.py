@@ -255,6 +255,7 @@ class HttpSession:
             "reason": health.reason,
             "durability": str(self._durability),
             "position": self._broker.position,
+            "tables": self._broker.tables.trouble() or "ok",
             "version": __version__,
         }
         return Answer(200 if health.writable else 503, msgspec.json.encode(body) + b"\n", JSON)

@@ -27,6 +27,8 @@ from penstock.core.limits import Limits
 from penstock.core.lockout import LockOut
 from penstock.core.offload import ThreadOffload
 from penstock.core.queue import QueuePolicy
+from penstock.core.staging import Staging
+from penstock.core.table import TablePolicy
 from penstock.core.user import UserPolicy
 from penstock.log.committer import ThreadCommitter
 from penstock.log.compiled import compiled
@@ -38,10 +40,13 @@ from penstock.log.lock import DirectoryLock
 from penstock.net.admin import SOCKET, AdminSocket
 from penstock.net.admin_audit import audit_policy
 from penstock.net.connection import Port
-from penstock.net.doors import BUILT, stream_doors
+from penstock.net.doors import BUILT, FLIGHT, stream_doors
+from penstock.net.flight_door import FlightDoor
 from penstock.net.gate import Gate, GateLimits
 from penstock.net.listener import Listener, Plan, PortUnavailable, bind, is_loopback, plan
+from penstock.net.publish_calls import PublishCalls
 from penstock.net.spin import Spin
+from penstock.net.table_calls import TableKeeper
 from penstock.net.tls import TlsUnusable, server_context
 
 logger = logging.getLogger(__name__)
@@ -69,6 +74,8 @@ class Server:
         self._threads: ThreadPoolExecutor | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._admin: AdminSocket | None = None
+        self._flight: FlightDoor | None = None
+        self._tables: TableKeeper | None = None
 
     async def start(self) -> None:
         """Raises StartFailed."""
@@ -93,7 +100,10 @@ class Server:
         lock.acquire()
         self._lock = lock
         for place in self.plan.places:
-            self.listeners.append(Listener(place, bind(place)))
+            if FLIGHT in place.doors:
+                self._flight = FlightDoor(place)
+            else:
+                self.listeners.append(Listener(place, bind(place)))
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
         self.broker = open_broker(settings, loop, self._threads)
         self.broker.schemas.warm()
@@ -127,6 +137,10 @@ class Server:
             )
             await listener.start(port)
         self._admin = await self._open_admin(self.broker)
+        if self._flight is not None:
+            publishing = PublishCalls(self.broker, settings.log.durability).handlers()
+            await self._flight.start(self.broker, settings, self.data_dir, publishing)
+        self._tables = TableKeeper(self.broker, settings, self.data_dir)
         self._maintenance = loop.create_task(self._maintain(self.broker))
 
     async def _open_admin(self, broker: Broker) -> AdminSocket | None:
@@ -150,6 +164,8 @@ class Server:
                 if time.monotonic() - maintained >= MAINTAIN_SECONDS:
                     maintained = time.monotonic()
                     broker.maintain(wall_clock())
+                    if self._tables is not None:
+                        self._tables.look()
             except Exception:
                 logger.exception("maintenance failed; it is tried again in %g s", SWEEP_SECONDS)
 
@@ -157,6 +173,8 @@ class Server:
         """Take no more connections, answer what was accepted, commit it, and let go of the data directory."""
         for listener in self.listeners:
             listener.close()
+        if self._flight is not None:
+            await self._flight.stop()
         if self.gate is not None:
             seconds = self.config.settings.limits.shutdown_seconds
             cut_off = await self.gate.drain(seconds)
@@ -167,6 +185,8 @@ class Server:
             await self._admin.stop(self.config.settings.limits.shutdown_seconds)
         if self._maintenance is not None:
             self._maintenance.cancel()
+        if self._tables is not None:
+            await self._tables.stop()
         if self.broker is not None:
             self.broker.close()
         if self._threads is not None:
@@ -180,7 +200,10 @@ class Server:
 
     def addresses(self) -> dict[str, str]:
         """Door → where it is open."""
-        return {name: listener.address for listener in self.listeners for name in listener.place.doors}
+        found = {name: listener.address for listener in self.listeners for name in listener.place.doors}
+        if self._flight is not None:
+            found[FLIGHT] = str(self._flight.endpoint)
+        return found
 
 
 def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> Broker:
@@ -205,6 +228,7 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
                 transaction_us=int(settings.topics.transaction_seconds * 1_000_000),
                 delay_us=int(settings.topics.max_delay_seconds * 1_000_000),
                 transaction_bytes=min(Limits().transaction_bytes, settings.log.entry_bytes),
+                staged_bytes=settings.flight.staged_bytes,
             ),
             default_retention=Retention(
                 settings.topics.retention_seconds or None, settings.topics.retention_bytes or None
@@ -221,10 +245,24 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
             audit=audit_policy(settings),
             offload=ThreadOffload(loop, threads),
+            staging=Staging(OsFiles(root)),
+            tables=table_policy(settings, root),
         )
     except BaseException:
         engine.close()
         raise
+
+
+def table_policy(settings: Settings, data_dir: str) -> TablePolicy:
+    tables = settings.tables
+    return TablePolicy(
+        enabled=tables.enabled,
+        root=tables.url or os.path.join(data_dir, "tables"),
+        options=dict(option.split("=", 1) for option in tables.options),
+        file_bytes=tables.file_bytes,
+        keep_us=int(tables.keep_seconds * 1_000_000),
+        care_us=int(tables.care_seconds * 1_000_000),
+    )
 
 
 def refuse_open_doors(config: Config, planned: Plan) -> None:
@@ -253,6 +291,12 @@ def _count(server: Server) -> str:
     return f"{server.broker.users.count} users, {len(keys)} keys, {grants} grants"
 
 
+def _tables(server: Server) -> str:
+    """Where the past goes."""
+    policy = table_policy(server.config.settings, server.data_dir)
+    return policy.root if policy.enabled else "off (but for topics that ask for one)"
+
+
 def start_block(server: Server) -> str:
     """What the operator sees when the broker is up."""
     settings = server.config.settings
@@ -269,7 +313,8 @@ def start_block(server: Server) -> str:
     tls = "off" if not settings.tls.cert else "required" if settings.tls.required else "on, beside plain text"
     lines = [f"Penstock {__version__}{' (compiled)' if compiled() else ''}", ""]
     lines += [f"  {label:<12}{text}" for label, text in (
-        ("data", server.data_dir), ("durability", durability), ("security", security), ("tls", tls)
+        ("data", server.data_dir), ("durability", durability), ("tables", _tables(server)), ("security", security),
+        ("tls", tls),
     )]  # fmt: skip
     lines.append("")
     order = [*addresses, *(name for name in server.plan.closed if name not in addresses)]

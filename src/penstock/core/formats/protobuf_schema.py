@@ -59,8 +59,13 @@ def prepare(definition: bytes) -> bytes:
     return compiled
 
 
+def message_of(schema: Schema) -> Any:
+    """The descriptor of the message that a checked schema means."""
+    return _message(schema.definition, schema.compiled)
+
+
 def validator(schema: Schema) -> Validator:
-    kind = message_factory.GetMessageClass(_message(schema.definition, schema.compiled))
+    kind = message_factory.GetMessageClass(message_of(schema))
 
     def validate(data: bytes) -> list[str]:
         try:

@@ -101,6 +101,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     log.LogReadOnly: Row(500, "the log takes no writes", _STOPPED),
     log.LogFull: Row(500, "no space left", _FAILED),
     log.LogDamaged: Row(500, "stored data is damaged", _FAILED),
+    log.TableUnreadable: Row(500, "the table that has these messages cannot be read now", _FAILED),
     log.LogError: Row(500, "storage error", _FAILED),
     Exception: Row(500, INTERNAL_ERROR.text, _FAILED),
 }

@@ -78,6 +78,7 @@ TABLE: Final[dict[type[Exception], Text]] = {
     log.LogReadOnly: "the log takes no writes",
     log.LogFull: "no space left",
     log.LogDamaged: "stored data is damaged",
+    log.TableUnreadable: "the table that has these records cannot be read now",
     log.LogError: "storage error",
     Exception: "internal error",
 }

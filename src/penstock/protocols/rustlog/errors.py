@@ -177,6 +177,7 @@ _FULL: Final = _says("Insufficient space: nothing was stored")
 _READ_ONLY: Final = _says("Storage error: the log takes no writes")
 _STOPPING: Final = _says("The broker is shutting down")
 _STORAGE: Final = _says("Storage error")
+_TABLE: Final = _says("The table that has these records cannot be read now")
 _TOO_MUCH: Final = _says("The records of one request are larger than the log accepts")
 _UNKNOWN: Final = _says("Internal server error")
 _CREATION: Final = _says("Internal server error during topic creation")
@@ -220,6 +221,7 @@ TABLE: Final[dict[tuple[type[Exception], type[Any] | None], Row]] = {
     (log.LogReadOnly, None): Row(503, 500, _READ_ONLY, _no_details),
     (log.LogDamaged, Fetch): Row(503, 4, _DAMAGED, _no_details, _before(_FETCH, _DAMAGED)),
     (log.LogDamaged, None): Row(503, 500, _DAMAGED, _no_details),
+    (log.TableUnreadable, Fetch): Row(503, 4, _TABLE, _no_details, _before(_FETCH, _TABLE)),
     (log.LogError, Produce): Row(503, 500, _STORAGE, _no_details, _before(_WRITE, _STORAGE)),
     (log.LogError, Fetch): Row(503, 4, _STORAGE, _no_details, _before(_FETCH, _STORAGE)),
     (log.LogError, OffsetCommit): Row(503, 5, _STORAGE, _no_details, _before(_COMMIT, _STORAGE)),

@@ -1,0 +1,62 @@
+"""The data of the Spark benchmarks: the same records as a data directory of the broker, and as plain Parquet."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.core.access import ADMINISTRATOR
+from penstock.core.broker import Broker
+from penstock.core.clock import wall_clock
+from penstock.core.names import DEFAULT_SCOPE
+from penstock.log.arrow import RECORD, record_batches
+from penstock.log.committer import InlineCommitter
+from penstock.log.engine import Durability, partition_id
+from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.files import OsFiles
+from penstock.log.follower import Follower
+
+TOPIC = "events"
+PARTITIONS = 4
+SIZE = 100  # bytes of a value
+SCHEMA = "id long, country string, amount double, note string"
+_APPEND = 10_000  # records of one append: a batch of 1 MB
+COLUMNS = [name for name in RECORD.names if name != "headers"]
+
+
+def value(number: int) -> bytes:
+    text = b'{"id":%d,"country":"c%02d","amount":%d.5,"note":"' % (number, number % 40, number % 1000)
+    return text + b"x" * (SIZE - len(text) - 2) + b'"}'
+
+
+def make_log(directory: str, records: int, settings: LogSettings | None = None) -> int:
+    """A data directory with `records` in one topic; returns the topic's id."""
+    committer = InlineCommitter()
+    settings = settings or LogSettings(durability=Durability.WRITTEN)
+    os.makedirs(directory, exist_ok=True)
+    engine = FileEngine(OsFiles(directory), settings, committer=committer, clock=wall_clock)
+    broker = Broker(engine)
+    topic, _ = broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, TOPIC, PARTITIONS)
+    for turn, first in enumerate(range(0, records, _APPEND)):
+        values = [value(number) for number in range(first, min(first + _APPEND, records))]
+        broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, TOPIC, turn % PARTITIONS, values)
+        while committer.run():
+            pass
+    broker.close()
+    return topic.id
+
+
+def make_parquet(log: str, topic: int, directory: str) -> None:
+    """The records of a data directory as Parquet files of Spark's usual kind, one for each partition."""
+    os.makedirs(directory, exist_ok=True)
+    follower = Follower(OsFiles(log))
+    follower.refresh()
+    for number in range(PARTITIONS):
+        partition = partition_id(topic, number)
+        first, end = follower.extent(partition) or (0, 0)
+        path = os.path.join(directory, f"part-{number}.parquet")
+        with pq.ParquetWriter(path, pa.schema([RECORD.field(name) for name in COLUMNS])) as writer:
+            for batch in record_batches(follower.slices(partition, first, end), TOPIC, COLUMNS):
+                writer.write_batch(batch, row_group_size=1 << 20)

@@ -1,0 +1,83 @@
+"""How the progress of a pipeline looks: a table that changes in place at a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from rich.table import Table
+
+from penstock.spark.pipelines.progress import FlowProgress, seconds_text
+
+LINE_SECONDS = 5.0  # between two lines about the same flow, where lines are printed
+
+
+def progress_table(flows: Sequence[FlowProgress], phases: Mapping[str, str], now: float, title: str) -> Table:
+    """A row for each flow, and one for each partition that it reads."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("flow", no_wrap=True)
+    table.add_column("state")
+    for name in ("rows", "rows/s", "lag", "last batch", "ETA"):
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = {flow.name for flow in flows}
+    for flow in flows:
+        last = "–" if flow.batch is None or flow.committed is None else f"{flow.batch}, {_ago(now, flow.committed)}"
+        cells = (_count(flow.rows), _rate(flow.rate), _count(flow.lag), last, seconds_text(flow.eta))
+        table.add_row(flow.name, phases.get(flow.name, ""), *cells)
+        for partition in flow.partitions:
+            name = f"  {partition.place.topic}/{partition.place.partition}"
+            table.add_row(name, "", f"at {partition.position:,}", "", _count(partition.lag), "", "", style="dim")
+    for name, phase in phases.items():
+        if name not in shown:
+            table.add_row(name, phase, *("–",) * 5)
+    return table
+
+
+def progress_line(flow: FlowProgress, now: float) -> str:
+    """The same in one line."""
+    parts = [f"{flow.name}:"]
+    if flow.rows is not None:
+        parts.append(f"{flow.rows:,} rows,")
+    if flow.rate is not None:
+        parts.append(f"{_rate(flow.rate)} rows/s,")
+    if flow.partitions:
+        lags = " ".join(f"{at.place.topic}/{at.place.partition}={_count(at.lag)}" for at in flow.partitions)
+        parts.append(f"lag {_count(flow.lag)} ({lags}),")
+    if flow.batch is not None and flow.committed is not None:
+        parts.append(f"batch {flow.batch} {_ago(now, flow.committed)},")
+    if flow.lag:
+        parts.append(f"ETA {seconds_text(flow.eta)},")
+    return " ".join(parts).rstrip(",:") if len(parts) > 1 else f"{flow.name}: no batch yet"
+
+
+class Lines:
+    """Which lines to print: what is new, and about each flow not too often."""
+
+    def __init__(self) -> None:
+        self._printed: dict[str, tuple[float, int | None]] = {}
+
+    def due(self, flows: Sequence[FlowProgress], now: float, *, final: bool = False) -> list[str]:
+        lines = []
+        for flow in flows:
+            when, batch = self._printed.get(flow.name, (0.0, None))
+            if flow.batch == batch or (now - when < LINE_SECONDS and not final):
+                continue
+            self._printed[flow.name] = (now, flow.batch)
+            lines.append(progress_line(flow, now))
+        return lines
+
+
+def clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _ago(now: float, then: float) -> str:
+    return f"{seconds_text(max(0.0, now - then))} ago"
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+def _rate(rate: float | None) -> str:
+    return "–" if rate is None else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"

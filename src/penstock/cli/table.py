@@ -1,0 +1,247 @@
+"""`penstock table`: what the tables of a data directory hold, and whether they are what the log was.
+
+All of it reads the directory, and changes nothing; a broker may be running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+
+import typer
+
+from penstock.cli import flags
+from penstock.cli.failure import fail
+
+if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
+    from penstock.core.offline import OfflineLog
+    from penstock.core.state import Topic
+    from penstock.core.table import TablePolicy
+    from penstock.log.tables.location import TableRef
+    from penstock.log.tables.table import Table
+    from penstock.log.tables.verify import Outcome
+
+app = typer.Typer(help="List, show and verify the tables of topics.", no_args_is_help=True, rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")]
+Namespace = Annotated[str, typer.Option("--namespace", help="The namespace in it.")]
+
+_TRIES: Final = 5  # a running broker changes files while they are read
+_MOST_RANGES: Final = 8
+
+
+class Directory(NamedTuple):
+    """A data directory, and where its tables are."""
+
+    log: OfflineLog
+    policy: TablePolicy
+
+    def ref(self, topic: Topic) -> TableRef:
+        from penstock.log.tables.location import table_ref
+
+        return table_ref(self.policy.root, self.policy.options, *topic.scope, topic.name, topic.id)
+
+    def topics(self) -> list[Topic]:
+        return sorted(self.log.state.topics_by_id.values(), key=lambda topic: (topic.scope, topic.name))
+
+    def topic(self, tenant: str, namespace: str, name: str) -> Topic:
+        from penstock.core.names import Scope
+
+        found = self.log.state.topics.get(Scope(tenant, namespace), {}).get(name)
+        if found is None:
+            fail(f"there is no topic {name!r} in {tenant}/{namespace}")
+        return found
+
+
+@app.command("list")
+def list_tables(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+    """List the tables: topic, rows, files, bytes, version, and the offsets of each partition."""
+    with _reading():
+        from penstock.log.tables.table import Table
+
+        directory = _open(config, data_dir)
+        typer.echo("topic\trows\tfiles\tbytes\tversion\toffsets")
+        for topic in directory.topics():
+            table = Table.open(directory.ref(topic))
+            if table is not None:
+                files = [file for number in table.partitions() for file in table.extents(number)]
+                sums = (sum(file.rows for file in files), len(files), sum(file.bytes for file in files), table.version)
+                typer.echo("\t".join([_shown(topic), *map(str, sums), _ranges(table)]))
+
+
+@app.command()
+def show(
+    topic: Name,
+    tenant: Tenant = "default",
+    namespace: Namespace = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Show the table of a topic: where it is, what it holds, and how to read it."""
+    with _reading():
+        from penstock.log.arrow import STORED
+        from penstock.log.tables.table import Table
+
+        directory = _open(config, data_dir)
+        found = directory.topic(tenant, namespace, topic)
+        ref = directory.ref(found)
+        table = Table.open(ref)
+        if table is None:
+            fail(f"topic {topic!r} has no table yet: records come to it when their journal file is closed")
+        typer.echo(f"topic\t{_shown(found)}\nplace\t{ref.url}\nversion\t{table.version}")
+        typer.echo("columns\t" + ", ".join(f"{field.name} {field.type}" for field in STORED))
+        typer.echo("\npartition\tfirst offset\tend offset\tfiles\tbytes\tfrom\tto")
+        for number, end in table.ends().items():
+            files = table.extents(number)
+            first = files[0].first if files else end
+            span = (min(f.min_timestamp for f in files), max(f.max_timestamp for f in files)) if files else (None, None)
+            size = sum(file.bytes for file in files)
+            typer.echo("\t".join(map(str, (number, first, end, len(files), size, *map(_moment, span)))))
+        typer.echo("\n" + _how_to_read(ref))
+
+
+@app.command()
+def verify(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; all if left out.")] = None,
+    tenant: Tenant = "default",
+    namespace: Namespace = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Compare tables with the log, record by record, and check each in itself. Changes nothing.
+
+    Exit code 0 if they agree, 1 if not.
+    """
+    with _reading():
+        directory = _open(config, data_dir)
+        topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
+        differing = 0
+        for found in topics:
+            with _bar(_shown(found)) as progress:
+                outcome = _verified(directory, found, progress)
+            if outcome.version is not None or topic is not None or not outcome.sound:
+                _tell(found, outcome)
+            differing += not outcome.sound
+    if differing:
+        fail(f"{differing} of {len(topics)} tables differ from the log")
+
+
+def _verified(directory: Directory, topic: Topic, progress: Callable[[int, int], None] | None) -> Outcome:
+    from penstock.log.engine import partition_id
+    from penstock.log.tables.verify import verify as verify_table
+
+    log = directory.log
+    partitions = {number: partition_id(topic.id, number) for number in range(topic.partitions)}
+    while True:
+        starts = {number: log.bounds(partition).start for number, partition in partitions.items()}
+        tabled = {number: log.tabled_end(partition) for number, partition in partitions.items()}
+        outcome = verify_table(directory.ref(topic), log.follower, starts, tabled, progress)
+        if outcome.sound:
+            return outcome
+        log.refresh()  # retention of a running broker may have taken something meanwhile
+        if starts == {number: log.bounds(partition).start for number, partition in partitions.items()}:
+            return outcome
+
+
+def _tell(topic: Topic, outcome: Outcome) -> None:
+    if outcome.version is None and outcome.sound:
+        typer.echo(f"{_shown(topic)}: no table yet")
+        return
+    typer.echo(
+        f"{_shown(topic)}: {outcome.checked} records in version {outcome.version}, "
+        f"{outcome.compared} of them compared with the journal: {'sound' if outcome.sound else 'DIFFERENT'}"
+    )
+    for partition, offset, reason in outcome.differences:
+        typer.echo(f"  partition {partition}, offset {offset}: {reason}")
+
+
+# -- opening
+
+
+def _open(config: str | None, data_dir: str | None) -> Directory:
+    """The log of the directory as it is now, whether or not a broker is writing it."""
+    from penstock.core.offline import OfflineLog
+    from penstock.log.errors import LogError
+    from penstock.log.files import OsFiles
+    from penstock.net.server import table_policy
+
+    settings = flags.of_directory(config, data_dir)
+    root = settings.data_dir
+    for left in reversed(range(_TRIES)):
+        try:
+            return Directory(OfflineLog(OsFiles(root), root, lambda: None), table_policy(settings, root))
+        except (LogError, OSError):
+            if not left:
+                raise
+            time.sleep(0.1)
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    from penstock.core.errors import BrokerError
+    from penstock.log.errors import LogError
+
+    try:
+        yield
+    except (LogError, BrokerError) as error:
+        fail(error)
+    except OSError as error:
+        fail(f"{error.filename or 'reading'}: {error.strerror or error}")
+
+
+# -- telling
+
+
+@contextlib.contextmanager
+def _bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar, if anybody sees it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _shown(topic: Topic) -> str:
+    from penstock.core.names import DEFAULT_SCOPE
+
+    return topic.name if topic.scope == DEFAULT_SCOPE else "/".join((*topic.scope, topic.name))
+
+
+def _ranges(table: Table) -> str:
+    """`0:0-1200 1:5-90`: partition, first offset and end."""
+    found = []
+    for number, end in table.ends().items():
+        files = table.extents(number)
+        found.append(f"{number}:{files[0].first if files else end}-{end}")
+    return " ".join(found if len(found) <= _MOST_RANGES else [*found[:_MOST_RANGES], "…"])
+
+
+def _moment(timestamp: int | None) -> str:
+    if timestamp is None:
+        return "-"
+    return datetime.fromtimestamp(timestamp // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _how_to_read(ref: TableRef) -> str:
+    """A line for DuckDB and one for pandas that work as they are, apart from the secrets of an object store."""
+    place = json.dumps(ref.url, ensure_ascii=False) + (", storage_options={...}" if ref.options else "")
+    duckdb = (
+        f"import duckdb, deltalake; t = deltalake.DeltaTable({place}).to_pyarrow_dataset(); "
+        'print(duckdb.sql("SELECT partition, count(*) FROM t GROUP BY 1"))'
+    )
+    pandas = f"import deltalake; print(deltalake.DeltaTable({place}).to_pandas())"
+    return f"DuckDB\tpython -c {shlex.quote(duckdb)}\npandas\tpython -c {shlex.quote(pandas)}"

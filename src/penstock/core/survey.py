@@ -1,0 +1,34 @@
+"""What somebody has to know who reads a topic's records in another process: where each partition begins and ends, and
+which of the records in between are not to be delivered any more. The rules are those of `penstock.core.live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.core import live
+from penstock.core.removal import NOTHING, Gone
+from penstock.core.state import State, Topic
+from penstock.log.engine import Bounds, Engine, partition_id
+
+
+class PartitionSurvey(NamedTuple):
+    partition: int
+    bounds: Bounds
+    gone: Gone
+
+
+class Survey(NamedTuple):
+    topic: Topic
+    now: int  # µs since 1970: what is live was decided then
+    horizon: int  # what was stored by then has expired; 0 if nothing has
+    partitions: list[PartitionSurvey]
+
+
+def survey(state: State, engine: Engine, topic: Topic, partitions: Iterable[int], now: int) -> Survey:
+    found = []
+    for number in partitions:
+        place = partition_id(topic.id, number)
+        found.append(PartitionSurvey(number, engine.bounds(place), state.removed.get(place, NOTHING)))
+    return Survey(topic, now, live.horizon(topic, now), found)

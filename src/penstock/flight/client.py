@@ -1,0 +1,348 @@
+"""A log over Arrow Flight: the `Log` of the option `bootstrap.servers`.
+
+What failed because nobody answered is tried again, at the next of the servers; a read that broke off goes on behind
+the last record that came. Publishing may be repeated too: the broker does it once.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.flight import wire
+from penstock.flight.errors import (
+    AccessRefused,
+    FlightLogError,
+    LogUnavailable,
+    NotLoggedIn,
+    OffsetsLost,
+    OptionsUnusable,
+    RequestRefused,
+    TopicMissing,
+)
+from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicPartition
+from penstock.flight.options import BrokerOptions
+from penstock.log.engine import Bounds
+
+RETRIES: Final = 3
+RETRY_SECONDS: Final = 0.01  # before the first repeat; doubled each time
+LONGEST_PAUSE: Final = 1.0
+CALL_SECONDS: Final = 60.0  # that an answer may take
+PUBLISH_SECONDS: Final = 600.0
+PLACES: Final = 1_000  # partitions or topics in one request
+
+CHANNEL: Final = [
+    # Channels of one process share what they know of an address, also that it was not reachable a moment ago.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
+Reply = TypeVar("Reply", bound=wire.Message)
+T = TypeVar("T")
+
+
+class FlightLog:
+    """See `penstock.flight.log.Log`. Any thread."""
+
+    def __init__(self, options: BrokerOptions, *, retries: int = RETRIES, retry_seconds: float = RETRY_SECONDS) -> None:
+        """Connects when it is first used. Raises OptionsUnusable if a file of the options cannot be read."""
+        self._options = options
+        self._retries = retries
+        self._retry_seconds = retry_seconds
+        self._channel = _channel_options(options)
+        self._headers = _headers(options)
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._turn = 0  # which of the servers
+
+    # -- what there is
+
+    def topics(self) -> dict[str, int]:
+        return self._act("topics", wire.Nothing(), wire.Topics).topics
+
+    def bounds(self, topics: Collection[str]) -> dict[TopicPartition, Bounds]:
+        found: dict[TopicPartition, Bounds] = {}
+        for names in _chunks(list(topics)):
+            for part in self._act("bounds", wire.BoundsOf(tuple(names)), wire.Bounds).bounds:
+                found[TopicPartition(part.topic, part.partition)] = Bounds(part.start, part.end)
+        return found
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        found: dict[TopicPartition, int | None] = {}
+        for places in _chunks(list(times)):
+            at = tuple(wire.At(*place, times[place]) for place in places)
+            offsets = self._act("offsets-at", wire.OffsetsAt(at), wire.Offsets).offsets
+            found.update(zip(places, offsets, strict=True))
+        return found
+
+    def fitting(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
+    ) -> dict[TopicPartition, int]:
+        places = list(starts)
+        ranges = tuple(wire.Range(*place, starts[place], max(starts[place], ends[place])) for place in places)
+        found = self._act("fitting", wire.Fitting(ranges, max_bytes), wire.Ends).ends
+        return dict(zip(places, found, strict=True))
+
+    def schema(self, subject: str, version: int | None = None) -> SchemaText:
+        found = self._act("schema", wire.SchemaOf(subject, version), wire.Schema)
+        return SchemaText(found.format, found.definition, found.version)
+
+    def table(self, topic: str) -> TableInfo | None:
+        found = self._act("table", wire.TableOf(topic), wire.TableFound).table
+        if found is None:
+            return None
+        return TableInfo(
+            found.url,
+            found.options,
+            found.topic,
+            {part.partition: part.end for part in found.partitions},
+            found.now,
+            found.horizon,
+            {part.partition: part.start for part in found.partitions if part.start},
+            {part.partition: tuple(part.gone) for part in found.partitions if part.gone},
+        )
+
+    # -- records
+
+    def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        wanted = list(columns)
+        asked = tuple(wanted if "offset" in wanted else [*wanted, "offset"])  # where to go on
+        at, patience = start, _Patience(self._retries, self._retry_seconds)
+        while at < end:
+            try:
+                for batch in self._stream(wire.Ticket(*place, at, end, asked)):
+                    at = int(batch.column("offset")[-1].as_py()) + 1
+                    patience.reset()
+                    yield batch if len(asked) == len(wanted) else batch.select(wanted)
+            except LogUnavailable:
+                patience.wait()
+            else:
+                return
+
+    def _stream(self, ticket: wire.Ticket) -> Iterator[pa.RecordBatch]:
+        with self._plainly() as client:
+            reader = client.do_get(flight.Ticket(wire.encode(ticket)), self._call_options(None))
+            try:
+                for chunk in reader:
+                    if chunk.data is not None and len(chunk.data):
+                        yield chunk.data
+            finally:
+                with suppress(Exception):  # who stops early must not leave the broker sending
+                    reader.cancel()
+
+    def stage(
+        self,
+        app: str,
+        batch: int,
+        task: str,
+        topic: str | None,
+        batches: Iterator[pa.RecordBatch],
+        schema: pa.Schema,
+    ) -> Staged:
+        """Not repeated by itself once records are on their way: `batches` can be taken only once."""
+        self._act("bounds", wire.BoundsOf(()), wire.Bounds)  # which server is there?
+        command = wire.PutCommand(topic, app, batch, task)
+        descriptor = flight.FlightDescriptor.for_command(wire.encode(command))
+        with self._plainly() as client:
+            writer, answers = client.do_put(descriptor, schema, self._call_options(None))
+            answer = None
+            try:
+                for each in batches:
+                    writer.write_batch(each)
+                writer.done_writing()
+                answer = answers.read()
+            except (pa.ArrowException, OSError):
+                writer.close()  # tells what really happened
+                raise
+            writer.close()
+            if answer is None:
+                raise LogUnavailable("The broker gave no answer to the records that were sent; send them again")
+            found = msgspec.json.decode(answer.to_pybytes(), type=wire.Staged)
+            return Staged(found.ref, found.rows)
+
+    def publish(self, app: str, batch: int, refs: Sequence[str]) -> Published:
+        asked = wire.Publication(app, batch, tuple(refs))
+        found = self._act("publish", asked, wire.Published, PUBLISH_SECONDS)
+        return Published(found.rows, found.repeated)
+
+    def discard(self, app: str, batch: int, refs: Sequence[str]) -> None:
+        self._act("discard", wire.Publication(app, batch, tuple(refs)), wire.Nothing)
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        for places in _chunks(list(offsets)):
+            commits = tuple(wire.Commit(*place, offsets[place]) for place in places)
+            self._act("commit-offsets", wire.CommitOffsets(group, commits), wire.Nothing)
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    # -- asking
+
+    def _act(self, name: str, request: wire.Message, reply: type[Reply], seconds: float = CALL_SECONDS) -> Reply:
+        action = flight.Action(name, wire.encode(request))
+        patience = _Patience(self._retries, self._retry_seconds)
+        while True:
+            try:
+                with self._plainly() as client:
+                    (result,) = client.do_action(action, self._call_options(seconds))
+                    return msgspec.json.decode(result.body.to_pybytes(), type=reply)
+            except LogUnavailable:
+                patience.wait()
+
+    def _call_options(self, seconds: float | None) -> Any:
+        return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
+
+    @contextmanager
+    def _plainly(self) -> Iterator[Any]:
+        """A connection. Errors as those who use a `Log` know them; after one that may be the connection's, the next
+        call takes the next server."""
+        client = self._connected()
+        try:
+            yield client
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            said = _said(error, self._servers)
+            if isinstance(said, LogUnavailable):
+                self._leave(client)
+            raise said from None
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                host, port = self._options.servers[self._turn % len(self._options.servers)]
+                shown = f"[{host}]" if ":" in host else host
+                scheme = "grpc+tls" if self._options.tls else "grpc"
+                self._client = flight.FlightClient(f"{scheme}://{shown}:{port}", **self._channel)
+            return self._client
+
+    def _leave(self, client: Any) -> None:
+        """Others may still read over the connection: it is closed when nobody has it any more."""
+        with self._lock:
+            if self._client is client:
+                self._client = None
+                self._turn += 1
+
+    @property
+    def _servers(self) -> str:
+        return ", ".join(f"{host}:{port}" for host, port in self._options.servers)
+
+
+class _Patience:
+    """How often, and after which pause, something is tried again. Used while the error is being handled."""
+
+    def __init__(self, retries: int, seconds: float) -> None:
+        self._retries = self._left = retries
+        self._seconds = self._pause = seconds
+
+    def reset(self) -> None:
+        self._left, self._pause = self._retries, self._seconds
+
+    def wait(self) -> None:
+        """Raises the error again if it has been enough."""
+        if not self._left:
+            raise  # the error that is being handled
+        self._left -= 1
+        time.sleep(self._pause)
+        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+
+
+def _chunks(items: list[T]) -> Iterator[list[T]]:
+    return (items[at : at + PLACES] for at in range(0, len(items), PLACES))
+
+
+# -- options
+
+
+def _headers(options: BrokerOptions) -> list[tuple[bytes, bytes]]:
+    headers = [(wire.TENANT.encode(), options.scope.tenant.encode())]
+    headers.append((wire.NAMESPACE.encode(), options.scope.namespace.encode()))
+    if options.api_key is not None:
+        headers.append((wire.AUTHORIZATION.encode(), b"Bearer " + options.api_key.encode()))
+    elif options.user is not None:
+        shown = base64.b64encode(f"{options.user}:{options.password}".encode())
+        headers.append((wire.AUTHORIZATION.encode(), b"Basic " + shown))
+    return headers
+
+
+def _channel_options(options: BrokerOptions) -> dict[str, Any]:
+    found: dict[str, Any] = {"generic_options": CHANNEL}
+    if options.tls:
+        if options.tls_ca is not None:
+            found["tls_root_certs"] = _content("tls.ca", options.tls_ca)
+        if options.tls_cert is not None and options.tls_key is not None:
+            found["cert_chain"] = _content("tls.cert", options.tls_cert)
+            found["private_key"] = _content("tls.key", options.tls_key)
+        if options.tls_hostname is not None:
+            found["override_hostname"] = options.tls_hostname
+    return found
+
+
+def _content(option: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise OptionsUnusable(f"Option `{option}`: {path} cannot be read: {error.strerror}") from None
+
+
+# -- errors
+
+_MISSING: Final = frozenset({"TopicNotFound", "PartitionNotFound", "SchemaNotFound"})
+_LATER: Final = (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)
+
+
+def _said(error: Exception, servers: str) -> FlightLogError:
+    """What a Flight error means."""
+    text, detail = _parts(error)
+    if detail is None:
+        return _unexplained(error, text, servers)
+    kind = detail.error
+    if isinstance(error, flight.FlightUnavailableError):
+        return LogUnavailable(f"The broker at {servers}: {text}")
+    if isinstance(error, flight.FlightUnauthenticatedError):
+        return NotLoggedIn(f"The broker at {servers}: {text}. Give the options `user` and `password`, or `api.key`")
+    if isinstance(error, flight.FlightUnauthorizedError):
+        return AccessRefused(f"The broker at {servers}: {text}. Ask its administrator for a grant, or use another user")
+    if kind == "OffsetsLost":
+        return OffsetsLost(text, detail.start or 0)
+    if kind in _MISSING:
+        return TopicMissing(text)
+    if isinstance(error, flight.FlightInternalError):
+        return FlightLogError(f"The broker at {servers}: {text}")
+    return RequestRefused(text)
+
+
+def _unexplained(error: Exception, text: str, servers: str) -> FlightLogError:
+    """An error that is not Penstock's own: most likely of the connection."""
+    if isinstance(error, (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError)):
+        return RequestRefused(f"{servers}: {text}")
+    if isinstance(error, (*_LATER, flight.FlightServerError, flight.FlightInternalError, OSError)):
+        return LogUnavailable(
+            f"No broker answers at {servers} ({text}). Is it running, is this its Flight port (`flight` in what it "
+            "prints at its start), and does it want TLS (options `tls.…`)?"
+        )
+    return FlightLogError(f"{servers}: {text}")
+
+
+def _parts(error: Exception) -> tuple[str, wire.Detail | None]:
+    """The text for people, and what the broker tells programs."""
+    whole = str(error)
+    text = whole.split(". gRPC client debug context")[0].split(". Detail: ")[0]
+    given = getattr(error, "extra_info", None) or b""
+    if not given and wire.DETAIL in whole:
+        given = whole.split(wire.DETAIL, 1)[1].encode()
+        given = given[: given.find(b"}") + 1]
+    try:
+        return text, msgspec.json.decode(given, type=wire.Detail)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return text, None

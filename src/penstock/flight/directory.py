@@ -1,0 +1,223 @@
+"""A log read from a data directory that no broker uses: the `Log` of the option `path`. Writing needs a broker.
+
+Every question looks at the files anew, so that a stream sees what a broker wrote that ran in between. Who can read the
+files may read everything in them; users and their rights are a broker's business.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+import pyarrow as pa
+
+from penstock.core import schema, topics
+from penstock.core.errors import BrokerError, InvalidName, PartitionNotFound, SchemaNotFound, TopicNotFound
+from penstock.core.live import View
+from penstock.core.names import Scope, check_scope
+from penstock.core.offline import OfflineBusy, OfflineLog, OfflineMissing
+from penstock.core.state import Topic
+from penstock.flight.errors import (
+    AccessRefused,
+    FlightLogError,
+    LogUnavailable,
+    OffsetsLost,
+    OptionsUnusable,
+    RequestRefused,
+    TopicMissing,
+)
+from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicPartition
+from penstock.flight.reading import Lost, NotWritten, Reader, Source, shares
+from penstock.log.arrow import LiveView
+from penstock.log.engine import Bounds, partition_id
+from penstock.log.errors import LogError, OffsetOutOfRange, TableUnreadable
+from penstock.log.tables.location import TableRef, table_ref
+from penstock.log.tables.table import Table
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class DirectoryLog:
+    """See `penstock.flight.log.Log`. Any thread."""
+
+    def __init__(
+        self,
+        path: str,
+        scope: Scope,
+        tables_url: str | None = None,
+        tables_options: Mapping[str, str] | None = None,
+        clock: Callable[[], int] = wall_clock,
+    ) -> None:
+        """Without `tables_url` the tables are where a broker puts them by default, in the directory."""
+        self._path = path
+        self._scope = scope
+        self._tables = tables_url or os.path.join(path, "tables")
+        self._tables_options = dict(tables_options or {})
+        self._clock = clock
+        with _plainly(path):
+            check_scope(scope)
+            self._offline = OfflineLog.open(path)
+        self._reader = Reader(self._offline.follower, patience=0.0)
+
+    def topics(self) -> dict[str, int]:
+        with _plainly(self._path):
+            self._offline.refresh()
+            return {topic.name: topic.partitions for topic in topics.in_scope(self._offline.state, self._scope)}
+
+    def bounds(self, topics: Collection[str]) -> dict[TopicPartition, Bounds]:
+        with _plainly(self._path):
+            self._offline.refresh()
+            known = self._offline.state.topics.get(self._scope, {})
+            return {
+                TopicPartition(name, number): self._offline.bounds(partition_id(topic.id, number))
+                for name in topics
+                if (topic := known.get(name)) is not None
+                for number in range(topic.partitions)
+            }
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        with _plainly(self._path):
+            self._offline.refresh()
+            found: dict[TopicPartition, int | None] = {}
+            for place, at in times.items():
+                source = self._source(place)[1]
+                self._check_table(source, source.start, source.end)
+                found[place] = self._reader.offset_at(source, at)
+            return found
+
+    def fitting(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
+    ) -> dict[TopicPartition, int]:
+        with _plainly(self._path):
+            self._offline.refresh()
+            places = list(starts)
+            allowed = shares({i: ends[place] - starts[place] for i, place in enumerate(places)}, max_bytes)
+            found = dict(starts)
+            for i, share in allowed.items():
+                place = places[i]
+                source = self._source(place)[1]
+                self._check_table(source, max(starts[place], source.start), ends[place])
+                found[place] = self._reader.offset_after(source, starts[place], ends[place], share)
+            return found
+
+    def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with _plainly(self._path):
+            self._offline.refresh()
+            topic, source = self._source(place)
+            if start >= end:
+                return iter(())
+            if start < source.start:
+                raise Lost(start, source.start)
+            if end > source.end:
+                raise RequestRefused(
+                    f"Partition {place.partition} of topic '{place.topic}' in {self._path} ends at offset "
+                    f"{source.end}; {end} was asked for"
+                )
+            self._check_table(source, start, end)
+            view = self._offline.view(topic, place.partition, self._clock())
+        return self._read(source, start, end, columns, _live_view(view))
+
+    def _read(
+        self, source: Source, start: int, end: int, columns: Sequence[str], view: LiveView
+    ) -> Iterator[pa.RecordBatch]:
+        with _plainly(self._path):
+            yield from self._reader.read(source, start, end, columns, view)
+
+    def schema(self, subject: str, version: int | None = None) -> SchemaText:
+        with _plainly(self._path):
+            self._offline.refresh()
+            found = schema.find(self._offline.state.schemas, self._scope, subject, version)
+            return SchemaText(found.kind.value, found.definition.decode(), found.version)
+
+    def table(self, topic: str) -> TableInfo | None:
+        with _plainly(self._path):
+            self._offline.refresh()
+            found = topics.find(self._offline.state, self._scope, topic)
+            ref = self._table_ref(found)
+            table = Table.open(ref)
+            if table is None:
+                return None
+            now = self._clock()
+            below: dict[int, int] = {}
+            gone: dict[int, tuple[int, ...]] = {}
+            for number in range(found.partitions):
+                view = self._offline.view(found, number, now)
+                start = self._offline.bounds(partition_id(found.id, number)).start
+                if lowest := max(start, view.gone.below):  # retention goes through a table later than through the log
+                    below[number] = lowest
+                if view.gone.single:
+                    gone[number] = tuple(sorted(view.gone.single))
+            horizon = self._offline.view(found, 0, now).horizon
+            return TableInfo(ref.url, ref.options, ref.topic, table.ends(), now, horizon, below, gone)
+
+    def stage(self, *_: object, **__: object) -> Staged:
+        self._refuse()
+
+    def publish(self, *_: object, **__: object) -> Published:
+        self._refuse()
+
+    def discard(self, *_: object, **__: object) -> None:
+        self._refuse()
+
+    def commit_offsets(self, *_: object, **__: object) -> None:
+        self._refuse()
+
+    def close(self) -> None:
+        """Nothing to do: it holds open files only, and those no longer than somebody reads them."""
+
+    def _refuse(self) -> NoReturn:
+        raise RequestRefused(
+            f"{self._path} can only be read: start a broker with this data directory, and write to it with the option "
+            "`bootstrap.servers` instead of `path`"
+        )
+
+    def _source(self, place: TopicPartition) -> tuple[Topic, Source]:
+        topic = topics.find_partition(self._offline.state, self._scope, place.topic, place.partition)
+        partition = partition_id(topic.id, place.partition)
+        start, end = self._offline.bounds(partition)
+        return topic, Source(partition, topic.name, self._table_ref(topic), start, end)
+
+    def _check_table(self, source: Source, start: int, end: int) -> None:
+        """What is in no journal file has to be in a table. If that is not there it was moved, and nothing is lost."""
+        held = self._offline.follower.extent(source.partition)
+        seam = min(end, source.end if held is None else held[0])
+        if start < seam and not self._reader.reaches(source, seam):
+            url = source.table.url if source.table else self._tables
+            raise LogUnavailable(
+                f"Offsets {start} to {seam - 1} of a partition of topic '{source.topic}' are not in the journal of "
+                f"{self._path} any more, and the table at {url} does not have them: if the tables are somewhere else, "
+                "say so with the option `tables.url`"
+            )
+
+    def _table_ref(self, topic: Topic) -> TableRef:
+        return table_ref(self._tables, self._tables_options, *topic.scope, topic.name, topic.id)
+
+
+def _live_view(view: View) -> LiveView:
+    return LiveView(view.now, view.horizon, view.gone.below, sorted(view.gone.single))
+
+
+@contextmanager
+def _plainly(path: str) -> Iterator[None]:
+    """Errors as those who use a `Log` know them."""
+    try:
+        yield
+    except (Lost, OffsetOutOfRange) as error:
+        raise OffsetsLost(f"In {path}: {error}", error.start) from error
+    except (TopicNotFound, PartitionNotFound, SchemaNotFound) as error:
+        raise TopicMissing(f"{error} in {path}") from error
+    except (OfflineMissing, InvalidName) as error:
+        raise OptionsUnusable(str(error)) from error
+    except (OfflineBusy, TableUnreadable, NotWritten) as error:
+        raise LogUnavailable(str(error)) from error
+    except PermissionError as error:
+        raise AccessRefused(f"{path} cannot be read by this user: {error}") from error
+    except OSError as error:
+        raise LogUnavailable(f"{path} cannot be read: {error}") from error
+    except (LogError, BrokerError) as error:
+        raise FlightLogError(f"In {path}: {error}") from error

@@ -1,0 +1,39 @@
+"""What can go wrong for somebody who reads or writes a log from outside. Each text says what to do about it."""
+
+from __future__ import annotations
+
+
+class FlightLogError(Exception):
+    """Any refusal or failure of a `Log`."""
+
+
+class LogUnavailable(FlightLogError):
+    """No broker answers, or it cannot do this now. The same may succeed later."""
+
+
+class NotLoggedIn(FlightLogError):
+    """The user and password, or the key, are wrong or missing."""
+
+
+class AccessRefused(FlightLogError):
+    """Who asks may not do this."""
+
+
+class TopicMissing(FlightLogError):
+    """There is no such topic, partition or schema."""
+
+
+class OffsetsLost(FlightLogError):
+    """Records that were asked for are gone. `start` is the first offset that is still there."""
+
+    def __init__(self, text: str, start: int) -> None:
+        super().__init__(text)
+        self.start = start
+
+
+class RequestRefused(FlightLogError):
+    """The log does not take this, and would not take it later either."""
+
+
+class OptionsUnusable(FlightLogError):
+    """The options of a connection contradict each other, or one is missing."""

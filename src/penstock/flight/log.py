@@ -1,0 +1,98 @@
+"""A log as programs beside the broker see it, Spark's above all: by topic, partition and offset, in Arrow batches.
+
+Two implementations: `penstock.flight.client` asks a broker, `penstock.flight.directory` reads a data directory that no
+broker uses. `penstock.flight.connect` finds the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from penstock.log.engine import Bounds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class SchemaText(NamedTuple):
+    """A version of a schema: its language (`json`, `avro`, `protobuf`), its text, and its number."""
+
+    format: str
+    definition: str
+    version: int
+
+
+class TableInfo(NamedTuple):
+    """The table of a topic: how to open it, and up to which offset each partition is in it (exclusive)."""
+
+    url: str
+    options: dict[str, str]  # storage options of deltalake
+    topic: int  # the topic's id
+    ends: dict[int, int]
+    now: int = 0  # µs: what is live was decided then
+    horizon: int = 0  # µs: what was stored by then has expired
+    gone_below: dict[int, int] = {}  # noqa: RUF012 - never changed; by partition: all offsets below were removed
+    gone: dict[int, tuple[int, ...]] = {}  # noqa: RUF012 - and these
+
+
+class Staged(NamedTuple):
+    ref: str
+    rows: int
+
+
+class Published(NamedTuple):
+    rows: int
+    repeated: bool  # it had been published before, and nothing was done
+
+
+class Log(Protocol):
+    """Every method may raise one of `penstock.flight.errors`."""
+
+    def topics(self) -> dict[str, int]:
+        """Name → number of partitions."""
+
+    def bounds(self, topics: Collection[str]) -> dict[TopicPartition, Bounds]:
+        """Where each partition begins and ends. Topics that are not there are left out."""
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first record that is not older than so many µs since 1970; None if there is none."""
+
+    def fitting(
+        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
+    ) -> dict[TopicPartition, int]:
+        """How far about `max_bytes` reach in all partitions together, in proportion to what waits in each."""
+
+    def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Live records only. Raises OffsetsLost if `start` is below the first that is there."""
+
+    def schema(self, subject: str, version: int | None = None) -> SchemaText: ...
+
+    def table(self, topic: str) -> TableInfo | None:
+        """None if there is no table of it yet."""
+
+    def stage(
+        self,
+        app: str,
+        batch: int,
+        task: str,
+        topic: str | None,
+        batches: Iterator[pa.RecordBatch],
+        schema: pa.Schema,
+    ) -> Staged:
+        """Bring records to the log without making them visible."""
+
+    def publish(self, app: str, batch: int, refs: Sequence[str]) -> Published:
+        """Make everything staged under these visible, once, however often it is asked for."""
+
+    def discard(self, app: str, batch: int, refs: Sequence[str]) -> None: ...
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep the next offsets of a group, for those who watch how far it is."""
+
+    def close(self) -> None: ...

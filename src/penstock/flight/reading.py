@@ -1,0 +1,236 @@
+"""Reading partitions of a data directory from its files: the past from the topic's table, then the journal, as one run
+of offsets, and of those only what is live. How far may be read, and what is live, the caller knows.
+
+Records are never looked at one by one; a stream holds a few record batches at a time, however much it reads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+
+from penstock.log.arrow import LiveView, live, live_columns, record_batches
+from penstock.log.engine import PartitionId, number_of
+from penstock.log.errors import OffsetOutOfRange
+from penstock.log.follower import Follower, NotThereYet
+from penstock.log.tables.location import TableRef
+
+if TYPE_CHECKING:
+    from penstock.log.tables.table import Table
+
+BATCH_BYTES: Final = 4 << 20  # of a record batch, unless a single record has more
+PATIENCE: Final = 5.0  # seconds that a record may take from its commit to a file
+POLL: Final = 0.01
+KEPT_TABLES: Final = 64
+KEPT_SECONDS: Final = 10.0  # after which a table is opened again: its files may have been rewritten
+
+
+class NotWritten(Exception):
+    """The broker has committed records that are in no file yet, although there was time."""
+
+
+class Lost(Exception):
+    """Records that were asked for are gone: `start` is the first that is there."""
+
+    def __init__(self, offset: int, start: int) -> None:
+        super().__init__(f"offset {offset} is gone: the partition begins at offset {start} now")
+        self.offset = offset
+        self.start = start
+
+
+class Source(NamedTuple):
+    """A partition to be read."""
+
+    partition: PartitionId
+    topic: str
+    table: TableRef | None  # of the topic, if it may have one
+    start: int  # its bounds
+    end: int
+
+
+def _nothing() -> None:
+    pass
+
+
+class Reader:
+    """Any number of threads may read at the same time."""
+
+    def __init__(self, follower: Follower, *, patience: float = PATIENCE) -> None:
+        self.follower = follower
+        self._patience = patience
+        self._tables: dict[str, tuple[float, Table | None]] = {}
+        self._lock = threading.Lock()
+
+    def read(
+        self,
+        source: Source,
+        start: int,
+        end: int,
+        columns: Sequence[str],
+        view: LiveView,
+        check: Callable[[], None] = _nothing,
+    ) -> Iterator[pa.RecordBatch]:
+        """What is live of the records from `start` up to `end`, which are committed. `check` is called again and again,
+        and may raise to stop it. Raises Lost, NotWritten, LogDamaged, and what a table's place may raise."""
+        wanted = live_columns(columns)
+        at, since = start, time.monotonic()
+        while at < end:
+            before = at
+            for batch in self._run(source, at, end, wanted):
+                check()
+                at = int(batch.column("offset")[-1].as_py()) + 1
+                alive = live(batch, columns, view)
+                if len(alive):
+                    yield from pieces(alive)
+                since = time.monotonic()  # what the client took its time for is not the broker's delay
+            if at == before:
+                check()
+                if time.monotonic() - since > self._patience:
+                    self.follower.check_end()  # or was it lost?
+                    raise NotWritten(
+                        f"offsets {at} to {end} are committed, but not in a file yet: ask again in a moment"
+                    )
+                time.sleep(POLL)
+
+    def _run(self, source: Source, at: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """From `at` on what one place has, the table or the journal. Nothing, if it is to be tried again."""
+        partition = source.partition
+        known = self.follower.extent(partition)
+        if known is None or not known[0] <= at < known[1]:
+            self.follower.refresh()
+            known = self.follower.extent(partition)
+        if known is not None and known[0] <= at < known[1]:
+            try:
+                slices = self.follower.slices(partition, at, min(end, known[1]))
+            except (OffsetOutOfRange, NotThereYet):
+                return iter(())  # files have gone meanwhile: it is in the table now
+            return record_batches(slices, source.topic, columns)
+        table, reaches = self._reaching(source, at)
+        if table is None or at >= reaches:
+            if known is not None and at < known[0]:
+                raise Lost(at, known[0])
+            return iter(())
+        return self._from_table(table, source, at, min(end, reaches), columns)
+
+    def _from_table(
+        self, table: Table, source: Source, at: int, end: int, columns: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        number = number_of(source.partition)
+        for batch in table.read(number, at, end, columns):
+            if len(batch):
+                first = int(batch.column("offset")[0].as_py())
+                if first > at:
+                    raise Lost(at, first)
+                at = int(batch.column("offset")[-1].as_py()) + 1
+                yield batch
+
+    # -- by time and by size
+
+    def offset_at(self, source: Source, timestamp: int) -> int | None:
+        """The first record of the partition that is not older than `timestamp` (µs)."""
+        first = self._journal_start(source)
+        if source.start < first:
+            table, reaches = self._reaching(source, first - 1)
+            found = None if table is None else table.offset_at(number_of(source.partition), timestamp, source.start)
+            if found is not None and found < min(first, reaches, source.end):
+                return found
+        at = max(first, source.start)
+        return self._patiently(lambda: self.follower.offset_at(source.partition, timestamp, at, source.end))
+
+    def offset_after(self, source: Source, start: int, end: int, max_bytes: int) -> int:
+        """How far about `max_bytes` reach from `start`; further than `start`, if that is below `end`."""
+        start, end = max(start, source.start), min(end, source.end)
+        first = self._journal_start(source)
+        left, at = max(1, max_bytes), start
+        if at < first:
+            table, _ = self._reaching(source, first - 1)
+            for file in () if table is None else table.extents(number_of(source.partition)):
+                begin, stop = max(at, file.first), min(end, file.end, first)
+                if begin >= stop:
+                    continue
+                each = max(1.0, file.bytes / max(1, file.end - file.first))
+                fitting = max(1, int(left / each))
+                if begin + fitting < stop:
+                    return begin + fitting
+                left -= int((stop - begin) * each)
+                at = stop
+                if left <= 0:
+                    return at
+        if at >= end:
+            return max(at, start)
+        place = max(at, first)
+        return self._patiently(lambda: self.follower.offset_after(source.partition, place, end, left))
+
+    def _journal_start(self, source: Source) -> int:
+        """The first offset that is in the journal; the end if none is."""
+        known = self.follower.extent(source.partition)
+        if known is None or known[1] < source.end:
+            self.follower.refresh()
+            known = self.follower.extent(source.partition)
+        return source.end if known is None else min(known[0], source.end)
+
+    def _patiently(self, look: Callable[[], int | None]) -> int:
+        """What is committed may not be in the file yet."""
+        limit = time.monotonic() + self._patience
+        while True:
+            try:
+                return look()  # type: ignore[return-value] # None passes through for `offset_at`
+            except NotThereYet:
+                if time.monotonic() > limit:
+                    self.follower.check_end()
+                    raise NotWritten("committed records are not in a file yet: ask again in a moment") from None
+                time.sleep(POLL)
+
+    # -- tables
+
+    def reaches(self, source: Source, offset: int) -> bool:
+        """Whether the topic's table has everything below `offset`."""
+        return self._reaching(source, offset - 1)[1] >= offset
+
+    def _reaching(self, source: Source, offset: int) -> tuple[Table | None, int]:
+        """The topic's table, and how far it reaches; opened again if it does not reach `offset` as it is known."""
+        if source.table is None:
+            return None, 0
+        number = number_of(source.partition)
+        for fresh in (False, True):
+            table = self._table(source.table, fresh=fresh)
+            reaches = 0 if table is None else table.ends().get(number, 0)
+            if reaches > offset:
+                return table, reaches
+        return table, reaches
+
+    def _table(self, ref: TableRef, *, fresh: bool) -> Table | None:
+        now = time.monotonic()
+        with self._lock:
+            opened, table = self._tables.get(ref.url, (0.0, None))
+            if not fresh and table is not None and now - opened < KEPT_SECONDS:
+                return table
+        from penstock.log.tables.table import Table  # takes its time, and many never need it
+
+        table = Table.open(ref)
+        with self._lock:
+            self._tables.pop(ref.url, None)
+            while len(self._tables) >= KEPT_TABLES:
+                del self._tables[next(iter(self._tables))]
+            self._tables[ref.url] = (now, table)
+        return table
+
+
+def pieces(batch: pa.RecordBatch, most: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
+    """The batch in parts of at most so many bytes, or of one record."""
+    if len(batch) > 1 and batch.nbytes > most:
+        half = len(batch) // 2
+        yield from pieces(batch.slice(0, half), most)
+        yield from pieces(batch.slice(half), most)
+    else:
+        yield batch
+
+
+def shares(waiting: Mapping[int, int], total: int) -> dict[int, int]:
+    """`total` bytes, divided in proportion to what waits; everybody who waits gets one at least."""
+    whole = sum(waiting.values())
+    return {which: max(1, total * count // whole) for which, count in waiting.items() if count > 0}

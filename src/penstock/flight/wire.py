@@ -1,0 +1,235 @@
+"""What is said over Arrow Flight, in JSON, so that every Flight client in every language can take part.
+
+A ticket says which records; actions ask about the log and change it; an error's detail tells programs what its text
+tells people. `docs/flight.md` describes all of it. Nothing here does input or output, or knows Arrow.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+MAX_BODY: Final = 1 << 20  # bytes of a ticket, a command or the body of an action
+MAX_PLACES: Final = 10_000  # partitions or topics in one request
+
+TENANT: Final = "x-penstock-tenant"
+NAMESPACE: Final = "x-penstock-namespace"
+AUTHORIZATION: Final = "authorization"
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+"""What a ticket gets that asks for no particular columns. `expires` and `position` can be asked for too."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Number = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+Offset = Annotated[int, Meta(ge=0, le=(1 << 62))]
+Moment = Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A field that nobody knows is a mistake of the client, and it is better told than ignored."""
+
+
+# -- what is read
+
+
+class Ticket(Message, frozen=True):
+    """Records of one partition from `start` up to, not including, `end`; without an end, up to the last there is."""
+
+    topic: Name
+    partition: Number = 0
+    start: Offset = 0
+    end: Offset | None = None
+    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=9)] = COLUMNS
+
+
+class TopicCommand(Message, frozen=True):
+    """The command of a descriptor: which topic, and what of its records."""
+
+    topic: Name
+    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=9)] = COLUMNS
+
+
+# -- actions
+
+
+class Nothing(Message, frozen=True):
+    """No request, or no answer."""
+
+
+class Topics(Message, frozen=True):
+    topics: dict[str, int]  # name → number of partitions
+
+
+class BoundsOf(Message, frozen=True):
+    topics: Annotated[tuple[Name, ...], Meta(max_length=MAX_PLACES)]
+
+
+class PartitionBounds(Message, frozen=True):
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class Bounds(Message, frozen=True):
+    """Topics that do not exist are left out."""
+
+    bounds: list[PartitionBounds]
+
+
+class At(Message, frozen=True):
+    topic: Name
+    partition: Number
+    timestamp: Moment  # µs since 1970
+
+
+class OffsetsAt(Message, frozen=True):
+    at: Annotated[tuple[At, ...], Meta(max_length=MAX_PLACES)]
+
+
+class Offsets(Message, frozen=True):
+    """In the order asked for; null where no record is so young."""
+
+    offsets: list[int | None]
+
+
+class Range(Message, frozen=True):
+    topic: Name
+    partition: Number
+    start: Offset
+    end: Offset
+
+
+class Fitting(Message, frozen=True):
+    """How far do so many bytes reach in these ranges together?"""
+
+    ranges: Annotated[tuple[Range, ...], Meta(max_length=MAX_PLACES)]
+    max_bytes: Annotated[int, Meta(ge=1, le=1 << 62)]
+
+
+class Ends(Message, frozen=True):
+    ends: list[int]  # in the order asked for
+
+
+class SchemaOf(Message, frozen=True):
+    subject: Name
+    version: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+
+
+class Schema(Message, frozen=True):
+    format: str
+    definition: str
+    version: int
+
+
+class TableOf(Message, frozen=True):
+    topic: Name
+
+
+class PartitionView(Message, frozen=True):
+    """What of a partition's table is still to be seen: offsets from `start` on, without those that were removed."""
+
+    partition: int
+    start: int
+    end: int  # of what is in the table
+    gone: list[int] = []
+
+
+class Table(Message, frozen=True):
+    url: str
+    options: dict[str, str]
+    topic: int  # its id
+    now: int  # µs since 1970: records whose own time is up by then have expired,
+    horizon: int  # and those that were stored by then, if this is not 0
+    partitions: list[PartitionView]
+
+
+class TableFound(Message, frozen=True):
+    table: Table | None
+
+
+class Publication(Message, frozen=True):
+    app: Annotated[str, Meta(min_length=1, max_length=255)]
+    batch: Annotated[int, Meta(ge=0, le=1 << 62)]
+    refs: Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=MAX_PLACES)]
+
+
+class Published(Message, frozen=True):
+    rows: int
+    repeated: bool
+
+
+class PutCommand(Message, frozen=True):
+    """The command of a put. With `app`, the records are staged until they are published; without, they are published
+    at the end of the stream."""
+
+    topic: Name | None = None
+    app: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    batch: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    task: Annotated[str, Meta(max_length=255)] = ""
+    attempt: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
+
+
+class Staged(Message, frozen=True):
+    ref: str
+    rows: int
+
+
+class Commit(Message, frozen=True):
+    topic: Name
+    partition: Number
+    offset: Offset
+
+
+class CommitOffsets(Message, frozen=True):
+    group: Name
+    offsets: Annotated[tuple[Commit, ...], Meta(max_length=MAX_PLACES)]
+
+
+ACTIONS: Final = {
+    "topics": "name and number of partitions of the topics that the caller may see",
+    "bounds": 'first and end offset of partitions: {"topics": ["orders"]}',
+    "offsets-at": 'first offset not older: {"at": [{"topic": "orders", "partition": 0, "timestamp": <µs since 1970>}]}',
+    "fitting": 'how far bytes reach: {"ranges": [{"topic", "partition", "start", "end"}], "max_bytes": <bytes>}',
+    "schema": 'a schema\'s definition: {"subject": "orders", "version": <number, or the latest>}',
+    "table": 'where the table of a topic is, and what is in it: {"topic": "orders"}',
+    "publish": 'make staged records visible, once: {"app": <name>, "batch": <number>, "refs": [<of puts>]}',
+    "discard": 'drop staged records: {"app": <name>, "batch": <number>, "refs": [<of puts>]}',
+    "commit-offsets": 'keep a group\'s next offsets: {"group", "offsets": [{"topic", "partition", "offset"}]}',
+}
+
+
+# -- errors
+
+
+class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a program can tell about an error. It follows the text, behind `DETAIL`."""
+
+    error: str  # the name of what went wrong, such as TopicNotFound
+    start: int | None = None  # OffsetsLost: the first offset that is there
+
+
+DETAIL: Final = "Detail: Python exception: "
+"""What Arrow puts between an error's text and its detail."""
+
+M = TypeVar("M")
+
+
+class Unusable(ValueError):
+    """Bytes that are not the message they should be. The text is for whoever sent them."""
+
+
+def decode(data: bytes, kind: type[M], what: str) -> M:
+    """Raises Unusable. `what` names the bytes in its text; no bytes at all stand for an empty object."""
+    if len(data) > MAX_BODY:
+        raise Unusable(f"{what} has {len(data)} bytes; {MAX_BODY} are allowed")
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unusable(f"{what} cannot be understood: {error}") from None
+
+
+def encode(message: object) -> bytes:
+    return msgspec.json.encode(message)

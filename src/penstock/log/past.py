@@ -1,0 +1,127 @@
+"""Reading below the journal: first what only a table has, then the journal files, without a gap between them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Lock
+from typing import TypeVar
+
+from penstock.log.batch import RecordSlice
+from penstock.log.engine import PartitionId, Past
+from penstock.log.errors import LogError, TableUnreadable
+from penstock.log.reading import DiskPlan
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class PastPlan:
+    """A read that begins in a table. `rest` reads the same partition from `seam` on, or nothing if that is the end."""
+
+    __slots__ = ("_max_bytes", "_max_records", "_offset", "_partition", "_past", "_rest", "_seam")
+    ready = False
+
+    def __init__(
+        self,
+        past: Past | None,
+        partition: PartitionId,
+        offset: int,
+        seam: int,
+        max_bytes: int,
+        max_records: int,
+        rest: DiskPlan | None,
+    ) -> None:
+        self._past = past
+        self._partition = partition
+        self._offset = offset
+        self._seam = seam
+        self._max_bytes = max_bytes
+        self._max_records = max_records
+        self._rest = rest
+
+    def run(self) -> list[RecordSlice]:
+        found = read_past(self._past, self._partition, self._offset, self._seam, self._max_bytes, self._max_records)
+        if self._rest is None or found[-1].end_offset < self._seam:
+            return found
+        left = self._max_bytes - sum(part.byte_size() for part in found)
+        more = self._rest.run_within(left, self._max_records - sum(map(len, found)))
+        return found + more
+
+
+def read_past(
+    past: Past | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
+) -> list[RecordSlice]:
+    """What `Past.read` gives, if it is what was asked for. Raises LogError, and nothing else."""
+    if past is None:
+        raise TableUnreadable(f"offset {offset} is in a table only, and this log was opened without its tables")
+    try:
+        found = past.read(partition, offset, end, max_bytes, max_records)
+    except LogError:
+        raise
+    except Exception as error:
+        raise TableUnreadable(f"the table that has offset {offset} cannot be read: {error}") from error
+    at = offset
+    for part in found:
+        if part.batch.partition != partition or part.base_offset != at:
+            break
+        at = part.end_offset
+    else:
+        if offset < at <= end:
+            return found
+    raise TableUnreadable(f"the table that should have offsets {offset} to {end - 1} does not have offset {at}")
+
+
+def offset_in_past(past: Past | None, partition: PartitionId, timestamp: int, start: int) -> int | None:
+    """What `Past.offset_at` gives. Raises LogError, and nothing else."""
+    if past is None:
+        raise TableUnreadable(f"offset {start} is in a table only, and this log was opened without its tables")
+    try:
+        return past.offset_at(partition, timestamp, start)
+    except LogError:
+        raise
+    except Exception as error:
+        raise TableUnreadable(f"the table that has offset {start} cannot be read: {error}") from error
+
+
+class LatePast:
+    """A past that is opened when somebody reads from it: what reads tables takes a while to load. It tells the operator
+    what clients are not told: why a read failed."""
+
+    def __init__(self, opens: Callable[[], Past]) -> None:
+        self._opens = opens
+        self._lock = Lock()
+        self._past: Past | None = None
+        self.trouble = ""  # why the last read failed
+
+    def _opened(self) -> Past:
+        with self._lock:
+            if self._past is None:
+                self._past = self._opens()
+            return self._past
+
+    def read(
+        self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
+    ) -> list[RecordSlice]:
+        return self._told(lambda: self._opened().read(partition, offset, end, max_bytes, max_records))
+
+    def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
+        return self._told(lambda: self._opened().offset_at(partition, timestamp, start))
+
+    def _told(self, work: Callable[[], T]) -> T:
+        try:
+            found = work()
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            if reason != self.trouble:  # clients try again, and would fill the operator's log
+                logger.warning("a read from a table failed: %s", reason)
+                self.trouble = reason
+            raise
+        self.trouble = ""
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            if self._past is not None:
+                self._past.close()

@@ -1,0 +1,35 @@
+"""Removing journal files that nobody needs any more."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+
+from penstock.log.files import Files
+from penstock.log.journal import DIRECTORY, JournalFile, index_path
+
+logger = logging.getLogger(__name__)
+
+
+def remove_files(files: Files, journals: Sequence[JournalFile]) -> Iterator[JournalFile]:
+    """Remove them, oldest first, each for good before the next: a gap would look like damage. Gives those that are
+    gone; one that cannot be removed is the last, and the next start finds it again."""
+    for journal in journals:
+        try:
+            _keep_readable(files, journal)
+            files.remove(journal.path)
+            files.sync_directory(DIRECTORY)
+            files.remove(index_path(journal.sequence))
+        except OSError as error:
+            logger.warning("%s could not be removed: %s", journal.path, error)
+            return
+        logger.info("removed %s, which nobody needs any more", journal.path)
+        yield journal
+
+
+def _keep_readable(files: Files, journal: JournalFile) -> None:
+    """For reads that were planned before: they hold the journal file open, but its index only by name."""
+    with contextlib.suppress(FileNotFoundError):  # it was never written, and is in memory
+        side = files.open(index_path(journal.sequence), writable=False)
+        journal.index.reach_by(side.read)

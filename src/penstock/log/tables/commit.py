@@ -1,0 +1,92 @@
+"""A change of a table: files that come and files that go, and how far each partition now reaches, all at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from deltalake import CommitProperties, PostCommitHookProperties, Schema, Transaction
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from penstock.log.arrow import STORED
+from penstock.log.tables.errors import not_written
+from penstock.log.tables.location import TableRef
+from penstock.log.tables.part import PARTITION, Part
+from penstock.log.tables.store import Store
+from penstock.log.tables.table import FAILURES, PARTITIONS, Table, app_id
+
+# How long checkpoints of the table's log name files that are gone: `care.clean` does not need it.
+_CONFIGURATION: Final = {"delta.deletedFileRetentionDuration": "interval 1 days"}
+# Checkpoints are made by `care.clean`, which syncs them before anything relies on them.
+_NO_CHECKPOINT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def open_to_change(ref: TableRef) -> Table | None:
+    """The table, or None if there is none yet, for the one process that changes it."""
+    Store(ref).mend()
+    return Table.open(ref)
+
+
+def commit(
+    ref: TableRef,
+    table: Table | None,
+    added: Sequence[Part],
+    removed: Sequence[str] = (),
+    ends: Mapping[int, int] | None = None,
+    *,
+    same_records: bool = False,
+) -> None:
+    """Make the next version of `table`, or the first one of a new table. When this returns it survives a loss of power.
+
+    Another process that moved the ends of the same partitions since `table` was opened makes this fail, and then the
+    table is as that process left it. `same_records`: the change is a compaction, and readers of changes skip it.
+    """
+    store = Store(ref) if table is None else table.store
+    now = int(time.time() * 1000)
+    adds = [
+        AddAction(part.path, part.bytes, {PARTITION: str(part.partition)}, now, not same_records, part.statistics())
+        for part in added
+    ]
+    properties = CommitProperties(app_transactions=_transactions(table, ends or {}))
+    schema = Schema.from_arrow(STORED)
+    try:
+        store.sync([part.path for part in added])
+        if table is None:
+            create_table_with_add_actions(
+                store.uri,
+                schema,
+                adds,
+                partition_by=[PARTITION],
+                name=ref.name,
+                configuration=_CONFIGURATION,
+                storage_options=store.options,
+                commit_properties=properties,
+                post_commithook_properties=_NO_CHECKPOINT,
+            )
+        else:
+            gone = [RemoveAction(path, not same_records, now, *_known(table, path)) for path in removed]
+            table.delta.create_write_transaction(
+                [*adds, *gone],
+                "append",
+                schema,
+                [PARTITION],
+                commit_properties=properties,
+                post_commithook_properties=_NO_CHECKPOINT,
+            )
+        store.sync_log(0 if table is None else table.version)
+    except FAILURES as error:
+        raise not_written(ref, error) from error
+
+
+def _transactions(table: Table | None, ends: Mapping[int, int]) -> list[Transaction]:
+    if not ends:
+        return []
+    known = (table.delta.transaction_version(PARTITIONS) if table else None) or 0
+    count = max(known, max(ends) + 1)
+    return [Transaction(app_id(number), end) for number, end in ends.items()] + [Transaction(PARTITIONS, count)]
+
+
+def _known(table: Table, path: str) -> tuple[int, dict[str, str | None]]:
+    file = next(file for number in table.partitions() for file in table.extents(number) if file.path == path)
+    return file.bytes, {PARTITION: str(file.partition)}

@@ -1,0 +1,33 @@
+"""What can go wrong with tables besides `TableUnreadable`, which readers of the log may meet too."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock.log.errors import LogError, TableUnreadable
+from penstock.log.tables.location import TableRef
+
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class TableGap(LogError):
+    """A table ends below what it is to be continued with: records in between are in neither. Nothing was added."""
+
+
+class TableNotWritten(LogError):
+    """A table could not be changed; it is as before. The same may succeed later."""
+
+
+def unreadable(ref: TableRef, error: object) -> TableUnreadable:
+    return TableUnreadable(f"the table of topic {ref.name!r} at {ref.url} cannot be read: {plain(error)}")
+
+
+def not_written(ref: TableRef, error: object) -> TableNotWritten:
+    return TableNotWritten(f"the table of topic {ref.name!r} at {ref.url} cannot be written: {plain(error)}")
+
+
+def plain(error: object) -> str:
+    """A library's message in one line: some come with colours and arrows."""
+    text = _COLOURS.sub("", str(error)).replace("↳", ":")
+    return " ".join(text.split()) or type(error).__name__

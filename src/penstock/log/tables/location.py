@@ -1,0 +1,62 @@
+"""Where the table of a topic lies. Pure, and light: the broker uses it without loading anything that reads tables.
+
+    <root>/<tenant>/<namespace>/<quoted topic>-<topic id>
+
+The id makes the place unique, since ids are never used again; the name is there for people.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+MAX_SEGMENT_BYTES: Final = 200
+
+_PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class TableRef(NamedTuple):
+    """All that is needed to open a table, in any process."""
+
+    topic: int  # the topic's id
+    name: str
+    url: str
+    options: dict[str, str]  # for the object store, as `deltalake` takes them
+
+
+def table_ref(root: str, options: Mapping[str, str], tenant: str, namespace: str, name: str, topic_id: int) -> TableRef:
+    """The table of a topic below `root`: a folder, or any URL that `deltalake` takes. Names have been checked."""
+    base = root.rstrip("/") if _SCHEME.match(root) else os.path.abspath(os.path.expanduser(root))
+    url = "/".join((base, tenant, namespace, f"{quoted(name, MAX_SEGMENT_BYTES - 21)}-{topic_id}"))
+    return TableRef(topic_id, name, url, dict(options))
+
+
+def quoted(name: str, max_bytes: int) -> str:
+    """A topic's name as one segment of a path: `@` and two hexadecimal digits for every other byte than letters,
+    digits, `-`, `_` and `.`. What is too long ends in a hash of the name.
+
+    `%` would be quoted once more on the way to some stores, and `=` makes Spark see a partition. A leading `_` or `.`
+    hides files from Spark.
+    """
+    data = name.encode()
+    plain = "".join(
+        chr(byte) if byte in _PLAIN and not (at == 0 and byte in b"_.") else f"@{byte:02x}"
+        for at, byte in enumerate(data)
+    )
+    if len(plain) <= max_bytes:
+        return plain
+    digest = sha256(data).hexdigest()[:20]
+    return f"{plain[: max_bytes - 22]}@@{digest}"
+
+
+def local_folder(url: str) -> str | None:
+    """The folder of this machine that a URL means, or None if it is not on this machine."""
+    if not _SCHEME.match(url):
+        return os.path.abspath(url)
+    parts = urlsplit(url)
+    return unquote(parts.path) if parts.scheme == "file" else None

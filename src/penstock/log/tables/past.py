@@ -1,0 +1,138 @@
+"""Reading of single records from tables, for the engine: what is below the journal, at the same offsets.
+
+A consumer that catches up reads on from where it was, so whole row groups are decoded and the last ones kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.log.arrow import STORED, UnusableColumns, stored_batch
+from penstock.log.batch import Batch, RecordSlice
+from penstock.log.engine import PartitionId, number_of, topic_of
+from penstock.log.errors import TableUnreadable
+from penstock.log.tables.errors import unreadable
+from penstock.log.tables.location import TableRef
+from penstock.log.tables.store import Store
+from penstock.log.tables.table import FAILURES, Table, TableFile, group_batches, row_groups
+
+CACHE_BYTES: Final = 64 << 20
+_FOOTERS: Final = 256
+
+
+class TablePast:
+    """Implements `penstock.log.engine.Past`. `find` tells where the table of a topic is, or None if it has none."""
+
+    def __init__(self, find: Callable[[int], TableRef | None], *, cache_bytes: int = CACHE_BYTES) -> None:
+        self._find = find
+        self._cache_bytes = cache_bytes
+        self._lock = Lock()
+        self._tables: dict[int, Table] = {}
+        self._firsts: OrderedDict[tuple[int, str], list[int]] = OrderedDict()  # of the row groups of a file
+        self._batches: OrderedDict[tuple[int, str, int], Batch] = OrderedDict()
+        self._size = 0
+
+    def read(
+        self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
+    ) -> list[RecordSlice]:
+        """Records from `offset` on, below `end`: at least one, else up to both limits. Raises TableUnreadable."""
+        found: list[RecordSlice] = []
+        while offset < end:
+            part = self._batch(partition, offset).slice(offset, end, max_bytes, max_records)
+            size = part.byte_size()
+            if found and size > max_bytes:
+                break
+            found.append(part)
+            offset = part.end_offset
+            max_bytes -= size
+            max_records -= len(part)
+            if max_bytes <= 0 or max_records <= 0 or offset < part.batch.end_offset:
+                break
+        return found
+
+    def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
+        """Looks at the newest version, since there may be more in it by now."""
+        return self._open(topic_of(partition), again=True).offset_at(number_of(partition), timestamp, start)
+
+    def close(self) -> None:
+        with self._lock:
+            self._tables.clear()
+            self._firsts.clear()
+            self._batches.clear()
+            self._size = 0
+
+    def _batch(self, partition: PartitionId, offset: int) -> Batch:
+        """The row group with this offset."""
+        topic, number = topic_of(partition), number_of(partition)
+        for again in (False, True):  # what is missing may be in a newer version
+            table = self._open(topic, again=again)
+            file = table.file_at(number, offset)
+            if file is None:
+                continue
+            try:
+                return self._decoded(table, file, partition, offset)
+            except FileNotFoundError:
+                continue
+            except (*FAILURES, UnusableColumns) as error:
+                raise unreadable(table.ref, error) from error
+        raise unreadable(self._open(topic).ref, f"offset {offset} of partition {number} is not in it")
+
+    def _open(self, topic: int, *, again: bool = False) -> Table:
+        with self._lock:
+            table = None if again else self._tables.get(topic)
+        if table is None:
+            ref = self._find(topic)
+            if ref is None:
+                raise TableUnreadable(f"there is no table for topic {topic}")
+            table = _open(ref)
+            if table is None:
+                raise unreadable(ref, "there is no table")
+            table.partitions()  # reads the list of files now, and not in several threads
+            with self._lock:
+                self._tables[topic] = table
+        return table
+
+    def _decoded(self, table: Table, file: TableFile, partition: PartitionId, offset: int) -> Batch:
+        topic = topic_of(partition)
+        with self._lock:
+            firsts = self._firsts.get((topic, file.path))
+            if firsts is not None:
+                self._firsts.move_to_end((topic, file.path))
+                key = (topic, file.path, bisect_right(firsts, offset) - 1)
+                if (batch := self._batches.get(key)) is not None:
+                    self._batches.move_to_end(key)
+                    return batch
+        with table.store.open(file.path, file.bytes) as parquet:
+            firsts = [first for _, first, _ in row_groups(file, parquet)]
+            number = bisect_right(firsts, offset) - 1
+            rows = list(group_batches(parquet, number, file.partition, STORED.names))
+        batch = stored_batch(rows[0] if len(rows) == 1 else pa.concat_batches(rows), partition)
+        if not batch.base_offset <= offset < batch.end_offset:
+            raise UnusableColumns(f"{file.path} has offsets {batch.base_offset} to {batch.end_offset} for {offset}")
+        with self._lock:
+            self._keep(topic, file.path, number, firsts, batch)
+        return batch
+
+    def _keep(self, topic: int, path: str, number: int, firsts: list[int], batch: Batch) -> None:
+        self._firsts[topic, path] = firsts
+        if len(self._firsts) > _FOOTERS:
+            self._firsts.popitem(last=False)
+        before = self._batches.pop((topic, path, number), None)
+        self._size += len(batch.data) - (0 if before is None else len(before.data))
+        self._batches[topic, path, number] = batch
+        while self._size > self._cache_bytes and len(self._batches) > 1:
+            self._size -= len(self._batches.popitem(last=False)[1].data)
+
+
+def _open(ref: TableRef) -> Table | None:
+    try:
+        return Table.open(ref)
+    except TableUnreadable:
+        Store(ref).mend()  # nobody else may have looked since a loss of power
+        return Table.open(ref)

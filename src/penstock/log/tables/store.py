@@ -1,0 +1,203 @@
+"""The files of one table: in a folder of this machine, or in an object store.
+
+Object stores keep what they have confirmed. A folder keeps it only after syncs of files and directories, and then a
+crash of the machine can leave the last entry of the table's log half written; both are handled here, so that nobody
+else has to know which of the two it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+
+from penstock.log.tables.location import TableRef, local_folder
+
+logger = logging.getLogger(__name__)
+
+LOG: Final = "_delta_log"
+_ENTRY: Final = re.compile(r"(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
+
+
+class StoredFile(NamedTuple):
+    path: str
+    modified: int  # µs since 1970
+
+
+class Store:
+    """Paths are relative to the table and use `/`."""
+
+    def __init__(self, ref: TableRef) -> None:
+        self.folder = local_folder(ref.url)
+        self.uri = self.folder or ref.url  # as `deltalake` and Spark take it
+        self.options = ref.options or None
+        self._files: pafs.FileSystem | None = None
+
+    @property
+    def files(self) -> pafs.FileSystem:
+        if self._files is None:
+            if self.folder is not None:
+                self._files = pafs.SubTreeFileSystem(self.folder, pafs.LocalFileSystem())
+            else:
+                self._files = pafs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
+        return self._files
+
+    # -- files
+
+    def prepare(self, directory: str = "") -> None:
+        """Object stores have no directories to make."""
+        if self.folder is not None:
+            os.makedirs(os.path.join(self.folder, directory), 0o750, exist_ok=True)
+
+    def create(self, path: str) -> pa.NativeFile:
+        self.prepare(os.path.dirname(path))
+        return self.files.open_output_stream(path)
+
+    def open(self, path: str, size: int) -> pq.ParquetFile:
+        """Raises FileNotFoundError. The file can be read on after it was removed, if it is on this machine."""
+        if self.folder is not None:
+            return pq.ParquetFile(self.files.open_input_file(path))
+        # deltalake would ask for the size, and keep Python's lock until the store answers.
+        handler = DeltaStorageHandler(self.uri, self.options, {path: size})
+        return pq.ParquetFile(handler.open_input_file(path), pre_buffer=True)
+
+    def size(self, path: str) -> int:
+        return int(self.files.get_file_info(path).size)
+
+    def uris(self, paths: Iterable[str]) -> list[str]:
+        return [f"{self.uri}/{path}" for path in paths]
+
+    def remove(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                self.files.delete_file(path)
+
+    def remove_all(self) -> None:
+        """The table and everything in it; its log first, so that nobody finds a table without files."""
+        with contextlib.suppress(FileNotFoundError):
+            for directory in (LOG, ""):
+                entries = [path for path, _ in self._below(directory)]
+                self.remove(sorted(entries, reverse=True))
+            if self.folder is not None:
+                for directory, _, _ in os.walk(self.folder, topdown=False):
+                    os.rmdir(directory)
+
+    def data_files(self) -> list[StoredFile]:
+        """All files except the table's log."""
+        return [file for file in self._below("") if not file.path.startswith(LOG)]
+
+    def log_files(self) -> list[StoredFile]:
+        return self._below(LOG)
+
+    def read(self, path: str) -> bytes:
+        with self.files.open_input_file(path) as file:
+            return bytes(file.read())
+
+    def _below(self, directory: str) -> list[StoredFile]:
+        found = self.files.get_file_info(pafs.FileSelector(directory, allow_not_found=True, recursive=True))
+        return [
+            StoredFile(info.path.lstrip("/"), (info.mtime_ns or 0) // 1000)
+            for info in found
+            if info.type == pafs.FileType.File
+        ]
+
+    # -- what a loss of power must not take
+
+    def sync(self, paths: Collection[str]) -> None:
+        """These files survive a loss of power, and so do their names."""
+        if self.folder is None or not paths:
+            return
+        for path in paths:
+            _sync(os.path.join(self.folder, path))
+        for directory in sorted({os.path.dirname(path) for path in paths} | {""}):
+            _sync(os.path.join(self.folder, directory))
+
+    def sync_log(self, version: int) -> None:
+        """The entries of the table's log from `version` on survive a loss of power."""
+        if self.folder is None:
+            return
+        names = os.listdir(os.path.join(self.folder, LOG))
+        recent = [name for name in names if (found := _ENTRY.fullmatch(name)) and int(found[1]) >= version]
+        self.sync([f"{LOG}/{name}" for name in recent])
+        if version == 0:  # the folders above are perhaps as new as the table
+            for directory in _parents(self.folder):
+                with contextlib.suppress(PermissionError):
+                    _sync(directory)
+
+    def sync_checkpoint(self) -> None:
+        if self.folder is not None:
+            names = [name for name in os.listdir(os.path.join(self.folder, LOG)) if "checkpoint" in name]
+            self.sync([f"{LOG}/{name}" for name in names])
+
+    def mend(self) -> None:
+        """Set aside what a loss of power left half written at the end of the table's log. Nobody was told of it: that
+        happens only after `sync_log`."""
+        if self.folder is None:
+            return
+        log = os.path.join(self.folder, LOG)
+        try:
+            names = sorted(os.listdir(log))
+        except FileNotFoundError:
+            return
+        checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
+        if checkpoints and not _whole_parquet(os.path.join(log, checkpoints[-1])):
+            _set_aside(log, checkpoints[-1])
+            _set_aside(log, "_last_checkpoint")
+        elif "_last_checkpoint" in names and not _whole_json(os.path.join(log, "_last_checkpoint")):
+            _set_aside(log, "_last_checkpoint")
+        entries = [name for name in names if _ENTRY.fullmatch(name)]
+        if entries and not _whole_json(os.path.join(log, entries[-1])):
+            _set_aside(log, entries[-1])
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
+
+
+def _whole_json(path: str) -> bool:
+    """Whether the file is lines of JSON, and not empty."""
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().splitlines()
+        for line in lines:
+            json.loads(line)
+    except ValueError:
+        return False
+    return bool(lines)
+
+
+def _whole_parquet(path: str) -> bool:
+    try:
+        pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def _set_aside(log: str, name: str) -> None:
+    """Keep what it was, under a name that no reader of tables looks at."""
+    path = os.path.join(log, name)
+    if os.path.exists(path):
+        logger.warning("%s was not written to its end (a loss of power?); it is set aside and made again", path)
+        os.replace(path, os.path.join(log, f".{name}.torn"))
+        _sync(log)

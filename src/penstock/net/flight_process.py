@@ -1,0 +1,62 @@
+"""The Flight process: `python -m penstock.net.flight_process DESCRIPTOR`, started by the broker and by nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+
+from penstock.net.backstage import BackstageClient
+from penstock.net.child import Nothing, Ready, settings_of
+from penstock.net.flight_messages import FlightSettings
+from penstock.net.lean import without_pandas
+
+logger = logging.getLogger(__name__)
+
+NICE = 5  # who produces and consumes through the broker comes first
+
+
+def main(descriptor: str) -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before it is loaded: what goes wrong is told by us
+    client = BackstageClient.inherited(descriptor)
+    settings = settings_of(client, FlightSettings)
+    assert isinstance(settings, FlightSettings)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    _first_to_go()
+
+    without_pandas()
+
+    import pyarrow as pa
+
+    from penstock.flight.reading import Reader
+    from penstock.log.files import OsFiles
+    from penstock.log.follower import Follower
+    from penstock.net.flight_errors import hide_tracebacks
+    from penstock.net.flight_server import FlightServer
+
+    hide_tracebacks()
+    reader = Reader(Follower(OsFiles(settings.data_dir)))
+    try:
+        server = FlightServer(settings, client, reader)
+    except (pa.ArrowException, OSError) as error:
+        logger.error("Arrow Flight cannot listen on %s:%d: %s", settings.host, settings.port, error)
+        sys.exit(1)
+    client.call("child.ready", Ready(str(server.port)), Nothing)
+    import penstock.net.flight_put  # noqa: F401 - now that others can read: the first who writes need not wait for it
+
+    server.serve()
+
+
+def _first_to_go() -> None:
+    """If memory runs out, the system should end this process and not the broker, which starts it again."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("500")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

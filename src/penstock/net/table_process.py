@@ -1,0 +1,140 @@
+"""The process that builds tables and looks after them: `python -m penstock.net.table_process DESCRIPTOR`, started by
+the broker and by nobody else. It may be killed at any moment: what it was at is done again, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.table import BuildJob, CareJob, JobDone, RemoveJob, TableOutcome, TableShare
+from penstock.log.errors import LogError
+from penstock.log.files import Files, OsFiles
+from penstock.log.journal import JournalFile
+from penstock.log.recovery import read_closed
+from penstock.net.backstage import BackstageClient, RemoteError
+from penstock.net.child import Nothing, Ready, settings_of
+from penstock.net.table_calls import NextJob, TableSettings
+
+if TYPE_CHECKING:
+    from penstock.log.tables.build import PartitionSpan
+
+logger = logging.getLogger(__name__)
+
+NICE: Final = 10  # who produces and consumes comes first
+
+
+def main(descriptor: str) -> None:
+    client = BackstageClient.inherited(descriptor)
+    settings = settings_of(client, TableSettings)
+    assert isinstance(settings, TableSettings)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    client.call("child.ready", Ready(), Nothing)
+    workshop = Workshop(OsFiles(settings.data_dir))
+    while True:
+        job = client.call("tables.next", Nothing(), NextJob).job
+        outcomes = workshop.do(job)
+        try:
+            client.call("tables.done", JobDone(job.id, outcomes), Nothing)
+        except RemoteError as error:
+            logger.warning("the broker did not keep what was done: %s", error)
+
+
+class Workshop:
+    """Does one job after the other. Errors are outcomes: the broker decides when to try again."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._known: set[int] = set()  # topics whose tables were seen to be of this log
+
+    def do(self, job: BuildJob | CareJob | RemoveJob) -> list[TableOutcome]:
+        match job:
+            case BuildJob():
+                return self._build(job)
+            case CareJob():
+                return [_outcome(job.ref.topic, partial(look_after, job))]
+            case RemoveJob():
+                return [_outcome(job.ref.topic, partial(remove, job))]
+
+    def _build(self, job: BuildJob) -> list[TableOutcome]:
+        try:
+            journal = read_closed(self._files, job.sequence)
+        except (LogError, OSError) as error:
+            return [TableOutcome(share.ref.topic, f"{type(error).__name__}: {error}") for share in job.shares]
+        with contextlib.closing(journal.file):
+            return [_outcome(share.ref.topic, partial(self._share, journal, share)) for share in job.shares]
+
+    def _share(self, journal: JournalFile, share: TableShare) -> dict[int, int]:
+        from penstock.log.tables.build import PartitionSpan, build
+
+        spans = {number: PartitionSpan(*span) for number, span in share.spans.items()}
+        if share.ref.topic not in self._known:
+            check_history(share, journal, spans)
+            self._known.add(share.ref.topic)
+        return build(share.ref, journal, spans)
+
+
+def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
+    try:
+        return TableOutcome(topic, offsets=work())
+    except LogError as error:
+        return TableOutcome(topic, str(error))
+    except Exception as error:
+        logger.exception("a job for the table of topic %d failed", topic)
+        return TableOutcome(topic, f"{type(error).__name__}: {error}")
+
+
+def check_history(share: TableShare, journal: JournalFile, spans: Mapping[int, PartitionSpan]) -> None:
+    """What the table has beyond what the log knows of must be what the journal has, too: after a repair the log may
+    have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
+    from penstock.log.engine import partition_id
+    from penstock.log.follower import file_slices
+    from penstock.log.tables.table import Table
+
+    table = Table.open(share.ref)
+    ends = {} if table is None else table.ends()
+    for number, span in spans.items():
+        last = min(ends.get(number, 0), span.end) - 1
+        if table is None or last < span.first:
+            continue
+        (ours,) = file_slices(journal, partition_id(share.ref.topic, number), last, last + 1)
+        columns = ("position", "timestamp")
+        rows = [row for batch in table.read(number, last, last + 1, columns) for row in batch.to_pylist()]
+        stamps = [int(row["timestamp"].timestamp() * 1_000_000 + 0.5) for row in rows]
+        if [row["position"] for row in rows] != [ours.position] or abs(stamps[0] - ours.timestamps()[0]) > 1:
+            raise LogError(
+                f"the table of topic {share.ref.name!r} at {share.ref.url} has another record at offset {last} of "
+                f"partition {number} than the log. If the log was repaired, move the table away and let the topic "
+                "go on under another name"
+            )
+
+
+def look_after(job: CareJob) -> dict[int, int]:
+    """Returns the log starts that retention wants."""
+    from penstock.log.tables import care
+
+    care.drop_below(job.ref, job.starts)
+    moved = care.retain(job.ref, job.limits, job.journal_bytes, job.now, job.starts)
+    care.compact(job.ref, target_bytes=job.file_bytes, max_seconds=job.file_seconds)
+    care.clean(job.ref, job.now, keep_seconds=job.keep_seconds)
+    return moved
+
+
+def remove(job: RemoveJob) -> dict[int, int]:
+    from penstock.log.tables import care
+
+    care.remove(job.ref)
+    return {}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,27 @@
+"""Penstock for PySpark: `format("penstock")`, and what makes it pleasant.
+
+    from penstock.spark import decode, register, session, table
+
+Everything is loaded when it is first used: Spark imports this package in every worker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.spark.decoding.frames import decode
+    from penstock.spark.sessions import register, session
+    from penstock.spark.topic_table import table
+
+__all__ = ["decode", "register", "session", "table"]
+
+# None of the modules has the name of one of these: importing it would put the module in the function's place.
+_MODULE = {"decode": "decoding.frames", "register": "sessions", "session": "sessions", "table": "topic_table"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE[name]}"), name)

@@ -1,0 +1,140 @@
+"""The columns of the source: Spark's types of them, what a narrower schema asks for, and Arrow batches exactly as Spark
+wants them, none too small to be worth its trip and none too large for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+TYPES: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": HEADERS,
+}
+"""All columns, in the order of Spark's Kafka source."""
+
+LOG_APPEND_TIME: Final = 1
+"""What `timestampType` is of every record: the broker says when it was stored."""
+
+ENOUGH_ROWS: Final = 2_048  # a batch of so many rows goes as it is
+ENOUGH_BYTES: Final = 1 << 20  # or of so many bytes
+MERGED_ROWS: Final = 16_384  # smaller ones are merged up to this
+MOST_ROWS: Final = 65_536  # larger ones are cut
+MOST_BYTES: Final = 32 << 20
+
+_MAY_BE_NULL: Final = ("key", "headers")
+
+
+class SchemaRefused(ValueError):
+    """A schema that the source cannot give."""
+
+
+def full_schema(headers: bool) -> StructType:
+    """What a reader gives that was asked for nothing in particular."""
+    return StructType([StructField(name, kind) for name, kind in TYPES.items() if headers or name != "headers"])
+
+
+def check_schema(schema: StructType) -> None:
+    """Whether the columns are some of ours, in any order: that is how fewer are asked for."""
+    seen: set[str] = set()
+    for field in schema.fields:
+        expected = TYPES.get(field.name)
+        if expected is None:
+            raise SchemaRefused(f"There is no column {field.name!r}; {_allowed()}")
+        if field.name in seen:
+            raise SchemaRefused(f"Column {field.name!r} is there twice; {_allowed()}")
+        seen.add(field.name)
+        if field.dataType.simpleString() != expected.simpleString():
+            raise SchemaRefused(
+                f"Column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()}; read it as "
+                f"it is and convert it then, for example with col({field.name!r}).cast(…); {_allowed()}"
+            )
+        if not field.nullable and field.name in _MAY_BE_NULL:
+            raise SchemaRefused(f"Column {field.name!r} may be null; leave out NOT NULL")
+    if not seen:
+        raise SchemaRefused(f"The schema has no column; {_allowed()}")
+
+
+def _allowed() -> str:
+    columns = ", ".join(f"{name} {kind.simpleString()}" for name, kind in TYPES.items())
+    return f"a schema may hold any of: {columns}"
+
+
+class Shape:
+    """Makes a log's batches those of a Spark schema."""
+
+    def __init__(self, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        asked = {name: None for name in self._schema.names if name != "timestampType"}
+        self.columns = list(asked | {"offset": None})  # always, to know where to go on if the reading breaks off
+
+    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in evened(batches):
+            yield self._shaped(batch)
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        arrays = []
+        for field in self._schema:
+            if field.name == "timestampType":
+                arrays.append(pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), batch.num_rows))
+                continue
+            column = batch.column(field.name)
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def evened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, small batches merged and large ones cut."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        for piece in _cut(batch):
+            large = piece.num_rows >= ENOUGH_ROWS or piece.nbytes >= ENOUGH_BYTES
+            if held and (large or rows >= MERGED_ROWS or size >= ENOUGH_BYTES):
+                yield held[0] if len(held) == 1 else pa.concat_batches(held)
+                held, rows, size = [], 0, 0
+            if large:
+                yield piece
+                continue
+            held.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    rows = batch.num_rows
+    pieces = min(rows, max(-(-rows // MOST_ROWS), -(-batch.nbytes // MOST_BYTES)))
+    cuts = [rows * index // pieces for index in range(pieces + 1)] if pieces else []
+    for start, end in pairwise(cuts):
+        yield batch.slice(start, end - start)

@@ -1,0 +1,1 @@
+"""Typed reading: what columns a schema has (one module for each language), how they are filled, and `decode`."""

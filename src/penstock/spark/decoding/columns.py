@@ -1,0 +1,248 @@
+"""Columns of Spark, built from Python values: a Spark type, its Arrow type, and how a list of values becomes an array.
+
+Values are taken apart by column, not by row: a struct asks all its values for one field after the other, so that most
+of the work happens in C. What a column cannot hold raises `Misfit`, which says where, but not for which row: that is
+looked for only when it happens (`penstock.spark.decoding.rows`).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as spark
+
+UTC: Final = datetime.UTC
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+FIRST: Final = (datetime.datetime.min.replace(tzinfo=UTC) - EPOCH) // datetime.timedelta(microseconds=1)
+LAST: Final = (datetime.datetime.max.replace(tzinfo=UTC) - EPOCH) // datetime.timedelta(microseconds=1)
+DAY: Final = 86_400_000_000  # µs
+
+# What pyarrow and conversions raise for a value that is not of the type, or too large for it.
+UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError)
+
+
+class Misfit(Exception):
+    """A value that its column cannot hold. The value itself is not told: it may be long, or nobody's business."""
+
+    def __init__(self, text: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(text, path)
+        self.text = text
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path) or 'the value'} {self.text}"
+
+
+class Column(Protocol):
+    """Something that becomes a column, or a part of one. Everything may be null."""
+
+    @property
+    def spark(self) -> spark.DataType: ...
+
+    @property
+    def arrow(self) -> pa.DataType: ...
+
+    def build(self, values: list[Any]) -> pa.Array:
+        """Raises Misfit."""
+
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+
+class Scalar(NamedTuple):
+    """A column without parts. `convert` makes of a value what pyarrow takes; it may raise anything in UNFIT."""
+
+    spark: spark.DataType
+    arrow: pa.DataType
+    convert: Convert | None = None
+
+    def build(self, values: list[Any]) -> pa.Array:
+        convert = self.convert
+        try:
+            if convert is not None:
+                values = [None if value is None else convert(value) for value in values]
+            return pa.array(values, self.arrow)
+        except UNFIT:
+            raise Misfit(f"does not fit {self.spark.simpleString()}") from None
+
+
+class Number(NamedTuple):
+    """A double. Integers that a double holds only about become the nearest one, as with every JSON parser."""
+
+    spark: spark.DataType = spark.DoubleType()
+    arrow: pa.DataType = pa.float64()
+
+    def build(self, values: list[Any]) -> pa.Array:
+        try:
+            return pa.array(values, self.arrow)
+        except UNFIT:
+            return Scalar(self.spark, self.arrow, _real).build(values)
+
+
+class Whole(NamedTuple):
+    """A bigint of numbers that may be written as 1.0: pyarrow would cut off a fraction without a word."""
+
+    spark: spark.DataType = spark.LongType()
+    arrow: pa.DataType = pa.int64()
+
+    def build(self, values: list[Any]) -> pa.Array:
+        if float in set(map(type, values)):
+            return Scalar(self.spark, self.arrow, whole).build(values)
+        return Scalar(self.spark, self.arrow).build(values)
+
+
+class Instant(NamedTuple):
+    """A number of some unit since 1970 as a date or a timestamp. Years that Python has no dates for are a misfit: a
+    producer that mixes up seconds and milliseconds must not stop a query when its rows are shown."""
+
+    spark: spark.DataType
+    arrow: pa.DataType
+    microseconds: Callable[[pa.Array], pa.Array] | None = None  # None: it is in the column's own unit
+
+    def build(self, values: list[Any]) -> pa.Array:
+        try:
+            numbers = pa.array(values, pa.int64())
+            if self.microseconds is not None:
+                numbers = self.microseconds(numbers)
+            unit = DAY if self.arrow == pa.date32() else 1
+            low, high = pc.min_max(numbers).as_py().values()
+            if low is not None and not FIRST // unit <= low <= high <= LAST // unit:
+                raise ValueError
+            return numbers.cast(pa.int32() if unit == DAY else pa.int64()).cast(self.arrow)
+        except UNFIT:
+            raise Misfit(f"does not fit {self.spark.simpleString()}") from None
+
+
+class Field(NamedTuple):
+    """A part of a struct. `take` gets the field of many values at once, none of which is None."""
+
+    name: str
+    take: Callable[[list[Any]], list[Any]]
+    column: Column
+
+
+class Struct:
+    """`empty` stands for a value that is not there, so that `take` need not look."""
+
+    def __init__(self, fields: Sequence[Field], empty: Any) -> None:
+        self.fields = fields
+        self.empty = empty
+        self.spark = spark.StructType([spark.StructField(it.name, it.column.spark) for it in fields])
+        self.arrow = pa.struct([pa.field(it.name, it.column.arrow) for it in fields])
+
+    def build(self, values: list[Any]) -> pa.Array:
+        missing = [value is None for value in values]
+        mask = None
+        if any(missing):
+            mask = pa.array(missing, pa.bool_())
+            values = [self.empty if value is None else value for value in values]
+        arrays = []
+        for name, take, column in self.fields:
+            try:
+                arrays.append(column.build(take(values)))
+            except Misfit as misfit:
+                raise Misfit(misfit.text, (name, *misfit.path)) from None
+            except AttributeError:
+                raise Misfit("is no object") from None
+            except UNFIT:
+                raise Misfit("cannot be read", (name,)) from None
+        return pa.StructArray.from_arrays(arrays, fields=list(self.arrow), mask=mask)
+
+
+NO_LISTS: Final = frozenset({str, bytes, dict, int, float, bool})
+
+
+class Array:
+    def __init__(self, items: Column) -> None:
+        self.items = items
+        self.spark = spark.ArrayType(items.spark)
+        self.arrow = pa.list_(items.arrow)
+
+    def build(self, values: list[Any]) -> pa.Array:
+        if not NO_LISTS.isdisjoint(map(type, values)):
+            raise Misfit("is no list")
+        inner = self.items.build(list(chain.from_iterable(value for value in values if value is not None)))
+        return pa.ListArray.from_arrays(_offsets(values), inner, type=self.arrow)
+
+
+class Map:
+    """From mappings, whose keys pyarrow takes as they are."""
+
+    def __init__(self, keys: Scalar, values: Column) -> None:
+        self.keys = keys
+        self.values = values
+        self.spark = spark.MapType(keys.spark, values.spark)
+        self.arrow = pa.map_(keys.arrow, values.arrow)
+
+    def build(self, values: list[Any]) -> pa.Array:
+        there = [value for value in values if value is not None]
+        if any(not hasattr(value, "values") for value in there):
+            raise Misfit("is no object")
+        keys = self.keys.build(list(chain.from_iterable(there)))
+        inner = self.values.build(list(chain.from_iterable(value.values() for value in there)))
+        return pa.MapArray.from_arrays(_offsets(values), keys, inner, type=self.arrow)
+
+
+def _offsets(values: list[Any]) -> pa.Array:
+    """Where each value begins in what they hold together; null for a value that is not there."""
+    ends = list(accumulate((0 if value is None else len(value) for value in values), initial=0))
+    starts = [None if value is None else start for value, start in zip(values, ends, strict=False)]
+    return pa.array([*starts, ends[-1]], pa.int32())
+
+
+def keys_of(name: str) -> Callable[[list[Any]], list[Any]]:
+    """`take` for values that are dicts."""
+    return lambda values: [value.get(name) for value in values]
+
+
+def record(columns: Iterable[tuple[str, Column]]) -> Struct:
+    """A struct made of dicts."""
+    return Struct([Field(name, keys_of(name), column) for name, column in columns], {})
+
+
+# -- the scalars that the languages share
+
+BOOLEAN: Final = Scalar(spark.BooleanType(), pa.bool_())
+INT: Final = Scalar(spark.IntegerType(), pa.int32())
+LONG: Final = Scalar(spark.LongType(), pa.int64())
+FLOAT: Final = Scalar(spark.FloatType(), pa.float32())
+DOUBLE: Final = Number()
+STRING: Final = Scalar(spark.StringType(), pa.string())
+BINARY: Final = Scalar(spark.BinaryType(), pa.binary())
+
+
+def whole(value: Any) -> int:
+    """The integer that a JSON number is."""
+    number = int(value)
+    if number != value or isinstance(value, bool):
+        raise ValueError
+    return number
+
+
+def _real(value: Any) -> float:
+    if type(value) not in (int, float):  # text that looks like a number is none
+        raise TypeError
+    return float(value)
+
+
+def decimal(precision: int, scale: int, convert: Convert | None = None) -> Scalar:
+    return Scalar(spark.DecimalType(precision, scale), pa.decimal128(precision, scale), convert)
+
+
+def _json(value: Any) -> str:
+    return _ENCODER.encode(value).decode()
+
+
+def _json_default(value: Any) -> Any:
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_json_default)
+JSON: Final = Scalar(spark.StringType(), pa.string(), _json)
+"""What no Spark type can be found for: the value as JSON text."""

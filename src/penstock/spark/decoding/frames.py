@@ -1,0 +1,159 @@
+"""`penstock.spark.decode`: the values of a DataFrame as columns, by a schema of the registry or a given one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from penstock.core.errors import SchemaInvalid
+from penstock.core.formats import format_of
+from penstock.core.schema import Schema, SchemaKind
+from penstock.spark.decoding.rows import DECODED, REASON, VALUE, Decode, language
+from penstock.spark.options import Given
+from penstock.spark.patience import Patience
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TOLD: Final = ("reason", "subject", "schema_version")  # the columns that rejected rows have besides
+
+
+class DecodeRefused(ValueError):
+    """A DataFrame or a schema that cannot be decoded; the text says why, and what to do."""
+
+
+class Decoded(NamedTuple):
+    """Two DataFrames that have every row of the one that was decoded between them. Each is a query of its own."""
+
+    rows: DataFrame
+    """The columns of the schema in the place of `value`, and all other columns as they were."""
+
+    rejected: DataFrame
+    """What did not fit: all columns as they were, and `reason`, `subject` and `schema_version`."""
+
+
+def decode(
+    df: DataFrame,
+    schema: str | bytes | Mapping[str, Any] | Sequence[Any],
+    *,
+    format: str | None = None,  # noqa: A002 - as Spark calls it
+    version: int | None = None,
+    into: str | None = None,
+    dates: bool = True,
+    **options: Any,
+) -> Decoded:
+    """Turn the column `value` into typed columns.
+
+        orders = decode(df, "order", bootstrap_servers="broker:8815")
+        orders.rows.writeStream…, orders.rejected.writeStream…
+
+    `schema` is the name of a schema in the broker's registry, of which the latest version is taken now, or `version`;
+    `options` say where the log is and who asks, as for `format("penstock")`, with `_` for `.` if you like. With
+    `format` (`json`, `avro` or `protobuf`), `schema` is the definition itself, and nobody is asked.
+
+    The columns take the place of `value`; `into` puts them into one struct of that name instead. With `dates=False`
+    text of JSON Schema's formats `date` and `date-time` stays text.
+
+    Whether a row fits is decided by the broker's own validator. A row that does not is never an error."""
+    described = _registered(schema, version, options) if format is None else _given(schema, format, version)
+    struct = _columns(described, dates)
+    others = [name for name in df.columns if name != VALUE]
+    _check(df, others, struct, into, described)
+    fields = [*df.schema.fields, StructField(DECODED, struct), StructField(REASON, StringType())]
+    marked = df.mapInArrow(Decode(described, dates), StructType(fields))
+    fits = F.col(REASON).isNull()
+    taken = F.col(f"{DECODED}.*") if into is None else F.col(DECODED).alias(into)
+    told = (
+        F.col(REASON).alias(TOLD[0]),
+        F.lit(described.name).alias(TOLD[1]),
+        F.lit(described.version or None).cast("int").alias(TOLD[2]),
+    )
+    return Decoded(
+        marked.where(fits).select(*[taken if name == VALUE else _named(name) for name in df.columns]),
+        marked.where(~fits).select(*map(_named, df.columns), *told),
+    )
+
+
+def _named(name: str) -> Any:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+# -- the schema
+
+
+def _registered(subject: Any, version: int | None, options: Mapping[str, Any]) -> Schema:
+    from penstock.flight.connect import connect
+
+    if not isinstance(subject, str) or subject.lstrip().startswith(("{", "[", '"', "syntax", "message ")):
+        raise DecodeRefused(
+            "without 'format', schema is the name of a schema in the registry; for a definition say which language it "
+            "is in: format='json', 'avro' or 'protobuf'"
+        )
+    given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
+    given.check_names()
+    log, retries = connect(given.connection()), given.retries()
+    patience = Patience(retries.timeout, retries.at_least, retries.interval)
+    found = patience.call(lambda: log.schema(subject, version))
+    return _prepared(subject, found.version, SchemaKind(found.format), found.definition.encode())
+
+
+def _given(definition: Any, name: str, version: int | None) -> Schema:
+    try:
+        kind = SchemaKind(name.lower())
+    except ValueError:
+        raise DecodeRefused(
+            f"format is {name!r}; allowed are {', '.join(repr(str(kind)) for kind in SchemaKind)}"
+        ) from None
+    if isinstance(definition, str):
+        text = definition.encode()
+        if kind is SchemaKind.AVRO and not definition.lstrip().startswith(("{", "[", '"')):
+            text = json.dumps(definition).encode()  # the bare name of a type
+    else:
+        text = definition if isinstance(definition, bytes) else json.dumps(definition).encode()
+    return _prepared("", version or 0, kind, text)
+
+
+def _prepared(name: str, version: int, kind: SchemaKind, definition: bytes) -> Schema:
+    try:
+        return Schema(name, version, kind, definition, 0, format_of(kind).prepare(definition))
+    except SchemaInvalid as error:
+        raise DecodeRefused(f"The schema cannot be used: {error}") from None
+
+
+def _columns(schema: Schema, dates: bool) -> StructType:
+    try:
+        return language(schema, dates).columns.spark
+    except SchemaInvalid as error:
+        raise DecodeRefused(f"The schema cannot be used: {error}") from None
+
+
+# -- the DataFrame
+
+
+def _check(df: DataFrame, others: list[str], struct: StructType, into: str | None, schema: Schema) -> None:
+    kinds = [field.dataType for field in df.schema.fields if field.name == VALUE]
+    if len(kinds) != 1 or not isinstance(kinds[0], BinaryType | StringType):
+        raise DecodeRefused(
+            f"decode needs one column 'value' of type binary or string; there is {df.schema.simpleString()}"
+        )
+    twice = [name for name in TOLD if name in map(str.lower, others)]
+    if twice:
+        raise DecodeRefused(
+            f"rejected rows get the columns {', '.join(TOLD)}, and the DataFrame has {', '.join(twice)} already; "
+            "rename with withColumnRenamed before decode"
+        )
+    names = Counter(name.lower() for name in [*others, *([into] if into is not None else struct.names)])
+    clash = [name for name, count in names.items() if count > 1]
+    if clash and into is None:
+        raise DecodeRefused(
+            f"the schema {schema.name!r} and the DataFrame both have, or one has twice: {', '.join(clash)} (Spark does "
+            "not tell apart capitals); put the schema's columns into a struct with decode(…, into='name'), or rename "
+            "or drop the DataFrame's before"
+        )
+    if clash:
+        raise DecodeRefused(f"the DataFrame has the column {into!r} already; give another name as 'into'")

@@ -1,0 +1,148 @@
+"""Values of records to columns, batch by batch: what runs in Spark's workers.
+
+Whether a value fits is decided by the broker's own validator, so that Spark and the broker never disagree. What fits is
+taken apart by column. A row that cannot be held by its columns, such as an integer of 100 digits, is found by halving
+the batch until it is alone, and is rejected like one that does not fit.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.formats import format_of
+from penstock.core.formats.format import Validator
+from penstock.core.schema import Schema, SchemaKind
+from penstock.core.schemas import MAX_REASON, MAX_REASONS
+from penstock.spark.decoding.columns import Column, Misfit, Struct, record
+
+VALUE: Final = "value"
+DECODED: Final = "__penstock_decoded"
+REASON: Final = "__penstock_reason"
+KEPT: Final = 64  # schemas that a worker remembers
+
+
+class Language(NamedTuple):
+    """What is needed to decode the values of one schema."""
+
+    validate: Validator
+    read: Callable[[bytes], Any]
+    columns: Struct
+
+
+@lru_cache(KEPT)
+def language(schema: Schema, dates: bool) -> Language:
+    """Remembered, because making it takes much longer than a small batch, and workers are used again."""
+    read, columns = _parts(schema, dates)
+    if not isinstance(columns, Struct):  # a number, a list, …: one column, in the place of the value
+        columns, inner = record([(VALUE, columns)]), read
+        return Language(format_of(schema.kind).validator(schema), lambda data: {VALUE: inner(data)}, columns)
+    return Language(format_of(schema.kind).validator(schema), read, columns)
+
+
+def _parts(schema: Schema, dates: bool) -> tuple[Callable[[bytes], Any], Column]:
+    match schema.kind:
+        case SchemaKind.JSON:
+            import msgspec
+
+            from penstock.spark.decoding import json_columns
+
+            return msgspec.json.Decoder().decode, json_columns.columns(schema.definition, dates=dates)
+        case SchemaKind.AVRO:
+            from penstock.spark.decoding import avro_columns
+
+            return avro_columns.reader(schema.definition), avro_columns.columns(schema.definition)
+        case SchemaKind.PROTOBUF:
+            from penstock.spark.decoding import protobuf_columns
+
+            return protobuf_columns.reader(schema), protobuf_columns.columns(schema)
+
+
+@dataclass(frozen=True)
+class Decode:
+    """The function for `mapInArrow`: adds what was decoded, and the reason why not, to each row; one of them is null.
+    The value itself stays with rejected rows only, to spare its way back to the JVM."""
+
+    schema: Schema
+    dates: bool
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        how = language(self.schema, self.dates)
+        for batch in batches:
+            with _no_collection():
+                done = decoded(batch, how)
+            yield done
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Values of a batch are many, hold no cycles and are gone right away: looking for garbage among them takes a fifth
+    of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def decoded(batch: pa.RecordBatch, how: Language) -> pa.RecordBatch:
+    at = batch.schema.get_field_index(VALUE)
+    values = batch.column(at)
+    rows, reasons = decode_values(values, how)
+    told = pa.array(reasons, pa.string())
+    arrays = batch.columns
+    arrays[at] = pc.if_else(told.is_null(), pa.scalar(None, values.type), values)
+    fields = [*batch.schema, pa.field(DECODED, how.columns.arrow), pa.field(REASON, pa.string())]
+    return pa.RecordBatch.from_arrays([*arrays, rows, told], schema=pa.schema(fields))
+
+
+def decode_values(values: pa.Array, how: Language) -> tuple[pa.Array, list[str | None]]:
+    """The rows, null where there is a reason why not."""
+    read, validate = how.read, how.validate
+    found: list[Any] = []
+    reasons: list[str | None] = []
+    for data in values.cast(pa.binary()).to_pylist():
+        problems = ["there is no value"] if data is None else validate(data)
+        if problems:
+            found.append(None)
+            reasons.append(told(problems))
+        else:
+            found.append(read(data))
+            reasons.append(None)
+    return _built(how.columns, found, reasons), reasons
+
+
+def told(problems: list[str]) -> str:
+    """As the broker tells it."""
+    return "; ".join(problem[:MAX_REASON] for problem in problems[:MAX_REASONS])
+
+
+def _built(columns: Struct, found: list[Any], reasons: list[str | None]) -> pa.Array:
+    """All in one go, as nearly always; `found` and `reasons` are changed where that fails."""
+    try:
+        return columns.build(found)
+    except Misfit:
+        for index, misfit in _misfits(columns, found, 0):
+            found[index], reasons[index] = None, told([f"it fits the schema, but {misfit}"])
+        return columns.build(found)
+
+
+def _misfits(columns: Struct, found: list[Any], start: int) -> Iterator[tuple[int, Misfit]]:
+    try:
+        columns.build(found)
+    except Misfit as misfit:
+        if len(found) == 1:
+            yield start, misfit
+            return
+        half = len(found) // 2
+        yield from _misfits(columns, found[:half], start)
+        yield from _misfits(columns, found[half:], start + half)

@@ -1,0 +1,116 @@
+"""Offsets of a stream, and what is decided about them without asking anybody: pure functions.
+
+Spark writes the end of every micro-batch into the checkpoint, but not where the first one began; it asks for the
+beginning again, and more than once. So the beginning is given as a symbol (`{"/start": "latest"}`); it is resolved when
+the first end is made, and goes into the checkpoint with it:
+
+    {"/from": {"orders": {"0": 100}}, "orders": {"0": 105}}       the end of the first micro-batch
+    {"orders": {"0": 131}}                                        of every other
+
+No topic's name begins with a slash, so the two words cannot be mistaken for one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from penstock.flight.log import TopicPartition
+from penstock.spark.options import Position, nested
+
+START: Final = "/start"
+FROM: Final = "/from"
+
+Offsets = dict[TopicPartition, int]
+Json = dict[str, Any]
+
+
+class Range(NamedTuple):
+    """Records of one partition: from `start` up to, not including, `end`."""
+
+    place: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+def symbol(position: Position) -> Json:
+    return {START: position.encode()}
+
+
+def is_symbol(offset: Json) -> bool:
+    return START in offset
+
+
+def encode(ends: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int] | None = None) -> Json:
+    """An offset for Spark; `begun` is where the first micro-batch begins, with its end only."""
+    encoded: Json = {} if begun is None else {FROM: nested(begun)}
+    return encoded | nested(ends)
+
+
+def decode(offset: Json) -> Offsets:
+    """Where the offset is in each partition."""
+    return _flat({name: inner for name, inner in offset.items() if name not in (START, FROM)})
+
+
+def begins(start: Json, end: Json) -> Offsets:
+    """Where the micro-batch between the two begins."""
+    return _flat(end[FROM]) if is_symbol(start) else decode(start)
+
+
+def _flat(by_topic: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, by_partition in by_topic.items()
+        for partition, offset in by_partition.items()
+    }
+
+
+def share(backlog: Mapping[TopicPartition, int], limit: int) -> Offsets:
+    """How many records of each partition to take, `limit` in all if there are as many: in proportion to what is there,
+    and at least one of each, so that a small partition does not wait for a large one to be empty."""
+    waiting = {place: rows for place, rows in backlog.items() if rows > 0}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(waiting)
+    if limit <= len(waiting):
+        largest = heapq.nlargest(limit, waiting, key=lambda place: (waiting[place], place))
+        return dict.fromkeys(largest, 1)
+    # One for each, and of the rest its part, rounded down; what rounding left goes to those who lost most by it.
+    rest, left = limit - len(waiting), total - len(waiting)
+    taken = {place: 1 + rest * (rows - 1) // left for place, rows in waiting.items()}
+    missing = limit - sum(taken.values())
+    for place in heapq.nlargest(missing, waiting, key=lambda place: (rest * (waiting[place] - 1) % left, place)):
+        taken[place] += 1
+    return taken
+
+
+def split(ranges: Iterable[Range], least: int | None = None, most_rows: int | None = None) -> list[Range]:
+    """The ranges of tasks: none longer than `most_rows`, and at least `least` of them if there are as many records.
+    What is longest is cut first, into even pieces."""
+    whole = [each for each in ranges if each.rows > 0]
+    pieces = [max(1, -(-each.rows // most_rows)) if most_rows else 1 for each in whole]
+    if least is not None:
+        _cut_more(whole, pieces, least)
+    return [piece for each, count in zip(whole, pieces, strict=True) for piece in _even(each, count)]
+
+
+def _cut_more(whole: list[Range], pieces: list[int], least: int) -> None:
+    missing = min(least, sum(each.rows for each in whole)) - sum(pieces)
+    heap = [(-each.rows / count, index) for index, (each, count) in enumerate(zip(whole, pieces, strict=True))]
+    heapq.heapify(heap)
+    while missing > 0:
+        _, index = heap[0]
+        pieces[index] += 1
+        missing -= 1
+        heapq.heapreplace(heap, (-whole[index].rows / pieces[index], index))
+
+
+def _even(whole: Range, count: int) -> list[Range]:
+    cuts = [whole.start + whole.rows * index // count for index in range(count + 1)]
+    return [Range(whole.place, start, end) for start, end in pairwise(cuts)]

@@ -1,0 +1,5 @@
+"""Pipelines on Spark: project folders, and what runs them. `current()` is for the code inside a project."""
+
+from penstock.spark.pipelines.project import Project, ProjectError, current
+
+__all__ = ["Project", "ProjectError", "current"]

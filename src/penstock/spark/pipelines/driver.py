@@ -1,0 +1,100 @@
+"""Starts the process that runs Spark for a pipeline, hears what it tells, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.spark.pipelines.declarative import Refresh
+from penstock.spark.pipelines.place import LOG, is_running
+from penstock.spark.pipelines.project import Project
+from penstock.spark.pipelines.runner import Event
+
+RUNNER = "penstock.spark.pipelines.runner"
+LOG_BYTES = 16 << 20  # then the log of earlier runs is put aside
+
+
+class Driver:
+    """One run. It has a session of its own, so that Ctrl-C at the terminal reaches only whoever started it, which can
+    then ask for an end in good order."""
+
+    def __init__(self, project: Project, master: str | None, refresh: Refresh, environment: Mapping[str, str]) -> None:
+        os.makedirs(project.local, exist_ok=True)
+        self.log = os.path.join(project.local, LOG)
+        if not is_running(project.local):
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(self.log).st_size > LOG_BYTES:
+                    os.replace(self.log, self.log + ".1")
+        self._events, theirs = os.pipe()
+        self._rest = b""
+        try:
+            with open(self.log, "ab") as log:
+                self.process = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-m",
+                        RUNNER,
+                        *_arguments(project, master, refresh, theirs),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(theirs,),
+                    start_new_session=True,
+                    env=dict(environment),
+                )
+        except BaseException:
+            os.close(self._events)
+            raise
+        finally:
+            os.close(theirs)
+
+    def events(self, seconds: float) -> list[Event] | None:
+        """What it has told since the last time; waits so long for something. None when it is gone."""
+        if not select.select([self._events], [], [], seconds)[0]:
+            return []
+        data = os.read(self._events, 1 << 16)
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [msgspec.json.decode(line, type=Event) for line in lines]
+
+    def stop(self) -> None:
+        """Ask for an end."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Do not wait. The JVM and the workers see that they are alone, and end too; the next run goes on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def close(self) -> int:
+        """Wait for it, and return its exit code."""
+        code = self.process.wait()
+        os.close(self._events)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        return code
+
+
+def _arguments(project: Project, master: str | None, refresh: Refresh, events: int) -> list[str]:
+    arguments = [project.directory, "--events", str(events)]
+    if master is not None:
+        arguments += ["--master", master]
+    for name in refresh.full:
+        arguments += ["--full-refresh", name]
+    for name in refresh.only:
+        arguments += ["--refresh", name]
+    if refresh.all:
+        arguments.append("--full-refresh-all")
+    if refresh.dry:
+        arguments.append("--dry")
+    return arguments

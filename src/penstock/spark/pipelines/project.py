@@ -1,0 +1,166 @@
+"""A pipeline's project folder: what `pipeline.toml` says, and where everything that a run leaves behind is kept.
+
+A project is of one of two kinds. A declarative one holds datasets for Spark Declarative Pipelines
+(`transformations/`), and a run takes what is new and ends. A continuous one holds a Python file whose function starts
+streaming queries, which run until they are stopped. All that a run keeps is below one directory, `place`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+
+FILE = "pipeline.toml"
+SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
+ENV_DIRECTORY = "PENSTOCK_PROJECT"  # which project the code in it belongs to, for the process that runs it
+ENV_BROKER = "PENSTOCK_PROJECT_BROKER"  # a broker's address that goes before the file's
+
+Kind = Literal["declarative", "continuous"]
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+class ProjectError(Exception):
+    """The project cannot be used. The text names the file and what to do."""
+
+
+class SparkSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[spark]`: what it runs on."""
+
+    master: str = "local[2]"
+    python: str = ""  # of the workers; empty: the one that runs this
+    conf: dict[str, str | int | float | bool] = {}
+
+
+class ProjectFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`pipeline.toml`, as written."""
+
+    name: str
+    kind: Kind
+    broker: dict[str, str]
+    place: str = "state"
+    entry: str = "pipeline.py"  # of a continuous pipeline: the file with `start(spark, pipeline)`
+    topics: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    spark: SparkSection = SparkSection()
+
+
+class Project:
+    """A project with all its paths made absolute. Code in the project gets it as `pipeline`."""
+
+    def __init__(self, directory: str, file: ProjectFile, broker: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.file = file
+        self.broker = dict(broker)
+        """Options of `format("penstock")` that say which broker, and as whom."""
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The names of topics, by what the project calls them."""
+        return self.file.topics
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """`[settings]`: whatever the project's own code wants to be told."""
+        return self.file.settings
+
+    @property
+    def place(self) -> str:
+        """Where everything is that a run keeps: a directory, or the URL of one."""
+        place = self.file.place
+        return place if is_url(place) else os.path.normpath(os.path.join(self.directory, place))
+
+    @property
+    def local(self) -> str:
+        """The part of it that must be on this machine: lock, log, and Spark's catalog."""
+        return os.path.join(self.directory, "state") if is_url(self.place) else self.place
+
+    @property
+    def warehouse(self) -> str:
+        return self._url("warehouse")
+
+    @property
+    def checkpoints(self) -> str:
+        return self._url("checkpoints")
+
+    def checkpoint(self, query: str) -> str:
+        """The checkpoint of a query of this name, for `option("checkpointLocation", …)`."""
+        return f"{self.checkpoints}/{quote(query, safe='')}"
+
+    def table(self, name: str) -> str:
+        """Where the Delta table of this name is: a path, or a URL."""
+        return f"{self.place}/tables/{quote(name, safe='')}"
+
+    def _url(self, part: str) -> str:
+        """A URL, because Spark takes a bare path for one on the cluster's default file system."""
+        return f"{self.place}/{part}" if is_url(self.place) else f"file://{quote(self.place)}/{part}"
+
+
+def is_url(place: str) -> bool:
+    return "://" in place
+
+
+def load(directory: str, environment: Mapping[str, str]) -> Project:
+    """Raises ProjectError."""
+    directory = os.path.abspath(os.path.expanduser(directory))
+    path = os.path.join(directory, FILE)
+    try:
+        with open(path, "rb") as stream:
+            file = msgspec.toml.decode(stream.read(), type=ProjectFile)
+    except FileNotFoundError:
+        raise ProjectError(
+            f"{directory} is no pipeline: it has no {FILE}. `penstock pipeline init NAME` makes a project folder"
+        ) from None
+    except OSError as error:
+        raise ProjectError(f"{path}: {error.strerror}") from error
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProjectError(f"{path}: {error}") from None
+    broker = {key: _filled(path, key, value, environment) for key, value in file.broker.items()}
+    if environment.get(ENV_BROKER):
+        broker.pop("path", None)
+        broker["bootstrap.servers"] = environment[ENV_BROKER]
+    if ("path" in broker) == ("bootstrap.servers" in broker):
+        raise ProjectError(
+            f'{path}: [broker] needs one of "bootstrap.servers" (the address of a broker\'s Flight door) and "path" '
+            "(the data directory of a broker that does not run)"
+        )
+    if "path" in broker:
+        broker["path"] = os.path.normpath(os.path.join(directory, os.path.expanduser(broker["path"])))
+    return Project(directory, file, broker)
+
+
+def current(environment: Mapping[str, str] | None = None) -> Project:
+    """The project that the running code belongs to. With Spark's own `spark-pipelines` that is the working directory.
+    Raises ProjectError."""
+    environment = os.environ if environment is None else environment
+    return load(environment.get(ENV_DIRECTORY) or os.getcwd(), environment)
+
+
+def check_name(name: str) -> str:
+    """A name that can be a folder, a table and part of a topic's name. Raises ProjectError."""
+    if not _NAME.fullmatch(name):
+        raise ProjectError(
+            f"{name!r} is no name for a pipeline: it begins with a letter and has letters, digits, - and _, at most 64"
+        )
+    return name
+
+
+def _filled(path: str, key: str, value: str, environment: Mapping[str, str]) -> str:
+    """Passwords belong in the environment: `${NAME}` stands for what is there."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            raise ProjectError(f"{path}: [broker] {key} wants the environment variable {match[1]}, which is not set")
+        return environment[match[1]]
+
+    return _VARIABLE.sub(fill, value)

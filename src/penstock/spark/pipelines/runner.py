@@ -1,0 +1,196 @@
+"""The process that runs Spark for one run of a pipeline. Started by `penstock.spark.pipelines.driver`, which talks to
+the user; this one keeps the place, the state file and the session, and what Spark prints goes to a log.
+
+It ends cleanly on SIGTERM or SIGINT, and also when whoever started it is gone: its standard input is at an end then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+import msgspec
+
+from penstock.spark.pipelines import continuous, declarative
+from penstock.spark.pipelines.declarative import Refresh, RunFailed
+from penstock.spark.pipelines.place import Place, PlaceBusy, RunState, read_state, wait_for_orphan
+from penstock.spark.pipelines.project import ENV_DIRECTORY, Project, ProjectError, load
+from penstock.spark.pipelines.session import open_session, remote
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 60.0  # then it ends the hard way, which loses nothing either
+BUSY, FAILED, UNUSABLE = 3, 1, 2
+
+
+class Event(msgspec.Struct, omit_defaults=True):
+    """What the runner tells its driver, a line of JSON each."""
+
+    kind: str  # ready, flow, line, failed, done
+    text: str = ""
+    flow: str = ""
+
+
+class Stopped(BaseException):
+    """Somebody wants an end."""
+
+
+class Runner:
+    def __init__(self, project: Project, master: str | None, refresh: Refresh, events: int) -> None:
+        self._project = project
+        self._master = master
+        self._refresh = refresh
+        self._events = events
+        self._stopped = threading.Event()
+        self._begun = False
+        self._state = RunState(
+            os.getpid(),
+            project.file.kind,
+            time.time(),
+            remote(os.environ, master) or master or project.file.spark.master,
+        )
+        self._place: Place | None = None
+
+    def tell(self, event: Event) -> None:
+        try:
+            os.write(self._events, msgspec.json.encode(event) + b"\n")
+        except OSError:
+            logger.debug("nobody listens any more")
+
+    def run(self) -> int:
+        try:
+            with Place(self._project.local) as place:
+                previous = read_state(self._project.local)
+                if not wait_for_orphan(previous):
+                    raise PlaceBusy(f"the JVM of an earlier run, process {previous and previous.jvm}, does not end")
+                self._place = place
+                return self._run()
+        except PlaceBusy as error:
+            self.tell(Event("failed", str(error)))
+            return BUSY
+
+    def _run(self) -> int:
+        self._save()
+        self._take_signals()
+        code = 0
+        try:
+            self._with_session()
+            self._end("stopped" if self._stopped.is_set() else "completed")
+        except Stopped:
+            self._end("stopped")
+        except ProjectError as error:
+            code = UNUSABLE
+            self._end("failed", str(error))
+        except Exception as error:
+            logger.exception("the run failed")
+            code = FAILED
+            self._end("failed", str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}")
+        return code
+
+    def _with_session(self) -> None:
+        is_declarative = self._project.file.kind == "declarative"
+        if is_declarative:
+            declarative.specification(self._project)
+        sessions = open_session(self._project, self._master, connect=is_declarative)
+        self._take_signals()  # Spark has put handlers of its own in their place
+        self._state.jvm = sessions.jvm
+        self._state.phase = "running"
+        self._save()
+        self.tell(Event("ready"))
+        try:
+            self._begun = True
+            if self._stopped.is_set():
+                raise Stopped
+            if is_declarative:
+                declarative.run(sessions.spark, self._project, self._refresh, self._heard)
+            elif self._refresh.dry:
+                continuous.check(sessions.spark, self._project, self._heard)
+            else:
+                continuous.run(sessions.spark, self._project, self._stopped, self._heard)
+        finally:
+            self._begun = False
+            sessions.stop()
+
+    def _heard(self, message: str) -> None:
+        found = declarative.flow_phase(message)
+        if found is None:
+            self.tell(Event("line", message))
+            return
+        flow, phase = found
+        if self._state.flows.get(flow) != phase:
+            self._state.flows[flow] = phase
+            self._save()
+        self.tell(Event("flow", f"{phase}\n{message}" if phase == "failed" else phase, flow))
+
+    def _end(self, phase: str, error: str = "") -> None:
+        self._state.phase, self._state.error, self._state.ended = phase, error, time.time()
+        self._save()
+        self.tell(Event("failed", error) if error else Event("done", phase))
+
+    def _save(self) -> None:
+        if self._place is not None and not self._refresh.dry:
+            self._place.write(self._state)
+
+    def _take_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        again = self._stopped.is_set()
+        self._stopped.set()
+        if again:
+            return
+        deadline = threading.Timer(STOP_SECONDS, os._exit, (FAILED,))
+        deadline.daemon = True
+        deadline.start()
+        if not self._begun:
+            return
+        if self._project.file.kind == "declarative" or self._refresh.dry:
+            self._begun = False
+            raise Stopped  # out of the wait for the next event; what was begun is done again by the next run
+
+
+def _end_with_parent() -> None:
+    """Standard input is a pipe from whoever started this, and nothing is ever written to it."""
+
+    def wait() -> None:
+        try:
+            while os.read(0, 64):
+                pass
+        except OSError:
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True, name="parent").start()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="penstock.spark.pipelines.runner")
+    parser.add_argument("directory")
+    parser.add_argument("--master")
+    parser.add_argument("--events", type=int, required=True)
+    parser.add_argument("--full-refresh", action="append", default=[])
+    parser.add_argument("--full-refresh-all", action="store_true")
+    parser.add_argument("--refresh", action="append", default=[])
+    parser.add_argument("--dry", action="store_true")
+    given = parser.parse_args()
+    logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel("ERROR")
+    os.environ[ENV_DIRECTORY] = os.path.abspath(given.directory)
+    project = load(given.directory, os.environ)
+    refresh = Refresh(given.full_refresh, given.full_refresh_all, given.refresh, given.dry)
+    _end_with_parent()
+    code = Runner(project, given.master, refresh, given.events).run()
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)  # Spark's threads have nothing left to say that anybody wants to hear
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Spark sessions for pipelines, with everything set that a pipeline needs and nobody should have to know.
+
+- Workers run the Python of this process (`PYSPARK_PYTHON`): Spark itself would take the first `python3` on PATH.
+- The catalog is kept (Hive's, in Derby, in the project's own place): with Spark's default, which is in memory, the
+  second run of a declarative pipeline finds its tables' files without its tables, and fails.
+- State is in RocksDB, shuffles are small, the web page is off, times are UTC.
+- A Spark Connect server of our own, which declarative pipelines need, gets a free port: the usual one is for one only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.pipelines.project import Project
+
+CONNECT_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+CONNECT_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def configuration(project: Project, master: str) -> dict[str, str]:
+    """Spark's settings for a session of our own: ours first, then the project's, which win."""
+    settings = {
+        "spark.app.name": project.name,
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.driver.memory": "1g",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2" if master.startswith("local") else "8",
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.warehouse.dir": project.warehouse,
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+        "spark.python.authenticate.socketTimeout": "120s",  # a busy machine may take longer than 15 s to start workers
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={os.path.join(project.local, 'catalog')};create=true"
+        ),
+    }
+    if master.startswith("local"):  # so that nothing of it can be reached from outside, and no name has to resolve
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= {key: _text(value) for key, value in project.file.spark.conf.items()}
+    return settings
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def remote(environment: Mapping[str, str], master: str | None) -> str | None:
+    """The Spark Connect server to use: what was asked for on the command line goes before the environment."""
+    if master is not None:
+        return master if master.startswith("sc://") else None
+    return environment.get("SPARK_REMOTE") or None
+
+
+class Sessions:
+    """The session of one run, and the way to end it. `jvm` is the process id of our own JVM, 0 if it is elsewhere."""
+
+    def __init__(self, spark: SparkSession, classic: SparkSession | None) -> None:
+        self.spark = spark
+        self._classic = classic
+
+    @property
+    def jvm(self) -> int:
+        from pyspark import SparkContext
+
+        process = getattr(getattr(SparkContext, "_gateway", None), "proc", None)
+        return int(process.pid) if self._classic is not None and process is not None else 0
+
+    def stop(self) -> None:
+        """The end of our own JVM is the end of all that is in it; a server elsewhere has to be told."""
+        (self._classic or self.spark).stop()
+
+
+def open_session(project: Project, master: str | None, *, connect: bool) -> Sessions:
+    """A session for this project; `connect`: one that talks Spark Connect, also to a JVM of our own."""
+    os.environ["PYSPARK_PYTHON"] = project.file.spark.python or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    server = remote(os.environ, master)
+    os.environ.pop("SPARK_REMOTE", None)
+    if server is not None:
+        return Sessions(_connected(server), None)
+    from pyspark.sql import SparkSession
+
+    settings = configuration(project, master or project.file.spark.master)
+    if connect:
+        settings["spark.plugins"] = ",".join(filter(None, (settings.get("spark.plugins"), CONNECT_PLUGIN)))
+        settings |= {
+            "spark.connect.grpc.binding.address": "localhost",
+            "spark.connect.grpc.binding.port": "0",
+            "spark.sql.artifact.isolation.enabled": "true",
+            "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+            "spark.sql.connect.serverStacktrace.enabled": "false",
+        }
+        os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = os.urandom(16).hex()  # others can reach the port too
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    classic = builder.getOrCreate()
+    jvm = cast(Any, classic)._jvm
+    jvm.java.lang.System.setProperty("derby.stream.error.file", os.path.join(project.local, "derby.log"))
+    if not connect:
+        return Sessions(classic, classic)
+    port = getattr(getattr(jvm, CONNECT_SERVICE), "MODULE$").localPort()
+    return Sessions(_connected(f"sc://localhost:{port}"), classic)
+
+
+def _connected(server: str) -> SparkSession:
+    """Not by `SparkSession.builder.remote`, which refuses while there is a session in this process."""
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    return cast("SparkSession", ConnectSession.builder.remote(server).getOrCreate())

@@ -1,0 +1,206 @@
+"""`df.write.format("penstock")` and `df.writeStream.format("penstock")`: exactly once.
+
+Tasks bring their rows to the broker, where nobody sees them. When all have, the driver has them published by one call,
+known by who publishes and a number. Spark repeats what it does not know to have succeeded, with the same number; the
+broker does not. What a task that failed has left behind is cleaned up by the broker.
+
+In a stream, the object that commits is another than those that write, in another process: all it knows comes with the
+messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.flight.errors import FlightLogError
+from penstock.flight.log import Log, Staged
+from penstock.spark.options import Retries
+from penstock.spark.patience import Patience
+from penstock.spark.sink_columns import Outgoing, check_columns
+from penstock.spark.sink_options import SinkOptions, batch_options, stream_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 64 << 20
+"""What is brought to the broker at once, and kept until that has succeeded: a broker that starts again in the middle
+gets it once more, and the task goes on."""
+
+QUERY: Final = "sql.streaming.queryId"  # Spark's own names for what it tells tasks
+BATCH: Final = "streaming.sql.batchId"
+
+
+class SinkFailed(Exception):
+    """Spark did not tell what is needed."""
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """What a task has brought to the broker."""
+
+    app: str
+    batch: int
+    refs: tuple[str, ...]
+    rows: int
+
+
+class PenstockWriter(DataSourceArrowWriter):
+    """Of a batch. It is made once, on the driver, and pickled to tasks and to the one that commits."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
+        self._options = batch_options(options, overwrite=overwrite)
+        check_columns(schema, self._options.topic)
+        self._schema = schema
+        self._app = self._options.app or f"batch-{uuid.uuid4()}"
+        self._batch = self._options.version or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return _Task(self._options, self._app, self._batch).send(iterator, self._schema)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        publish(self._options, self._batch, _sent(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        discard(self._options, _sent(messages))
+
+
+class PenstockStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
+        self._options = stream_options(options, overwrite=overwrite)
+        check_columns(schema, self._options.topic)
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        query, batch = _told(QUERY), _told(BATCH)
+        app = self._options.app or query
+        if app is None or batch is None:
+            raise SinkFailed(
+                "This version of Spark does not tell a task which query and batch it is of, without which nothing can "
+                "be written exactly once; write with foreachBatch, and options txnAppId and txnVersion"
+            )
+        return _Task(self._options, app, int(batch)).send(iterator, self._schema)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        publish(self._options, batchId, _sent(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        discard(self._options, _sent(messages))
+
+
+def _told(name: str) -> str | None:
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
+
+
+def _sent(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
+    """Of the tasks that succeeded, in their order."""
+    return [message for message in messages if isinstance(message, Sent)]
+
+
+# -- on executors
+
+
+class _Task:
+    """One task's rows on their way to the broker."""
+
+    def __init__(self, options: SinkOptions, app: str, batch: int) -> None:
+        self._options = options
+        self._app = app
+        self._batch = batch
+        self._patience = _patience(options.retries, options.retries.poll_timeout)
+
+    def send(self, batches: Iterator[pa.RecordBatch], schema: StructType) -> Sent:
+        outgoing = Outgoing(schema, self._options.topic)
+        refs: list[str] = []
+        rows = 0
+        for piece in pieces(map(outgoing.shaped, batches), PIECE_BYTES):
+            staged = self._patience.call(partial(self._stage, piece, outgoing.schema, f"{_task_name()}.{len(refs)}"))
+            refs.append(staged.ref)
+            rows += staged.rows
+        return Sent(self._app, self._batch, tuple(refs), rows)
+
+    def _stage(self, piece: list[pa.RecordBatch], schema: pa.Schema, name: str) -> Staged:
+        log = open_log(self._options)
+        return log.stage(self._app, self._batch, name, self._options.topic, iter(piece), schema)
+
+
+def pieces(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
+    """All batches in order, in lists of about so many bytes; none is empty."""
+    held: list[pa.RecordBatch] = []
+    taken = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        taken += batch.nbytes
+        if taken >= size:
+            yield held
+            held, taken = [], 0
+    if held:
+        yield held
+
+
+def _task_name() -> str:
+    """For whoever looks for what a task did."""
+    context = TaskContext.get()
+    if context is None:
+        return "driver"
+    return f"{context.stageId()}.{context.partitionId()}.{context.attemptNumber()}"
+
+
+# -- on the driver
+
+
+def publish(options: SinkOptions, batch: int, sent: Sequence[Sent]) -> None:
+    """Everything that the tasks have sent becomes visible, once."""
+    refs = [ref for message in sent for ref in message.refs]
+    if not refs:
+        return
+    app = sent[0].app
+    if any((message.app, message.batch) != (app, batch) for message in sent):
+        raise SinkFailed(f"Spark commits batch {batch}, but tasks wrote for another one; nothing was published")
+    done = _patience(options.retries, options.retries.timeout).call(lambda: open_log(options).publish(app, batch, refs))
+    if done.repeated:
+        logger.warning(
+            "Batch %d of %s had been published before, so nothing was written: right for a query or a job that was "
+            "interrupted; one that begins anew, with a new checkpoint, needs another txnAppId",
+            batch,
+            app,
+        )
+
+
+def discard(options: SinkOptions, sent: Sequence[Sent]) -> None:
+    """Nobody needs what the tasks have sent. What is published stays, and so does what is being published: the broker
+    sees to that. It also cleans up by itself, so nobody waits for one that does not answer."""
+    for message in sent:
+        if not message.refs:
+            continue
+        try:
+            open_log(options).discard(message.app, message.batch, message.refs)
+        except FlightLogError as error:
+            logger.warning(
+                "What was sent for batch %d of %s is left to the broker: %s", message.batch, message.app, error
+            )
+            return
+
+
+def _patience(retries: Retries, timeout: int) -> Patience:
+    return Patience(timeout, retries.at_least, retries.interval)
+
+
+def open_log(options: SinkOptions) -> Log:
+    """The process's connection: workers live longer than a task."""
+    from penstock.flight.connect import connect
+
+    return connect(options.connection)

@@ -1,0 +1,66 @@
+"""What may be said in `.option(…)` when writing. Pure: nothing here asks a broker, and nothing needs Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from penstock.spark.options import ENDING, SELECTING, STARTING, Given, OptionRefused, Retries
+
+MAX_VERSION: Final = 1 << 62
+
+
+class SinkOptions(NamedTuple):
+    connection: dict[str, str]
+    topic: str | None  # of all rows; None: each row says its own
+    app: str | None  # who publishes, if the user says so
+    version: int | None  # which publication it is, in a batch
+    retries: Retries
+
+
+def batch_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOptions:
+    if overwrite:
+        raise OptionRefused(
+            "A log is only ever added to, so mode('overwrite') is refused; write with mode('append'), and delete the "
+            "topic before if it is to begin anew: penstock topic delete NAME"
+        )
+    found = _options(Given(options))
+    if (found.app is None) != (found.version is None):
+        there, missing = ("txnAppId", "txnVersion") if found.version is None else ("txnVersion", "txnAppId")
+        raise OptionRefused(
+            f"Option {there!r} is given and {missing!r} is not; give both, so that a write that is done again is not "
+            "there twice, or none of them"
+        )
+    return found
+
+
+def stream_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOptions:
+    if overwrite:
+        raise OptionRefused(
+            "A log is only ever added to, so outputMode('complete') is refused; use outputMode('append'), with a "
+            "watermark for aggregates, or write the whole result with foreachBatch"
+        )
+    found = _options(Given(options))
+    if found.version is not None:
+        raise OptionRefused(
+            "Option 'txnVersion' is for df.write only: a stream numbers its batches itself; leave it out"
+        )
+    return found
+
+
+def _options(given: Given) -> SinkOptions:
+    given.check_names()
+    for name in (*SELECTING, *STARTING, *ENDING):
+        if name in given:
+            raise OptionRefused(f"Option {name!r} is for reading; when writing, give 'topic' or a column of that name")
+    if "path" in given:
+        raise given.refused(
+            "path", "but only a broker writes to a data directory; start it, and give 'bootstrap.servers' instead"
+        )
+    for name in ("topic", "txnAppId"):
+        if given.text(name) == "":
+            raise given.refused(name, "it must not be empty")
+    version = given.number("txnVersion", None, 0)
+    if version is not None and version > MAX_VERSION:
+        raise given.refused("txnVersion", f"at most {MAX_VERSION} is allowed")
+    return SinkOptions(given.connection(), given.text("topic"), given.text("txnAppId"), version, given.retries())

@@ -1,0 +1,178 @@
+"""`penstock.spark.table()`: a topic as one DataFrame. What is in the topic's Delta table is read by Spark's own Parquet
+reader, which prunes columns and counts without reading; what came after it, by our source. Both are cut at the end
+offsets in one version of the table, so nothing is missing at the seam and nothing is there twice.
+
+Like every DataFrame of the source it is a snapshot: it ends where the topic ended when it was made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+
+from penstock.flight.errors import TopicMissing
+from penstock.flight.log import Log, TableInfo, TopicPartition
+from penstock.log.engine import Bounds
+from penstock.spark.columns import LOG_APPEND_TIME, SchemaRefused, check_schema, full_schema
+from penstock.spark.options import PATIENCE_OF_BATCHES, Given, OptionRefused, nested
+from penstock.spark.patience import Patience
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from penstock.log.tables.table import Table, TableFile
+
+TAKEN: Final = ("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "retryTimeout")
+"""Options that are passed on to the source, besides those of the connection."""
+
+_WITH_A_MEANING: Final = re.compile(r"[\\{}\[\]*?]")  # in a path that Spark is given
+_HADOOP: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}  # what Spark calls the file systems that deltalake calls so
+
+
+class Past(NamedTuple):
+    """The part of a topic that is read from its table."""
+
+    root: str
+    files: list[str]
+    ends: dict[int, int]
+    hidden: list[Column]  # conditions of rows that must not be seen; none, if all may
+
+
+def table(spark: SparkSession, topic: str, *, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
+    """The topic as it is now: the columns of the source, or just these of them.
+
+    Options are those of the source that say where the log is (`path`, or `bootstrap.servers`, `user`, `password`, …;
+    with `_` for `.` if you like), `includeHeaders`, and a few more: `minPartitions`, `maxRecordsPerPartition`,
+    `failOnDataLoss`, `retryTimeout`."""
+    from penstock.flight.connect import connect
+
+    given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
+    connection, schema = _checked(given), _schema(given, columns)
+    retries = given.retries(PATIENCE_OF_BATCHES)
+    patience = Patience(retries.timeout, retries.at_least, retries.interval)
+    past, bounds = patience.call(lambda: look(connect(connection), topic))
+    starts = {place: max(found.start, past.ends.get(place.partition, 0)) for place, found in bounds.items()}
+    tail = {place: start for place, start in starts.items() if start < bounds[place].high_watermark}
+    parts = [_past(spark, topic, past, schema)] if past.files else []
+    if tail or not parts:
+        passed_on = connection | {name: text for name in TAKEN if (text := given.text(name)) is not None}
+        parts.append(_tail(spark, passed_on, tail or starts, bounds, schema))
+    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+
+def _checked(given: Given) -> dict[str, str]:
+    given.check_names()
+    connection = given.connection()
+    allowed = {name.lower() for name in (*connection, *TAKEN, "includeHeaders")}
+    for name in given.names():
+        if name not in allowed:
+            raise OptionRefused(
+                f"Option {name!r} has no meaning for table(), which reads the whole topic; filter the DataFrame, or "
+                'use spark.read.format("penstock")'
+            )
+    return connection
+
+
+def _schema(given: Given, columns: Sequence[str] | None) -> StructType:
+    full = full_schema(given.flag("includeHeaders", False) or "headers" in (columns or ()))
+    if columns is None:
+        return full
+    for name in columns:
+        if name not in full.names:
+            raise SchemaRefused(f"There is no column {name!r}; there are: {', '.join(full.names)}")
+    schema = StructType([full[name] for name in columns])
+    check_schema(schema)
+    return schema
+
+
+def look(log: Log, topic: str) -> tuple[Past, dict[TopicPartition, Bounds]]:
+    """The newest version of the table, and then how far the topic reaches: never the other way round, or the table
+    could have more than the topic."""
+    info = log.table(topic)
+    found = None if info is None else _open(info, topic)
+    bounds = {place: found for place, found in log.bounds([topic]).items() if place.topic == topic}
+    if not bounds:
+        raise TopicMissing(f"There is no topic {topic!r} (or this user may not read it). Create it first")
+    if info is None or found is None:
+        return Past("", [], {}, []), bounds
+    return _visible(info, found, {place.partition: inner for place, inner in bounds.items()}), bounds
+
+
+def _open(info: TableInfo, topic: str) -> Table | None:
+    from penstock.log.tables.location import TableRef
+    from penstock.log.tables.table import Table
+
+    return Table.open(TableRef(info.topic, topic, info.url, info.options))
+
+
+def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Past:
+    """What of the table may be seen: not what retention, expiry or a removal has taken."""
+    files: list[TableFile] = []
+    hidden: list[Column] = []
+    for partition, inner in bounds.items():
+        start = max(inner.start, info.gone_below.get(partition, 0))
+        some = [file for file in found.extents(partition) if file.end > start and file.max_timestamp > info.horizon]
+        if any(file.first < start for file in some):
+            hidden.append((F.col("partition") == partition) & (F.col("offset") < start))
+        gone = [offset for offset in info.gone.get(partition, ()) if any(f.first <= offset < f.end for f in some)]
+        if gone:
+            hidden.append((F.col("partition") == partition) & F.col("offset").isin(gone))
+        files += some
+    if any(file.min_timestamp <= info.horizon for file in files):
+        hidden.append(F.col("timestamp") <= F.timestamp_micros(F.lit(info.horizon)))
+    if any(file.may_expire for file in files):
+        hidden.append(F.col("expires").isNotNull() & (F.col("expires") <= F.timestamp_micros(F.lit(info.now))))
+    uris = found.store.uris(file.path for file in files)
+    return Past(for_spark(found.store.uri), [literal(for_spark(uri)) for uri in uris], found.ends(), hidden)
+
+
+def for_spark(uri: str) -> str:
+    """A place as Spark wants it: with the name that Hadoop has for the file system."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        scheme, rest = "file", uri
+    return f"{_HADOOP.get(scheme, scheme)}://{rest}"
+
+
+def literal(path: str) -> str:
+    """Without a character that Spark would take for a pattern."""
+    return _WITH_A_MEANING.sub(lambda found: "\\" + found[0], path)
+
+
+def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> DataFrame:
+    stored = StructType([field for field in full_schema(headers=True) if field.name not in ("topic", "timestampType")])
+    stored = stored.add(StructField("expires", TimestampType())).add(StructField("position", LongType()))
+    rows = spark.read.schema(stored).option("basePath", past.root).parquet(*past.files)
+    for condition in past.hidden:
+        rows = rows.where(~condition)
+    # All columns of the source may be null, and those of a table should not differ; a plain literal cannot.
+    constant = {
+        "topic": F.nullif(F.lit(topic), F.lit("")),
+        "timestampType": F.nullif(F.lit(LOG_APPEND_TIME), F.lit(0)),
+    }
+    return rows.select(*(constant.get(name, F.col(name)).alias(name) for name in schema.names))
+
+
+def _tail(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    starts: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, Bounds],
+    schema: StructType,
+) -> DataFrame:
+    ends = {place: bounds[place].high_watermark for place in starts}
+    topic = next(iter(starts)).topic
+    return (
+        spark.read.format("penstock")
+        .schema(schema)
+        .options(**options)
+        .option("assign", json.dumps({topic: sorted(place.partition for place in starts)}))
+        .option("startingOffsets", json.dumps(nested(starts)))
+        .option("endingOffsets", json.dumps(nested(ends)))
+        .load()
+    )

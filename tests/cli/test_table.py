@@ -1,0 +1,124 @@
+"""`penstock table`, on a data directory that nobody uses and on one of a running broker."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.process import Done, penstock
+from tests.log.tables.source import TOPIC, Source, spans
+
+from penstock.core.events import TopicCreated, encode
+from penstock.core.settings import TopicSettings
+from penstock.log.engine import partition_id
+from penstock.log.lock import DirectoryLock
+from penstock.log.tables import care
+from penstock.log.tables.build import build
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Source]:
+    """Topic `orders` with a table, whose journal is there too, and topic `empty` without; used as by a broker."""
+    made = Source(tmp_path)
+    for number, name in ((TOPIC, "orders"), (TOPIC + 1, "empty")):
+        made.engine.append_event(encode(TopicCreated(number, "default", "default", name, 3, TopicSettings(), 0)))
+    made.fill(3)
+    ends = made.build_all()
+    made.engine.tabled({partition_id(TOPIC, number): end for number, end in ends.items()})
+    made.append(0, 1)
+    lock = DirectoryLock(str(tmp_path / "data"))
+    lock.acquire()
+    yield made
+    lock.release()
+    made.close()
+
+
+def table(source: Source, *arguments: str) -> Done:
+    directories = {"PENSTOCK_DATA_DIR": str(source.root / "data"), "PENSTOCK_TABLES__URL": str(source.root / "tables")}
+    return penstock("table", *arguments, **directories)
+
+
+def test_list(source: Source) -> None:
+    done = table(source, "list")
+    assert done.returncode == 0, done.stderr
+    head, row = (line.split("\t") for line in done.stdout.splitlines())
+    assert head == ["topic", "rows", "files", "bytes", "version", "offsets"]
+    ends = source.table().ends()
+    size = sum(path.stat().st_size for path in Path(source.ref.url).rglob("*.parquet"))
+    ranges = " ".join(f"{number}:0-{end}" for number, end in ends.items())
+    assert row == ["orders", str(sum(ends.values())), "9", str(size), "2", ranges]
+
+
+def test_show(source: Source) -> None:
+    care.drop_below(source.ref, {1: source.table().ends()[1]})
+    done = table(source, "show", "orders")
+    assert done.returncode == 0, done.stderr
+    assert f"place\t{source.ref.url}\nversion\t3\n" in done.stdout
+    assert "timestamp timestamp[us, tz=UTC]" in done.stdout
+    ends = source.table().ends()
+    assert re.search(rf"^0\t0\t{ends[0]}\t3\t\d+\t2023-11-14T22:13:20Z\t2023-11-14T22:13:2\dZ$", done.stdout, re.M)
+    assert f"\n1\t{ends[1]}\t{ends[1]}\t0\t0\t-\t-\n" in done.stdout
+
+
+def test_the_lines_that_show_how_to_read_it_work(source: Source, capsys: pytest.CaptureFixture[str]) -> None:
+    said = dict(line.split("\t", 1) for line in table(source, "show", "orders").stdout.splitlines()[-2:])
+    ends = source.table().ends()
+    for tool in ("DuckDB", "pandas"):
+        python, flag, program = shlex.split(said[tool])
+        assert (python, flag) == ("python", "-c")
+        exec(program, {})
+        out = capsys.readouterr().out
+        expected = [str(end) for end in ends.values()] if tool == "DuckDB" else [f"[{sum(ends.values())} rows x 9 col"]
+        assert all(part in out for part in expected), out
+
+
+def test_verify_a_sound_table(source: Source) -> None:
+    rows = sum(source.table().ends().values())
+    for arguments in (("verify",), ("verify", "orders")):
+        done = table(source, *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == f"orders: {rows} records in version 2, {rows} of them compared with the journal: sound\n"
+    assert table(source, "verify", "empty").stdout == "empty: no table yet\n"
+
+
+def test_verify_names_differences(source: Source) -> None:
+    file = source.table().extents(2)[1]
+    path = Path(source.ref.url, file.path)
+    rows = pq.ParquetFile(path).read()
+    pq.write_table(rows.set_column(1, "value", rows["value"].take([1, *range(1, len(rows))])), path)
+    done = table(source, "verify")
+    assert done.returncode == 1
+    assert "orders: " in done.stdout and "DIFFERENT" in done.stdout
+    assert f"  partition 2, offset {file.first}: value is " in done.stdout
+    assert done.stderr == "penstock: 1 of 2 tables differ from the log\n"
+    care.remove(source.ref)
+    done = table(source, "verify")
+    assert done.returncode == 1 and "there is no table, but it should reach to offset" in done.stdout
+
+
+def test_what_is_not_there_is_told(source: Source, tmp_path: Path) -> None:
+    done = table(source, "show", "other")
+    assert (done.returncode, done.stderr) == (1, "penstock: there is no topic 'other' in default/default\n")
+    assert table(source, "verify", "orders", "--tenant", "acme").returncode == 1
+    assert "has no table yet" in table(source, "show", "empty").stderr
+    done = penstock("table", "list", "--data-dir", str(tmp_path / "nowhere"))
+    assert (done.returncode, done.stdout) == (1, "") and "no such directory" in done.stderr
+    (tmp_path / "void").mkdir()
+    done = penstock("table", "list", "--data-dir", str(tmp_path / "void"))
+    assert done.returncode == 1 and "no Penstock log" in done.stderr
+
+
+def test_nothing_is_changed(source: Source) -> None:
+    def contents() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in source.root.rglob("*") if path.is_file()}
+
+    source.fill(4)
+    build(source.ref, source.closed()[-1], spans(source.closed()[-1]))
+    before = contents()
+    for arguments in (("list",), ("show", "orders"), ("verify",)):
+        assert table(source, *arguments).returncode == 0
+    assert contents() == before

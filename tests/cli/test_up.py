@@ -1,0 +1,172 @@
+"""`penstock up`: the broker and the generator, without Java; what it says, and how it stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.process import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
+
+from penstock.cli.generator import Doors, Shop, amounts, generate
+from penstock.cli.up import BACKOFF, STEADY_SECONDS, Backoff
+from penstock.config import Endpoint
+from penstock.protocols.rustlog.client import Client
+
+FLIGHT = ("--listen", "flight=127.0.0.1:0")
+
+
+class Up:
+    """`penstock up` on ports that the system chooses."""
+
+    def __init__(self, data_dir: Path, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "up", "--data-dir", str(data_dir), *FLIGHT, *other_doors(FLIGHT)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=WITHOUT_SETTINGS | {"PENSTOCK_TABLES__ENABLED": "false"} | environment,
+        )
+        self.said = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+
+    def wait_for(self, text: str, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.said:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said
+            time.sleep(0.05)
+
+    def endpoint(self, door: str) -> tuple[str, int]:
+        [address] = {line.split()[1] for line in self.said.splitlines() if line.startswith(f"  {door} ")}
+        host, _, port = address.rpartition(":")
+        return host, int(port)
+
+    def stop(self, seconds: float = 60) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(seconds)
+        self._reader.join(10)
+        return code
+
+    def __enter__(self) -> Up:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(90)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+        self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def test_without_java_the_broker_starts_and_says_that_the_pipeline_does_not(tmp_path: Path) -> None:
+    without = {"PATH": os.path.dirname(sys.executable), "JAVA_HOME": str(tmp_path)}
+    with Up(tmp_path / "data", PENSTOCK_PIPELINE__EVENTS_PER_SECOND="100", **without) as up:
+        up.wait_for("runs all of it", 60)
+        assert "pipeline    not started: Spark needs Java 17 or newer" in up.said
+        assert "openjdk-17-jre-headless" in up.said
+        assert "fetch orders" in up.said and "Try:" in up.said
+        with Client(*up.endpoint("rustlog")) as client:
+            deadline = time.monotonic() + 30
+            while not all(client.describe_partition(topic, 0).high_watermark for topic in ("orders", "page_views")):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        assert up.stop() == 0
+    assert "stopped cleanly" in up.said
+    assert not any(str(tmp_path) in command for command in _commands())
+
+
+def test_when_it_is_killed_nothing_is_left_behind(tmp_path: Path) -> None:
+    without = {"PATH": os.path.dirname(sys.executable), "JAVA_HOME": str(tmp_path)}
+    with Up(tmp_path / "data", **without) as up:
+        up.wait_for("runs all of it", 60)
+        up.process.kill()
+        deadline = time.monotonic() + 30
+        while any(str(tmp_path) in command for command in _commands()):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def _commands() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+def test_the_generator_writes_through_three_protocols_and_survives_a_broker_that_goes_away(tmp_path: Path) -> None:
+    stopped = threading.Event()
+    said: list[str] = []
+    with BrokerProcess(tmp_path / "data").ready() as broker:
+        doors = Doors(*(Endpoint(*broker.endpoint(name)) for name in ("rustlog", "flymq", "blipmq")))
+        arguments = (doors, Shop(random.Random(7)), 200.0, stopped, said.append)
+        thread = threading.Thread(target=generate, args=arguments, daemon=True)
+        thread.start()
+        with Client(*broker.endpoint("rustlog")) as client:
+            deadline = time.monotonic() + 30
+            while not client_has(client, 30):
+                assert time.monotonic() < deadline, said
+                time.sleep(0.05)
+    deadline = time.monotonic() + 30
+    while len(said) < 2:
+        assert time.monotonic() < deadline, said
+        time.sleep(0.05)
+    stopped.set()
+    thread.join(30)
+    assert said[0] == "the topics are there" and said[1].startswith("the broker does not take records")
+
+
+def client_has(client: Client, count: int) -> bool:
+    if {"orders", "page_views"} - {topic.name for topic in client.list_topics()}:
+        return False
+    return all(
+        sum(client.describe_partition(topic, number).high_watermark for number in (0, 1)) >= count
+        for topic in ("orders", "page_views")
+    )
+
+
+def test_most_of_what_happens_in_the_shop_makes_sense() -> None:
+    shop = Shop(random.Random(1))
+    good = bad = 0
+    for _ in range(1000):
+        for text, needed in ((shop.order(1000.5), "order_id"), (shop.page_view(1000.5)[1], "view_id")):
+            try:
+                event = json.loads(text)
+                assert event.get("ordered_at", event.get("viewed_at")) == "1970-01-01T00:16:40.500Z"
+                good += needed in event
+            except (ValueError, AssertionError):
+                bad += 1
+    assert 10 < bad < 100 and good + bad == 2000
+
+
+def test_few_events_a_turn_add_up_to_the_right_number() -> None:
+    turns = amounts(3.0)
+    counts = [next(turns) for _ in range(40)]  # 20 seconds
+    assert [sum(turn[kind] for turn in counts) for kind in range(3)] == pytest.approx([24, 24, 12], abs=1)
+
+
+def test_what_crashes_is_started_again_ever_later() -> None:
+    backoff = Backoff()
+    waits = [backoff.after(1.0) for _ in range(8)]
+    assert waits[:3] == [BACKOFF[0], BACKOFF[0] * 2, BACKOFF[0] * 4] and waits[-1] == BACKOFF[1]
+    assert backoff.after(STEADY_SECONDS) == BACKOFF[0]

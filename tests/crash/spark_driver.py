@@ -1,0 +1,73 @@
+"""The pipeline that `spark_killer` kills: three streams from one topic, a process of its own.
+
+    copy     from the earliest offset; stateless
+    newest   from the latest offset there was when it first ran; stateless
+    count    records by key, from the earliest offset; stateful
+
+Each writes to the topic of its name. Run as `python -m tests.crash.spark_driver SERVER DIRECTORY`, until killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import base64, col, concat_ws, element_at, split
+
+SOURCE = "in"
+
+
+def main(server: str, directory: str) -> None:
+    spark = _session(directory)
+    queries = {
+        "copy": _copies(_source(spark, server, "earliest")),
+        "newest": _copies(_source(spark, server, "latest")),
+        "count": _counts(_source(spark, server, "earliest")),
+    }
+    for name, df in queries.items():
+        writer = df.writeStream.queryName(name).format("penstock").outputMode("update")
+        writer = writer.option("bootstrap.servers", server).option("topic", name)
+        writer.option("checkpointLocation", f"{directory}/checkpoints/{name}").start()
+    print("running", flush=True)
+    spark.streams.awaitAnyTermination()
+    raise SystemExit("a query ended by itself")
+
+
+def _session(directory: str) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": f"{directory}/warehouse",
+        "spark.task.maxFailures": "4",
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _source(spark: SparkSession, server: str, start: str) -> DataFrame:
+    reader = spark.readStream.format("penstock").option("bootstrap.servers", server).option("subscribe", SOURCE)
+    return reader.option("startingOffsets", start).option("maxOffsetsPerTrigger", "2000").load()
+
+
+def _copies(df: DataFrame) -> DataFrame:
+    return df.select(concat_ws(" ", col("partition"), col("offset"), base64("value")).alias("value"))
+
+
+def _counts(df: DataFrame) -> DataFrame:
+    keyed = df.select(element_at(split(col("value").cast("string"), ":"), -1).alias("name"))
+    counted = keyed.groupBy("name").count()
+    return counted.select(col("name").alias("key"), concat_ws(" ", "name", "count").alias("value"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,60 @@
+"""One Spark session for all tests: to start it takes longer than most of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.folder import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.master": "local[2,2]",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.pollingDelay": "10ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+def java_is_there() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java") is not None or (home is not None and (Path(home) / "bin" / "java").exists())
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session. Tests of Spark Connect start a process of their own: a process has one kind or the other."""
+    if not java_is_there():
+        pytest.skip("Spark needs Java 17 (Debian: openjdk-17-jre-headless), and there is no java on this machine")
+    from penstock.spark import session
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    place = tmp_path_factory.mktemp("spark")
+    settings = SETTINGS | {
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.local.dir": str(place),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place}",
+    }
+    made = session("penstock tests", **settings)
+    made.sparkContext.setLogLevel("ERROR")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    """A data directory that is being written to."""
+    made = Folder(tmp_path / "data")
+    yield made
+    made.close()

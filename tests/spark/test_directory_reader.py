@@ -1,0 +1,48 @@
+"""The readers over a real data directory, without Spark: what only a real log can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.spark.folder import Folder
+from tests.spark.test_source import FULL, drive
+
+from penstock.flight.errors import LogUnavailable
+from penstock.log.lock import DirectoryLock
+from penstock.spark.source import PenstockReader, PenstockStreamReader
+
+
+def stream(folder: Folder, **options: Any) -> PenstockStreamReader:
+    given = folder.options | {"subscribe": "t", "startingoffsets": "earliest"} | options
+    return PenstockStreamReader(FULL, {name.lower(): str(text) for name, text in given.items()})
+
+
+def test_bytes_of_a_micro_batch(folder: Folder) -> None:
+    """Through the table and the journal: every record once, and no micro-batch far above its bytes."""
+    folder.create("t", 2)
+    written = []
+    for _ in range(20):
+        values = [b"%04d" % (len(written) + number) + b"." * 996 for number in range(20)]
+        folder.write("t", len(written) // 20 % 2, values)
+        written += values
+        if len(written) == 200:
+            folder.to_tables()
+    one = stream(folder, maxBytesPerTrigger=50_000)
+    one.prepareForTriggerAvailableNow()
+    batches = list(drive(one, None, one.getDefaultReadLimit()))
+    found = [value for batch in batches for value in batch]
+    assert sorted(found) == sorted(written)
+    assert 4 <= len(batches) <= 12
+    assert max(map(len, batches)) <= 100  # a whole stored batch of each partition may be more than its share
+
+
+def test_no_waiting_for_a_directory_that_a_broker_uses(folder: Folder) -> None:
+    folder.create("t")
+    lock = DirectoryLock(str(folder.root))
+    lock.acquire()
+    try:
+        with pytest.raises(LogUnavailable, match=r"bootstrap\.servers"):
+            PenstockReader(FULL, folder.options | {"subscribe": "t"}).partitions()
+    finally:
+        lock.release()

@@ -1,0 +1,65 @@
+"""Every snippet of docs/spark.md, from top to bottom, against a real broker."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cli.process import WITHOUT_SETTINGS, BrokerProcess
+from tests.cli.test_up import FLIGHT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+IN_TEST_PIPELINE_RUNS = ("penstock pipeline dry-run", "penstock pipeline run", "penstock pipeline status")
+
+
+def snippets() -> list[tuple[str, str, int]]:
+    """(language, text, line)."""
+    text = PAGE.read_text()
+    return [(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in FENCE.finditer(text)]
+
+
+def test_the_page_has_snippets_of_known_kinds() -> None:
+    kinds = [kind for kind, _, _ in snippets()]
+    assert kinds.count("python") >= 8 and kinds.count("sh") >= 3
+    assert set(kinds) == {"python", "sh"}
+
+
+def test_all_snippets(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    with BrokerProcess(tmp_path / "data", *FLIGHT).ready() as broker:
+        for kind, text, line in snippets():
+            if kind == "sh":
+                shell(text, broker, tmp_path)
+            else:
+                code = text.replace("localhost:8815", broker.address("flight"))
+                exec(compile("\n" * line + code, str(PAGE), "exec"), names)
+    assert names["spark"].sparkContext is spark.sparkContext
+
+
+def shell(text: str, broker: BrokerProcess, directory: Path) -> None:
+    """Commands as they stand there. Those that run a whole pipeline have a test of their own."""
+    lines = [line for line in text.splitlines() if not line.startswith(IN_TEST_PIPELINE_RUNS)]
+    environment = WITHOUT_SETTINGS | {
+        "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
+        "PENSTOCK_SERVER": broker.address("rustlog"),
+        "PENSTOCK_DATA_DIR": str(directory / "data"),
+    }
+    done = subprocess.run(
+        ["sh", "-eu", "-c", "\n".join(lines)],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

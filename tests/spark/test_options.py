@@ -1,0 +1,238 @@
+"""What may be said to the source, and what is answered to the rest."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from penstock.flight.errors import OptionsUnusable
+from penstock.flight.log import TopicPartition
+from penstock.spark.options import (
+    Given,
+    Limits,
+    OptionRefused,
+    Position,
+    Retries,
+    batch_options,
+    include_headers,
+    stream_options,
+)
+
+BROKER = {"bootstrap.servers": "127.0.0.1:9"}
+ORDERS = BROKER | {"subscribe": "orders"}
+AT = TopicPartition("t", 0)
+
+
+def lower(options: dict[str, Any]) -> dict[str, str]:
+    """As Spark gives them."""
+    return {name.lower(): text for name, text in options.items()}
+
+
+def test_defaults_are_those_of_the_kafka_source() -> None:
+    batch, stream = batch_options(ORDERS), stream_options(ORDERS)
+    assert (batch.starting.kind, batch.ending.kind) == ("earliest", "latest")
+    assert stream.starting.kind == "latest"
+    for options in (batch, stream):
+        assert options.fail_on_data_loss and options.without_match == "error"
+        assert options.limits == Limits(None, None, None, 900_000)
+        assert (options.least_tasks, options.most_rows_in_task, options.group, options.topics_live) == (
+            None,
+            None,
+            None,
+            -1,
+        )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"maxOffsetsPerTrigger": "5", "failOnDataLoss": "FALSE"},
+        {"maxoffsetspertrigger": "5", "failondataloss": "false"},
+        {"MAXOFFSETSPERTRIGGER": "5", "penstock.failOnDataLoss": "False"},
+    ],
+)
+def test_names_are_taken_in_any_case_and_with_our_prefix(names: dict[str, str]) -> None:
+    options = stream_options(ORDERS | names)
+    assert options.limits.rows == 5 and not options.fail_on_data_loss
+
+
+def test_the_connection_gets_what_is_its_own() -> None:
+    given = lower(
+        ORDERS
+        | {"user": "u", "password": "P", "tls.ca": "/ca", "penstock.tenant": "t", "fetchOffset.numRetries": "7"}
+        | {"maxOffsetsPerTrigger": "5", "mine": "x"}
+    )
+    broker = {"bootstrap.servers": "127.0.0.1:9", "user": "u", "password": "P", "tls.ca": "/ca", "tenant": "t"}
+    assert stream_options(given).connection == broker
+    folder = {"path": "/x", "tables.url": "s3://b", "tables.option.region": "r"}
+    assert batch_options(folder | {"subscribe": "t"}).connection == folder
+
+
+def test_a_connection_that_cannot_be_is_refused_at_once() -> None:
+    with pytest.raises(OptionsUnusable, match="needed together"):
+        stream_options(ORDERS | {"user": "u"})
+
+
+def test_a_broker_is_waited_for_and_a_directory_is_not() -> None:
+    assert stream_options(ORDERS).retries == Retries(120_000, 120_000, 3, 10)
+    assert batch_options(ORDERS).retries == Retries(30_000, 30_000, 3, 10)
+    assert batch_options({"path": "/x", "subscribe": "t"}).retries == Retries(0, 0, 3, 10)
+    given = {"retryTimeout": "5s", "pollTimeoutMs": "70", "fetchOffset.numRetries": "0"}
+    assert stream_options(lower(ORDERS | given | {"fetchOffset.retryIntervalMs": "1"})).retries == Retries(
+        5000, 70, 0, 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "a"}, "None of the options 'bootstrap.servers' and 'path' given"),
+        ({"subscribe": "a", "path": "/x", "bootstrap.servers": "h:1"}, "Both of the options"),
+        (BROKER, "No topic given; give exactly one of 'subscribe'"),
+        (BROKER | {"subscribe": "a", "assign": '{"a":[0]}'}, "Options 'subscribe' and 'assign' given"),
+        (BROKER | {"subscribe": " , "}, "Option 'subscribe' is ' , '; names of topics"),
+        (BROKER | {"subscribePattern": "("}, "Option 'subscribePattern' is '('; a Python regular expression"),
+        (BROKER | {"subscribePattern": ""}, "Option 'subscribePattern' is ''; a Python"),
+        (BROKER | {"assign": '["a"]'}, "Option 'assign' is '[\"a\"]'; JSON with the partitions"),
+        (BROKER | {"assign": '{"a":[-1]}'}, "Option 'assign'"),
+        (BROKER | {"assign": '{"a":[true]}'}, "Option 'assign'"),
+        (BROKER | {"assign": "{}"}, "Option 'assign'"),
+        (ORDERS | {"startingOffsets": "first"}, "Option 'startingOffsets' is 'first'; 'earliest', 'latest' or JSON"),
+        (ORDERS | {"startingOffsets": '{"t":{"x":1}}'}, "Option 'startingOffsets'"),
+        (ORDERS | {"startingOffsets": '{"t":{"0":-3}}'}, "Option 'startingOffsets'"),
+        (ORDERS | {"startingOffsets": '{"t":{"0":1.5}}'}, "Option 'startingOffsets'"),
+        (ORDERS | {"startingOffsets": '{"t":5}'}, "Option 'startingOffsets'"),
+        (ORDERS | {"startingTimestamp": "soon"}, "Option 'startingTimestamp' is 'soon'; a whole number"),
+        (ORDERS | {"startingTimestamp": "-1"}, "Option 'startingTimestamp' is '-1'"),
+        (ORDERS | {"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "Option 'startingOffsetsByTimestamp'"),
+        (ORDERS | {"startingOffsetsByTimestampStrategy": "nearest"}, "'error' or 'latest' is allowed"),
+        (ORDERS | {"failOnDataLoss": "no"}, "Option 'failOnDataLoss' is 'no'; 'true' or 'false' is allowed"),
+        (ORDERS | {"includeHeaders": "1"}, "Option 'includeHeaders' is '1'"),
+        (ORDERS | {"minPartitions": "0"}, "Option 'minPartitions' is '0'; a whole number of at least 1"),
+        (ORDERS | {"maxRecordsPerPartition": "x"}, "Option 'maxRecordsPerPartition' is 'x'"),
+        (ORDERS | {"fetchOffset.numRetries": "-1"}, "Option 'fetchOffset.numRetries' is '-1'"),
+        (ORDERS | {"fetchOffset.retryIntervalMs": "x"}, "Option 'fetchOffset.retryIntervalMs'"),
+        (ORDERS | {"pollTimeoutMs": "0"}, "Option 'pollTimeoutMs' is '0'"),
+        (ORDERS | {"partition.metadata.cache.ttl.ms": "-2"}, "Option 'partition.metadata.cache.ttl.ms' is '-2'"),
+        ({"path": "/x", "subscribe": "a", "group.id": "g"}, "Option 'group.id' is 'g'; but the offsets of a group"),
+    ],
+)
+def test_what_is_refused_by_both_names_the_option_and_what_is_allowed(options: dict[str, str], said: str) -> None:
+    for parse in (batch_options, stream_options):
+        with pytest.raises(OptionRefused) as refused:
+            parse(lower(options))
+        assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffsets": "latest"}, "a batch cannot begin at the latest"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "a batch cannot begin at the latest"),
+        ({"endingOffsets": "earliest"}, "a batch cannot end at the earliest"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "a batch cannot end at the earliest"),
+    ],
+)
+def test_what_is_refused_by_a_batch(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionRefused, match=said):
+        batch_options(ORDERS | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"endingOffsets": "latest"}, "'endingOffsets' is for spark.read only"),
+        ({"endingOffsetsByTimestamp": "{}"}, "'endingOffsetsByTimestamp' is for spark.read only"),
+        ({"endingTimestamp": "1"}, "'endingTimestamp' is for spark.read only"),
+        ({"maxOffsetsPerTrigger": "0"}, "'maxOffsetsPerTrigger' is '0'"),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, r"'minOffsetsPerTrigger' \(6\) is above"),
+        ({"maxTriggerDelay": "5 weeks"}, "'maxTriggerDelay' is '5 weeks'; a time is allowed"),
+        ({"maxBytesPerTrigger": "0"}, "'maxBytesPerTrigger' is '0'; a number of bytes"),
+        ({"maxBytesPerTrigger": "5x"}, "'maxBytesPerTrigger' is '5x'"),
+    ],
+)
+def test_what_is_refused_by_a_stream(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionRefused, match=said):
+        stream_options(ORDERS | options)
+
+
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_one_time_wins_over_times_and_these_over_offsets(side: str) -> None:
+    offsets = {f"{side}Offsets": '{"t":{"0":5}}'}
+    times = {f"{side}OffsetsByTimestamp": '{"t":{"0":1700}}'}
+    one = {f"{side}Timestamp": "1800"}
+
+    def found(options: dict[str, str]) -> Position:
+        position: Position = getattr(batch_options(lower(ORDERS | options)), side)
+        return position
+
+    assert found(offsets) == Position("offsets", f"{side}Offsets", {AT: 5})
+    assert found(offsets | times) == Position("times", f"{side}OffsetsByTimestamp", {AT: 1700})
+    assert found(offsets | times | one) == Position("time", f"{side}Timestamp", time=1800)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("15m", 900_000), ("10s", 10_000), ("1h", 3_600_000), ("500ms", 500), ("250", 250), ("1 d", 86_400_000)],
+)
+def test_times(text: str, milliseconds: int) -> None:
+    assert stream_options(ORDERS | {"maxTriggerDelay": text}).limits.longest_wait == milliseconds
+
+
+@pytest.mark.parametrize(("text", "size"), [("100", 100), ("64k", 65536), ("1m", 1 << 20), ("2GB", 2 << 30)])
+def test_sizes(text: str, size: int) -> None:
+    assert stream_options(ORDERS | {"maxBytesPerTrigger": text}).limits.bytes == size
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("startingOfsets", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("maxFilesPerTrigger", "maxOffsetsPerTrigger"),
+        ("subscribes", "subscribe"),
+        ("topicPattern", None),
+        ("kafka.bootstrap.servers", "bootstrap.servers"),
+        ("bootstrap.server", "bootstrap.servers"),
+        ("passwort", "password"),
+        ("failOnDataLos", "failOnDataLoss"),
+    ],
+)
+def test_a_misspelt_option_is_answered_with_the_nearest(wrong: str, right: str | None) -> None:
+    options = lower(ORDERS | {wrong: "1"})
+    if right is None:
+        stream_options(options)
+        return
+    with pytest.raises(OptionRefused) as refused:
+        stream_options(options)
+    assert f"Option {wrong.lower()!r} is not known" in str(refused.value)
+    assert f"did you mean {right!r}" in str(refused.value)
+
+
+def test_options_of_others_are_let_be() -> None:
+    stream_options(ORDERS | {"mergeSchema": "true", "my.own": "1", "spark.sql.whatever": "2"})
+
+
+def test_headers_only_if_they_are_asked_for() -> None:
+    assert include_headers({"includeheaders": "TRUE"}) and not include_headers({})
+
+
+def test_topics_of_a_subscription() -> None:
+    assert stream_options(BROKER | {"subscribe": " b, a ,a"}).selection.topics == ("a", "b")
+    selection = stream_options(BROKER | {"subscribePattern": "or.*"}).selection
+    assert selection.matching(["orders", "for", "or", "ORDERS"]) == ["or", "orders"]  # the whole name, not a part
+    assigned = stream_options(BROKER | {"assign": '{"b":[1,0],"a":[2]}'}).selection.assigned
+    assert assigned == (("a", 2), ("b", 0), ("b", 1))
+
+
+def test_options_travel_to_workers() -> None:
+    options = batch_options(ORDERS | {"startingOffsets": '{"t":{"0":5}}'})
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_given_tells_its_names() -> None:
+    given = Given({"Penstock.User": "u", "X": "1"})
+    assert given.names() == ["user", "x"] and "USER" in given and given.text("User") == "u"

@@ -1,0 +1,99 @@
+"""Whole pipelines from the templates, run as a user would, on a real broker: by themselves and on a real cluster."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.process import BrokerProcess
+from tests.cli.test_up import FLIGHT
+from tests.spark import shop
+from tests.spark.cluster import Cluster
+from tests.spark.conftest import java_is_there
+
+from penstock.protocols.rustlog.client import Client
+
+pytestmark = pytest.mark.skipif(not java_is_there(), reason="Spark needs Java 17, and there is no java on this machine")
+
+BAD = [b"not json", b'{"order_id": "only an id"}']
+
+
+def rows(project: Path, table: str) -> list[dict[str, Any]]:
+    """A table as DuckDB sees it."""
+    import duckdb
+
+    files = [str(path) for path in (project / "state" / "warehouse" / table).glob("part-*.parquet")]
+    if not files:
+        return []
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT * FROM read_parquet(?)", [files])
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def view(project: Path) -> shop.Result:
+    return {
+        (row["minute"].strftime("%Y-%m-%dT%H:%M"), row["product"]): (row["orders"], row["revenue"])
+        for row in rows(project, "revenue_by_minute")
+    }
+
+
+def closed(values: list[bytes]) -> shop.Result:
+    """What came out at the topic of results; each minute once."""
+    found: shop.Result = {}
+    for value in values:
+        event = json.loads(value, parse_float=Decimal)
+        key = event["minute"][:16], event["product"]
+        assert key not in found, f"{key} came twice"
+        found[key] = event["orders"], event["revenue"]
+    return found
+
+
+def test_a_declarative_pipeline_runs_here_and_goes_on_on_a_cluster(tmp_path: Path) -> None:
+    """Dry run; first run, local; second run, on a standalone cluster of two workers, takes what is new and no more."""
+    first = [shop.order(number, number // 60) for number in range(200)]  # minutes 0 to 3
+    second = [shop.order(number, number // 60) for number in range(200, 400)]  # 3 to 6
+    with BrokerProcess(tmp_path / "data", *FLIGHT).ready() as broker:
+        project = shop.project(tmp_path / "shop", "declarative", broker.address("flight"))
+        with Client(*broker.endpoint("rustlog")) as client:
+            for topic in ("orders", "page_views"):
+                client.create_topic(topic, 2)
+            client.produce("orders", 0, first[:90])
+            client.produce("orders", 1, [*BAD, *first[90:]])
+            client.produce("page_views", 0, [shop.page_view(number) for number in range(30)])
+
+        said = shop.run("dry-run", project)
+        assert "checked after" in said
+        assert not (project / "state" / "warehouse").exists()
+
+        said = shop.run("run", project)
+        assert "raw_events: completed" in said
+        assert "raw_events: 232 rows" in said and "lag 0 (orders/0=0 orders/1=0 page_views/0=0" in said
+        assert len(rows(project, "orders")) == 200
+        assert len(rows(project, "page_views")) == 30
+        assert view(project) == shop.revenue(iter(first))
+        assert sorted(shop.values(broker, "shop.dead_letters")) == sorted(BAD)
+        over = closed(shop.values(broker, "revenue"))
+        assert over == {key: value for key, value in shop.revenue(iter(first)).items() if key[0] < "2026-03-01T10:03"}
+
+        with Client(*broker.endpoint("rustlog")) as client:
+            client.produce("orders", 0, second)
+            client.produce("page_views", 1, [shop.page_view(30)])
+        (tmp_path / "cluster").mkdir()
+        with Cluster(tmp_path / "cluster") as cluster:
+            said = shop.run("run", project, "--master", cluster.url)
+            assert len(cluster.finished_applications()) == 2  # each worker had an executor
+        assert "raw_events: 433 rows" in said
+        assert sorted(row["order_id"] for row in rows(project, "orders")) == sorted(f"order-{n}" for n in range(400))
+        assert len(rows(project, "page_views")) == 31
+        everything = shop.revenue(iter([*first, *second]))
+        assert view(project) == everything
+        assert sorted(shop.values(broker, "shop.dead_letters")) == sorted(BAD)
+        over = closed(shop.values(broker, "revenue"))
+        assert over == {key: value for key, value in everything.items() if key[0] < "2026-03-01T10:06"}
+
+        said = shop.run("status", project)
+        assert "completed at" in said and "raw_events" in said and "433" in said

@@ -1,0 +1,118 @@
+"""All of it at once, and Spark killed in the middle: events in by three protocols, tables and results out, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from tests.cli.test_up import Up
+from tests.spark import shop
+from tests.spark.conftest import java_is_there
+
+from penstock.flight.connect import connect
+from penstock.flight.log import Log, TopicPartition
+from penstock.spark.pipelines.place import read_state
+from penstock.spark.pipelines.scaffold import write_project
+
+pytestmark = pytest.mark.skipif(not java_is_there(), reason="Spark needs Java 17, and there is no java on this machine")
+
+SECONDS = 180  # for each step: a busy machine needs them, a quiet one a tenth
+
+
+def test_up_with_a_killed_driver(tmp_path: Path) -> None:
+    project = tmp_path / "data" / "pipeline"
+    write_project(str(project), "shop", "continuous")
+    file = project / "pipeline.toml"
+    text = file.read_text().partition("\n[spark.conf]")[0] + shop.QUICK
+    for before, after in (('"1 minute"', '"5 seconds"'), ('"10 seconds"', '"1 second"'), ('"2 seconds"', '"1 second"')):
+        assert before in text
+        text = text.replace(before, after)
+    file.write_text(text)
+    results = project / "state" / "tables" / "revenue_by_minute"
+    with Up(tmp_path / "data", PENSTOCK_PIPELINE__EVENTS_PER_SECOND="40") as up:
+        up.wait_for("runs all of it", SECONDS)
+        assert "pipeline    running" in up.said and str(results) in up.said
+        wait_until(lambda: count(results) >= 10, up)
+        first = read_state(str(project / "state"))
+        assert first is not None
+        os.kill(first.pid, signal.SIGKILL)
+        up.wait_for("the pipeline ended with code -9; it is started again", SECONDS)
+        before_kill = count(results)
+        wait_until(lambda: count(results) >= before_kill + 10, up)
+        state = read_state(str(project / "state"))
+        assert state is not None and state.pid != first.pid
+        assert up.stop(SECONDS) == 0
+    check(connect({"path": str(tmp_path / "data")}), project)
+
+
+def count(table: Path) -> int:
+    return DeltaTable(str(table)).count() if DeltaTable.is_deltatable(str(table)) else 0
+
+
+def wait_until(true: Callable[[], bool], up: Up) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not true():
+        assert up.process.poll() is None and time.monotonic() < deadline, up.said
+        time.sleep(0.25)
+
+
+def records(log: Log, topic: str) -> dict[tuple[int, int], bytes]:
+    """(partition, offset) → value."""
+    found: dict[tuple[int, int], bytes] = {}
+    for place, bounds in log.bounds([topic]).items():
+        for batch in log.read(TopicPartition(*place), bounds.start, bounds.high_watermark, ("offset", "value")):
+            for offset, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                found[place.partition, offset] = value
+    return found
+
+
+def check(log: Log, project: Path) -> None:
+    """Nothing twice and nothing missing: in the typed table, in the results, in the dead letters."""
+    orders = records(log, "orders")
+    table = DeltaTable(str(project / "state" / "tables" / "orders")).to_pyarrow_table().to_pylist()
+    taken = Counter((row["partition"], row["offset"]) for row in table)
+    assert set(taken.values()) == {1}
+    good = {place: parsed for place, value in orders.items() if (parsed := order(value)) is not None}
+    for partition in {place[0] for place in taken}:
+        last = max(offset for at, offset in taken if at == partition)
+        expected = {place for place in good if place[0] == partition and place[1] <= last}
+        assert expected == {place for place in taken if place[0] == partition}
+
+    windows: dict[tuple[int, str], tuple[int, Decimal]] = {}
+    for event in good.values():
+        key = window(event["ordered_at"]), event["product"]
+        number, total = windows.get(key, (0, Decimal()))
+        windows[key] = number + 1, total + event["quantity"] * event["price"]
+    results = [json.loads(value, parse_float=Decimal) for value in records(log, "revenue").values()]
+    told = Counter((window(result["minute"]), result["product"]) for result in results)
+    assert told and set(told.values()) == {1}
+    for result in results:
+        assert (result["orders"], result["revenue"]) == windows[window(result["minute"]), result["product"]]
+
+    letters = Counter(records(log, "shop.dead_letters").values())
+    bad = Counter(value for place, value in (*orders.items(), *records(log, "page_views").items()))
+    assert letters and all(times <= bad[value] for value, times in letters.items())
+
+
+def order(value: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(value, parse_float=Decimal)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "ordered_at" in event else None
+
+
+def window(text: str) -> int:
+    """The beginning of the five seconds that a time is in."""
+    from datetime import datetime
+
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()) // 5 * 5

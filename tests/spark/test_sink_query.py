@@ -1,0 +1,274 @@
+"""`format("penstock")` as a sink: a running Spark, a real broker, and its other doors to see what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from tests.cli.process import BrokerProcess
+
+from penstock.flight.connect import connect, disconnect
+from penstock.flight.log import TopicPartition
+from penstock.protocols.flymq.client import Client as FlyMqClient
+from penstock.protocols.rustlog.client import Client as RustLogClient
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FLIGHT = ("--listen", "flight=127.0.0.1:0")
+
+
+class Place:
+    """A broker process, and what is in it."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.broker = BrokerProcess(data, *FLIGHT).ready()
+        self.server = self.broker.address("flight")
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.server}
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        with RustLogClient(*self.broker.endpoint("rustlog")) as client:
+            client.create_topic(topic, partitions)
+
+    def records(self, topic: str, *columns: str) -> list[dict[str, Any]]:
+        """By partition and offset."""
+        log = connect(self.options)
+        rows: list[dict[str, Any]] = []
+        for place, bounds in sorted(log.bounds([topic]).items()):
+            for batch in log.read(TopicPartition(*place), bounds.start, bounds.high_watermark, columns):
+                rows += batch.to_pylist()
+        return rows
+
+    def values(self, topic: str) -> list[str]:
+        return [row["value"].decode() for row in self.records(topic, "value")]
+
+    def staged(self) -> list[str]:
+        """What lies about. The broker removes it a little later than it answers."""
+        folder = self.data / "staging"
+        return [path.name for path in folder.iterdir()] if folder.exists() else []
+
+    def kill_and_start(self) -> None:
+        self.broker.signal(signal.SIGKILL)
+        self.broker.finish()
+        self.broker = BrokerProcess(self.data, "--listen", f"flight={self.server}").ready()
+
+    def close(self) -> None:
+        disconnect()
+        self.broker.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    made = Place(tmp_path_factory.mktemp("data"))
+    yield made
+    made.close()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def write(df: DataFrame, place: Place, **options: str) -> None:
+    df.write.format("penstock").options(**place.options, **options).mode("append").save()
+
+
+def numbers(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, tasks).select(F.col("id").cast("string").alias("value"))
+
+
+# -- batches
+
+
+def test_a_batch_reaches_the_other_doors(spark: SparkSession, place: Place) -> None:
+    place.create("plain", 3)
+    headers = F.array(F.struct(F.lit("n").alias("key"), F.col("value").cast("binary").alias("value")))
+    df = numbers(spark, 100).withColumn("key", F.concat(F.lit("k"), F.col("value"))).withColumn("headers", headers)
+    write(df, place, topic="plain")
+    rows = place.records("plain", "key", "value", "headers", "partition", "offset")
+    assert sorted(int(row["value"]) for row in rows) == list(range(100))
+    for row in rows:
+        assert row["key"] == b"k" + row["value"]
+        assert row["headers"] == [{"key": "n", "value": row["value"]}]
+    with FlyMqClient(*place.broker.endpoint("flymq")) as client:
+        where = {row["key"]: row["partition"] for row in rows}
+        for number in range(20):  # keys go where any other producer's go
+            key = b"k%d" % number
+            assert client.produce("plain", b"more", key).partition == where[key]
+    with RustLogClient(*place.broker.endpoint("rustlog")) as client:
+        seen = client.fetch("plain", 0, 0)
+        mine = [row["value"] for row in rows if row["partition"] == 0]
+        assert [record.payload for record in seen.records][: len(mine)] == mine
+    assert {row["partition"] for row in rows} == {0, 1, 2}
+
+
+def test_topic_and_partition_by_row(spark: SparkSession, place: Place) -> None:
+    for topic in ("even", "odd"):
+        place.create(topic, 2)
+    parity = F.when(F.col("value").cast("int") % 2 == 0, "even").otherwise("odd")
+    where = F.when(F.col("value") == "7", F.lit(None)).otherwise((F.col("value").cast("int") % 4 >= 2).cast("int"))
+    write(numbers(spark, 20).withColumn("topic", parity).withColumn("partition", where), place)
+    for topic, rest in (("even", 0), ("odd", 1)):
+        rows = {int(row["value"]): row["partition"] for row in place.records(topic, "value", "partition")}
+        assert sorted(rows) == list(range(rest, 20, 2))
+        assert all(rows[n] == int(n % 4 >= 2) for n in rows if n != 7)
+
+
+def test_the_option_topic_wins(spark: SparkSession, place: Place) -> None:
+    write(numbers(spark, 3).withColumn("topic", F.lit("nowhere")), place, topic="somewhere")
+    assert sorted(place.values("somewhere")) == ["0", "1", "2"]
+    assert "nowhere" not in connect(place.options).topics()
+
+
+def test_a_batch_that_is_numbered_is_there_once(spark: SparkSession, place: Place) -> None:
+    for version in ("1", "1", "0", "2"):
+        write(numbers(spark, 5), place, topic="numbered", txnAppId="me", txnVersion=version)
+    assert sorted(place.values("numbered")) == sorted("01234" * 2)
+    write(numbers(spark, 0), place, topic="numbered")
+    assert len(place.values("numbered")) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "mode", "said"),
+    [
+        ({"id": "1"}, {"topic": "t"}, "append", "to_json(struct('*'))"),
+        ({}, {}, "append", "give option('topic', NAME)"),
+        ({}, {"topic": "t"}, "overwrite", "mode('append')"),
+        ({"value": "CAST(NULL AS STRING)"}, {"topic": "unborn"}, "append", "topic 'unborn' has no value"),
+        ({"partition": "99"}, {"topic": "plain"}, "append", "99"),
+        ({}, {"topic": "__audit"}, "append", "__audit"),
+        ({}, {"topic": "t", "txnVersion": "1"}, "append", "'txnAppId' is not"),
+    ],
+)
+def test_refusals_reach_the_user(
+    spark: SparkSession, place: Place, change: dict[str, str], options: dict[str, str], mode: str, said: str
+) -> None:
+    df = numbers(spark, 1, 1).withColumns({name: F.expr(text) for name, text in change.items()})
+    with pytest.raises(Exception) as raised:
+        df.write.format("penstock").options(**place.options, **options).mode(mode).save()
+    assert said in str(raised.value)
+    assert "unborn" not in connect(place.options).topics()
+
+
+# -- tasks that fail
+
+
+def failing(attempts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The last of two tasks fails after its rows, so many times."""
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1 and context.attemptNumber() < attempts:
+            raise RuntimeError("planted")
+
+    return rows
+
+
+def test_a_task_that_is_tried_again_writes_once(spark: SparkSession, place: Place) -> None:
+    write(numbers(spark, 100).mapInArrow(failing(1), "value string"), place, topic="again")
+    assert Counter(place.values("again")) == Counter(map(str, range(100)))
+
+
+def test_a_write_that_fails_leaves_nothing(spark: SparkSession, place: Place) -> None:
+    place.create("nothing")
+    with pytest.raises(Exception, match="planted"):
+        write(numbers(spark, 100).mapInArrow(failing(9), "value string"), place, topic="nothing")
+    assert place.values("nothing") == []
+    eventually(lambda: place.staged() == [])
+
+
+# -- streams
+
+
+def lines(folder: Path, name: str, numbers: Iterable[int]) -> None:
+    """A file for a stream of files, which begins each micro-batch with one."""
+    (folder / f".{name}").write_text("".join(f"{number}\n" for number in numbers))
+    (folder / f".{name}").rename(folder / name)
+
+
+def stream(spark: SparkSession, folder: Path, place: Place, checkpoint: Path, **options: str) -> Any:
+    source = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(folder))
+    writer = source.writeStream.format("penstock").options(**place.options, **options)
+    return writer.option("checkpointLocation", str(checkpoint))
+
+
+def test_a_micro_batch_that_is_replayed_is_there_once(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    files, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    files.mkdir()
+    for number in range(3):
+        lines(files, f"{number}", range(number * 10, number * 10 + 10))
+    query = stream(spark, files, place, checkpoint, topic="replayed").trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert Counter(place.values("replayed")) == Counter(map(str, range(30)))
+    for kept in (checkpoint / "commits" / "2", checkpoint / "commits" / ".2.crc"):
+        kept.unlink(missing_ok=True)  # as if Spark had died right before it wrote that down
+    lines(files, "3", range(30, 35))
+    query = stream(spark, files, place, checkpoint, topic="replayed").trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert Counter(place.values("replayed")) == Counter(map(str, range(35)))
+    eventually(lambda: place.staged() == [])
+
+
+def test_a_stream_outlives_its_broker(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    files = tmp_path / "in"
+    files.mkdir()
+    query = stream(spark, files, place, tmp_path / "checkpoint", topic="outlived").start()
+    try:
+        lines(files, "0", range(100))
+        eventually(lambda: len(place.values("outlived")) == 100)
+        killer = threading.Thread(target=place.kill_and_start)
+        killer.start()
+        for number in range(1, 4):
+            lines(files, f"{number}", range(number * 100, number * 100 + 100))
+        killer.join()
+        query.processAllAvailable()
+        assert query.exception() is None
+    finally:
+        query.stop()
+    assert Counter(place.values("outlived")) == Counter(map(str, range(400)))
+
+
+def test_a_stream_cannot_write_its_whole_result_anew(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    lines(tmp_path / "in", "0", range(3))
+    counts = spark.readStream.text(str(tmp_path / "in")).groupBy().agg(F.count("*").cast("string").alias("value"))
+    writer = counts.writeStream.format("penstock").options(**place.options, topic="whole").outputMode("complete")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match=r"outputMode\('append'\)"):
+        query.awaitTermination(120)
+
+
+def test_each_batch_by_hand(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    """`foreachBatch` with the options that make a batch known, as for Delta."""
+    (tmp_path / "in").mkdir()
+    lines(tmp_path / "in", "0", range(3))
+    options = place.options
+
+    def twice(df: DataFrame, batch: int) -> None:
+        for _ in range(2):
+            whole = df.select(F.to_json(F.struct("*")).alias("value"))
+            numbered = {"txnAppId": "by-hand", "txnVersion": str(batch), "topic": "by-hand"}
+            whole.write.format("penstock").options(**options, **numbered).mode("append").save()
+
+    source = spark.readStream.text(str(tmp_path / "in"))
+    query = source.writeStream.foreachBatch(twice).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert sorted(json.loads(value)["value"] for value in place.values("by-hand")) == ["0", "1", "2"]
