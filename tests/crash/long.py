@@ -95,11 +95,31 @@ def flymq_kills(cycles: int, seed: int, durability: str) -> int:
     return len(outcomes.violations)
 
 
+def spark_kills(cycles: int, seed: int) -> int:
+    """Kill a pipeline, its workers, the broker and its children; returns how many violations were found."""
+    from tests.crash import spark_killer  # Spark need not be there for the rest
+
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
+        campaign = spark_killer.Campaign(directory, cycles, seed)
+        outcomes = spark_killer.run(campaign, lambda text: print(f"Spark: {text}", flush=True))
+    for violation in outcomes.violations[:20]:
+        print(f"violation: {violation}")
+    victims = ", ".join(f"{count} of the {victim}" for victim, count in outcomes.kills.items())
+    print(
+        f"Spark: {sum(outcomes.kills.values())} kills ({victims}), {outcomes.inputs} inputs, "
+        f"{len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
+    return len(outcomes.violations)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.long", description=__doc__)
     parser.add_argument("--schedules", type=int, default=20_000, help="how many schedules on the simulated disk")
     parser.add_argument("--kills", type=int, default=200, help="how many kills of a real broker at level synced")
     parser.add_argument("--flymq-kills", type=int, help="how many of them under FlyMQ's load; half of --kills")
+    parser.add_argument("--spark-kills", type=int, default=30, help="how many kills around a pipeline on Spark")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
     arguments = parser.parse_args()
@@ -117,6 +137,8 @@ def main() -> int:
     if flymq:
         found += flymq_kills(flymq, arguments.seed, "synced")
         found += flymq_kills(max(1, flymq // 5), arguments.seed, "written")
+    if arguments.spark_kills:
+        found += spark_kills(arguments.spark_kills, arguments.seed)
     if arguments.schedules:
         found += schedules(arguments.seed, arguments.schedules)
     print("nothing was lost" if not found else f"{found} findings")

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import base64, col, concat_ws, element_at, split
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 SOURCE = "in"
 
@@ -28,7 +31,7 @@ def main(server: str, directory: str) -> None:
         "count": _counts(_source(spark, server, "earliest")),
     }
     for name, df in queries.items():
-        writer = df.writeStream.queryName(name).format("penstock").outputMode("update")
+        writer = df.writeStream.queryName(name).format("penstock")
         writer = writer.option("bootstrap.servers", server).option("topic", name)
         writer.option("checkpointLocation", f"{directory}/checkpoints/{name}").start()
     print("running", flush=True)
@@ -56,7 +59,7 @@ def _session(directory: str) -> SparkSession:
 
 def _source(spark: SparkSession, server: str, start: str) -> DataFrame:
     reader = spark.readStream.format("penstock").option("bootstrap.servers", server).option("subscribe", SOURCE)
-    return reader.option("startingOffsets", start).option("maxOffsetsPerTrigger", "2000").load()
+    return reader.option("startingOffsets", start).option("maxOffsetsPerTrigger", "5000").load()
 
 
 def _copies(df: DataFrame) -> DataFrame:
@@ -65,8 +68,16 @@ def _copies(df: DataFrame) -> DataFrame:
 
 def _counts(df: DataFrame) -> DataFrame:
     keyed = df.select(element_at(split(col("value").cast("string"), ":"), -1).alias("name"))
-    counted = keyed.groupBy("name").count()
-    return counted.select(col("name").alias("key"), concat_ws(" ", "name", "count").alias("value"))
+    return keyed.groupBy("name").applyInPandasWithState(
+        _count, "key string, value string", "seen long", "append", GroupStateTimeout.NoTimeout
+    )
+
+
+def _count(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """How many of this key there have been, told once in every micro-batch that has some."""
+    seen = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
+    state.update((seen,))
+    yield pd.DataFrame({"key": [key[0]], "value": [f"{key[0]} {seen}"]})
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -127,7 +128,7 @@ class Producer(threading.Thread):
         while not self._over.is_set():
             try:
                 with Client("127.0.0.1", self._broker.port) as client:
-                    while not self._over.wait(0.02):
+                    while not self._over.wait(0.05):
                         self._produce(client)
             except (OSError, RustLogError, KeyError):
                 time.sleep(0.1)  # it is being killed; what was not acknowledged may be there or not
@@ -165,8 +166,8 @@ def run(campaign: Campaign, tell: Callable[[str], None] = lambda _: None) -> Out
             for number in range(campaign.kills):
                 victim = campaign.victims[number % len(campaign.victims)]
                 time.sleep(randomly.uniform(*campaign.pause))
-                if _kill_one(victim, broker, driver, randomly):
-                    outcomes.kills[victim] = outcomes.kills.get(victim, 0) + 1
+                _wait(partial(_kill_one, victim, broker, driver, randomly), 120, driver)
+                outcomes.kills[victim] = outcomes.kills.get(victim, 0) + 1
                 if not driver.running:
                     driver.kill()
                     driver.start()
@@ -182,7 +183,7 @@ def run(campaign: Campaign, tell: Callable[[str], None] = lambda _: None) -> Out
 
 
 def _kill_one(victim: str, broker: SparkBroker, driver: Driver, randomly: random.Random) -> bool:
-    """False if there was nobody of this kind."""
+    """False if there is nobody of this kind at the moment."""
     if victim == "broker":
         broker.kill()
         time.sleep(randomly.uniform(0, 1.0))
@@ -320,7 +321,7 @@ def _wait(true: Callable[[], bool], seconds: float, driver: Driver) -> None:
     while not true():
         if time.monotonic() > end or not driver.running:
             raise AssertionError(f"the pipeline does not run: {driver.errors()}")
-        time.sleep(0.2)
+        time.sleep(0.05)
 
 
 def _free_port() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.folder import Folder
+from tests.spark.java import REASON, java_is_there
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,16 +27,11 @@ SETTINGS = {
 }
 
 
-def java_is_there() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java") is not None or (home is not None and (Path(home) / "bin" / "java").exists())
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A classic session. Tests of Spark Connect start a process of their own: a process has one kind or the other."""
     if not java_is_there():
-        pytest.skip("Spark needs Java 17 (Debian: openjdk-17-jre-headless), and there is no java on this machine")
+        pytest.skip(REASON)
     from penstock.spark import session
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from tests.spark.conftest import java_is_there
 from tests.spark.folder import Folder
+from tests.spark.java import needs_java
 
 PROGRAM = """
 import sys
@@ -50,7 +49,7 @@ spark.stop()
 """
 
 
-@pytest.mark.skipif(not java_is_there(), reason="Spark needs Java 17, and there is no java on this machine")
+@needs_java
 def test_the_source_through_spark_connect(folder: Folder, tmp_path: Path) -> None:
     folder.create("t", 2)
     folder.fill("t", 0, 20)

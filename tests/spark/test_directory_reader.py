@@ -21,7 +21,7 @@ def stream(folder: Folder, **options: Any) -> PenstockStreamReader:
 def test_bytes_of_a_micro_batch(folder: Folder) -> None:
     """Through the table and the journal: every record once, and no micro-batch far above its bytes."""
     folder.create("t", 2)
-    written = []
+    written: list[bytes] = []
     for _ in range(20):
         values = [b"%04d" % (len(written) + number) + b"." * 996 for number in range(20)]
         folder.write("t", len(written) // 20 % 2, values)

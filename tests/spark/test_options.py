@@ -222,8 +222,8 @@ def test_headers_only_if_they_are_asked_for() -> None:
 
 def test_topics_of_a_subscription() -> None:
     assert stream_options(BROKER | {"subscribe": " b, a ,a"}).selection.topics == ("a", "b")
-    selection = stream_options(BROKER | {"subscribePattern": "or.*"}).selection
-    assert selection.matching(["orders", "for", "or", "ORDERS"]) == ["or", "orders"]  # the whole name, not a part
+    selection = stream_options(BROKER | {"subscribePattern": "or|[dot]+er."}).selection
+    assert selection.matching(["orders", "others", "oders", "for", "or", "ORDERS"]) == ["oders", "or"]  # whole names
     assigned = stream_options(BROKER | {"assign": '{"b":[1,0],"a":[2]}'}).selection.assigned
     assert assigned == (("a", 2), ("b", 0), ("b", 1))
 

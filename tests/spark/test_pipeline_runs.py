@@ -7,16 +7,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.cli.process import BrokerProcess
 from tests.cli.test_up import FLIGHT
 from tests.spark import shop
 from tests.spark.cluster import Cluster
-from tests.spark.conftest import java_is_there
+from tests.spark.java import needs_java
 
 from penstock.protocols.rustlog.client import Client
 
-pytestmark = pytest.mark.skipif(not java_is_there(), reason="Spark needs Java 17, and there is no java on this machine")
+pytestmark = needs_java
 
 BAD = [b"not json", b'{"order_id": "only an id"}']
 

@@ -12,18 +12,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 from deltalake import DeltaTable
 from tests.cli.test_up import Up
 from tests.spark import shop
-from tests.spark.conftest import java_is_there
+from tests.spark.java import needs_java
 
 from penstock.flight.connect import connect
 from penstock.flight.log import Log, TopicPartition
 from penstock.spark.pipelines.place import read_state
 from penstock.spark.pipelines.scaffold import write_project
 
-pytestmark = pytest.mark.skipif(not java_is_there(), reason="Spark needs Java 17, and there is no java on this machine")
+pytestmark = needs_java
 
 SECONDS = 180  # for each step: a busy machine needs them, a quiet one a tenth
 

@@ -1,0 +1,17 @@
+"""Exactly once, end to end, whoever is killed: a short run of what `make crash` does for longer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.crash.spark_killer import Campaign, run
+from tests.spark.java import needs_java
+
+
+@needs_java
+def test_every_input_is_in_the_output_once_whoever_is_killed(tmp_path: Path) -> None:
+    victims = ("tables", "worker", "flight", "broker", "driver")
+    outcomes = run(Campaign(str(tmp_path), len(victims), seed=3, pause=(0.2, 2.0), victims=victims))
+    assert outcomes.violations == []
+    assert outcomes.inputs > 1000
+    assert outcomes.kills.keys() >= {"worker", "broker", "driver"}
