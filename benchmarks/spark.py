@@ -122,7 +122,7 @@ class Bench:
     def table(self) -> None:
         """Everything is in the table: what Spark's own reader gives, and what is lost around it."""
         log = os.path.join(self.directory, "tabled")
-        topic = make_log(log, self.records)
+        topic = make_log(log, self.records, closed=True)
         size, seconds = build_tables(log, topic)
         self.report.add("building the table", size / seconds / 1e6, "MB/s of journal", target=150)
 
@@ -237,6 +237,7 @@ def session(directory: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("penstock benchmarks")
     for name, told in {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "3g",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": os.path.join(directory, "warehouse"),
@@ -256,7 +257,7 @@ def build_tables(log: str, topic: int) -> tuple[int, float]:
     follower.refresh()
     size = 0
     began = time.perf_counter()
-    for sequence in sequences(files):
+    for sequence in sequences(files)[:-1]:
         journal = follower.file(sequence)
         spans = {}
         for number in range(PARTITIONS):

@@ -13,7 +13,7 @@ from penstock.core.clock import wall_clock
 from penstock.core.names import DEFAULT_SCOPE
 from penstock.log.arrow import RECORD, record_batches
 from penstock.log.committer import InlineCommitter
-from penstock.log.engine import Durability, partition_id
+from penstock.log.engine import Durability, Retention, partition_id
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.follower import Follower
@@ -31,8 +31,8 @@ def value(number: int) -> bytes:
     return text + b"x" * (SIZE - len(text) - 2) + b'"}'
 
 
-def make_log(directory: str, records: int, settings: LogSettings | None = None) -> int:
-    """A data directory with `records` in one topic; returns the topic's id."""
+def make_log(directory: str, records: int, settings: LogSettings | None = None, *, closed: bool = False) -> int:
+    """A data directory with `records` in one topic; returns the topic's id. With `closed` all are in closed files."""
     committer = InlineCommitter()
     settings = settings or LogSettings(durability=Durability.WRITTEN)
     os.makedirs(directory, exist_ok=True)
@@ -42,6 +42,10 @@ def make_log(directory: str, records: int, settings: LogSettings | None = None) 
     for turn, first in enumerate(range(0, records, _APPEND)):
         values = [value(number) for number in range(first, min(first + _APPEND, records))]
         broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, TOPIC, turn % PARTITIONS, values)
+        while committer.run():
+            pass
+    if closed:
+        engine.maintain(wall_clock() + int(2e6 * settings.roll_seconds), lambda _: Retention())
         while committer.run():
             pass
     broker.close()

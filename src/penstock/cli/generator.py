@@ -81,7 +81,9 @@ def _time_text(now: float) -> str:
 class Doors:
     """The three ways into the broker. Each opens its connection when it is first used, and again after a failure."""
 
-    def __init__(self, to_rustlog: Endpoint, to_flymq: Endpoint, to_blipmq: Endpoint, key: str = "generator") -> None:
+    def __init__(
+        self, to_rustlog: Endpoint, to_flymq: Endpoint, to_blipmq: Endpoint, *, key: str = "generator"
+    ) -> None:
         self._rustlog = rustlog.Client(to_rustlog.host, to_rustlog.port, busy_poll=0)
         self._flymq = flymq.Client(to_flymq.host, to_flymq.port)
         self._blipmq = blipmq.Client(to_blipmq.host, to_blipmq.port, key=key, busy_poll=0)

@@ -104,9 +104,8 @@ class Shape:
         for field in self._schema:
             if field.name == "timestampType":
                 arrays.append(pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), batch.num_rows))
-                continue
-            column = batch.column(field.name)
-            arrays.append(column if column.type == field.type else column.cast(field.type))
+            else:
+                arrays.append(batch.column(field.name))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

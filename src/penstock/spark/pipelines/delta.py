@@ -40,7 +40,7 @@ def append(url: str, *, app: str, options: Mapping[str, str] | None = None) -> W
 
 def upsert(url: str, *, keys: Sequence[str], app: str, options: Mapping[str, str] | None = None) -> WriteBatch:
     """Replace the rows with the same keys, and add the others: for aggregates in output mode `update`."""
-    same = " AND ".join(f"target.`{key}` IS NOT DISTINCT FROM source.`{key}`" for key in keys)
+    same = " AND ".join(f"(target.`{key}` IS NOT DISTINCT FROM source.`{key}`)" for key in keys)
 
     def write(rows: DataFrame, batch: int) -> None:
         table, mark = _begin(rows, batch, url, app, options)

@@ -26,7 +26,8 @@ def parsed(kind: str) -> tuple[DataFrame, Column]:
     """The rows of a topic with a column `event`, and whether a row is good."""
     needed, shape = SHAPES[kind]
     rows = spark.readStream.table("raw_events").where(fn.col("topic") == pipeline.topics[kind])
-    rows = rows.withColumn("event", fn.from_json(fn.col("value").cast("string"), shape))
+    # Not by withColumn: Spark would look at the table at once, and not see that this flow has to wait for another.
+    rows = rows.select("*", fn.from_json(fn.col("value").cast("string"), shape).alias("event"))
     good = fn.lit(True)
     for name in needed:
         good = good & fn.col(f"event.{name}").isNotNull()
@@ -45,6 +46,17 @@ def page_views() -> DataFrame:
     return rows.where(good).select("event.*", "partition", "offset")
 
 
+def letters(kind: str) -> DataFrame:
+    """The bytes as they came, and where they came from."""
+    rows, good = parsed(kind)
+    origin = fn.concat_ws("/", "topic", fn.col("partition").cast("string"), fn.col("offset").cast("string"))
+    headers = fn.array(
+        fn.struct(fn.lit("origin").alias("key"), origin.cast("binary").alias("value")),
+        fn.struct(fn.lit("reason").alias("key"), fn.lit(f"does not look like {kind}").cast("binary").alias("value")),
+    )
+    return rows.where(~good).select("key", "value", headers.alias("headers"))
+
+
 dp.create_sink("dead_letters", "penstock", {**pipeline.broker, "topic": pipeline.topics["dead_letters"]})
 
 
@@ -56,14 +68,3 @@ def bad_orders() -> DataFrame:
 @dp.append_flow(target="dead_letters", name="bad_page_views")
 def bad_page_views() -> DataFrame:
     return letters("page_views")
-
-
-def letters(kind: str) -> DataFrame:
-    """The bytes as they came, and where they came from."""
-    rows, good = parsed(kind)
-    origin = fn.concat_ws("/", "topic", fn.col("partition").cast("string"), fn.col("offset").cast("string"))
-    headers = fn.array(
-        fn.struct(fn.lit("origin").alias("key"), origin.cast("binary").alias("value")),
-        fn.struct(fn.lit("reason").alias("key"), fn.lit(f"does not look like {kind}").cast("binary").alias("value")),
-    )
-    return rows.where(~good).select("key", "value", headers.alias("headers"))

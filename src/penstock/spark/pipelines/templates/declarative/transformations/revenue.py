@@ -1,4 +1,4 @@
-"""Results back into a topic, each exactly once: minutes that are over, and of which nothing more can come."""
+"""Results back into a topic, each exactly once."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -14,13 +14,6 @@ dp.create_sink("revenue", "penstock", {**pipeline.broker, "topic": pipeline.topi
 
 @dp.append_flow(target="revenue", name="revenue_to_topic")
 def revenue_to_topic() -> DataFrame:
-    minutes = (
-        spark.readStream.table("orders")
-        .withWatermark("ordered_at", "10 seconds")
-        .groupBy(fn.window("ordered_at", "1 minute"), "product")
-        .agg(fn.count("*").alias("orders"), fn.sum(fn.col("quantity") * fn.col("price")).alias("revenue"))
-    )
-    return minutes.select(
-        fn.col("product").alias("key"),
-        fn.to_json(fn.struct(fn.col("window.start").alias("minute"), "product", "orders", "revenue")).alias("value"),
-    )
+    event = fn.struct("minute", "product", "orders", "revenue")
+    closed = spark.readStream.table("closed_minutes")
+    return closed.select(fn.col("product").alias("key"), fn.to_json(event).alias("value"))
