@@ -53,3 +53,10 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     made = Folder(tmp_path / "data")
     yield made
     made.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several processes at work, those that use the session share one of them."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
