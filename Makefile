@@ -52,8 +52,10 @@ lint: $(VENV)/.ready-to-test
 types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
+# Two processes; those tests that use the one Spark session stay together.
 pytest: $(VENV)/.ready-to-test
-	$(BIN)/pytest
+	@sh scripts/java.sh
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this machine's own limits
 	$(BIN)/python benchmarks/run.py $(BENCH)

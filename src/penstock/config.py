@@ -151,6 +151,8 @@ class FlightSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     streams: Annotated[int, Meta(ge=1, le=10_000)] = 64  # reads and puts at the same time; each takes some MiB
     staged_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = Limits().staged_bytes  # not published yet
+    # Up to this size a publication appears at once; larger ones in steps, so that others need not wait for them.
+    atomic_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = Limits().publication_entry_bytes
 
 
 class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

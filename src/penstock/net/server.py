@@ -229,6 +229,7 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
                 delay_us=int(settings.topics.max_delay_seconds * 1_000_000),
                 transaction_bytes=min(Limits().transaction_bytes, settings.log.entry_bytes),
                 staged_bytes=settings.flight.staged_bytes,
+                publication_entry_bytes=settings.flight.atomic_bytes,
             ),
             default_retention=Retention(
                 settings.topics.retention_seconds or None, settings.topics.retention_bytes or None
