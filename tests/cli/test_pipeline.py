@@ -54,3 +54,14 @@ def test_status_before_during_and_after_a_run(tmp_path: Path) -> None:
         place.write(state)
     assert "failed at" in (after := penstock("pipeline", "status", folder).stdout)
     assert "after 90 s: no luck" in after and "at all" not in after
+
+
+def test_after_the_end_of_a_run_nothing_in_it_runs_any_more(tmp_path: Path) -> None:
+    penstock("pipeline", "init", "shop", "--directory", str(tmp_path / "shop"))
+    state = RunState(4711, "declarative", 0.0, "local[2]", phase="stopped", ended=9.0)
+    state.flows = {"orders": "completed", "bad_orders": "running", "revenue": "queued"}
+    with Place(str(tmp_path / "shop" / "state")) as place:
+        place.write(state)
+    said = penstock("pipeline", "status", str(tmp_path / "shop")).stdout
+    assert "stopped at" in said and "completed" in said
+    assert "running" not in said and "queued" not in said

@@ -93,6 +93,15 @@ def test_without_java_the_broker_starts_and_says_that_the_pipeline_does_not(tmp_
     assert not any(str(tmp_path) in command for command in _commands())
 
 
+def test_with_security_on_it_says_what_is_not_started_and_how_to_get_in(tmp_path: Path) -> None:
+    with Up(tmp_path / "data", PENSTOCK_SECURITY__MODE="on") as up:
+        up.wait_for("runs all of it", 60)
+        assert "generator   not started: security is on" in up.said
+        assert "pipeline    not started: security is on" in up.said
+        assert "users add alice --role admin --data-dir" in up.said
+        assert up.stop() == 0
+
+
 def test_when_it_is_killed_nothing_is_left_behind(tmp_path: Path) -> None:
     without = {"PATH": os.path.dirname(sys.executable), "JAVA_HOME": str(tmp_path)}
     with Up(tmp_path / "data", **without) as up:

@@ -45,6 +45,7 @@ SETTINGS = {
     "PENSTOCK_LOG__ROLL_SECONDS": "2",
     "PENSTOCK_TABLES__ENABLED": "true",
 }
+UP_SECONDS = 300.0  # in which the pipeline has to be at work
 DRY_SECONDS = 240.0  # in which the pipeline has to catch up when nobody is killed any more
 
 
@@ -162,11 +163,11 @@ def run(campaign: Campaign, tell: Callable[[str], None] = lambda _: None) -> Out
         driver = Driver(broker.flight, campaign.directory)
         driver.start()
         try:
-            _wait(lambda: _written(campaign.directory, "copy"), 120, driver)
+            _wait(lambda: _written(campaign.directory, "copy"), UP_SECONDS, driver)
             for number in range(campaign.kills):
                 victim = campaign.victims[number % len(campaign.victims)]
                 time.sleep(randomly.uniform(*campaign.pause))
-                _wait(partial(_kill_one, victim, broker, driver, randomly), 120, driver)
+                _wait(partial(_kill_one, victim, broker, driver, randomly), UP_SECONDS, driver)
                 outcomes.kills[victim] = outcomes.kills.get(victim, 0) + 1
                 if not driver.running:
                     driver.kill()

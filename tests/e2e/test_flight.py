@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.cli.process import BrokerProcess, penstock
+from tests.cli.process import BrokerProcess, other_doors, penstock
 from tests.net.flight_estate import OPEN, made
 from tests.net.test_flight import child_of
 
@@ -125,8 +125,8 @@ def test_our_client_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
         with Client(*broker.endpoint("rustlog")) as client:
             assert client.fetch_offset("g", "t", 0) == 4
         _stage_and_publish(log)
-        taken = penstock("serve", "--data-dir", str(tmp_path / "other"), "--listen", "rustlog=127.0.0.1:0",
-                         "--listen", f"flight={broker.address('flight')}")  # fmt: skip
+        flags = ["--listen", f"flight={broker.address('flight')}"]
+        taken = penstock("serve", "--data-dir", str(tmp_path / "other"), *flags, *other_doors(flags[1:]))
         assert taken.returncode == 1 and "is taken by another program" in taken.stderr
         assert "--listen flight=" in taken.stderr
 

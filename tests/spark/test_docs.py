@@ -41,7 +41,8 @@ def test_all_snippets(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
             if kind == "sh":
                 shell(text, broker, tmp_path)
             else:
-                code = text.replace("localhost:8815", broker.address("flight"))
+                # Relative paths are those of the directory in which Java was started: this session's is another.
+                code = text.replace("localhost:8815", broker.address("flight")).replace('"out/', f'"{tmp_path}/out/')
                 exec(compile("\n" * line + code, str(PAGE), "exec"), names)
     assert names["spark"].sparkContext is spark.sparkContext
 

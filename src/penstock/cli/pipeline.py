@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -42,7 +42,7 @@ Master = Annotated[
 
 LOOK_SECONDS = 1.0
 RETRY_SECONDS = 10.0  # until a log that could not be asked is asked again
-BAR = "[default]"
+UNDER_WAY = ("queued", "planning", "starting", "running")
 
 
 @app.command()
@@ -78,7 +78,7 @@ def run(
     broker: Broker = None,
     full_refresh: Annotated[
         list[str] | None,
-        typer.Option("--full-refresh", metavar="TABLE", help="Compute this again from the beginning. Repeatable."),
+        typer.Option("--full-refresh", metavar="TABLE", help="Compute only this, from the beginning. Repeatable."),
     ] = None,
     full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="Compute everything again.")] = False,
     refresh: Annotated[
@@ -99,7 +99,7 @@ def run(
 
 @app.command("dry-run")
 def dry_run(directory: Directory = ".", master: Master = None, broker: Broker = None) -> None:
-    """Check a pipeline without running it: its code, its topics, its columns."""
+    """Check a pipeline without running it: its code, its sources, its columns. Topics are looked for by a run only."""
     project = _project(directory, broker)
     raise typer.Exit(_drive(project, master, broker, Refresh(dry=True)))
 
@@ -113,10 +113,11 @@ def status(directory: Directory = ".", broker: Broker = None) -> None:
     if state is None and not flows:
         typer.echo(f"{project.name}: has never run")
         return
-    typer.echo(f"{project.name}: {_said(state, is_running(project.local))}")
+    running = is_running(project.local)
+    typer.echo(f"{project.name}: {_said(state, running)}")
     from rich.console import Console
 
-    table = progress_table(flows, state.flows if state is not None else {}, time.time(), "")
+    table = progress_table(flows, _phases(state, running), time.time(), "")
     Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
 
 
@@ -130,6 +131,13 @@ def _said(state: RunState | None, running: bool) -> str:
         return f"killed, {who} began at {clock(state.started)}; the next run goes on where it was"
     tail = f": {state.error.splitlines()[0]}" if state.error else ""
     return f"{state.phase} at {clock(state.ended)}, after {seconds_text(state.ended - state.started)}{tail}"
+
+
+def _phases(state: RunState | None, running: bool) -> dict[str, str]:
+    """What became of each flow. After the end of a run, nothing in it runs any more, whatever its last word was."""
+    if state is None or running:
+        return {} if state is None else state.flows
+    return {flow: "stopped" if phase in UNDER_WAY else phase for flow, phase in state.flows.items()}
 
 
 def _project(directory: str, broker: str | None) -> Project:
@@ -200,6 +208,11 @@ def _needs_pyspark() -> None:
         fail("PySpark is not installed: pip install 'penstock[spark]'")
 
 
+def _say(text: str, stream: TextIO | None = None) -> None:
+    """Not by typer.echo: that goes past the table which changes in place at a terminal, and is painted over by it."""
+    print(text, file=stream, flush=True)
+
+
 @contextlib.contextmanager
 def _stopping(driver: Driver) -> Iterator[None]:
     """The first signal asks the run to end, the second does not wait."""
@@ -211,7 +224,7 @@ def _stopping(driver: Driver) -> Iterator[None]:
             driver.kill()
             return
         asked = True
-        typer.echo("stopping; a second signal does not wait", err=True)
+        _say("stopping; a second signal does not wait", sys.stderr)
         driver.stop()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -230,24 +243,24 @@ def _shown(project: Project, wanted: Refresh) -> Iterator[Callable[..., None]]:
     title = f"{project.name} ({project.file.kind})"
     lines = Lines()
 
-    def heard(events: list[Event], say: Callable[[str], None]) -> None:
+    def heard(events: list[Event]) -> None:
         for event in events:
             if event.kind == "ready":
-                say("Spark is up")
+                _say("Spark is up")
             elif event.kind == "flow":
                 phase, _, detail = event.text.partition("\n")
                 phases[event.flow] = phase
                 if detail or not sys.stdout.isatty():
-                    say(detail or f"{event.flow}: {phase}")
+                    _say(detail or f"{event.flow}: {phase}")
             elif event.kind == "failed":
-                typer.echo(f"penstock: {event.text}", err=True)
+                _say(f"penstock: {event.text}", sys.stderr)
             elif event.kind == "line":
-                say(event.text)
+                _say(event.text)
 
     if not sys.stdout.isatty() or wanted.dry:
 
         def plain(events: list[Event], look: bool, final: bool = False) -> None:
-            heard(events, typer.echo)
+            heard(events)
             if look:
                 for line in lines.due(watch.look(), time.time(), final=final):
                     typer.echo(line)
@@ -258,11 +271,13 @@ def _shown(project: Project, wanted: Refresh) -> Iterator[Callable[..., None]]:
     from rich.live import Live
 
     flows: list[FlowProgress] = []
-    with Live(progress_table(flows, phases, time.time(), title), auto_refresh=False) as live:
+    with Live(
+        progress_table(flows, phases, time.time(), title), auto_refresh=False, redirect_stderr=sys.stderr.isatty()
+    ) as live:
 
         def in_place(events: list[Event], look: bool, final: bool = False) -> None:
             nonlocal flows
-            heard(events, live.console.print)
+            heard(events)
             if look or events or final:
                 flows = watch.look()
                 live.update(progress_table(flows, phases, time.time(), title), refresh=True)

@@ -30,6 +30,7 @@ from penstock.spark.pipelines.project import ENV_BROKER, FILE, Project, ProjectE
 from penstock.spark.pipelines.scaffold import write_project
 
 PIPELINE = "shop"
+GENERATOR_DOORS = ("rustlog", "flymq", "blipmq")
 TABLES = ("orders", "page_views", "revenue_by_minute")
 START_SECONDS = 60.0  # that the broker gets to come up after its first line
 SPARK_SECONDS = 180.0  # that the block with the commands waits for Spark
@@ -38,6 +39,7 @@ BACKOFF = (1.0, 60.0)  # seconds until a crashed part is started again: the firs
 STEADY_SECONDS = 60.0  # a part that ran for so long begins at the first again
 TURN_SECONDS = 0.25
 PR_SET_PDEATHSIG = 1
+ROLL_SECONDS, ROLL = "PENSTOCK_LOG__ROLL_SECONDS", "60"
 
 _DOOR = re.compile(r"^  (\w+) +(\S+:\d+)$", re.MULTILINE)
 
@@ -55,7 +57,10 @@ def up(
     The flags are those of `penstock serve`. Ctrl-C or SIGTERM stops all of it in good order; a second one does not
     wait.
     """
-    settings = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level).settings
+    effective = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level)
+    settings = effective.settings
+    if effective.origin("log.roll_seconds") == "default":
+        os.environ[ROLL_SECONDS] = ROLL  # there is to be something in the tables while somebody looks
     given = {"--config": config, "--data-dir": data_dir, "--durability": durability, "--log-level": log_level}
     arguments = [part for name, value in given.items() if value is not None for part in (name, value)]
     arguments += [part for item in listen or () for part in ("--listen", item)]
@@ -160,12 +165,11 @@ class Stack:
         return {ENV_BROKER: self._addresses["flight"]} if "flight" in self._addresses else {}
 
     def _start_generator(self) -> None:
-        wanted = ("rustlog", "flymq", "blipmq")
-        rate = self._settings.pipeline.events_per_second
-        if not rate or self._settings.security.mode == "on" or not all(name in self._addresses for name in wanted):
+        if self._no_generator():
             return
-        places = [part for name in wanted for part in (f"--{name}", self._addresses[name])]
-        command = [sys.executable, "-m", "penstock.cli.generator", *places, "--rate", str(rate)]
+        places = [part for name in GENERATOR_DOORS for part in (f"--{name}", self._addresses[name])]
+        rate = str(self._settings.pipeline.events_per_second)
+        command = [sys.executable, "-m", "penstock.cli.generator", *places, "--rate", rate]
         self._generator = generator = _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._began["generator"] = time.monotonic()
         assert generator.stdout is not None
@@ -174,6 +178,15 @@ class Stack:
             text = _some(generator.stdout, TURN_SECONDS)
             if text is None or "are there" in text:
                 break
+
+    def _no_generator(self) -> str:
+        """Why there is none; empty if there is."""
+        if not self._settings.pipeline.events_per_second:
+            return "events_per_second in [pipeline] is 0"
+        if self._settings.security.mode == "on":
+            return "security is on, and it has no user"
+        closed = [name for name in GENERATOR_DOORS if name not in self._addresses]
+        return f"it needs the door `{closed[0]}`, which is off" if closed else ""
 
     def _start_pipeline(self) -> None:
         if self._project is None or self._why_not:
@@ -257,11 +270,13 @@ class Stack:
     def _block(self) -> str:
         """What there is, where it is, and what to do with it."""
         lines = ["", *(f"  {name:<12}{address}" for name, address in self._addresses.items()), ""]
-        if self._generator is not None:
-            rate = self._settings.pipeline.events_per_second
-            lines.append(
-                f"  generator   {rate:g} events a second: orders through RustLog, page_views through FlyMQ and BlipMQ"
-            )
+        rate = f"{self._settings.pipeline.events_per_second:g} events a second"
+        why_not = self._no_generator()
+        lines.append(
+            f"  generator   not started: {why_not}"
+            if why_not
+            else f"  generator   {rate}: orders through RustLog, page_views through FlyMQ and BlipMQ"
+        )
         if self._why_not or self._project is None:
             lines += [f"  pipeline    not started: {line}" if not at else f"            {line}" for at, line in
                       enumerate(self._why_not.splitlines())]  # fmt: skip
@@ -283,6 +298,13 @@ class Stack:
         command = _short(sys.argv[0]) if os.path.basename(sys.argv[0]) == "penstock" else "penstock"
         server = self._addresses.get("rustlog", "")
         at = "" if server in ("", "127.0.0.1:9092") else f" --server {server}"
+        if self._settings.security.mode == "on":
+            here = f"--data-dir {_short(self._data_dir)}"
+            return [
+                f"{command} users add alice --role admin {here}",
+                f"{command} users add {PIPELINE} --role producer --role consumer {here}",
+                f"{command} users list {here}",
+            ]
         if self._project is None or self._why_not:
             return [
                 f"{command} fetch orders{at} --follow",

@@ -171,6 +171,7 @@ def test_a_reply_that_depends_on_a_removal_waits_until_that_is_kept() -> None:
         if outcome == "failed":
             assert isinstance(reply, Error), reply
             world.free_disk(fault)
+            calls.clear()  # the broker's own care may be among them
         else:
             assert told(reply) == ([(1, b"1")], 2)
 

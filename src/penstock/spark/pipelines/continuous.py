@@ -15,7 +15,7 @@ from penstock.spark.pipelines.declarative import RunFailed
 from penstock.spark.pipelines.project import Project, ProjectError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_SECONDS = 0.5
@@ -68,13 +68,25 @@ def _one_after_another(stopped: threading.Event) -> Iterator[None]:
     """A query begins by starting Python processes, and Spark gives each of them ten seconds to come up. So that many
     queries on a busy machine do not fail there, the next one begins when the one before has done a batch or has nothing
     to do; and one that failed there all the same is started again."""
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    kept = [(kind, kind.start) for kind in _writers()]
+    for kind, start in kept:
+        kind.start = _patient(start, stopped)
+    try:
+        yield
+    finally:
+        for kind, start in kept:
+            kind.start = start
 
-    start = DataStreamWriter.start
 
-    def start_and_wait(writer: DataStreamWriter, *args: Any, **options: Any) -> StreamingQuery:
-        for _ in range(ATTEMPTS):
-            query = start(writer, *args, **options)
+def _patient(start: Callable[..., StreamingQuery], stopped: threading.Event) -> Callable[..., StreamingQuery]:
+    def start_and_wait(*args: Any, **options: Any) -> StreamingQuery:
+        for attempt in range(ATTEMPTS):
+            try:
+                query = start(*args, **options)
+            except Exception as error:  # a Spark Connect server starts some of the processes before it answers
+                if TOO_SLOW not in str(error) or attempt == ATTEMPTS - 1:
+                    raise
+                continue
             deadline = time.monotonic() + BEGIN_SECONDS
             while query.isActive and not _has_begun(query) and time.monotonic() < deadline:
                 if stopped.wait(LOOK_SECONDS / 5):
@@ -83,27 +95,26 @@ def _one_after_another(stopped: threading.Event) -> Iterator[None]:
                 break
         return query
 
-    cast(Any, DataStreamWriter).start = start_and_wait
-    try:
-        yield
-    finally:
-        cast(Any, DataStreamWriter).start = start
+    return start_and_wait
 
 
-def check(spark: SparkSession, project: Project, tell: Callable[[str], None]) -> None:
-    """Everything up to the point where a query would be started: the file, the topics, the columns.
-    Raises RunFailed."""
-    from pyspark.errors import PySparkException
+def _writers() -> tuple[Any, Any]:
+    """What starts queries: in a JVM of our own, and in a Spark Connect server."""
     from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as RemoteWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    def refrain(writer: Any, *_: object, **__: object) -> Any:
-        columns = ", ".join(writer._df.schema.fieldNames()) if hasattr(writer, "_df") else "…"
-        tell(f"a query would be started on: {columns}")
+    return DataStreamWriter, RemoteWriter
 
-    kept = [
-        (kind, name, getattr(kind, name)) for kind in (DataStreamWriter, RemoteWriter) for name in ("start", "toTable")
-    ]
+
+def check(spark: SparkSession, project: Project, tell: Callable[[str], None]) -> None:
+    """Everything up to the point where a query would be started: the file, the sources, the columns.
+    Raises RunFailed."""
+    from pyspark.errors import PySparkException
+
+    def refrain(writer: Any, *_: object, **__: object) -> Any:
+        tell(f"a query would be started on: {', '.join(_rows(writer).schema.fieldNames())}")
+
+    kept = [(kind, name, getattr(kind, name)) for kind in _writers() for name in ("start", "toTable")]
     for kind, name, _ in kept:
         setattr(kind, name, refrain)
     try:
@@ -113,6 +124,15 @@ def check(spark: SparkSession, project: Project, tell: Callable[[str], None]) ->
     finally:
         for kind, name, original in kept:
             setattr(kind, name, original)
+
+
+def _rows(writer: Any) -> DataFrame:
+    """What it would write. With Spark Connect nothing has looked at it so far."""
+    if hasattr(writer, "_df"):
+        return cast("DataFrame", writer._df)
+    from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame
+
+    return RemoteFrame(writer._write_stream._child, writer._session)
 
 
 def _queries(project: Project, returned: Any) -> list[StreamingQuery]:

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 60.0  # then it ends the hard way, which loses nothing either
 BUSY, FAILED, UNUSABLE = 3, 1, 2
+STACK = "JVM stacktrace:"  # what comes after it in Spark's texts is for the log
 
 
 class Event(msgspec.Struct, omit_defaults=True):
@@ -129,6 +130,7 @@ class Runner:
         self.tell(Event("flow", f"{phase}\n{message}" if phase == "failed" else phase, flow))
 
     def _end(self, phase: str, error: str = "") -> None:
+        error = error.partition(STACK)[0].rstrip()
         self._state.phase, self._state.error, self._state.ended = phase, error, time.time()
         self._save()
         self.tell(Event("failed", error) if error else Event("done", phase))
