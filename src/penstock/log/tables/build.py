@@ -8,7 +8,7 @@ the table twice, and none is left out.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from penstock.log.arrow import record_batches
@@ -35,11 +35,21 @@ class PartitionSpan(NamedTuple):
     start: int = 0
 
 
+def _at_once() -> None:
+    """No rest between two batches."""
+
+
 def build(
-    ref: TableRef, journal: JournalFile, partitions: Mapping[int, PartitionSpan], *, file_bytes: int = FILE_BYTES
+    ref: TableRef,
+    journal: JournalFile,
+    partitions: Mapping[int, PartitionSpan],
+    *,
+    file_bytes: int = FILE_BYTES,
+    rest: Callable[[], None] = _at_once,
 ) -> dict[int, int]:
     """Take these spans of the file into the table, as far as it does not have them. Returns up to where it has these
     partitions. When this returns, all of it survives a loss of power, and the journal file is not needed for it.
+    `rest` is called again and again, about once for a MiB, so that the caller can leave the machine to others.
 
     Raises TableGap, TableNotWritten, TableUnreadable or LogDamaged, and then the table is as before.
     """
@@ -54,7 +64,7 @@ def build(
     parts: list[Part] = []
     try:
         for number, first in wanted.items():
-            _write(ref, store, journal, number, first, partitions[number].end, file_bytes, parts)
+            _write(ref, store, journal, number, first, partitions[number].end, file_bytes, rest, parts)
     except BaseException as error:
         with contextlib.suppress(Exception):  # what cannot be removed now is found by `care.clean`
             store.remove([part.path for part in parts])
@@ -90,6 +100,7 @@ def _write(
     first: int,
     end: int,
     file_bytes: int,
+    rest: Callable[[], None],
     parts: list[Part],
 ) -> None:
     """Write one partition's records to as many Parquet files as needed, and add them to `parts`."""
@@ -102,6 +113,7 @@ def _write(
                 writer = PartWriter(store, number, at)
             writer.add(batch)
             at += len(batch)
+            rest()
             if writer.bytes_written >= file_bytes:
                 parts.append(writer.finish())
                 writer = None
