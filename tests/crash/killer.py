@@ -59,7 +59,9 @@ class Broker:
             f"--data-dir={directory}/data", f"--durability={durability}", "--listen=rustlog=127.0.0.1:0",
             f"--listen=http={'127.0.0.1:0' if http else 'off'}", *DOORS_OFF,
         ]  # fmt: skip
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(settings or {})}
+        # Tables, unless a test is about them, would only make each of many starts longer.
+        own = {"PYTHONUNBUFFERED": "1", "PENSTOCK_TABLES__ENABLED": "false"}
+        self._environment = {**os.environ, **own, **(settings or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}
         self._pid = 0  # of the broker itself, which `prefix` may have started

@@ -227,6 +227,23 @@ def _add(parts: list[bytes], section: bytes) -> None:
             parts.append(_PADDING[pad])
 
 
+def sections_size(count: int, flags: int, header_count: int, sizes: tuple[int, int, int, int]) -> int:
+    """How long everything is between the timestamps and the trailer of a batch. `sizes` are those of the bytes of keys,
+    values, header names and header values."""
+    keys, values, names, contents = sizes
+    offsets = _padded(4 * count + 4)
+    size = offsets + _padded(keys) + _padded(values)
+    if flags & EXPIRES:
+        size += 8 * count
+    if flags & KEY_NULLS:
+        size += _padded((count + 7) // 8)
+    if flags & KEYS:
+        size += offsets
+    if flags & HEADERS:
+        size += offsets + 2 * _padded(4 * header_count + 4) + _padded(names) + _padded(contents)
+    return size
+
+
 class Batch:
     """A whole, checked batch. Columns are decoded when asked for."""
 
@@ -267,18 +284,13 @@ class Batch:
 
     def _expected_length(self) -> int:
         """How long a batch with this header is."""
-        n, h, flags = self.count, self.header_count, self.flags
-        size = HEADER_SIZE + 8 * n + _padded(4 * n + 4) + _padded(self._key_bytes) + _padded(self.value_bytes)
-        if flags & EXPIRES:
-            size += 8 * n
-        if flags & KEY_NULLS:
-            size += _padded((n + 7) // 8)
-        if flags & KEYS:
-            size += _padded(4 * n + 4)
-        if flags & HEADERS:
-            names, values = self._header_bytes
-            size += _padded(4 * n + 4) + 2 * _padded(4 * h + 4) + _padded(names) + _padded(values)
-        return size + TRAILER_SIZE
+        sizes = (self._key_bytes, self.value_bytes, *self._header_bytes)
+        return (
+            HEADER_SIZE
+            + 8 * self.count
+            + sections_size(self.count, self.flags, self.header_count, sizes)
+            + TRAILER_SIZE
+        )
 
     def sections(self) -> dict[str, int]:
         """Where each column starts. Remembered: a reader that takes one record at a time asks for every one."""

@@ -17,14 +17,11 @@ from typing import Final
 from penstock.log.batch import (
     BATCH_HEADER,
     BATCH_MAGIC,
-    EXPIRES,
     HEADER_SIZE,
-    HEADERS,
-    KEY_NULLS,
-    KEYS,
     MAX_BATCH_BYTES,
     TRAILER_SIZE,
     BatchDamaged,
+    sections_size,
 )
 from penstock.log.checksum import INTACT, checksum_of, crc32c, join_with_checksum
 
@@ -34,10 +31,6 @@ COLUMNS_MAGIC: Final = b"PSC1"
 #                                |  | | | | bytes of keys, values, header names, header values
 _HEADER: Final = struct.Struct("<4sIIIIIIII4x")
 _ZEROS: Final = bytes(4)
-
-
-def _padded(size: int) -> int:
-    return (size + 7) & ~7
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +79,8 @@ class Columns:
 
     def expected_length(self) -> int:
         """How long the sections of such columns are."""
-        n, h, flags = self.count, self.header_count, self.flags
-        size = _padded(4 * n + 4) + _padded(self.key_bytes) + _padded(self.value_bytes)
-        if flags & EXPIRES:
-            size += 8 * n
-        if flags & KEY_NULLS:
-            size += _padded((n + 7) // 8)
-        if flags & KEYS:
-            size += _padded(4 * n + 4)
-        if flags & HEADERS:
-            size += _padded(4 * n + 4) + 2 * _padded(4 * h + 4) + _padded(self.name_bytes) + _padded(self.header_bytes)
-        return size
+        sizes = (self.key_bytes, self.value_bytes, self.name_bytes, self.header_bytes)
+        return sections_size(self.count, self.flags, self.header_count, sizes)
 
 
 PREFIX_SIZE: Final = 8
