@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from deltalake.transaction import create_table_with_add_actions
 from tests.log.tables.source import NAME, TOPIC, Source, spans, stored
 
-from penstock.log.arrow import STORED
+from penstock.log.arrow import STORED, record_batches
 from penstock.log.errors import LogDamaged
 from penstock.log.files import OsFiles
 from penstock.log.follower import Follower
@@ -131,13 +132,16 @@ def test_a_file_that_is_wholly_below_the_log_start_is_not_taken(source: Source) 
     assert Table.open(source.ref) is None
 
 
-def test_large_files_are_cut(source: Source) -> None:
+def test_large_files_are_cut(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.log.tables.build.record_batches", partial(record_batches, rows=10))
+    monkeypatch.setattr("penstock.log.tables.part.ROW_GROUP_BYTES", 1)
     source.fill(2)
-    for file in source.closed():
+    files = source.closed()
+    for file in files:
         build(source.ref, file, spans(file), file_bytes=1)
     table = source.table()
-    ends = table.ends()
-    agree(source, ends)
+    assert len(table.extents(0)) > len(files)
+    agree(source, table.ends())
 
 
 def test_row_groups_are_bounded(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
