@@ -15,8 +15,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 # A layer may import itself and those below it.
-LAYERS = ("cli", "net", "config", "protocols", "spark", "flight", "core", "log")
-BESIDE = ("spark", "flight")  # for programs beside the broker: protocols know nothing of them
+LAYERS = ("cli", "net", "config", "protocols", "spark", "sql", "flight", "core", "log")
+BESIDE = ("spark", "sql", "flight")  # for programs beside the broker: protocols know nothing of them
 MODULE_LAYER = {"config_layers": "config"}  # top-level modules that share a layer
 SHARED_IN_PROTOCOLS = ("session", "ordered", "outbox", "patience", "retry")  # what every protocol may use
 

@@ -84,6 +84,10 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     idle_seconds: Annotated[float, Meta(ge=0.1, le=30 * DAY, extra=DURATION)] = 600
     handshake_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra=DURATION)] = 10
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
+    tenant_connections: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000  # of one tenant at a door with tenants
+    tenant_requests_per_second: Annotated[float, Meta(ge=0, le=1e9)] = 0  # the same; 0: no limit, as in the next two
+    tenant_topics: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    tenant_bytes: Annotated[int, Meta(ge=0, le=1 << 60, extra=SIZE)] = 0  # in its topics, tables too
 
 
 class PerformanceSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -115,6 +119,9 @@ class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     audit_retention_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = _AUDIT.bytes  # of each tenant
     default_public: bool = False  # topics without an access list are for every user who logged in
     allow_anonymous: bool = False  # public topics are also for those who did not
+    token_keys: tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...] = ()  # files: a secret (HS256) or a PEM
+    token_issuer: Annotated[str, Meta(max_length=255)] = ""  # `iss` that a JWT must have; empty: any
+    token_audience: Annotated[str, Meta(max_length=255)] = ""  # the same of `aud`
 
 
 class TopicsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -144,6 +151,26 @@ class FlyMqSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     fetch_wait_seconds: Annotated[float, Meta(ge=0, le=9, extra=DURATION)] = 0  # of a FETCH that finds nothing
     node: Annotated[str, Meta(min_length=1, max_length=64)] = "penstock"  # what this node is called
     advertised: Annotated[str, Meta(max_length=300)] = ""  # where clients reach it, if that is not `listen.flymq`
+
+
+class KimberliteSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[kimberlite]`: what this door can do in more than one way."""
+
+    assume: Literal["auto", "seed", "v0.1", "v0.4", "5a", "5b"] = "auto"  # whose numbers a client uses, if not told
+    tenants: tuple[Annotated[str, Meta(pattern="^[0-9]+=")], ...] = ()  # NUMBER=NAME; others are named by their number
+    auto_create_tenants: bool = True  # a tenant comes into being with its first stream
+    push_events: Annotated[int, Meta(ge=1, le=10_000)] = 1  # in one frame; the original's clients lose all but the first
+    read_bytes: Annotated[int, Meta(ge=4 * KIB, le=16 * MIB, extra=SIZE)] = 120 * KIB  # of a reply from version 2 on
+
+
+class SqlSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[sql]`: queries, in a process of their own."""
+
+    enabled: bool = True
+    seconds: Annotated[float, Meta(ge=0.01, le=DAY, extra=DURATION)] = 30  # that one statement may take
+    memory_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB  # of one statement
+    rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000  # of one result
+    threads: Annotated[int, Meta(ge=1, le=64)] = 2  # statements at the same time
 
 
 class FlightSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -194,6 +221,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     pipeline: PipelineSection = PipelineSection()
     tables: TablesSection = TablesSection()
     flight: FlightSection = FlightSection()
+    kimberlite: KimberliteSection = KimberliteSection()
+    sql: SqlSection = SqlSection()
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,3 +192,70 @@ class LimitReached(BrokerError):
 
 class StateUnreadable(BrokerError):
     """The log holds state that this version does not understand, most likely written by a newer one."""
+
+
+class QueryError(BrokerError):
+    """A statement that cannot be carried out: it fails while it runs, or it asks for what there is not."""
+
+
+class QueryInvalid(QueryError):
+    """A statement that is no SQL."""
+
+
+class QueryTooLarge(QueryError):
+    """A statement that takes more time, memory or room for its result than one may."""
+
+
+class TableNotFound(QueryError):
+    def __init__(self, table: str) -> None:
+        super().__init__(f"Table '{table}' not found")
+        self.table = table
+
+
+class PositionAhead(QueryError):
+    """The log has not come so far."""
+
+    def __init__(self, position: int, head: int) -> None:
+        super().__init__(f"Position {position} is ahead of the log, which is at {head}")
+        self.position = position
+        self.head = head
+
+
+class PositionGone(QueryError):
+    """Retention has removed part of what was there at this position."""
+
+
+class DuplicateKey(QueryError):
+    """A row with this primary key is there already."""
+
+
+class QueriesOff(QueryError):
+    """No statements are carried out here, or not at the moment."""
+
+
+class TenantNotFound(BrokerError):
+    def __init__(self, tenant: str) -> None:
+        super().__init__(f"Tenant '{tenant}' not found")
+        self.tenant = tenant
+
+
+class TenantExists(BrokerError):
+    def __init__(self, tenant: str) -> None:
+        super().__init__(f"Tenant '{tenant}' already exists under another label")
+        self.tenant = tenant
+
+
+class StreamNotFound(BrokerError):
+    """No stream of this number, or none in this tenant."""
+
+    def __init__(self, id: int) -> None:  # noqa: A002 - it is the stream's id
+        super().__init__(f"Stream {id} not found")
+        self.id = id
+
+
+class TooFast(BrokerError):
+    """A tenant asks for more than its rate allows; later it may."""
+
+
+class QuotaReached(BrokerError):
+    """A tenant has as much as it may have."""

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from penstock.core.query import Declared
+
 
 class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """`None` means the broker's default. Stored in events: fields may be added, never renamed or reused."""
@@ -19,3 +21,4 @@ class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: str | None = None  # the subject whose latest version every record must fit; `Schemas`
     rejected: Literal["error", "dead-letter"] | None = None  # what becomes of a record that does not; "error"
     fetch_wait_seconds: float | None = None  # how long a fetch that finds nothing waits
+    declared: Declared | None = None  # as a table of SQL; `Queries`

@@ -1,0 +1,52 @@
+"""What goes into a query and what comes out of it, for those who ask and for those who answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
+
+import msgspec
+
+
+class Timestamp(NamedTuple):
+    """A moment as a value of SQL. Other numbers are plain `int`."""
+
+    nanoseconds: int  # since 1970
+
+
+Value: TypeAlias = int | str | bool | Timestamp | None
+"""A parameter of a statement, or a cell of its result."""
+
+
+class Rows(NamedTuple):
+    columns: list[str]
+    rows: list[list[Value]]
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column of a declared table. Stored in events: fields may be added, never renamed or reused."""
+
+    name: str
+    type: str  # as DuckDB writes it: BIGINT, VARCHAR, BOOLEAN, TIMESTAMP_NS, DOUBLE, …
+    nullable: bool = True
+    primary_key: bool = False
+
+
+class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stream that was declared as a table: how its events are read as rows, and since which global position."""
+
+    columns: tuple[Column, ...]
+    position: int = 0
+
+
+class QueryRun(Protocol):
+    """A statement on its way. Used on the broker's thread."""
+
+    def start(self, done: Callable[[], None]) -> None:
+        """Begin; `done` is called once, on the broker's thread, when `finish` has something to say."""
+
+    def finish(self) -> Rows:
+        """What came of it. Raises one of the errors of `core` or of the log."""
+
+    def cancel(self) -> None:
+        """Nobody waits any more: stop as soon as possible. `done` need not be called."""
