@@ -45,6 +45,7 @@ class BrokerProcess:
         self.port = 0
         self.blipmq_port = 0
         self.flymq_port = 0
+        self.kimberlite_port = 0
         self.flight_port = 0
         self._output = f"{data_dir}.out"
 
@@ -60,17 +61,19 @@ class BrokerProcess:
     def start(self) -> float:
         """Returns the seconds from the start of the process to its first answer."""
         self.port, self.blipmq_port, self.flymq_port = _free_port(), _free_port(), _free_port()
+        self.kimberlite_port = _free_port()
         command = [sys.executable, "-m", "penstock.cli.main"]
         if self._profile:
             command = [sys.executable, "-m", "benchmarks.profiled", self._profile]
         command += ["serve", "--data-dir", self.data_dir, "--durability", self.durability, "--log-level", "warning"]
         self.flight_port = _free_port() if self.flight else 0
         command += ["--listen", f"flight=127.0.0.1:{self.flight_port}" if self.flight else "flight=off"]
-        for name in ("kimberlite", "felix", "http"):
+        for name in ("felix", "http"):
             command += ["--listen", f"{name}=off"]
         command += ["--listen", f"rustlog=127.0.0.1:{self.port}"]
         command += ["--listen", f"blipmq=127.0.0.1:{self.blipmq_port}"]
         command += ["--listen", f"flymq=127.0.0.1:{self.flymq_port}"]
+        command += ["--listen", f"kimberlite=127.0.0.1:{self.kimberlite_port}"]
         environment = {**os.environ, **{f"PENSTOCK_{name}": value for name, value in self._settings.items()}}
         began = time.perf_counter()
         with open(self._output, "ab") as output:

@@ -33,6 +33,7 @@ class Produce:
     connections: int = 1
     in_flight: int = 1
     dialect: str = "binary"
+    greeting: bytes = b""  # sent first; its reply is one frame of the dialect
     looks: bool = False  # one connection, one in flight: for a reply, for a moment, as our own clients do
 
 
@@ -89,9 +90,13 @@ def _child(job: Produce | Fetch, gate: Any, pipe: Any) -> None:
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def _connect(port: int) -> socket.socket:
+def _connect(port: int, greeting: bytes = b"") -> socket.socket:
     peer = socket.create_connection(("127.0.0.1", port), timeout=60)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if greeting:
+        peer.sendall(greeting)
+        if not peer.recv(_RECEIVE):
+            raise ConnectionError("the broker does not answer the greeting")
     return peer
 
 
@@ -105,7 +110,7 @@ def _one_at_a_time(job: Produce, gate: Any) -> Sample:
     count_replies = REPLIES[job.dialect]
     clock, request = time.perf_counter, job.request
     latencies = []
-    with _connect(job.port) as peer:
+    with _connect(job.port, job.greeting) as peer:
         look = Lookout(peer, BUSY_POLL if job.looks else 0).look
         gate.wait(60)
         buffer = bytearray()
@@ -134,7 +139,7 @@ def _many(job: Produce, gate: Any) -> Sample:
     peers = {}
     poll = select.epoll()
     for _ in range(job.connections):
-        peer = _connect(job.port)
+        peer = _connect(job.port, job.greeting)
         poll.register(peer.fileno(), select.EPOLLIN)
         peers[peer.fileno()] = (peer, bytearray())
     sent_at = dict.fromkeys(peers, 0.0)

@@ -18,6 +18,7 @@ from benchmarks import (
     figures,
     flight,
     flymq,
+    kimberlite,
     machine,
     many,
     one_at_a_time,
@@ -41,6 +42,7 @@ SUBJECTS = {
     "figures": figures,
     "queues": queues,
     "flymq": flymq,
+    "kimberlite": kimberlite,
     "flight": flight,
     "publish": publish,
     "size": size,
@@ -63,7 +65,7 @@ def main() -> None:
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject in (queues, flymq, flight, publish, turns):
+            if subject in (queues, flymq, kimberlite, flight, publish, turns):
                 about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")

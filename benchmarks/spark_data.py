@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from penstock.core.access import ADMINISTRATOR
 from penstock.core.broker import Broker
 from penstock.core.clock import wall_clock
-from penstock.core.names import DEFAULT_SCOPE
+from penstock.core.names import DEFAULT_SCOPE, Scope
 from penstock.log.arrow import RECORD, record_batches
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Retention, partition_id
@@ -31,17 +31,25 @@ def value(number: int) -> bytes:
     return text + b"x" * (SIZE - len(text) - 2) + b'"}'
 
 
-def make_log(directory: str, records: int, settings: LogSettings | None = None, *, closed: bool = False) -> int:
+def make_log(
+    directory: str,
+    records: int,
+    settings: LogSettings | None = None,
+    *,
+    closed: bool = False,
+    scope: Scope = DEFAULT_SCOPE,
+    partitions: int = PARTITIONS,
+) -> int:
     """A data directory with `records` in one topic; returns the topic's id. With `closed` all are in closed files."""
     committer = InlineCommitter()
     settings = settings or LogSettings(durability=Durability.WRITTEN)
     os.makedirs(directory, exist_ok=True)
     engine = FileEngine(OsFiles(directory), settings, committer=committer, clock=wall_clock)
     broker = Broker(engine)
-    topic, _ = broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, TOPIC, PARTITIONS)
+    topic, _ = broker.create_topic(ADMINISTRATOR, scope, TOPIC, partitions)
     for turn, first in enumerate(range(0, records, _APPEND)):
         values = [value(number) for number in range(first, min(first + _APPEND, records))]
-        broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, TOPIC, turn % PARTITIONS, values)
+        broker.produce(ADMINISTRATOR, scope, TOPIC, turn % partitions, values)
         while committer.run():
             pass
     if closed:

@@ -93,12 +93,29 @@ def json_replies(buffer: bytearray) -> int:
     return count
 
 
+_APPENDED = 38  # bytes of a reply to Kimberlite's AppendEvents in its fixed-width encoding
+
+
+def kimberlite_replies(buffer: bytearray) -> int:
+    count = len(buffer) // _APPENDED
+    whole = count * _APPENDED
+    # A payload of 24 bytes whose variant is AppendEvents. An error is longer, and shifts all behind it.
+    if buffer[9:whole:_APPENDED] != b"\x18" * count or buffer[22:whole:_APPENDED] != b"\x03" * count:
+        raise BadReply(repr(bytes(buffer[:200])))
+    del buffer[:whole]
+    return count
+
+
 REPLY = {
     "binary": framed(struct.pack(">BQI", 1, 0, 1)),
     "json": framed(b'{"type":"ProduceResponse","base_offset":123456,"record_count":1000}'),
 }
 """A produce reply, for a server that only pretends."""
 
-REPLIES: dict[str, CountReplies] = {"binary": binary_replies, "json": json_replies}
+REPLIES: dict[str, CountReplies] = {
+    "binary": binary_replies,
+    "json": json_replies,
+    "kimberlite": kimberlite_replies,
+}
 PRODUCE = {"binary": binary_produce, "json": json_produce}
 FETCH = {"binary": (binary_fetch, binary_fetched), "json": (json_fetch, json_fetched)}

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 LAYERS = ("cli", "net", "config", "protocols", "spark", "sql", "flight", "core", "log")
 BESIDE = ("spark", "sql", "flight")  # for programs beside the broker: protocols know nothing of them
 MODULE_LAYER = {"config_layers": "config"}  # top-level modules that share a layer
-SHARED_IN_PROTOCOLS = ("session", "ordered", "outbox", "patience", "retry")  # what every protocol may use
+SHARED_IN_PROTOCOLS = ("answers", "session", "ordered", "outbox", "patience", "retry")  # what every protocol may use
 
 
 def layer_of(module: str) -> str | None:

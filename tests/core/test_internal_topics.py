@@ -34,7 +34,8 @@ CHANGES: dict[str, Callable[[Broker, Identity, str], object]] = {
 def world(*, enforced: bool) -> World:
     grants = [
         Grant("admin", frozenset({Permission.ADMIN}), tenant="default"),
-        Grant("alice", frozenset(set(Permission) - {Permission.ADMIN})),
+        Grant("alice", frozenset(set(Permission) - {Permission.ADMIN, Permission.AUDIT})),
+        Grant("auditor", frozenset({Permission.AUDIT}), tenant="default"),
         Grant("local", frozenset({Permission.ADMIN}), tenant="default", topic="__*"),
     ]
     made = World(access=Access(enforced, grants), audit=AuditPolicy(enabled=True))
@@ -67,13 +68,16 @@ def read(one: World, who: Identity) -> list[bytes]:
     return [value for part in plan.run() for value in part.values()]
 
 
-def test_the_administrator_of_the_tenant_reads_them_and_nobody_else() -> None:
+def test_administrators_and_auditors_of_the_tenant_read_them_and_nobody_else() -> None:
     one = world(enforced=True)
     assert b"topic.create" in read(one, ADMIN)[0]
     broker = one.broker
     assert broker.describe_topic(ADMIN, DEFAULT_SCOPE, TOPIC).partitions[0].high_watermark == 1
     broker.groups.commit(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0, 1)
     assert broker.groups.committed(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0) == 1
+    assert b"topic.create" in read(one, Identity("auditor"))[0]
+    with pytest.raises(AccessDenied):
+        broker.fetch(Identity("auditor"), DEFAULT_SCOPE, "orders", 0, 0, 100, 1)
     local = Identity("local")  # administrator of some topics is not administrator of the tenant
     for who in (ALICE, local, Identity("admin", tenant="acme")):
         with pytest.raises(AccessDenied):

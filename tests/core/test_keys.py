@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from tests.core.world import START, World
 
+from penstock.core import events
 from penstock.core import key as keys
 from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.core.errors import AccessDenied, BrokerError, InvalidArgument, InvalidName, KeyNotFound, LimitReached
@@ -122,10 +124,141 @@ def test_an_administrators_key_is_bound_to_its_tenant() -> None:
     who = enter(world, secret)
     produce(world, who, scope=Scope("acme", "eu"))
     world.broker.delete_topic(who, Scope("acme", "eu"), "orders")
-    refusals: list[Callable[[], object]] = [lambda: produce(world, who), lambda: world.broker.keys.revoke(who, 1)]
+    refusals: list[Callable[[], object]] = [lambda: produce(world, who), lambda: world.broker.keys.list(who)]
     for refused in refusals:
         with pytest.raises(AccessDenied):
             refused()
+
+
+def admin_of(world: World, tenant: str) -> Identity:
+    return enter(world, add(world, tenant=tenant, permissions=[Permission.ADMIN])[1])
+
+
+def test_a_tenants_administrator_has_the_keys_of_that_tenant_and_hears_of_no_other() -> None:
+    world = secured()
+    who = admin_of(world, "acme")
+    other, secret = add(world)
+    keys = world.broker.keys
+    new, _ = keys.add(who, KeyTerms("own", "acme", [READ]))
+    world.commit()
+    assert [key.id for key in keys.list(who, "acme")] == [1, new.key.id]
+    assert keys.find(who, new.secret) == keys.find(who, str(new.key.id)) == keys.find(who, "key:3") == new.key
+    for refused in (
+        lambda: keys.list(who, "default"),
+        lambda: keys.add(who, KeyTerms("theirs", "default", [READ])),
+    ):
+        with pytest.raises(AccessDenied):
+            refused()
+    for named, stranger in ((secret, "no such key"), (str(other.id), "no key 2"), ("99", "no key 99")):
+        for attempt in (keys.find, keys.rotate):
+            with pytest.raises(KeyNotFound, match=stranger):
+                attempt(who, named)
+    with pytest.raises(KeyNotFound, match="There is no key 2"):
+        keys.revoke(who, other.id)
+    assert enter(world, secret).name == "key:2"
+    assert keys.revoke(who, new.key.id) is not None
+    assert keys.authenticate(new.secret, PEER) is None
+
+
+def test_a_tenants_administrator_neither_chooses_keys_nor_uses_up_the_room_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keys, "MAX_OF_TENANT", 2)
+    world = secured()
+    who = admin_of(world, "acme")
+    with pytest.raises(InvalidArgument, match="choose"):
+        world.broker.keys.add(who, KeyTerms("own", "acme", [READ]), CHOSEN)
+    world.broker.keys.add(who, KeyTerms("own", "acme", [READ]))
+    with pytest.raises(LimitReached, match="Tenant 'acme' has 2 keys"):
+        world.broker.keys.add(who, KeyTerms("own", "acme", [READ]))
+    add(world, tenant="acme")  # by who administers all
+
+
+def test_who_administers_nothing_learns_nothing_about_keys() -> None:
+    world = secured()
+    _, secret = add(world)
+    who = enter(world, secret)
+    for attempt in (world.broker.keys.find, world.broker.keys.rotate):
+        for named in (secret, "1", "99", "nonsense"):
+            with pytest.raises(AccessDenied):
+                attempt(who, named)
+
+
+def test_a_key_is_replaced_by_another_on_the_same_terms_at_once_and_for_good() -> None:
+    world = secured()
+    old, secret = add(world, topics=["orders"], expires=START + DAY)
+    who = enter(world, secret)
+    new, _ = world.broker.keys.rotate(ADMINISTRATOR, secret)
+    assert world.broker.keys.authenticate(secret, PEER) is None
+    with pytest.raises(AccessDenied):
+        produce(world, who)
+    world.commit()
+    world.restart()
+    assert world.broker.keys.authenticate(secret, PEER) is None
+    produce(world, enter(world, new.secret))
+    listed = {key.id: key for key in world.broker.keys.list(ADMINISTRATOR)}
+    assert keys.terms_of(listed[new.key.id]) == keys.terms_of(old) and listed[old.id].revoked == world.now
+    with pytest.raises(KeyNotFound, match="counts no longer"):
+        world.broker.keys.rotate(ADMINISTRATOR, secret)
+
+
+def test_a_replacement_that_is_not_committed_leaves_the_old_key() -> None:
+    world = secured()
+    _, secret = add(world)
+    fault = world.fill_disk()
+    new, group = world.broker.keys.rotate(ADMINISTRATOR, secret)
+    world.commit()
+    world.free_disk(fault)
+    assert group.error
+    assert enter(world, secret).name == "key:1"
+    assert world.broker.keys.authenticate(new.secret, PEER) is None
+
+
+def test_a_key_with_roles_may_do_what_they_allow_and_keeps_them() -> None:
+    world = secured()
+    produce(world, enter(world, add(world)[1]), "audit_x")
+    _, secret = add(world, permissions=[], roles=["Analyst"])
+    _, both = add(world, permissions=[WRITE], roles=["auditor"])
+    world.commit()
+    world.restart()
+    assert enter(world, secret) == Identity("key:2", "default", PEER, roles=("Analyst",))
+    allows = world.broker.access.allows
+    analyst, mixed = enter(world, secret), enter(world, both)
+    assert allows(analyst, READ, DEFAULT_SCOPE, "orders") and not allows(analyst, READ, DEFAULT_SCOPE, "audit_x")
+    assert not allows(analyst, WRITE, DEFAULT_SCOPE, "orders")
+    assert allows(mixed, READ, DEFAULT_SCOPE, "audit_x") and allows(mixed, WRITE, DEFAULT_SCOPE, "orders")
+    assert not allows(mixed, READ, DEFAULT_SCOPE, "orders") and not allows(mixed, READ, Scope("acme", "x"), "audit_x")
+    world.broker.keys.revoke(ADMINISTRATOR, 2)
+    assert not allows(analyst, READ, DEFAULT_SCOPE, "orders")
+
+
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        ({"permissions": []}, "at least one permission or role"),
+        ({"roles": ["nobody"]}, "no role 'nobody' in tenant 'default'; there are admin, .*auditor"),
+        ({"roles": ["user"], "topics": ["orders"]}, "everywhere in a tenant"),
+        ({"roles": ["user"] * 101}, "at most 100 roles"),
+    ],
+)
+def test_roles_of_a_key_that_make_no_sense(terms: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        add(secured(), **terms)
+
+
+def test_a_key_that_was_kept_before_keys_had_roles_is_read() -> None:
+    world = secured()
+    key, _ = add(world)
+    data = msgspec.msgpack.encode(key)
+    old = msgspec.msgpack.encode(msgspec.msgpack.decode(data)[:-1])
+    assert msgspec.msgpack.decode(old, type=Key) == key
+    event = ["key+", 1, "n", b"h", "default", ["read"], ["*"], "*", 1, None, b"", 0]
+    decoded = events.decode(msgspec.msgpack.encode(event))
+    assert isinstance(decoded, events.KeyAdded) and decoded.roles == []
+
+
+def test_an_expiry_in_nanoseconds() -> None:
+    assert keys.expiry(None) is None and keys.expiry(1_700_000_000_123_456_789) == 1_700_000_000_123_456
 
 
 def test_what_everyone_may_do_a_key_may_do_while_it_counts() -> None:

@@ -14,6 +14,7 @@ from penstock.core.errors import (
     AccessDenied,
     InvalidArgument,
     LimitReached,
+    QuotaReached,
     RecordRejected,
     ShuttingDown,
     StagedNotFound,
@@ -399,6 +400,20 @@ def test_rights_are_looked_at_again_when_it_is_published() -> None:
     assert world.broker.position == world.engine.position
     assert not world.committer.run()  # not even the topic that could have been made
     assert staged(world) == [ref]
+
+
+@pytest.mark.usefixtures("in_steps")
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_tenant_that_stores_too_much_begins_nothing_and_finishes_what_has_begun(begun: bool) -> None:
+    world = a_world(**STEPWISE)
+    ref = stage(world, 1, [("orders", number, [b"v"]) for number in range(3)])
+    if not begun:
+        world.broker.quotas.over.add("default")
+    publishing = world.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 1, [ref])
+    world.broker.quotas.over.add("default")
+    world.commit()
+    assert isinstance(error_of(publishing), QuotaReached) is not begun
+    assert len(records(world, "orders", 2)) == begun
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "\ud800"])

@@ -13,7 +13,7 @@ from tests.log.append_contract import AppendContract
 from tests.log.harness import PLENTY, SECOND, A, B, C, Harness, read, read_all, state, values
 from tests.log.past_contract import PastContract
 
-from penstock.log.engine import Bounds, GroupState, Producer, Records, Retention
+from penstock.log.engine import Bounds, GroupState, PartitionId, Producer, Records, Retention
 from penstock.log.errors import (
     LogClosed,
     LogError,
@@ -199,6 +199,42 @@ class EngineContract(AppendContract, PastContract):
         assert log.engine.position == second  # a repeat is nothing new
         log.reopen()
         assert log.engine.position == second
+
+    def test_an_append_tells_the_position_behind_it(self, log: Harness) -> None:
+        log.engine.append([Records(A, [b"before"])])
+        log.settle()
+        first = log.engine.append([Records(A, [b"0", b"1"]), Records(B, [b"b"])], events=[b"e"])
+        log.settle()
+        second = log.engine.append([Records(B, [b"c"])])
+        event = log.engine.append_event(b"f")
+        log.settle()
+        assert first.position < second.position <= event.position == log.engine.position
+
+        def seen(partition: PartitionId, position: int) -> list[bytes]:
+            parts = log.engine.read(partition, 0, PLENTY, PLENTY).run()
+            return [value for part in parts for at, value in enumerate(part.values(), part.position) if at < position]
+
+        assert (seen(A, first.position), seen(B, first.position)) == ([b"before", b"0", b"1"], [b"b"])
+        assert seen(B, second.position) == [b"b", b"c"]
+
+    def test_appends_of_one_group_are_behind_the_same_position(self, log: Harness) -> None:
+        first = log.engine.append([Records(A, [b"0"])])
+        second = log.engine.append([Records(B, [b"b"])], events=[b"e"])
+        log.settle()
+        if first.group is second.group:
+            assert first.position == second.position == 3
+        assert second.position == 3
+
+    def test_the_position_of_a_repeat_is_behind_the_first(self, log: Harness) -> None:
+        first = log.engine.append([Records(A, [b"0"])], producer=Producer(b"p", 0, 0))
+        meanwhile = log.engine.append([Records(A, [b"0"])], producer=Producer(b"p", 0, 0))
+        log.settle()
+        assert 0 < first.position == meanwhile.position
+        log.engine.append([Records(A, [b"1"])])
+        log.settle()
+        log.reopen()
+        again = log.engine.append([Records(A, [b"0"])], producer=Producer(b"p", 0, 0))
+        assert first.position < again.position == log.engine.position
 
     def test_positions_grow_with_offsets(self, log: Harness) -> None:
         for _ in range(3):

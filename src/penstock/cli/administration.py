@@ -35,26 +35,37 @@ PATIENCE_SECONDS: Final = 20.0
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, directory: str) -> None:
-        super().__init__("localhost", timeout=PATIENCE_SECONDS)
+    def __init__(self, directory: str, patience: float) -> None:
+        super().__init__("localhost", timeout=patience)
         self._directory = directory
+        self._patience = patience
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE_SECONDS)
+        self.sock.settimeout(self._patience)
         with socket_path(self._directory) as path:
             self.sock.connect(path)
 
 
 def ask(settings: Settings, method: str, path: str, body: bytes = b"") -> bytes:
     """The body of the answer. Ends the command if it is a refusal."""
-    connection = _Connection(settings.data_dir)
+    told = ask_running(settings, method, path, body)
+    if told is not None:
+        return told
+    answer = _open_and_ask(settings, method, path, body)
+    return _accepted(answer.status, answer.body)
+
+
+def ask_running(
+    settings: Settings, method: str, path: str, body: bytes = b"", patience: float = PATIENCE_SECONDS
+) -> bytes | None:
+    """The same of a broker that runs; None if there is none."""
+    connection = _Connection(settings.data_dir, patience)
     try:
         connection.connect()
     except (FileNotFoundError, ConnectionRefusedError):
         connection.close()
-        answer = _open_and_ask(settings, method, path, body)
-        return _accepted(answer.status, answer.body)
+        return None
     except OSError as error:
         connection.close()
         fail(f"{os.path.join(settings.data_dir, SOCKET)}: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""`penstock audit`: shows what is in the audit log of a broker, running or not."""
+"""`penstock audit`: shows and verifies the audit log of a broker, running or not."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from penstock.core.clock import wall_clock
 
 COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "result", "details")
 RESULTS: Final = ("success", "denied", "failure")
+STEP: Final = 20_000  # events that are verified between two words about how far it is
+
+app = typer.Typer(help="Show or verify the audit log.", rich_markup_mode=None)
 
 
+@app.callback(invoke_without_command=True)
 def audit(
+    context: typer.Context,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="No older than this, such as 90s, 1h or 7d.")
     ] = None,
@@ -40,6 +45,8 @@ def audit(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Show the audit log, newest first. Times are UTC."""
+    if context.invoked_subcommand is not None:
+        return
     from penstock.cli.administration import ask  # here, because it loads the whole broker
     from penstock.net.admin_audit import AuditRequest, AuditView
 
@@ -68,6 +75,32 @@ def audit(
         typer.echo(
             f"note: {len(page.events)} of {page.total} events; see more with --limit, or all with --csv", err=True
         )
+
+
+@app.command()
+def verify(
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose log.")] = "default",
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Check that no event was changed or removed since it was written. Exit code 1 if one was."""
+    from penstock.cli.administration import ask
+    from penstock.core.audit_chain import ChainMark, ChainReport
+    from penstock.net.admin_audit import VerifyRequest
+
+    settings = flags.of_directory(config, data_dir)
+    mark: ChainMark | None = None
+    while True:
+        wish = msgspec.json.encode(VerifyRequest(tenant, mark, STEP))
+        report = msgspec.json.decode(ask(settings, "POST", "/audit/verify", wish), type=ChainReport)
+        mark = report.mark
+        if mark is None:
+            break
+        typer.echo(f"{mark.offset - report.start} of {report.end - report.start} events", err=True)
+    if not report.ok:
+        fail(f"the audit log of tenant {tenant} is not what was written: {report.text} (event {report.mismatch})")
+    typer.echo(report.text)
+    typer.echo(f"head\t{report.head or '-'}")
 
 
 def _row(event: AuditEvent) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""`penstock keys`: adds, lists and revokes API keys of a broker, running or not."""
+"""`penstock keys`: adds, lists, replaces and revokes API keys of a broker, running or not."""
 
 from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -15,9 +15,12 @@ from penstock.config_layers import DURATION_UNITS, QUANTITY
 from penstock.core.access import Permission
 from penstock.core.clock import wall_clock
 
-app = typer.Typer(help="Add, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
+if TYPE_CHECKING:
+    from penstock.net.admin import KeyCreated
 
-COLUMNS: Final = ("id", "name", "tenant", "permissions", "topics", "created", "expires", "state")
+app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
+
+COLUMNS: Final = ("id", "name", "tenant", "permissions", "roles", "topics", "created", "expires", "state")
 
 
 @app.command()
@@ -26,7 +29,11 @@ def add(
     allow: Annotated[
         str,
         typer.Option("--allow", metavar="LIST", help=f"What it may do, separated by commas: {', '.join(Permission)}."),
-    ],
+    ] = "",
+    roles: Annotated[
+        list[str] | None,
+        typer.Option("--role", metavar="ROLE", help="A role, such as admin, user, analyst or auditor. Repeatable."),
+    ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="The only tenant that it may act in.")] = "default",
     topic: Annotated[
         list[str] | None,
@@ -45,6 +52,8 @@ def add(
     from penstock.cli.administration import ask  # here, because it loads the whole broker
     from penstock.net.admin import KeyCreated, KeyRequest
 
+    if not allow.strip(" ,") and not roles:
+        fail("a key needs something that it may do: --allow, or --role, or both", 2)
     settings = flags.of_directory(config, data_dir, must_exist=False)
     wish = KeyRequest(
         name,
@@ -53,19 +62,9 @@ def add(
         tuple(topic or ("*",)),
         expires=None if expires is None else wall_clock() + _duration(expires),
         key=_chosen() if key_stdin else None,
+        roles=tuple(roles or ()),
     )
-    created = msgspec.json.decode(ask(settings, "POST", "/keys", msgspec.json.encode(wish)), type=KeyCreated)
-    key = created.key
-    if created.secret is not None:
-        typer.echo(created.secret)
-    until = "for ever" if key.expires is None else f"until {_time(key.expires)}"
-    typer.echo(
-        f"key {key.id} ({key.name}): {', '.join(key.permissions)} on {', '.join(key.topics)} in tenant {key.tenant}, "
-        f"{until}." + ("" if created.secret is None else " Keep it: it is not shown again."),
-        err=True,
-    )
-    if not created.enforced:
-        typer.echo("note: security is off, so the broker takes any key; turn it on with security.mode", err=True)
+    _show(msgspec.json.decode(ask(settings, "POST", "/keys", msgspec.json.encode(wish)), type=KeyCreated))
 
 
 @app.command("list")
@@ -79,9 +78,23 @@ def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -
     typer.echo("\t".join(COLUMNS))
     for key in keys:
         expires = "never" if key.expires is None else _time(key.expires)
-        row = (str(key.id), key.name, key.tenant, ",".join(key.permissions), ",".join(key.topics), _time(key.created),
-               expires, key.state)  # fmt: skip
+        row = (str(key.id), key.name, key.tenant, ",".join(key.permissions), ",".join(key.roles), ",".join(key.topics),
+               _time(key.created), expires, key.state)  # fmt: skip
         typer.echo("\t".join(row))
+
+
+@app.command()
+def rotate(
+    number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin import KeyCreated
+
+    settings = flags.of_directory(config, data_dir)
+    _show(msgspec.json.decode(ask(settings, "POST", f"/keys/{number}/rotate"), type=KeyCreated))
 
 
 @app.command()
@@ -96,6 +109,22 @@ def revoke(
     settings = flags.of_directory(config, data_dir)
     ask(settings, "DELETE", f"/keys/{number}")
     typer.echo(f"revoked key {number}")
+
+
+def _show(created: KeyCreated) -> None:
+    key = created.key
+    if created.secret is not None:
+        typer.echo(created.secret)
+    until = "for ever" if key.expires is None else f"until {_time(key.expires)}"
+    what = [", ".join(key.permissions)] if key.permissions else []
+    what += [f"as {', '.join(key.roles)}"] if key.roles else []
+    typer.echo(
+        f"key {key.id} ({key.name}): {' and '.join(what)} on {', '.join(key.topics)} in tenant {key.tenant}, "
+        f"{until}." + ("" if created.secret is None else " Keep it: it is not shown again."),
+        err=True,
+    )
+    if not created.enforced:
+        typer.echo("note: security is off, so the broker takes any key; turn it on with security.mode", err=True)
 
 
 # -- what was typed

@@ -5,7 +5,24 @@ from __future__ import annotations
 import typer
 
 from penstock import __version__
-from penstock.cli import acl, audit, config, keys, log, pipeline, records, roles, schema, serve, table, topic, up, users
+from penstock.cli import (
+    acl,
+    audit,
+    config,
+    keys,
+    log,
+    pipeline,
+    records,
+    roles,
+    schema,
+    serve,
+    sql,
+    table,
+    token,
+    topic,
+    up,
+    users,
+)
 
 app = typer.Typer(
     name="penstock",
@@ -29,7 +46,9 @@ app.add_typer(users.app, name="users")
 app.add_typer(roles.app, name="roles")
 app.add_typer(acl.app, name="acl")
 app.add_typer(pipeline.app, name="pipeline")
-app.command("audit")(audit.audit)
+app.add_typer(token.app, name="token")
+app.add_typer(audit.app, name="audit")
+app.command("sql")(sql.sql)
 app.command("produce")(records.produce)
 app.command("fetch")(records.fetch)
 

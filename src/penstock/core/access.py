@@ -27,6 +27,8 @@ class Permission(enum.StrEnum):
     DELETE = "delete"
     ALTER = "alter"  # change a topic's settings
     METRICS = "metrics"  # read the figures of the whole broker
+    PHI = "phi"  # read and write topics whose data class is PHI, with READ and WRITE
+    AUDIT = "audit"  # read the audit log of a tenant
     ADMIN = "admin"  # all of these
 
 
@@ -37,6 +39,9 @@ class Identity(NamedTuple):
     tenant: str | None = None
     peer: str = ""  # where it comes from, for the audit log; no decision depends on it
     since: int | None = None  # when this user was made: one who gets the same name later is somebody else
+    roles: tuple[str, ...] = ()  # that a token or a key brought along
+    expires: int | None = None  # µs since 1970: when the token ends that proved it; it may do nothing after that
+    context: tuple[tuple[str, str], ...] = ()  # what a request says about itself, for the audit log as `peer` is
 
 
 ANONYMOUS: Final = Identity("anonymous")
@@ -54,13 +59,17 @@ def _fits(name: str, pattern: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Permissions of one principal. `tenant`, `namespace` and `topic` are patterns: `*`, `?` and `[…]`; a `*` also
-    matches slashes. The principal is a name, or `*` for everyone."""
+    matches slashes. `but` is one of topics that are left out. The principal is a name, or `*` for everyone."""
 
     principal: str
     permissions: frozenset[Permission]
     tenant: str = "*"
     namespace: str = "*"
     topic: str = "*"
+    but: str = ""
+
+    def reaches(self, topic: str) -> bool:
+        return _fits(topic, self.topic) and not (self.but and _fits(topic, self.but))
 
     def covers(self, permission: Permission, scope: Scope) -> bool:
         return (
@@ -76,8 +85,11 @@ ADMINISTRATION: Final = Grant(ADMINISTRATOR.name, frozenset({Permission.ADMIN}))
 LISTED: Final = frozenset({Permission.READ, Permission.WRITE, Permission.COMMIT, Permission.DESCRIBE})
 """What a topic's own list can give. Everything else takes a grant."""
 
+CLASSIFIED: Final = frozenset({Permission.READ, Permission.WRITE})
+"""What also takes PHI, if the topic is of that class. A topic's own list does not give it."""
+
 _LOOKING: Final = frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE})
-"""What the administrator of a tenant may do to the broker's own topics. Everything else nobody may."""
+"""What who may see the audit log of a tenant may do to the broker's own topics. Everything else nobody may."""
 
 
 class TopicLists(Protocol):
@@ -103,6 +115,10 @@ def _nobody_listens(identity: Identity, permission: Permission, scope: Scope, re
     """The shape of `Access.on_denied`."""
 
 
+def _nothing_classified(scope: Scope, topic: str) -> bool:  # noqa: ARG001 - the shape of `Access.classified`
+    return False
+
+
 def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.extra`
     return None
 
@@ -119,6 +135,7 @@ class Access:
     grants: Iterable[Grant] = ()
     extra: Callable[[Identity], Sequence[Grant] | None] = _nothing_more
     lists: TopicLists = field(default_factory=_NoLists)
+    classified: Callable[[Scope, str], bool] = _nothing_classified  # whether a topic's records are of the class PHI
     on_denied: Callable[[Identity, Permission, Scope, str], None] = _nobody_listens  # told before the error is raised
     _by_principal: dict[str, list[Grant]] = field(init=False, repr=False)
 
@@ -129,17 +146,21 @@ class Access:
 
     def allows(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> bool:
         if resource.startswith(INTERNAL):
-            return permission in _LOOKING and self.allows(identity, Permission.ADMIN, Scope(scope.tenant, "*"), "")
+            return permission in _LOOKING and self.allows(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
         if not self.enforced:
             return True
         covering = self._covering(identity, permission, scope)
         if covering is None:
             return False
-        fitting = [grant for grant in covering if _fits(resource, grant.topic)]
+        fitting = [grant for grant in covering if grant.reaches(resource)]
         listed = self.lists.verdict(identity, scope, resource)
         if listed is False:
             return any(Permission.ADMIN in grant.permissions for grant in fitting)
-        return bool(fitting) or (listed is True and permission in LISTED)
+        if not fitting and not (listed is True and permission in LISTED):
+            return False
+        if permission in CLASSIFIED and self.classified(scope, resource):
+            return self._granted(identity, Permission.PHI, scope, resource)
+        return True
 
     def require(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
         """Raise AccessDenied unless `identity` may do this to `resource`, a topic's name ("" where there is none).
@@ -154,13 +175,24 @@ class Access:
 
     def require_any(self, identity: Identity, permission: Permission, scope: Scope) -> None:
         """Raise AccessDenied unless there is something in the scope that `identity` may do this to."""
-        if not self.enforced:
-            return
-        covering = self._covering(identity, permission, scope)
-        listed = covering is not None and permission in LISTED and self.lists.any_for(identity, scope)
-        if not covering and not listed:
+        if self.enforced and not self._any(identity, permission, scope):
             self.on_denied(identity, permission, scope, "")
             raise AccessDenied(f"'{identity.name}' may not {permission} anything in '{scope.tenant}'")
+
+    def require_member(self, identity: Identity, scope: Scope) -> None:
+        """Raise AccessDenied unless there is something in the scope that `identity` may do, whatever it is."""
+        if self.enforced and not any(self._any(identity, permission, scope) for permission in Permission):
+            self.on_denied(identity, Permission.DESCRIBE, scope, "")
+            raise AccessDenied(f"'{identity.name}' may not do anything in '{scope.tenant}'")
+
+    def _any(self, identity: Identity, permission: Permission, scope: Scope) -> bool:
+        covering = self._covering(identity, permission, scope)
+        listed = covering is not None and permission in LISTED and self.lists.any_for(identity, scope)
+        return bool(covering) or listed
+
+    def _granted(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> bool:
+        covering = self._covering(identity, permission, scope)
+        return covering is not None and any(grant.reaches(resource) for grant in covering)
 
     def _covering(self, identity: Identity, permission: Permission, scope: Scope) -> list[Grant] | None:
         """The grants that say something about this; None for an identity that is nobody in this tenant."""

@@ -10,6 +10,8 @@ retention. What is promised:
 - Clients decide how often they are refused and how often they log in. Such events go through a `Throttle`: the first is
   written at once, those like it within a minute as one more event with their count, and beyond a pace they are only
   counted. What was counted and not written yet is lost by a crash.
+- The events of a log are a chain (`audit_chain`). Its last link is state, so that it goes on after a restart, and from
+  the right place after a group that failed.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from penstock.core import audit_event
+from penstock.core import audit_chain, audit_event
 from penstock.core.access import Access, Identity, Permission
+from penstock.core.audit_chain import ChainMark, ChainReport
 from penstock.core.audit_event import AuditEvent, AuditPage, AuditPolicy, AuditQuery, Result
 from penstock.core.clock import Clock
 from penstock.core.errors import AuditOff, BrokerError, InvalidArgument, InvalidName
-from penstock.core.events import AnyEvent, TopicCreated, TopicSettingsChanged
+from penstock.core.events import AnyEvent, AuditChained, TopicCreated, TopicSettingsChanged
 from penstock.core.ledger import Ledger
 from penstock.core.metrics import Metrics
 from penstock.core.names import DEFAULT_SCOPE, Scope, check_scope
@@ -59,7 +62,7 @@ _Noted: TypeAlias = tuple[str, AuditEvent]  # with its tenant
 
 
 class Audit:
-    """`note` and `denied` are for the broker's own parts, `query` and `export` for clients."""
+    """`note` and `denied` are for the broker's own parts, `query`, `export` and `verify` for clients."""
 
     def __init__(
         self, ledger: Ledger, access: Access, policy: AuditPolicy, metrics: Metrics, clock: Clock, offload: Offload
@@ -73,6 +76,7 @@ class Audit:
         self._throttle: Throttle[_Family, _Noted] = Throttle()
         self._settings = TopicSettings(retention_seconds=policy.seconds, retention_bytes=policy.bytes)
         self._told_left_out = 0  # when `sweep` last looked
+        self._links: dict[int, bytes | None] = {}  # topic → the last link that is committed, if this process made any
 
     # -- noting
 
@@ -124,6 +128,8 @@ class Audit:
         if scope is not None:
             asked = {"tenant": (scope.tenant, tenant), "namespace": (scope.namespace, DEFAULT_SCOPE.namespace)}
             details |= {name: given for name, (given, usual) in asked.items() if given not in ("*", usual)}
+        if identity.context:
+            details |= {name: text for name, text in identity.context if name not in details}
         event = audit_event.event(
             now, kind, identity.name, identity.peer, resource, action, result, self.policy.node, details
         )
@@ -169,7 +175,7 @@ class Audit:
         if left_out:
             event.details["left_out"] = str(left_out)
         try:
-            group = self._append(tenant, audit_event.encode(event))
+            self._append(tenant, audit_event.encode(event))
         except (LogError, BrokerError) as error:
             self._metrics.audit_lost += counts
             if counts:
@@ -178,9 +184,8 @@ class Audit:
             return
         self._throttle.left_out.pop(family, None)
         self._metrics.audit_events += 1
-        group.on_done(self._done)
 
-    def _append(self, tenant: str, document: bytes) -> CommitGroup:
+    def _append(self, tenant: str, document: bytes) -> None:
         state = self._ledger.current()
         topic = _topic(state, tenant)
         events: list[AnyEvent] = []
@@ -193,14 +198,19 @@ class Audit:
             number = topic.id
             if topic.settings != self._settings:
                 events = [TopicSettingsChanged(number, self._settings)]
-        records = (Records(partition_id(number, 0), (document,)),)
-        if events:
-            return self._ledger.append(records, events).group
-        # Without an event nobody has to wait for it who only looks at the state.
-        return self._ledger.engine.append(records).group
+        before = state.chains.get(number, audit_chain.GENESIS)
+        own = audit_chain.link(before, document)
+        self._links.setdefault(number, state.chains.get(number))  # nobody else makes any, so this one is committed
+        headers = (audit_chain.header(before, own),)
+        records = (Records(partition_id(number, 0), (document,), headers=headers),)
+        group = self._ledger.append(records, (*events, AuditChained(number, own))).group
+        group.on_done(lambda group: self._done(group, number, own))
 
-    def _done(self, group: CommitGroup) -> None:
-        self._metrics.audit_lost += group.state is GroupState.FAILED
+    def _done(self, group: CommitGroup, topic: int, link: bytes) -> None:
+        if group.state is GroupState.FAILED:
+            self._metrics.audit_lost += 1
+        else:
+            self._links[topic] = link
 
     # -- reading
 
@@ -235,8 +245,40 @@ class Audit:
 
         return Work(document, lambda found: found, lane=self._lane)
 
+    def verify(
+        self, identity: Identity, scope: Scope, mark: ChainMark | None = None, most: int | None = None
+    ) -> Work[ChainReport, ChainReport]:
+        """Whether the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
+        With `most`, so many events of it: then the report has a `mark`, from which to go on."""
+        self._access.require(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
+        state, engine = self._ledger.current(), self._ledger.engine
+        topic = _topic(state, scope.tenant)
+        if topic is None and not self.policy.enabled:
+            raise AuditOff
+        partition = partition_id(0 if topic is None else topic.id, 0)
+        first, end = (0, 0) if topic is None else engine.bounds(partition)
+        if mark is None or mark.offset < first:  # retention may have gone on since
+            mark = ChainMark(first)
+        stop = end if most is None else min(end, mark.offset + max(1, most))
+        number = 0 if topic is None else topic.id
+        remembered = self._links.get(number, state.chains.get(number))
+        check = audit_chain.Check(mark, whole=first == 0, remembered=remembered)
+        plans = [
+            engine.read(partition, offset, STEP_BYTES, min(STEP_RECORDS, stop - offset))
+            for offset in range(mark.offset, stop, STEP_RECORDS)
+        ]
+
+        def follow() -> ChainReport:
+            for part in (part for plan in plans for part in plan.run()):
+                time.sleep(0)  # the event loop may have the interpreter
+                if not check.take(part.base_offset, part.values(), part.headers()):
+                    break
+            return check.report(first, end, over=stop == end)
+
+        return Work(follow, lambda found: found, lane=self._lane)
+
     def _scan(self, identity: Identity, tenant: str, query: AuditQuery) -> _Scan:
-        self._access.require(identity, Permission.ADMIN, Scope(tenant, "*"), "")
+        self._access.require(identity, Permission.AUDIT, Scope(tenant, "*"), "")
         audit_event.check(query)
         topic = _topic(self._ledger.current(), tenant)
         if topic is None:

@@ -37,12 +37,17 @@ TYPES: Final = (
     "acl.delete",
     "key.add",
     "key.revoke",
+    "key.rotate",
     "schema.register",
     "schema.alter",
     "schema.delete",
     "group.delete",
     "dlq.replay",
     "dlq.purge",
+    "query.insert",
+    "query.break_glass",
+    "stream.append",
+    "stream.read",
 )
 
 DAY: Final = 86_400  # s
@@ -95,6 +100,19 @@ class AuditQuery(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     search: str = ""  # a piece of any of the texts, whatever its case
     limit: int | None = None  # None: `DEFAULT_PAGE` of a query, all of an export; a page has at most `MAX_PAGE`
     offset: int = 0  # how many of the newest to pass over
+    subject: str = ""  # what or whom it is about: the resource, or `subject` of the details
+    actor: str = ""  # who did it, or on whose behalf: the user, with or without what kind it is, or `actor`
+
+
+def span(first: int | None, last: int | None) -> tuple[int, int | None]:
+    """`start` and `end` of a query for the events from `first` to `last`, both included, in ns since 1970."""
+    return -(-max(0, first or 0) // 1_000_000), None if last is None else last // 1_000_000 + 1
+
+
+def context(**told: str | None) -> tuple[tuple[str, str], ...]:
+    """For `Identity.context`: what a request says about itself (actor, reason, correlation_id), to be in every event
+    that comes of it. What is not told is left out; texts are cut as all others are."""
+    return tuple((name, text[: MAX_TEXT + 1]) for name, text in told.items() if text)
 
 
 class AuditPage(NamedTuple):
@@ -162,6 +180,10 @@ def matcher(query: AuditQuery) -> Callable[[AuditEvent], bool]:
         tests.append(lambda event: event.user in names)
     if query.resource:
         tests.append(lambda event: event.resource == query.resource)
+    if subject := query.subject:
+        tests.append(lambda event: subject in (event.resource, event.details.get("subject")))
+    if actor := query.actor:
+        tests.append(lambda event: actor in (event.user, event.user.partition(":")[2], event.details.get("actor")))
     if query.result:
         tests.append(lambda event: event.result == query.result)
     if query.search:

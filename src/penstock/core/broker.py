@@ -7,37 +7,45 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from penstock.core import live, topics
+from penstock.core import data_class, live, lookup, topics
 from penstock.core import survey as surveys
 from penstock.core.access import EVERYWHERE, Access, Grant, Identity, Permission
+from penstock.core.admission import Admission
 from penstock.core.audit import Audit
 from penstock.core.audit_event import AuditPolicy
 from penstock.core.clock import Clock, RetentionClock, monotonic_clock, wall_clock
+from penstock.core.cursors import Cursors
 from penstock.core.dead_letters import DeadLetters
 from penstock.core.delay import WAITING
 from penstock.core.delays import Delays
-from penstock.core.errors import AccessDenied, InvalidName, QueueNotFound, TopicNotFound
+from penstock.core.deletion import Deletion
+from penstock.core.errors import InvalidName, QuotaReached, TopicNotFound
+from penstock.core.gauges import gauges
 from penstock.core.groups import Groups
-from penstock.core.intake import Intake
+from penstock.core.intake import Intake, Scattered
 from penstock.core.keys import Keys
-from penstock.core.lag import FetchPositions, lags
+from penstock.core.lag import FetchPositions
 from penstock.core.ledger import Ledger
 from penstock.core.limits import Limits
 from penstock.core.live import LiveRead
 from penstock.core.lockout import LockOut
 from penstock.core.members import Members
 from penstock.core.metrics import Gauges, Metrics
-from penstock.core.names import DEFAULT_SCOPE, Scope, is_internal
+from penstock.core.names import Scope, is_internal
 from penstock.core.offload import Lane, Offload, Work, inline
 from penstock.core.partitioning import Partitioner
 from penstock.core.publications import Publications
 from penstock.core.publishing import Desk
+from penstock.core.queries import Queries, QueryPolicy
 from penstock.core.queue import Queue, QueuePolicy
 from penstock.core.queues import Queues, Taking
+from penstock.core.quotas import Quotas
+from penstock.core.rates import Rates
+from penstock.core.role import RoleGrants
 from penstock.core.schemas import Schemas
 from penstock.core.settings import TopicSettings
 from penstock.core.staging import Staging
@@ -45,11 +53,14 @@ from penstock.core.state import Topic
 from penstock.core.survey import Survey
 from penstock.core.table import TablePolicy
 from penstock.core.tables import Tables
+from penstock.core.tenants import Tenants
+from penstock.core.token import TokenPolicy
+from penstock.core.tokens import Tokens
 from penstock.core.topics import PartitionDescription, TopicDescription
 from penstock.core.transactions import Transactions
 from penstock.core.user import UserPolicy
 from penstock.core.users import Users
-from penstock.core.waits import Wait, Waits
+from penstock.core.waits import Wait, Waits, watch_all
 from penstock.log.batch import Headers
 from penstock.log.engine import (
     Appended,
@@ -64,6 +75,7 @@ from penstock.log.engine import (
     partition_id,
     topic_of,
 )
+from penstock.log.errors import LogError
 
 logger = logging.getLogger(__name__)
 
@@ -75,16 +87,8 @@ _QUEUE_POLICY: Final = QueuePolicy()
 _USER_POLICY: Final = UserPolicy()
 _AUDIT_POLICY: Final = AuditPolicy()
 _TABLE_POLICY: Final = TablePolicy()
-
-
-class Scattered(NamedTuple):
-    """Where each record of `Broker.scatter` went. True once the group is committed."""
-
-    group: CommitGroup
-    partitions: Sequence[int]  # as for `offsets`: those of diverted records are of the dead letters
-    offsets: Sequence[int]
-    timestamp: int  # µs since 1970
-    diverted: dict[int, int]  # which records became dead letters, and their offsets there
+_TOKEN_POLICY: Final = TokenPolicy()
+_QUERY_POLICY: Final = QueryPolicy()
 
 
 class Broker:
@@ -103,6 +107,8 @@ class Broker:
         user_policy: UserPolicy = _USER_POLICY,
         audit: AuditPolicy = _AUDIT_POLICY,
         tables: TablePolicy = _TABLE_POLICY,
+        tokens: TokenPolicy = _TOKEN_POLICY,
+        queries: QueryPolicy = _QUERY_POLICY,
         clock: Clock = wall_clock,
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
@@ -135,10 +141,16 @@ class Broker:
         ledger.on_rebuilt.append(self._queues.rebuilt)
         self.members = Members(self.limits)
         self.groups = Groups(ledger, self.access, self.members, self.limits, self.audit)
+        self.cursors = Cursors(ledger, self.access, self.members, self.limits, clock)
+        self.rates = Rates(self.limits, self.metrics)
+        self.quotas = Quotas(ledger, self.limits, self.metrics)
+        self._over = self.quotas.over
         self.partitioner = Partitioner()
         ledger.on_rebuilt.append(self.partitioner.clear)
         self.schemas = Schemas(ledger, self.access, self.limits, clock, offload, self.audit)
-        self.intake = Intake(ledger.current, self.schemas.check, self.limits, self.metrics, clock)
+        self.intake = Intake(
+            ledger.current, self.schemas.check, self.limits, self.metrics, clock, self.quotas.check_room
+        )
         self.transactions = Transactions(
             ledger,
             self.access,
@@ -170,14 +182,20 @@ class Broker:
             self.topic_for_produce,
         )
         self.tables = Tables(ledger, self.access, tables, self.metrics, clock, self._retention)
+        self._deletion = Deletion(ledger, self.tables, self.partitioner, self.members, self.metrics)
+        self.tenants = Tenants(ledger, self.access, self.limits, self._deletion, self.audit, clock)
+        self.queries = Queries(self, ledger, queries, monotonic)
         self._waits = Waits(engine)
         lockout = LockOut() if lockout is None else lockout
-        self.keys = Keys(ledger, self.access, self.metrics, self.audit, clock, lockout)
+        admission, roles = Admission(self.metrics, self.audit), RoleGrants(lambda: ledger.state.directory)
+        self.tokens = Tokens(self.access, admission, clock, lockout, tokens, roles)
+        self.keys = Keys(ledger, self.access, admission, self.audit, clock, lockout, self.tokens, roles)
         self.users = Users(
             ledger, self.access, self.limits, self.metrics, clock, offload, lockout, user_policy, self.audit
         )
         self.access.extra = self._grants
         self.access.lists = self.users
+        self.access.classified = lambda scope, topic: data_class.is_phi(ledger.state, scope, topic)
 
     # -- records
 
@@ -204,6 +222,8 @@ class Broker:
         started = metrics.timer()
         self.access.require(identity, Permission.WRITE, scope, topic)
         found = topics.find_partition(self._current(), scope, topic, partition)
+        if self._over:
+            self.quotas.check_room(scope.tenant)
         if found.settings.schema is None:
             size = self.intake.measure(values, keys)
             records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
@@ -241,6 +261,8 @@ class Broker:
         started = metrics.timer()
         self.access.require(identity, Permission.WRITE, scope, topic)
         found = topics.find(self._current(), scope, topic)
+        if self._over:
+            self.quotas.check_room(scope.tenant)
         chosen = self.partitioner.choose(found, keys, partitions)
         if len(values) == 1 and found.settings.schema is None:  # what a client that waits for each reply appends
             size = self.intake.measure(values, keys)
@@ -318,8 +340,12 @@ class Broker:
     ) -> tuple[Topic, CommitGroup]:
         self.access.require(identity, Permission.CREATE, scope, name)
         state = self._current()
-        event = topics.create(state, self.limits, scope, name, partitions, settings, self._clock())
-        group = self._keep((event,))
+        try:
+            event = topics.create(state, self.limits, scope, name, partitions, settings, self._clock())
+        except QuotaReached:
+            self.metrics.tenant_topics_refused += 1
+            raise
+        group = self._keep((msgspec.structs.replace(event, position=self._engine.position),))
         topic = state.topics_by_id[event.id]
         self.audit.topic_created(identity, event)
         return topic, group
@@ -342,20 +368,14 @@ class Broker:
         self.access.require(identity, Permission.DELETE, scope, name)
         state = self._current()
         topic = topics.find(state, scope, name)
-        waiting = len(state.delayed)
-        self._keep((topics.delete(state, scope, name), *self.tables.left_by(topic)))
-        self.tables.forget(topic.id)
-        self.metrics.delayed_dropped += waiting - len(state.delayed)
-        self.partitioner.forget(topic.id)
-        self.members.forget(scope, name)
-        partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
-        ends = {partition: self._engine.next_offset(partition) for partition in partitions}
-        group = self._engine.trim(ends, drop=True)  # in the same group as the event
+        group = self._deletion.delete(topics.delete(state, scope, name), (topic,))
         self.audit.note(identity, "topic.delete", scope=scope, resource=name, action="delete")
         return group
 
     def change_topic(self, identity: Identity, scope: Scope, name: str, settings: TopicSettings) -> CommitGroup:
         self.access.require(identity, Permission.ALTER, scope, name)
+        if settings.data_class != data_class.PHI and data_class.is_phi(self._current(), scope, name):
+            self.access.require(identity, Permission.PHI, scope, name)  # else it would be a way to read it
         group = self._keep((topics.change_settings(self._current(), scope, name, settings),))
         changed = msgspec.json.encode(settings).decode()
         self.audit.note(identity, "topic.alter", scope=scope, resource=name, action="alter", settings=changed)
@@ -377,6 +397,10 @@ class Broker:
     def describe_partition(self, identity: Identity, scope: Scope, name: str, partition: int) -> PartitionDescription:
         self.access.require(identity, Permission.DESCRIBE, scope, name)
         return self._describe(topics.find_partition(self._current(), scope, name, partition), partition)
+
+    def stream(self, identity: Identity, scope: Scope, stream_id: int) -> tuple[Topic, int]:
+        """See `lookup.stream`."""
+        return lookup.stream(self._current(), self.access, identity, scope, stream_id)
 
     def offset_at(
         self, identity: Identity, scope: Scope, topic: str, partition: int, timestamp: int
@@ -408,14 +432,7 @@ class Broker:
         """What it takes to read the topic, or one partition of it, in another process. Like everything that only looks
         at the state, it is true once the group that is `unsettled` now is committed."""
         self.access.require(identity, Permission.READ, scope, topic)
-        state = self._current()
-        if partition is None:
-            found = topics.find(state, scope, topic)
-            numbers = range(found.partitions)
-        else:
-            found = topics.find_partition(state, scope, topic, partition)
-            numbers = range(partition, partition + 1)
-        return surveys.survey(state, self._engine, found, numbers, self._clock())
+        return surveys.survey(self._current(), self._engine, scope, topic, partition, self._clock())
 
     # -- queues
 
@@ -429,18 +446,8 @@ class Broker:
         return self._queues.start(self._topic_on_first_use(identity, scope, topic), at_least_once=at_least_once)
 
     def queue(self, identity: Identity, id: int) -> tuple[Queue, Topic]:  # noqa: A002 - it is the queue's id
-        """A queue that this identity may take from. One that it may not is told from none only with security off."""
-        state, access = self._current(), self.access
-        queue = state.queues.get(id)
-        if queue is not None:
-            topic = state.topics_by_id[queue.topic]
-            if not access.enforced or access.allows(identity, Permission.READ, topic.scope, topic.name):
-                return queue, topic
-        if access.enforced:
-            where = DEFAULT_SCOPE if queue is None else topic.scope
-            access.on_denied(identity, Permission.READ, where, f"queue {id}")
-            raise AccessDenied(f"'{identity.name}' may not read queue {id}")
-        raise QueueNotFound(f"There is no queue {id}")
+        """See `lookup.queue`."""
+        return lookup.queue(self._current(), self.access, identity, id)
 
     def take(
         self,
@@ -471,13 +478,11 @@ class Broker:
         """Call back when the queue may have something to take, until the answer is called. See also `listens`."""
         queue, topic = self.queue(identity, id)
         partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
-        for partition in partitions:
-            self._engine.watch(partition, callback)
+        unwatch = watch_all(self._engine, partitions, callback)
         self._queues.listen(queue.id, callback)
 
         def stop() -> None:
-            for partition in partitions:
-                self._engine.unwatch(partition, callback)
+            unwatch()
             self._queues.unlisten(queue.id, callback)
 
         return stop
@@ -493,12 +498,15 @@ class Broker:
             self.transactions.sweep(now)
             self.delays.sweep(now)
             self._waits.sweep(now)
+            self.cursors.sweep()
             self.publications.sweep(now)
             self.audit.sweep(now)
 
     def _grants(self, identity: Identity) -> Sequence[Grant] | None:
-        """What keys and users may do, for the access check."""
+        """What keys, tokens and users may do, for the access check."""
         grants = self.keys.grants(identity.name)
+        if grants is None:
+            grants = self.tokens.grants(identity)
         return self.users.grants(identity) if grants is None else grants
 
     # -- the broker itself
@@ -507,6 +515,18 @@ class Broker:
         """The figures of all tenants in Prometheus' text format."""
         self.access.require(identity, Permission.METRICS, EVERYWHERE, "")
         return self.metrics.text()
+
+    def sync(self, identity: Identity, scope: Scope) -> Work[bool, None]:
+        """All that is committed when it runs survives a loss of power, at any level; for anybody who may do something
+        in the scope. `finish` raises LogError if that cannot be promised."""
+        self.access.require_member(identity, scope)
+        self._current()
+
+        def conclude(synced: bool) -> None:
+            if not synced:
+                raise LogError(f"the log could not be synced: {self.health().reason or 'it is being closed'}")
+
+        return Work(self._engine.sync, conclude)
 
     @property
     def unsettled(self) -> CommitGroup | None:
@@ -548,6 +568,7 @@ class Broker:
         """Retention and the engine's own care; about once a second. `now` is the wall clock, in µs."""
         self._engine.maintain(self._retention_clock.read(now, self._monotonic()), self._retention)
         self.publications.clean(now)
+        self.quotas.look(now, self.tables.sizes)
         if self._engine.reclaimed == self._reclaimed:
             self.metrics.retention_noop_runs += 1
         self._reclaimed = self._engine.reclaimed
@@ -568,30 +589,7 @@ class Broker:
         if partition == WAITING:
             return _KEEP_ALL  # `Delays` trims it
         topic, default = self._ledger.state.topics_by_id.get(topic_of(partition)), self.default_retention
-        if topic is None:
-            return default  # deleted, and its records are gone already
-        settings = topic.settings
-        return Retention(
-            default.seconds if settings.retention_seconds is None else settings.retention_seconds,
-            default.bytes if settings.retention_bytes is None else settings.retention_bytes,
-        )
+        return default if topic is None else topics.retention(topic, default)  # None: its records are gone already
 
     def _gauges(self) -> Gauges:
-        self._ledger.drop_failed()
-        state = self._ledger.state
-        return Gauges(
-            writable=self._engine.health().writable,
-            position=self._engine.position,
-            pending_bytes=self._engine.pending_bytes,
-            reclaimed=self._engine.reclaimed,
-            topics=len(state.topics_by_id),
-            partitions=sum(topic.partitions for topic in state.topics_by_id.values()),
-            queues=len(state.queues),
-            in_flight=sum(queue.in_flight for queue in state.queues.values()),
-            delayed=len(state.delayed),
-            lags=lags(state, self.positions, self._engine),
-            transactions=len(self.transactions),
-            publications=len(self.publications),
-            tables=self.tables.figures(),
-            schemas=sum(len(subject.versions) for by_name in state.schemas.values() for subject in by_name.values()),
-        )
+        return gauges(self._ledger, self.positions, self.transactions, self.publications, self.tables)

@@ -39,7 +39,8 @@ def target(
         if (created.tenant, created.namespace, created.name) == (*topic.scope, name):
             return partition_id(created.id, 0), []
     try:
-        created = topics.create(state, limits, topic.scope, name, 1, TopicSettings(), now, coming)
+        settings = TopicSettings(data_class=topic.settings.data_class)
+        created = topics.create(state, limits, topic.scope, name, 1, settings, now, coming)
     except InvalidName:
         return None, []
     return partition_id(created.id, 0), [created]

@@ -93,6 +93,7 @@ class Delays:
         limits, now = self._limits, self._clock()
         event = delay.schedule(state.delayed, state.next_delayed_id, limits, found.id, partition, delay_us, offset, now)
         columns = [value], None if key is None else [key], [headers] if headers else None
+        self._intake.check_room(scope.tenant)
         admitted = self._intake.admit(found, [partition], *columns)
         if admitted.diverted:
             appended = self._ledger.append(admitted.writes, admitted.events)

@@ -257,5 +257,5 @@ class TooFast(BrokerError):
     """A tenant asks for more than its rate allows; later it may."""
 
 
-class QuotaReached(BrokerError):
+class QuotaReached(LimitReached):
     """A tenant has as much as it may have."""

@@ -27,6 +27,7 @@ class TopicCreated(Event, tag="topic+", frozen=True):
     partitions: int
     settings: TopicSettings
     created: int  # µs since 1970
+    position: int = -1  # of the log, as far as it was committed then; -1: not known
 
 
 class TopicDeleted(Event, tag="topic-", frozen=True):
@@ -97,6 +98,7 @@ class KeyAdded(Event, tag="key+", frozen=True):
     expires: int | None = None
     salt: bytes = b""
     cost: int = 0
+    roles: list[str] = []
 
 
 class KeyRevoked(Event, tag="key-", frozen=True):
@@ -251,6 +253,27 @@ class AclRemoved(Event, tag="acl-", frozen=True):
     topic: str
 
 
+class AuditChained(Event, tag="audit", frozen=True):
+    """The last link of an audit log's chain, by topic id; in one entry with the record that has it."""
+
+    topic: int
+    link: bytes
+
+
+class TenantSet(Event, tag="tenant+", frozen=True):
+    """A tenant was registered, or got a label. See `tenant.Registered` for the fields."""
+
+    name: str
+    label: str
+    created: int
+
+
+class TenantRemoved(Event, tag="tenant-", frozen=True):
+    """All that there was of it is gone: topics, groups, schemas, users, roles, access lists and keys."""
+
+    name: str
+
+
 AnyEvent: TypeAlias = (
     TopicCreated
     | TopicDeleted
@@ -281,6 +304,9 @@ AnyEvent: TypeAlias = (
     | RoleRemoved
     | AclSet
     | AclRemoved
+    | TenantSet
+    | TenantRemoved
+    | AuditChained
 )
 
 _encoder = msgspec.msgpack.Encoder()

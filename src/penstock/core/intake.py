@@ -15,7 +15,7 @@ from penstock.core.limits import Limits
 from penstock.core.metrics import Metrics
 from penstock.core.state import State, Topic
 from penstock.log.batch import Headers
-from penstock.log.engine import PartitionId, Records, partition_id
+from penstock.log.engine import CommitGroup, PartitionId, Records, partition_id
 
 Check: TypeAlias = Callable[[Topic, Sequence[bytes]], dict[int, list[str]]]
 """Why values do not fit the schema of their topic, by their place. See `Schemas.check`."""
@@ -49,12 +49,30 @@ class Admitted(NamedTuple):
         return offsets
 
 
+class Scattered(NamedTuple):
+    """Where each record of `Broker.scatter` went. True once the group is committed."""
+
+    group: CommitGroup
+    partitions: Sequence[int]  # as for `offsets`: those of diverted records are of the dead letters
+    offsets: Sequence[int]
+    timestamp: int  # µs since 1970
+    diverted: dict[int, int]  # which records became dead letters, and their offsets there
+
+
 class Intake:
     """Access has been checked before any of this is called."""
 
     def __init__(
-        self, state: Callable[[], State], check: Check, limits: Limits, metrics: Metrics, clock: Callable[[], int]
+        self,
+        state: Callable[[], State],
+        check: Check,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        check_room: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`check_room` raises QuotaReached for a tenant that stores as much as it may."""
+        self.check_room = check_room
         self._state = state
         self._check = check
         self._limits = limits

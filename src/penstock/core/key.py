@@ -24,7 +24,9 @@ from penstock.core.names import DEFAULT_SCOPE, Scope, check_scope
 
 MAX_KEYS: Final = 10_000  # that are not revoked
 KEPT_REVOKED: Final = 1_000  # the last ones, so that a list can show what became of them
+MAX_OF_TENANT: Final = 1_000  # of those, that a tenant's own administrators may make
 MAX_TOPICS: Final = 100  # patterns of one key
+MAX_ROLES: Final = 100  # of one key
 MAX_LABEL: Final = 255  # characters of a name or of a pattern
 MAX_LIFE: Final = 100 * 366 * 86_400 * 1_000_000  # µs
 MIN_CHOSEN: Final = 16  # characters
@@ -58,6 +60,7 @@ class Key(msgspec.Struct, array_like=True, frozen=True):
     created: int  # µs since 1970
     expires: int | None = None
     revoked: int | None = None
+    roles: tuple[str, ...] = ()  # what they allow comes on top of `permissions`; see `role`
 
     @property
     def principal(self) -> str:
@@ -69,7 +72,10 @@ class Key(msgspec.Struct, array_like=True, frozen=True):
         return "expired" if self.expires is not None and self.expires <= now else "active"
 
     def grants(self) -> tuple[Grant, ...]:
+        """What its permissions are; what its roles allow is not known here."""
         permissions = frozenset(self.permissions)
+        if not permissions:
+            return ()
         return tuple(Grant(self.principal, permissions, self.tenant, self.namespace, topic) for topic in self.topics)
 
 
@@ -94,6 +100,7 @@ def apply_added(keys: dict[int, Key], event: KeyAdded) -> None:
         event.namespace,
         event.created,
         event.expires,
+        roles=tuple(event.roles),
     )
 
 
@@ -117,16 +124,22 @@ class KeyTerms(NamedTuple):
     topics: Sequence[str] = ("*",)
     namespace: str = "*"
     expires: int | None = None  # µs since 1970
+    roles: Sequence[str] = ()  # names that mean something in the tenant, which is for the caller to see
 
 
 def add(
-    keys: Mapping[int, Key], number: int, terms: KeyTerms, chosen: str | None, now: int, random: Callable[[int], bytes]
-) -> tuple[KeyAdded, str]:
-    """The event, and the key itself: generated, or the one that was `chosen`."""
+    keys: Mapping[int, Key], number: int, terms: KeyTerms, chosen: str | None, now: int, random: Callable[[int], bytes],
+    most: int = MAX_KEYS,
+) -> tuple[KeyAdded, str]:  # fmt: skip
+    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `most` keys."""
     _check(terms, now)
     live = [key for key in keys.values() if key.revoked is None]
     if len(live) >= MAX_KEYS:
         raise LimitReached(f"The broker holds {MAX_KEYS} keys, which is its limit; revoke those that have expired")
+    if most < MAX_KEYS and sum(key.tenant == terms.tenant for key in live) >= most:
+        raise LimitReached(
+            f"Tenant '{terms.tenant}' has {most} keys, which is its limit; revoke those that have expired"
+        )
     if chosen is None:
         text = base64.urlsafe_b64encode(random(_SECRET_BYTES)).rstrip(b"=").decode()
         secret, salt, cost = f"{PREFIX}{number}_{text}", b"", 0
@@ -150,8 +163,19 @@ def add(
         terms.expires,
         salt,
         cost,
+        list(dict.fromkeys(terms.roles)),
     )
     return event, secret
+
+
+def terms_of(key: Key) -> KeyTerms:
+    """What another key has to have instead of this one."""
+    return KeyTerms(key.name, key.tenant, key.permissions, key.topics, key.namespace, key.expires, key.roles)
+
+
+def expiry(nanoseconds: int | None) -> int | None:
+    """In µs, as the terms have it."""
+    return None if nanoseconds is None else nanoseconds // 1000
 
 
 def revoke(keys: Mapping[int, Key], number: int, now: int) -> KeyRevoked | None:
@@ -168,8 +192,12 @@ def _check(terms: KeyTerms, now: int) -> None:
         for text in texts:
             if not 1 <= len(text) <= MAX_LABEL or not text.isprintable():
                 raise InvalidArgument(f"A key's {what} has 1 to {MAX_LABEL} printable characters")
-    if not terms.permissions:
-        raise InvalidArgument("A key needs at least one permission")
+    if not terms.permissions and not terms.roles:
+        raise InvalidArgument("A key needs at least one permission or role")
+    if len(terms.roles) > MAX_ROLES:
+        raise InvalidArgument(f"A key has at most {MAX_ROLES} roles")
+    if terms.roles and (tuple(terms.topics) != ("*",) or terms.namespace != "*"):
+        raise InvalidArgument("Roles hold everywhere in a tenant: for a key of some topics only, give permissions")
     if Permission.METRICS in terms.permissions:
         raise InvalidArgument("The metrics are those of all tenants, and a key is bound to one")
     if not 1 <= len(terms.topics) <= MAX_TOPICS:
@@ -194,8 +222,16 @@ class KeyRing:
     """Tells whose key is presented, and what a key's identity may do. It follows the broker's state, so that a key
     counts from the moment it is added, and no longer from the moment it is revoked, also for open connections."""
 
-    def __init__(self, current: Callable[[], Mapping[int, Key]], clock: Clock, lockout: LockOut) -> None:
+    def __init__(
+        self,
+        current: Callable[[], Mapping[int, Key]],
+        clock: Clock,
+        lockout: LockOut,
+        roles: Callable[[str, str, tuple[str, ...]], tuple[Grant, ...]],
+    ) -> None:
+        """`roles` says what roles allow a principal in a tenant."""
         self.lockout = lockout
+        self._roles = roles
         self._current = current
         self._clock = clock
         self._grants: dict[int, tuple[Key, tuple[Grant, ...]]] = {}
@@ -215,17 +251,21 @@ class KeyRing:
         cached = self._grants.get(key.id)
         if cached is None or cached[0] is not key:
             cached = self._grants[key.id] = (key, key.grants())
-        return cached[1]
+        return cached[1] + self._roles(key.principal, key.tenant, key.roles) if key.roles else cached[1]
 
     def authenticate(self, presented: str, peer: str, now: int) -> tuple[Verdict, bool]:
         """The verdict, and whether it locks the peer's host out. The key is not looked at while that is so."""
         host = host_of(peer)
         if self.lockout.locked(host, now):
             return "locked", False
-        key = self._find(presented) if len(presented) <= MAX_KEY else None
+        key = self.find(presented)
         if key is None or key.state(now) != "active":
             return None, self.lockout.failed(host, now)
-        return Identity(key.principal, key.tenant), False
+        return Identity(key.principal, key.tenant, roles=key.roles), False
+
+    def find(self, presented: str) -> Key | None:
+        """Whose secret it is, also of a key that no longer counts."""
+        return self._find(presented) if len(presented) <= MAX_KEY else None
 
     def forget(self) -> None:
         """The keys have changed: drop what was remembered about those that are gone."""

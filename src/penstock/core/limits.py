@@ -41,4 +41,10 @@ class Limits:
     schema_versions: int = 1_000  # under one name
     schema_subjects: int = 10_000  # names, in all tenants together
     schema_bytes: int = 64 << 20  # of all versions together
+    tenants: int = 10_000  # that are registered; see `Tenants`
+    # The next four are those of one tenant; 0 is no limit.
+    tenant_connections: int = 1_000  # at doors whose clients say which tenant they are of
+    tenant_requests: float = 0  # in a second, at the same doors
+    tenant_topics: int = 0  # without the broker's own
+    tenant_bytes: int = 0  # stored in all its topics, tables too
     schema_record_bytes: int = 1 << 20  # of a value that is checked against a schema: nobody else is served meanwhile

@@ -29,6 +29,10 @@ _COUNTERS: Final = (
     ("bytes_in", "bytes_in", "Bytes of keys and values appended and committed."),
     ("bytes_out", "bytes_out", "Bytes of values handed to consumers."),
     ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
+    ("tenant_requests_refused", "tenant_requests_refused", "Requests refused because of their tenant's rate."),
+    ("tenant_connections_refused", "tenant_connections_refused", "Connections that were one too many of a tenant."),
+    ("tenant_writes_refused", "tenant_writes_refused", "Appends refused because of their tenant's stored bytes."),
+    ("tenant_topics_refused", "tenant_topics_refused", "Topics refused because of their tenant's number of them."),
     ("retention_noop_runs", "retention_noop_runs", "Retention runs before which nothing had been removed."),
     ("queue_redelivered", "queue_redelivered", "Messages delivered again because nobody acknowledged them in time."),
     ("queue_expired", "queue_expired", "Messages that no client took out of its queue before they expired."),
@@ -152,6 +156,10 @@ class Metrics:
         self.bytes_out = 0
         self.active_connections = 0
         self.connections_refused = 0
+        self.tenant_requests_refused = 0
+        self.tenant_connections_refused = 0
+        self.tenant_writes_refused = 0
+        self.tenant_topics_refused = 0
         self.retention_noop_runs = 0
         self.queue_redelivered = 0
         self.queue_expired = 0

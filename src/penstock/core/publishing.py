@@ -156,6 +156,7 @@ class Run:
         """Rights are looked at again, and topics must be those that were there when the records were staged."""
         request, most = self.request, self._most(MAX_BATCH_BYTES)
         assert request is not None
+        self._desk.intake.check_room(request.scope.tenant)  # now: what has begun is finished
         topics = {number: name for manifest in manifests for number, name in manifest.topics.items()}
         for name in sorted(set(topics.values())):
             self._desk.access.require(request.identity, Permission.WRITE, request.scope, name)

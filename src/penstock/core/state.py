@@ -7,7 +7,7 @@ always give the same state. What may happen is decided elsewhere (`topics`, `gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -20,6 +20,7 @@ from penstock.core.events import (
     AclRemoved,
     AclSet,
     AnyEvent,
+    AuditChained,
     DelayedAdded,
     DelayedEnded,
     GroupDeleted,
@@ -41,6 +42,8 @@ from penstock.core.events import (
     SchemaRemoved,
     TableLeft,
     TableRemoved,
+    TenantRemoved,
+    TenantSet,
     TopicCreated,
     TopicDeleted,
     TopicSettingsChanged,
@@ -54,6 +57,7 @@ from penstock.core.publication import Publication, Publications, apply_publicati
 from penstock.core.queue import Queue, apply_move
 from penstock.core.removal import Gone, Removed, apply_removed
 from penstock.core.settings import TopicSettings
+from penstock.core.tenant import Registered
 from penstock.log.engine import PartitionId, partition_id
 
 SNAPSHOT_VERSION: Final = 1
@@ -71,6 +75,7 @@ class Topic:
     partitions: int
     settings: TopicSettings
     created: int  # µs since 1970
+    position: int = -1  # of the log, as far as it was committed then; -1: not known
 
 
 @dataclass(slots=True)
@@ -93,6 +98,8 @@ class State:
     transactions: dict[str, int] = field(default_factory=dict)  # committed → when, in this order
     publications: Publications = field(default_factory=dict)
     tables_left: dict[int, tuple[Scope, str]] = field(default_factory=dict)  # by deleted topics, to be removed
+    registered: dict[str, Registered] = field(default_factory=dict)  # tenants
+    chains: dict[int, bytes] = field(default_factory=dict)  # topic of an audit log → the last link of its chain
 
 
 def apply(state: State, event: AnyEvent) -> None:
@@ -104,7 +111,7 @@ def apply(state: State, event: AnyEvent) -> None:
         case TopicCreated():
             _create(state, event)
         case TopicDeleted():
-            _delete(state, event)
+            _delete(state, {event.id})
         case TopicSettingsChanged():
             state.topics_by_id[event.id].settings = event.settings
         case TableLeft():
@@ -149,12 +156,19 @@ def apply(state: State, event: AnyEvent) -> None:
             schema.apply_mode(state.schemas, event)
         case UserSet() | UserRemoved() | RoleSet() | RoleRemoved() | AclSet() | AclRemoved():
             user.apply_directory(state.directory, event)
+        case TenantSet():
+            state.registered[event.name] = Registered(event.name, event.label, event.created)
+            state.tenants.add(event.name)
+        case TenantRemoved():
+            _remove_tenant(state, event.name)
+        case AuditChained():
+            state.chains[event.topic] = event.link
 
 
 def topic_of(event: TopicCreated) -> Topic:
     """What it makes, once it is applied."""
     scope = Scope(event.tenant, event.namespace)
-    return Topic(event.id, scope, event.name, event.partitions, event.settings, event.created)
+    return Topic(event.id, scope, event.name, event.partitions, event.settings, event.created, event.position)
 
 
 def _create(state: State, event: TopicCreated) -> None:
@@ -165,19 +179,21 @@ def _create(state: State, event: TopicCreated) -> None:
     state.tenants.add(event.tenant)
 
 
-def _delete(state: State, event: TopicDeleted) -> None:
-    topic = state.topics_by_id.pop(event.id)
-    in_scope = state.topics[topic.scope]
-    del in_scope[topic.name]
-    if not in_scope:
-        del state.topics[topic.scope]
-    for group in list(state.groups.get(topic.scope, {})):
-        _forget_offsets(state, topic.scope, group, topic.name)
-    for number in [delayed.id for delayed in state.delayed.values() if delayed.topic == event.id]:
+def _delete(state: State, ids: Set[int]) -> None:
+    """Topics, and all that is kept by their ids or names."""
+    for topic in [state.topics_by_id.pop(number) for number in ids]:
+        in_scope = state.topics[topic.scope]
+        del in_scope[topic.name]
+        if not in_scope:
+            del state.topics[topic.scope]
+        for group in list(state.groups.get(topic.scope, {})):
+            _forget_offsets(state, topic.scope, group, topic.name)
+        for number in range(topic.partitions):
+            state.removed.pop(partition_id(topic.id, number), None)
+        state.chains.pop(topic.id, None)
+    for number in [delayed.id for delayed in state.delayed.values() if delayed.topic in ids]:
         del state.delayed[number]
-    for number in range(topic.partitions):
-        state.removed.pop(partition_id(event.id, number), None)
-    for queue in [queue.id for queue in state.queues.values() if queue.topic == event.id]:
+    for queue in [queue.id for queue in state.queues.values() if queue.topic in ids]:
         del state.queues[queue]
 
 
@@ -205,6 +221,20 @@ def _forget_offsets(state: State, scope: Scope, group: str, topic: str) -> None:
         state.groups.pop(scope, None)
 
 
+def _remove_tenant(state: State, tenant: str) -> None:
+    _delete(state, {topic.id for topic in state.topics_by_id.values() if topic.scope.tenant == tenant})
+    for scope in [scope for scope in state.groups if scope.tenant == tenant]:
+        groups = state.groups.pop(scope)
+        state.offset_count -= sum(len(offsets) for by_topic in groups.values() for offsets in by_topic.values())
+    for scope in [scope for scope in state.schemas if scope.tenant == tenant]:
+        del state.schemas[scope]
+    for number in [key.id for key in state.keys.values() if key.tenant == tenant]:
+        del state.keys[number]
+    user.forget_tenant(state.directory, tenant)
+    state.registered.pop(tenant, None)
+    state.tenants.discard(tenant)
+
+
 class _Snapshot(msgspec.Struct, array_like=True):
     """The whole state. Most of it is kept as the events that would make it."""
 
@@ -225,6 +255,8 @@ class _Snapshot(msgspec.Struct, array_like=True):
     directory: list[UserSet | RoleSet | AclSet] = []
     publications: list[Publication] = []
     tables_left: list[TableLeft] = []
+    registered: list[TenantSet] = []
+    chains: dict[int, bytes] = {}
 
 
 class _SnapshotVersion(msgspec.Struct, array_like=True):
@@ -238,7 +270,9 @@ _version_decoder = msgspec.msgpack.Decoder(_SnapshotVersion)
 
 def encode_snapshot(state: State) -> bytes:
     topics = [
-        TopicCreated(topic.id, *topic.scope, topic.name, topic.partitions, topic.settings, topic.created)
+        TopicCreated(
+            topic.id, *topic.scope, topic.name, topic.partitions, topic.settings, topic.created, topic.position
+        )
         for topic in state.topics_by_id.values()
     ]
     offsets = [
@@ -267,6 +301,8 @@ def encode_snapshot(state: State) -> bytes:
             list(user.events_of(state.directory)),
             list(state.publications.values()),
             [TableLeft(topic, *scope, name) for topic, (scope, name) in state.tables_left.items()],
+            [TenantSet(tenant.name, tenant.label, tenant.created) for tenant in state.registered.values()],
+            state.chains,
         )
     )
 
@@ -300,6 +336,8 @@ def decode_snapshot(data: bytes) -> State:
     apply_all(state, snapshot.directory)
     state.publications = {publication.key: publication for publication in snapshot.publications}
     apply_all(state, snapshot.tables_left)
+    apply_all(state, snapshot.registered)
+    state.chains = snapshot.chains
     return state
 
 

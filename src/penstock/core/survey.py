@@ -4,10 +4,10 @@ which of the records in between are not to be delivered any more. The rules are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.core import live
+from penstock.core import live, topics
+from penstock.core.names import Scope
 from penstock.core.removal import NOTHING, Gone
 from penstock.core.state import State, Topic
 from penstock.log.engine import Bounds, Engine, partition_id
@@ -26,9 +26,16 @@ class Survey(NamedTuple):
     partitions: list[PartitionSurvey]
 
 
-def survey(state: State, engine: Engine, topic: Topic, partitions: Iterable[int], now: int) -> Survey:
+def survey(state: State, engine: Engine, scope: Scope, name: str, partition: int | None, now: int) -> Survey:
+    """Of all partitions of the topic, or of one. Raises TopicNotFound or PartitionNotFound."""
+    if partition is None:
+        topic = topics.find(state, scope, name)
+        numbers = range(topic.partitions)
+    else:
+        topic = topics.find_partition(state, scope, name, partition)
+        numbers = range(partition, partition + 1)
     found = []
-    for number in partitions:
+    for number in numbers:
         place = partition_id(topic.id, number)
         found.append(PartitionSurvey(number, engine.bounds(place), state.removed.get(place, NOTHING)))
     return Survey(topic, now, live.horizon(topic, now), found)

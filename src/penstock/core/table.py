@@ -92,6 +92,7 @@ class TableOutcome(msgspec.Struct):
     topic: int
     error: str = ""
     offsets: dict[int, int] = {}  # of a build: up to where the table has each partition; of care: new log starts
+    bytes: int | None = None  # of care: what the table's files take, if that could be found out
 
 
 class JobDone(msgspec.Struct):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -75,7 +75,9 @@ class Tables:
         self._any: bool | None = None  # whether there was a table at the start
         self._touched: set[int] = set()  # topics whose tables have changed since
         self._starts: dict[int, dict[int, int]] = {}  # log starts that each table was last told
+        self._moving: dict[int, int] = {}  # bytes of the last build, by topic
         self._built = False  # the last job was a build: now it is the turn of something else
+        self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
         self._past = LatePast(self._open_past)
         ledger.engine.past_from(self._past)
 
@@ -164,6 +166,7 @@ class Tables:
                 for number, span in spans.items()
             }
             shares.append(TableShare(ref, known))
+        self._moving = {topic: sum(span.bytes for span in spans.values()) for topic, spans in by_topic.items()}
         return BuildJob(self._next_number(), sequence, shares)
 
     def _removal(self) -> RemoveJob | None:
@@ -277,6 +280,8 @@ class Tables:
                 place = partition_id(outcome.topic, number)
                 # The table may have more than was asked for, if an answer was lost. That is asked for in its turn.
                 ends[place] = min(end, asked[outcome.topic][number].end)
+            # Until it is looked after; how much of a file's share the table had already does not matter so much.
+            self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._moving.get(outcome.topic, 0)
         self._touched.update(outcome.topic for outcome in outcomes)
         return self._ledger.engine.tabled(ends) if ends else None
 
@@ -285,6 +290,8 @@ class Tables:
         self._looked[topic] = now
         if not outcomes:
             return None
+        if (size := outcomes[0].bytes) is not None:
+            self._sizes[topic] = size
         self._touched.discard(topic)
         self._starts[topic] = job.starts
         engine = self._ledger.engine
@@ -306,6 +313,10 @@ class Tables:
 
     # -- for operators
 
+    def sizes(self) -> Mapping[int, int]:
+        """How many bytes tables have, by topic, as far as that is known."""
+        return self._sizes
+
     def trouble(self) -> str:
         """Why tables cannot be read, or not be built, if that has been tried in vain for a while."""
         reasons = [self._past.trouble] if self._past.trouble else []
@@ -323,4 +334,5 @@ class Tables:
         self._failures.pop(topic, None)
         self._looked.pop(topic, None)
         self._starts.pop(topic, None)
+        self._sizes.pop(topic, None)
         self._touched.discard(topic)

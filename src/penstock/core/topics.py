@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.errors import InvalidPartitionCount, LimitReached, PartitionNotFound, TopicExists, TopicNotFound
+from penstock.core.errors import (
+    InvalidPartitionCount,
+    LimitReached,
+    PartitionNotFound,
+    QuotaReached,
+    TopicExists,
+    TopicNotFound,
+)
 from penstock.core.events import TopicCreated, TopicDeleted, TopicSettingsChanged
 from penstock.core.limits import Limits
 from penstock.core.names import Scope, check_scope, check_topic, is_internal
 from penstock.core.settings import TopicSettings
 from penstock.core.state import State, Topic
+from penstock.log.engine import Retention
 
 
 class PartitionDescription(NamedTuple):
@@ -52,6 +60,12 @@ def in_scope(state: State, scope: Scope, *, internal: bool = False) -> list[Topi
     return [topics[name] for name in sorted(topics) if internal or not is_internal(name)]
 
 
+def count(state: State, tenant: str) -> int:
+    """How many topics the tenant has, in all namespaces; without the broker's own."""
+    found = (by_name for scope, by_name in state.topics.items() if scope.tenant == tenant)
+    return sum(not is_internal(name) for by_name in found for name in by_name)
+
+
 def create(
     state: State,
     limits: Limits,
@@ -72,7 +86,19 @@ def create(
         raise TopicExists(name, existing.partitions)
     if len(state.topics_by_id) + len(coming) >= limits.topics:
         raise LimitReached(f"The broker holds {limits.topics} topics, which is its limit")
+    if limits.tenant_topics:
+        others = sum(created.tenant == scope.tenant for created in coming)
+        if count(state, scope.tenant) + others >= limits.tenant_topics:
+            raise QuotaReached(f"Tenant '{scope.tenant}' has {limits.tenant_topics} topics, which is its limit")
     return TopicCreated(state.next_topic_id + len(coming), *scope, name, partitions, settings, now)
+
+
+def retention(topic: Topic, default: Retention) -> Retention:
+    settings = topic.settings
+    return Retention(
+        default.seconds if settings.retention_seconds is None else settings.retention_seconds,
+        default.bytes if settings.retention_bytes is None else settings.retention_bytes,
+    )
 
 
 def delete(state: State, scope: Scope, name: str) -> TopicDeleted:

@@ -129,6 +129,7 @@ class Transactions:
         chosen = max(partition, 0)
         if chosen >= found.partitions:
             raise PartitionNotFound(topic, partition, found.partitions)
+        self._intake.check_room(scope.tenant)
         admitted = self._intake.admit(found, [chosen], [value], [key])
         size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.diverted))
         self._check_room(transaction, size)

@@ -23,7 +23,7 @@ MAX_LABEL: Final = 255  # characters of a user's or a role's name
 MAX_DESCRIPTION: Final = 1_000  # characters
 MAX_ROLES: Final = 100  # of one user, or in one list
 MAX_LISTED: Final = 1_000  # users in one list
-KEY_PREFIX: Final = "key:"  # of API keys in lists; so no user's name begins like that
+NO_USERS: Final = ("key:", "token:")  # of API keys and subjects of tokens in lists; no user's name begins like that
 
 PRINCIPAL: Final = "user:"  # what is put before a user's name to make it that of an identity
 
@@ -31,6 +31,7 @@ PERMISSIONS: Final[Mapping[str, frozenset[Permission]]] = {
     "read": frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE}),
     "write": frozenset({Permission.WRITE, Permission.DESCRIBE, Permission.CREATE}),  # create: on first use
     "admin": frozenset({Permission.ADMIN}),
+    "phi": frozenset({Permission.PHI}),  # beside `read` and `write`; `admin` has it
 }
 """The coarse permissions that roles are made of, and what each is in the access check."""
 
@@ -72,7 +73,7 @@ class Acl(msgspec.Struct, frozen=True):
 
     topic: str
     public: bool
-    users: tuple[str, ...] = ()  # names of users, and `key:ID` for API keys
+    users: tuple[str, ...] = ()  # names of users, `key:ID` for API keys, `token:SUBJECT` for tokens
     roles: tuple[str, ...] = ()
     restrict: bool = False
 
@@ -157,6 +158,15 @@ def _strike(directory: Directory, tenant: str, user: str = "", role: str = "") -
                 acls[topic] = msgspec.structs.replace(acl, users=users, roles=roles)
 
 
+def forget_tenant(directory: Directory, tenant: str) -> None:
+    """The tenant is gone, and so are its users, its roles and the access lists of its topics."""
+    directory.version += 1
+    directory.users.pop(tenant, None)
+    directory.roles.pop(tenant, None)
+    for scope in [scope for scope in directory.acls if scope.tenant == tenant]:
+        del directory.acls[scope]
+
+
 def events_of(directory: Directory) -> Iterator[UserSet | RoleSet | AclSet]:
     """The events that would make this directory, for a snapshot."""
     for users in directory.users.values():
@@ -184,8 +194,8 @@ def create(
 ) -> UserSet:
     _check_tenant(tenant)
     _check_label("user", name)
-    if name.startswith(KEY_PREFIX):
-        raise InvalidArgument(f"Names that begin with '{KEY_PREFIX}' mean API keys in access lists")
+    if name.startswith(NO_USERS):
+        raise InvalidArgument("Names that begin with 'key:' or 'token:' mean API keys and tokens in access lists")
     if directory.user(tenant, name) is not None:
         raise UserExists(name)
     if sum(map(len, directory.users.values())) >= limits.users:

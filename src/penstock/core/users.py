@@ -163,7 +163,7 @@ class Users:
         permissions = tuple(
             name for name, needed in PERMISSIONS.items() if needed <= given or Permission.ADMIN in given
         )
-        return Who("" if identity.name == ANONYMOUS.name else identity.name, (), permissions)
+        return Who("" if identity.name == ANONYMOUS.name else identity.name, identity.roles, permissions)
 
     def enabled(self, identity: Identity) -> bool:
         """False for a user who was disabled or deleted since the login."""
@@ -399,7 +399,8 @@ class Users:
         if found is not None:
             listed = found.name in acl.users or any(role in acl.roles for role in found.roles)
         else:
-            listed = identity.name.startswith(user.KEY_PREFIX) and identity.name in acl.users
+            proved = identity.name.startswith(user.NO_USERS) and identity.name in acl.users
+            listed = proved or any(role in acl.roles for role in identity.roles)
         if listed or acl.restrict:
             return listed
         return self._public(identity) if acl.public else None

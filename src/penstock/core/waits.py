@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.log.engine import Engine, PartitionId
 
@@ -33,6 +33,18 @@ class Wait:
         self.cancel()
         if callback is not None:
             callback()
+
+
+def watch_all(engine: Engine, partitions: Sequence[PartitionId], callback: Callable[[], None]) -> Callable[[], None]:
+    """Call back whenever one of them grows, until the answer is called."""
+    for partition in partitions:
+        engine.watch(partition, callback)
+
+    def stop() -> None:
+        for partition in partitions:
+            engine.unwatch(partition, callback)
+
+    return stop
 
 
 class Waits:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.log.arrow import LiveView, live, live_columns, record_batches
+from penstock.log import skim
+from penstock.log.arrow import ROWS, LiveView, live, live_columns, record_batches
 from penstock.log.engine import PartitionId, number_of
 from penstock.log.errors import OffsetOutOfRange
 from penstock.log.follower import Follower, NotThereYet
@@ -27,6 +30,8 @@ PATIENCE: Final = 5.0  # seconds that a record may take from its commit to a fil
 POLL: Final = 0.01
 KEPT_TABLES: Final = 64
 KEPT_SECONDS: Final = 10.0  # after which a table is opened again: its files may have been rewritten
+
+T = TypeVar("T")
 
 
 class NotWritten(Exception):
@@ -165,6 +170,54 @@ class Reader:
         place = max(at, first)
         return self._patiently(lambda: self.follower.offset_after(source.partition, place, end, left))
 
+    # -- by what is known without reading the records
+
+    def offset_of(self, source: Source, position: int) -> int:
+        """How far the partition reached at this global position: the first offset whose record has it, or a later one;
+        the partition's end if there is none."""
+        while True:
+            first = min(max(self._journal_start(source), source.start), source.end)
+            try:
+                look = partial(skim.offset_of, self.follower, source.partition, position, first, source.end)
+                found = self._patiently(look)
+            except OffsetOutOfRange:
+                self.follower.refresh()  # files have gone meanwhile: what they had is in the table now
+                continue
+            return found if found > first else self._offset_in_table(source, position, first)
+
+    def _offset_in_table(self, source: Source, position: int, end: int) -> int:
+        low, high = source.start, end
+        if low >= high:
+            return low
+        table = self._table_with(source, low, high)
+        number = number_of(source.partition)
+        while high - low > ROWS:
+            middle = (low + high) // 2
+            if int(_positions(table, number, middle, middle + 1)[0]) < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low + int(np.searchsorted(_positions(table, number, low, high), position)) if low < high else low
+
+    def may_expire(self, source: Source, start: int, end: int) -> bool:
+        """Whether a record from `start` up to `end` has a time of its own at which it expires. True if in doubt."""
+        first = min(max(self._journal_start(source), start), end)
+        if start < first:
+            files = self._table_with(source, start, first).extents(number_of(source.partition))
+            if any(file.may_expire for file in files if file.first < first and file.end > start):
+                return True
+        try:
+            return self._patiently(partial(skim.may_expire, self.follower, source.partition, first, end))
+        except OffsetOutOfRange:
+            return True
+
+    def _table_with(self, source: Source, start: int, end: int) -> Table:
+        """The topic's table, which has these offsets. Raises Lost."""
+        table, reaches = self._reaching(source, end - 1)
+        if table is None or reaches < end:
+            raise Lost(start, end)
+        return table
+
     def _journal_start(self, source: Source) -> int:
         """The first offset that is in the journal; the end if none is."""
         known = self.follower.extent(source.partition)
@@ -173,12 +226,12 @@ class Reader:
             known = self.follower.extent(source.partition)
         return source.end if known is None else min(known[0], source.end)
 
-    def _patiently(self, look: Callable[[], int | None]) -> int:
+    def _patiently(self, look: Callable[[], T]) -> T:
         """What is committed may not be in the file yet."""
         limit = time.monotonic() + self._patience
         while True:
             try:
-                return look()  # type: ignore[return-value] # None passes through for `offset_at`
+                return look()
             except NotThereYet:
                 if time.monotonic() > limit:
                     self.follower.check_end()
@@ -218,6 +271,10 @@ class Reader:
                 del self._tables[next(iter(self._tables))]
             self._tables[ref.url] = (now, table)
         return table
+
+
+def _positions(table: Table, partition: int, start: int, end: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.concatenate([batch.column(0).to_numpy() for batch in table.read(partition, start, end, ("position",))])
 
 
 def pieces(batch: pa.RecordBatch, most: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:

@@ -93,11 +93,12 @@ FAILED: Final = GroupState.FAILED
 class CommitGroup:
     """Appends that become durable, readable and acknowledged together, or not at all."""
 
-    __slots__ = ("_callbacks", "error", "state")
+    __slots__ = ("_callbacks", "error", "position", "state")
 
     def __init__(self) -> None:
         self.state = OPEN
         self.error: Exception | None = None
+        self.position = 0  # the global position behind it, once it is committed
         self._callbacks: list[Callable[[CommitGroup], None]] = []
 
     def on_done(self, callback: Callable[[CommitGroup], None]) -> None:
@@ -127,6 +128,13 @@ class Appended:
     base_offsets: tuple[int, ...]  # of the first record of each write, in the order given
     timestamp: int  # µs since 1970, of all its records
     repeated: bool = False  # an earlier append with the same producer id, epoch and sequence is the one that counts
+
+    @property
+    def position(self) -> int:
+        """The global position behind it, once its group is committed: whoever looks at the log as it was at this
+        position sees these records, and all others of the group, for there is no moment at which only some of them
+        were there. Behind a repeated append it is where the log is now, which is behind the first one too."""
+        return self.group.position
 
 
 class Bounds(NamedTuple):
@@ -280,6 +288,10 @@ class Engine(Protocol):
 
     def stored_bytes(self, partition: PartitionId, offset: int) -> int:
         """What the partition takes in journal files from about `offset` on."""
+
+    def usage(self) -> dict[int, int]:
+        """What each topic takes in journal files, in bytes, by the topic's id: without records below the log start and
+        those that tables have, which are only there until their file goes."""
 
     # -- state
 

@@ -8,6 +8,7 @@ seals it, writes it and completes it; only then is it readable and acknowledged.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -54,11 +55,12 @@ from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, fi
 from penstock.log.recovery import Trimmed
 from penstock.log.removal import remove_files
 from penstock.log.settings import LogSettings as LogSettings
-from penstock.log.tabled import Tabled, closed_files, extents_of, new_ends
+from penstock.log.tabled import Tabled, closed_files, extents_of, new_ends, usage
 
 logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL: Final = 1_000_000  # µs between syncs at the levels `written` and `memory`
+ABOUT_TO_BE_WRITTEN: Final = 0.001  # s
 IDLE: Final = 1_000_000  # µs without a commit after which the last group gets a witness
 
 
@@ -131,7 +133,7 @@ class FileEngine:
             raise self._full
         if producer is not None and (known := self._producers.check(producer)) is not None:
             first, outcome = known
-            return Appended(outcome or _COMMITTED, first.base_offsets, first.timestamp, repeated=True)
+            return Appended(outcome or self._done(), first.base_offsets, first.timestamp, repeated=True)
         size = size_of(writes, events)
         self._check_append(writes, size)
         group = self._group_for(size)
@@ -158,6 +160,13 @@ class FileEngine:
             self._producers.accept(produced, group.outcome)
         self._added(group, size)
         return Appended(group.outcome, base_offsets, now)
+
+    def _done(self) -> CommitGroup:
+        """A group in whose stead something was committed before."""
+        group = CommitGroup()
+        group.position = self.position
+        group.finish()
+        return group
 
     def append_event(self, event: bytes) -> CommitGroup:
         self._check_writable()
@@ -307,7 +316,7 @@ class FileEngine:
         """Make a group readable, then tell those who wait for it."""
         sealed.published = True
         self._last_group = sealed.number
-        self.position = sealed.position + sealed.advance
+        self.position = sealed.outcome.position = sealed.position + sealed.advance
         self._last_commit = sealed.timestamp
         self.pending_bytes -= sealed.byte_size
         touched: dict[int, PartitionLog] = {}
@@ -437,6 +446,10 @@ class FileEngine:
         extents = (journal.index.extent(partition) for journal in self._journals)
         return sum(extent.byte_size for extent in extents if extent is not None and extent.first_offset >= offset)
 
+    def usage(self) -> dict[int, int]:
+        starts = {partition: log.start for partition, log in self._partitions.items()}
+        return usage(self._journals, self._tabled, starts)
+
     # -- state
 
     def recover(self) -> Recovered:
@@ -511,8 +524,11 @@ class FileEngine:
 
     def sync(self) -> bool:
         committed = self._last_group
-        if not self._closed:
+        while not self._closed and self._failure is None:
             self._sync()
+            if self._writer.synced_through >= committed or not self._publishes_early:
+                break
+            time.sleep(ABOUT_TO_BE_WRITTEN)  # what counts already at level `memory`; it is on its way, or fails
         return self._failure is None and self._writer.synced_through >= committed
 
     def _sync(self) -> None:
@@ -597,5 +613,3 @@ class FileEngine:
 
 
 _EMPTY: Final = PartitionLog()
-_COMMITTED: Final = CommitGroup()
-_COMMITTED.finish()

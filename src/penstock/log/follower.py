@@ -94,6 +94,11 @@ class Follower:
         return self._scan.next_group if self._scan is not None else 1
 
     @property
+    def next_position(self) -> int:
+        """The global position behind everything in the files."""
+        return self._scan.next_position if self._scan is not None else 0
+
+    @property
     def mark(self) -> tuple[int, int, bytes]:
         """Another one when there is something new."""
         files = self._seen.files
@@ -237,10 +242,10 @@ class Follower:
 
         Raises OffsetOutOfRange below what the files hold, NotThereYet above, and LogDamaged, also while it is read.
         """
-        files = self._holding(partition, offset, end)
+        files = self.holding(partition, offset, end)
         return (part for file in files for part in file_slices(file, partition, offset, end))
 
-    def _holding(self, partition: PartitionId, offset: int, end: int) -> list[JournalFile]:
+    def holding(self, partition: PartitionId, offset: int, end: int) -> list[JournalFile]:
         """The files with these records. They stay readable when they are removed."""
         if offset >= end:
             return []
@@ -265,7 +270,7 @@ class Follower:
 
     def offset_at(self, partition: PartitionId, timestamp: int, start: int, end: int) -> int | None:
         """The first offset from `start` below `end` whose record is not older than `timestamp` (µs)."""
-        for file in self._holding(partition, start, end):
+        for file in self.holding(partition, start, end):
             extent = file.index.extent(partition)
             if extent is None or extent.max_timestamp < timestamp:
                 continue
@@ -282,7 +287,7 @@ class Follower:
         """How far `max_bytes` of stored batches reach from `offset`: one batch at least, `end` at most."""
         left = max_bytes
         reached = offset
-        for file in self._holding(partition, offset, end):
+        for file in self.holding(partition, offset, end):
             extent = file.index.extent(partition)
             assert extent is not None
             if extent.first_offset >= offset and extent.end_offset <= end and extent.byte_size <= left:
@@ -290,7 +295,7 @@ class Follower:
                 reached = extent.end_offset
                 continue
             index = partition_index(file, partition)
-            first, stop = _span(index, offset, end)
+            first, stop = batch_span(index, offset, end)
             for i in range(first, stop):
                 left -= index.places[i] & 0xFFFFFFFF
                 if left < 0 and reached > offset:
@@ -299,7 +304,7 @@ class Follower:
         return reached
 
 
-def _span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
+def batch_span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
     """Which batches of the index hold the offsets from `offset` up to `end`."""
     bases = index.bases
     count = len(bases)
@@ -308,7 +313,7 @@ def _span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
 
 def _places(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchPlace]:
     places = index.places
-    for i in range(*_span(index, offset, end)):
+    for i in range(*batch_span(index, offset, end)):
         place = places[i]
         yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
 

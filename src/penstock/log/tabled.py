@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from penstock.log.engine import COMMITTED, ClosedFile, ClosedSpan, CommitGroup, PartitionId
+from penstock.log.engine import COMMITTED, ClosedFile, ClosedSpan, CommitGroup, PartitionId, topic_of
 from penstock.log.index import Extent
 from penstock.log.journal import JournalFile
 
@@ -111,6 +111,17 @@ def extents_of(journal: JournalFile) -> dict[PartitionId, Extent]:
     """What a file holds of each partition."""
     found = ((PartitionId(partition), journal.index.extent(partition)) for partition in journal.index.partitions())
     return {partition: extent for partition, extent in found if extent is not None}
+
+
+def usage(journals: Sequence[JournalFile], tabled: TableEnds, starts: Mapping[int, int]) -> dict[int, int]:
+    """See `Engine.usage`."""
+    sizes: dict[int, int] = {}
+    for journal in journals:
+        for partition, extent in extents_of(journal).items():
+            if extent.end_offset > max(starts.get(partition, 0), tabled.get(partition).offset):
+                topic = topic_of(partition)
+                sizes[topic] = sizes.get(topic, 0) + extent.byte_size
+    return sizes
 
 
 def closed_files(

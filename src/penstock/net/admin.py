@@ -24,6 +24,7 @@ from penstock.core.key import Key, KeyTerms
 from penstock.log.engine import Durability
 from penstock.net.admin_audit import AuditResource
 from penstock.net.admin_schemas import SchemaResource
+from penstock.net.admin_sql import SqlResource
 from penstock.net.admin_topics import TopicResource
 from penstock.net.admin_users import AclResource, RoleResource, UserResource
 from penstock.net.http import JSON, Answer, HttpSession, Later, Outcome, Resource, settled
@@ -37,18 +38,20 @@ MAX_CONNECTIONS: Final = 64
 MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the largest
 MAX_SECONDS: Final = 60.0  # of one connection; a command needs one request
 KEYS: Final = b"/keys"
+ROTATE: Final = b"/rotate"
 
 
 class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The body of `POST /keys`."""
 
     name: str
-    permissions: list[Permission]
+    permissions: list[Permission]  # may be empty if there are roles
     tenant: str = "default"
     topics: tuple[str, ...] = ("*",)
     namespace: str = "*"
     expires: int | None = None  # µs since 1970
     key: str | None = None  # chosen by the user
+    roles: tuple[str, ...] = ()
 
 
 class KeyView(msgspec.Struct):
@@ -64,6 +67,7 @@ class KeyView(msgspec.Struct):
     expires: int | None
     revoked: int | None
     state: Literal["active", "expired", "revoked"]
+    roles: list[str]
 
 
 class KeyCreated(msgspec.Struct):
@@ -86,11 +90,12 @@ def view(key: Key, now: int) -> KeyView:
         key.expires,
         key.revoked,
         key.state(now),
+        list(key.roles),
     )
 
 
 class KeyResource:
-    """`GET` and `POST /keys`, `DELETE /keys/ID`."""
+    """`GET` and `POST /keys`, `DELETE /keys/ID`, `POST /keys/ID/rotate`."""
 
     def __init__(self, broker: Broker, *, enforced: bool) -> None:
         self._broker = broker
@@ -104,6 +109,8 @@ class KeyResource:
             return self._add(body)
         if collection == KEYS and method == b"DELETE":
             return self._revoke(number)
+        if path.startswith(KEYS + b"/") and path.endswith(ROTATE) and method == b"POST":
+            return self._rotate(path[len(KEYS) + 1 : -len(ROTATE)])
         if path == KEYS:
             return Answer(405, b"only GET and POST\n", headers=(("Allow", "GET, POST"),))
         if slash and collection == KEYS:
@@ -115,9 +122,16 @@ class KeyResource:
         keys = [view(key, now) for key in self._broker.keys.list(ADMINISTRATOR)]
         return settled(self._broker.unsettled, Answer(200, msgspec.json.encode(keys) + b"\n", JSON))
 
+    def _rotate(self, number: bytes) -> Later:
+        new, group = self._broker.keys.rotate(ADMINISTRATOR, number.decode("ascii", "replace"))
+        created = KeyCreated(view(new.key, self._broker.now()), new.secret, self._enforced)
+        return Later(group, Answer(201, msgspec.json.encode(created) + b"\n", JSON))
+
     def _add(self, body: bytes) -> Later:
         wish = msgspec.json.decode(body, type=KeyRequest)
-        terms = KeyTerms(wish.name, wish.tenant, wish.permissions, wish.topics, wish.namespace, wish.expires)
+        terms = KeyTerms(
+            wish.name, wish.tenant, wish.permissions, wish.topics, wish.namespace, wish.expires, wish.roles
+        )
         new, group = self._broker.keys.add(ADMINISTRATOR, terms, wish.key)
         shown = view(new.key, self._broker.now())
         created = KeyCreated(shown, new.secret if wish.key is None else None, self._enforced)
@@ -137,6 +151,7 @@ RESOURCES: Final = (
     AclResource,
     SchemaResource,
     TopicResource,
+    SqlResource,
 )
 """Each is made with the broker and whether security is on, and answers for the paths below its own."""
 

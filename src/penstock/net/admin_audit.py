@@ -8,14 +8,16 @@ import msgspec
 
 from penstock.config import Settings
 from penstock.core.access import ADMINISTRATOR
+from penstock.core.audit_chain import ChainMark, ChainReport
 from penstock.core.audit_event import AuditEvent, AuditPage, AuditPolicy, AuditQuery
 from penstock.core.broker import Broker
-from penstock.core.names import DEFAULT_SCOPE
+from penstock.core.names import DEFAULT_SCOPE, Scope
 from penstock.core.offload import Work
 from penstock.net.http import JSON, Answer, Later
 
 PATH: Final = b"/audit"
 EXPORT: Final = b"/audit/export"
+VERIFY: Final = b"/audit/verify"
 
 
 def audit_policy(settings: Settings) -> AuditPolicy:
@@ -32,6 +34,14 @@ class AuditRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     format: str = "json"  # of an export
 
 
+class VerifyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of `POST /audit/verify`, whose answer is a `ChainReport`."""
+
+    tenant: str = DEFAULT_SCOPE.tenant
+    mark: ChainMark | None = None  # where the last answer said to go on
+    most: int | None = None  # events to look at; None: all
+
+
 class AuditView(msgspec.Struct):
     """The answer to `POST /audit`."""
 
@@ -41,25 +51,33 @@ class AuditView(msgspec.Struct):
 
 
 class AuditResource:
-    """`POST /audit` asks for a page of events, `POST /audit/export` for all of them as one document. A query has too
-    many parts for a path; it changes nothing."""
+    """`POST /audit` asks for a page of events, `POST /audit/export` for all of them as one document, and `POST
+    /audit/verify` whether they are what was written. A query has too many parts for a path; it changes nothing."""
 
     def __init__(self, broker: Broker, *, enforced: bool) -> None:  # noqa: ARG002 - as every resource
         self._broker = broker
 
     def __call__(self, method: bytes, path: bytes, body: bytes) -> Answer | Work[Any, Answer | Later] | None:
-        if path not in (PATH, EXPORT):
+        if path not in (PATH, EXPORT, VERIFY):
             return None
         if method != b"POST":
             return Answer(405, b"only POST\n", headers=(("Allow", "POST"),))
-        wish = msgspec.json.decode(body, type=AuditRequest)
         audit = self._broker.audit
+        if path == VERIFY:
+            asked = msgspec.json.decode(body, type=VerifyRequest)
+            scope = Scope(asked.tenant, DEFAULT_SCOPE.namespace)
+            return audit.verify(ADMINISTRATOR, scope, asked.mark, asked.most).then(_report)
+        wish = msgspec.json.decode(body, type=AuditRequest)
         if path == PATH:
             return audit.query(ADMINISTRATOR, wish.tenant, wish.query).then(_page)
         kind = JSON if wish.format == "json" else "text/csv; charset=utf-8"
         return audit.export(ADMINISTRATOR, wish.tenant, wish.query, wish.format).then(
             lambda document: Answer(200, document, kind)
         )
+
+
+def _report(report: ChainReport) -> Answer:
+    return Answer(200, msgspec.json.encode(report) + b"\n", JSON)
 
 
 def _page(page: AuditPage) -> Answer:

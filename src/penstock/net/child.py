@@ -12,7 +12,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -48,15 +48,30 @@ def settings_of(client: BackstageClient, kind: type[msgspec.Struct]) -> msgspec.
     return msgspec.msgpack.decode(client.call("child.settings", Nothing(), Settings).body, type=kind)
 
 
+def first_to_go() -> None:
+    """For a child: if memory runs out, the system should end it and not the broker, which starts it again."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("500")
+
+
 class Child:
     """One child process, started again when it ends. Used on the event loop."""
 
-    def __init__(self, name: str, module: str, handlers: Mapping[str, Handler], settings: msgspec.Struct) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        handlers: Mapping[str, Handler],
+        settings: msgspec.Struct,
+        on_end: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_end` is called each time that the process has ended."""
         self.name = name
         self.told = ""  # by the child that runs, when it was ready
         self.process: asyncio.subprocess.Process | None = None
         self.starts = 0
         self._module = module
+        self._on_end = on_end
         self._settings = Settings(msgspec.msgpack.encode(settings))
         self._handlers = {
             **handlers,
@@ -85,6 +100,12 @@ class Child:
         with contextlib.suppress(asyncio.CancelledError):
             await self._keeper
         self._keeper = None
+
+    def kill(self) -> None:
+        """End the process at once; another one takes its place."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
 
     async def _keep(self) -> None:
         pause = FIRST_PAUSE
@@ -126,6 +147,8 @@ class Child:
             self._transport.close()
             await self._end(process)
             self.process = None
+            if self._on_end is not None:
+                self._on_end()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         """Its line is closed, so it ends by itself; if not, it is killed: children are built for that."""

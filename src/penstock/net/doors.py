@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from penstock.config import Settings
+from penstock.config import ConfigError, Settings
+from penstock.core.clock import wall_clock
+from penstock.core.errors import InvalidName
+from penstock.core.names import DEFAULT_SCOPE, scope
 from penstock.net.http import http_door
 from penstock.protocols.blipmq import session as blipmq
 from penstock.protocols.flymq.messages import AuthStyle
 from penstock.protocols.flymq.operations.call import FlyMqSettings
 from penstock.protocols.flymq.session import flymq_door
+from penstock.protocols.kimberlite.call import KimberliteSettings
+from penstock.protocols.kimberlite.session import kimberlite_door
 from penstock.protocols.rustlog import session as rustlog
 from penstock.protocols.session import Door
 
 FLIGHT = "flight"  # is served by a process of its own, on a port that it shares with nobody
-BUILT = ("rustlog", "blipmq", "flymq", "http", FLIGHT)
+BUILT = ("rustlog", "blipmq", "flymq", "kimberlite", "http", FLIGHT)
 
 
 def stream_doors(settings: Settings) -> dict[str, Door]:
-    """The doors that a TCP port can serve, by name."""
-    doors = (rustlog.DOOR, blipmq.DOOR, flymq_door(_flymq(settings)), http_door(settings.log.durability))
+    """The doors that a TCP port can serve, by name. Raises ConfigError."""
+    doors = (
+        rustlog.DOOR,
+        blipmq.DOOR,
+        flymq_door(_flymq(settings)),
+        kimberlite_door(_kimberlite(settings)),
+        http_door(settings.log.durability),
+    )
     return {door.name: door for door in doors}
 
 
@@ -25,3 +36,29 @@ def _flymq(settings: Settings) -> FlyMqSettings:
     own = settings.flymq
     address = own.advertised or settings.listen.flymq
     return FlyMqSettings(AuthStyle(own.auth_reply), int(own.fetch_wait_seconds * 1_000_000), address, own.node)
+
+
+def _kimberlite(settings: Settings) -> KimberliteSettings:
+    own = settings.kimberlite
+    return KimberliteSettings(
+        own.assume, tenant_names(own.tenants), own.auto_create_tenants, own.push_events, own.read_bytes, wall_clock()
+    )
+
+
+def tenant_names(given: tuple[str, ...]) -> dict[int, str]:
+    """The names of `kimberlite.tenants`, each given as NUMBER=NAME, by number. Raises ConfigError."""
+    names: dict[int, str] = {}
+    for text in given:
+        number, _, name = text.partition("=")
+        try:
+            scope(name, DEFAULT_SCOPE.namespace)
+        except InvalidName as error:
+            raise ConfigError(f"kimberlite.tenants: {text}: {error}") from error
+        if name.isdigit() and name != number:
+            raise ConfigError(f"kimberlite.tenants: {text}: that is the name of the tenant with this number already")
+        if int(number) in names or name in names.values():
+            raise ConfigError(f"kimberlite.tenants: {text}: this number or this name is there already")
+        if int(number) >= 1 << 64:
+            raise ConfigError(f"kimberlite.tenants: {text}: a tenant's number has 64 bits at most")
+        names[int(number)] = name
+    return names

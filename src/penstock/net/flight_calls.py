@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from penstock.core.access import ANONYMOUS, Identity
 from penstock.core.broker import Broker
 from penstock.core.names import check_scope
+from penstock.net import surveys
 from penstock.net.backstage import Handler, committed, finished, typed
 from penstock.net.child import Nothing
 from penstock.net.flight_messages import (
@@ -22,10 +23,8 @@ from penstock.net.flight_messages import (
     Bounds,
     LoggedIn,
     Login,
-    Partition,
     Schema,
     Survey,
-    TablePlace,
     Topics,
 )
 
@@ -78,27 +77,9 @@ class FlightCalls:
         check_scope(asked.scope)
         identity, scope = asked.identity, asked.scope
         found = self._broker.survey(identity, scope, asked.topic, asked.partition)
-        table = self._table(asked, found.topic.id)
+        told = surveys.told(self._broker, identity, scope, found)
         await self._settled()
-        return Survey(
-            found.topic.id,
-            found.topic.name,
-            found.now,
-            found.horizon,
-            [
-                Partition(number, bounds.start, bounds.high_watermark, gone.below, sorted(gone.single))
-                for number, bounds, gone in found.partitions
-            ],
-            table,
-        )
-
-    def _table(self, asked: AskedTopic, topic: int) -> TablePlace | None:
-        """Also where there is no table yet: records may be moved there while they are being read."""
-        tables = self._broker.tables
-        described, place = tables.describe(asked.identity, asked.scope, asked.topic), tables.find(topic)
-        if place is None:
-            return None
-        return TablePlace(place.url, place.options, {} if described is None else described.ends)
+        return told
 
     async def schema(self, asked: AskedSchema) -> Schema:
         check_scope(asked.scope)

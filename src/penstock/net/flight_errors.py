@@ -21,10 +21,22 @@ from penstock.net.flight_callers import NotProved
 
 logger = logging.getLogger(__name__)
 
-NOT_FOUND: Final = frozenset({"TopicNotFound", "PartitionNotFound", "SchemaNotFound", "GroupNotFound"})
+NOT_FOUND: Final = frozenset(
+    {"GroupNotFound", "PartitionNotFound", "SchemaNotFound", "StreamNotFound", "TenantNotFound", "TopicNotFound"}
+)
 DENIED: Final = frozenset({"AccessDenied"})
 UNAVAILABLE: Final = frozenset(
-    {"Gone", "LogClosed", "LogFull", "LogReadOnly", "NotWritten", "ShuttingDown", "TooMany", "TableUnreadable"}
+    {
+        "Gone",
+        "LogClosed",
+        "LogFull",
+        "LogReadOnly",
+        "NotWritten",
+        "ShuttingDown",
+        "TableUnreadable",
+        "TooFast",
+        "TooMany",
+    }
 )
 INTERNAL_TEXT: Final = "internal error; the broker's log tells more"
 

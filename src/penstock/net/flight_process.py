@@ -8,7 +8,7 @@ import os
 import sys
 
 from penstock.net.backstage import BackstageClient
-from penstock.net.child import Nothing, Ready, settings_of
+from penstock.net.child import Nothing, Ready, first_to_go, settings_of
 from penstock.net.flight_messages import FlightSettings
 from penstock.net.lean import without_pandas
 
@@ -27,7 +27,7 @@ def main(descriptor: str) -> None:
     )
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    _first_to_go()
+    first_to_go()
 
     without_pandas()
 
@@ -50,12 +50,6 @@ def main(descriptor: str) -> None:
     import penstock.net.flight_put  # noqa: F401 - now that others can read: the first who writes need not wait for it
 
     server.serve()
-
-
-def _first_to_go() -> None:
-    """If memory runs out, the system should end this process and not the broker, which starts it again."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("500")
 
 
 if __name__ == "__main__":

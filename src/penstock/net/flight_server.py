@@ -18,14 +18,13 @@ from pyarrow import flight
 
 from penstock.flight import wire
 from penstock.flight.reading import Lost, Reader, Source, shares
-from penstock.log.arrow import STORED, LiveView, schema_of
-from penstock.log.engine import partition_id
-from penstock.log.tables.location import TableRef
+from penstock.log.arrow import STORED, schema_of
 from penstock.net import flight_messages as backstage
 from penstock.net.backstage import BackstageClient
 from penstock.net.child import Nothing
 from penstock.net.flight_callers import Caller, Callers, Headers, NotProved
 from penstock.net.flight_errors import Refused, TooMany, told
+from penstock.net.surveyed import source_of, view_of
 
 CHUNK: Final = 32  # topics in one question to the broker, so that it never takes it long
 RECHECK_SECONDS: Final = 5.0  # how soon a stream ends whose reader may no longer read
@@ -95,7 +94,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             asked = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
             schema = _schema(asked.columns)
             survey = self._survey(caller, asked.topic, asked.partition)
-            source, view = _source(survey, 0), _view(survey, 0)
+            source, view = source_of(survey, 0), view_of(survey, 0)
             end = source.end if asked.end is None else asked.end
             if end > source.end:
                 raise Refused("OffsetsAhead", f"the partition ends at offset {source.end}, before {end}")
@@ -250,7 +249,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             survey = surveys[topic] = self._survey(caller, topic)
         if partition >= len(survey.partitions):
             raise Refused("PartitionNotFound", f"Partition {partition} not found in topic '{topic}'")
-        return _source(survey, partition)
+        return source_of(survey, partition)
 
 
 _ACTIONS: Final[dict[str, tuple[type[Any], Callable[[FlightServer, Caller, Any], wire.Message]]]] = {
@@ -264,17 +263,6 @@ _ACTIONS: Final[dict[str, tuple[type[Any], Callable[[FlightServer, Caller, Any],
     "discard": (wire.Publication, FlightServer._act_discard),
     "commit-offsets": (wire.CommitOffsets, FlightServer._act_commit_offsets),
 }
-
-
-def _source(survey: backstage.Survey, which: int) -> Source:
-    part, place = survey.partitions[which], survey.table
-    table = None if place is None else TableRef(survey.topic, survey.name, place.url, place.options)
-    return Source(partition_id(survey.topic, part.number), survey.name, table, part.start, part.end)
-
-
-def _view(survey: backstage.Survey, which: int) -> LiveView:
-    part = survey.partitions[which]
-    return LiveView(survey.now, survey.horizon, part.gone_below, part.gone)
 
 
 def _schema(columns: Sequence[str]) -> pa.Schema:

@@ -46,8 +46,10 @@ from penstock.net.gate import Gate, GateLimits
 from penstock.net.listener import Listener, Plan, PortUnavailable, bind, is_loopback, plan
 from penstock.net.publish_calls import PublishCalls
 from penstock.net.spin import Spin
+from penstock.net.sql_calls import SqlKeeper, query_policy
 from penstock.net.table_calls import TableKeeper
 from penstock.net.tls import TlsUnusable, server_context
+from penstock.net.tokens import token_policy
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Server:
         self._admin: AdminSocket | None = None
         self._flight: FlightDoor | None = None
         self._tables: TableKeeper | None = None
+        self._sql: SqlKeeper | None = None
 
     async def start(self) -> None:
         """Raises StartFailed."""
@@ -141,6 +144,8 @@ class Server:
             publishing = PublishCalls(self.broker, settings.log.durability).handlers()
             await self._flight.start(self.broker, settings, self.data_dir, publishing)
         self._tables = TableKeeper(self.broker, settings, self.data_dir)
+        if settings.sql.enabled:
+            self._sql = SqlKeeper(self.broker, settings, self.data_dir)
         self._maintenance = loop.create_task(self._maintain(self.broker))
 
     async def _open_admin(self, broker: Broker) -> AdminSocket | None:
@@ -183,6 +188,8 @@ class Server:
             self.gate.close()
         if self._admin is not None:
             await self._admin.stop(self.config.settings.limits.shutdown_seconds)
+        if self._sql is not None:
+            await self._sql.stop()
         if self._maintenance is not None:
             self._maintenance.cancel()
         if self._tables is not None:
@@ -230,6 +237,10 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
                 transaction_bytes=min(Limits().transaction_bytes, settings.log.entry_bytes),
                 staged_bytes=settings.flight.staged_bytes,
                 publication_entry_bytes=settings.flight.atomic_bytes,
+                tenant_connections=settings.limits.tenant_connections,
+                tenant_requests=settings.limits.tenant_requests_per_second,
+                tenant_topics=settings.limits.tenant_topics,
+                tenant_bytes=settings.limits.tenant_bytes,
             ),
             default_retention=Retention(
                 settings.topics.retention_seconds or None, settings.topics.retention_bytes or None
@@ -248,6 +259,8 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             offload=ThreadOffload(loop, threads),
             staging=Staging(OsFiles(root)),
             tables=table_policy(settings, root),
+            tokens=token_policy(settings),
+            queries=query_policy(settings),
         )
     except BaseException:
         engine.close()
@@ -289,7 +302,9 @@ def _count(server: Server) -> str:
     if server.broker is None:
         return f"{grants} grants"
     keys = [key for key in server.broker.keys.list(ADMINISTRATOR) if key.state(wall_clock()) == "active"]
-    return f"{server.broker.users.count} users, {len(keys)} keys, {grants} grants"
+    issuers = len(server.config.settings.security.token_keys)
+    tokens = f", {issuers} token keys" if issuers else ""
+    return f"{server.broker.users.count} users, {len(keys)} keys{tokens}, {grants} grants"
 
 
 def _tables(server: Server) -> str:

@@ -25,6 +25,7 @@ from penstock.net.table_calls import NextJob, TableSettings
 
 if TYPE_CHECKING:
     from penstock.log.tables.build import PartitionSpan
+    from penstock.log.tables.location import TableRef
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,10 @@ class Workshop:
             case BuildJob():
                 return self._build(job)
             case CareJob():
-                return [_outcome(job.ref.topic, partial(look_after, job))]
+                outcome = _outcome(job.ref.topic, partial(look_after, job))
+                if not outcome.error:
+                    outcome.bytes = size_of(job.ref)
+                return [outcome]
             case RemoveJob():
                 return [_outcome(job.ref.topic, partial(remove, job))]
 
@@ -152,6 +156,19 @@ def look_after(job: CareJob) -> dict[int, int]:
     care.compact(job.ref, target_bytes=job.file_bytes, max_seconds=job.file_seconds)
     care.clean(job.ref, job.now, keep_seconds=job.keep_seconds)
     return moved
+
+
+def size_of(ref: TableRef) -> int | None:
+    """What the table's files take; None if that cannot be found out now."""
+    from penstock.log.tables.table import Table
+
+    try:
+        table = Table.open(ref)
+        files = [] if table is None else [file for number in table.partitions() for file in table.extents(number)]
+    except LogError as error:
+        logger.warning("the table of topic %d could not be measured: %s", ref.topic, error)
+        return None
+    return sum(file.bytes for file in files)
 
 
 def remove(job: RemoveJob) -> dict[int, int]:

@@ -95,6 +95,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     core.BrokerError: Row(400, None),
     log.EntryTooLarge: Row(400, "message larger than the log accepts"),
     core.LimitReached: Row(500, None, _BUSY),
+    core.TooFast: Row(500, None, _BUSY),
     core.ShuttingDown: Row(500, "broker shutting down", _STOPPED),
     core.StateUnreadable: Row(500, "storage error", _FAILED),
     log.LogClosed: Row(500, "broker shutting down", _STOPPED),

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
+from penstock.protocols.answers import Answer, Later
 from penstock.protocols.flymq import replies, requests
 from penstock.protocols.flymq.errors import UnknownOpcode, error_frame
 from penstock.protocols.flymq.framing import Frame, RunFramer, content
 from penstock.protocols.flymq.messages import NO_KEY, Produce
 from penstock.protocols.flymq.opcodes import HEADER_SIZE, MAX_PAYLOAD, Op
-from penstock.protocols.flymq.operations.call import Answer, Call, FlyMqSettings, Later
+from penstock.protocols.flymq.operations.call import Call, FlyMqSettings
 from penstock.protocols.flymq.operations.records import produce, scatter
 from penstock.protocols.flymq.operations.table import OPERATIONS
 from penstock.protocols.flymq.refusals import EXPECTED, text_of

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.core.query import Timestamp
@@ -45,11 +48,14 @@ class Malformed(ValueError):
 
 
 class Codec(NamedTuple):
+    """How values of one kind are read and written."""
+
     read: Read
     write: Write
 
 
-class Encoding(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoding:
     """The primitives of one encoding. `index` is that of an enum's variant, `count` that of a list's elements."""
 
     name: str
@@ -57,6 +63,7 @@ class Encoding(NamedTuple):
     count: Codec
     index: Codec
     flag: Codec  # of an option: 0 or 1
+    events: Callable[[bytes, int, int], tuple[list[bytes], int]]  # reads so many counts, each with its bytes
 
 
 # -- primitives
@@ -82,6 +89,8 @@ def _varint(bits: int) -> Codec:
     limit = 1 << bits
 
     def read(data: bytes, at: int) -> tuple[int, int]:
+        if at < len(data) and data[at] < 0x80:
+            return data[at], at + 1
         value = shift = 0
         for place in range(at, min(at + most, len(data))):
             byte = data[place]
@@ -94,6 +103,9 @@ def _varint(bits: int) -> Codec:
         raise Malformed("the message ends within a number" if at + most > len(data) else f"more than {bits} bits")
 
     def write(value: int, out: bytearray) -> None:
+        if 0 <= value < 0x80:
+            out.append(value)
+            return
         if not 0 <= value < limit:
             raise ValueError(f"{value} does not fit into {bits} bits")
         while value >= 0x80:
@@ -159,10 +171,61 @@ def _text(raw: Codec) -> Codec:
     return Codec(read, write)
 
 
-def _encoding(name: str, numbers: dict[Scalar, Codec], count: Codec, index: Codec, flag: Codec) -> Encoding:
-    raw = _bytes(count)
+# -- events: what an append, a read and a push consist of
+
+_RUN: Final = 8  # events of one size, that it pays to look at together
+
+
+def _short_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    """In postcard. The sizes are read here and not by a function, because events come by the thousand."""
+    size_of = _SHORT[U64].read
+    end = len(data)
+    found = []
+    for _ in range(count):
+        size = data[at] if at < end else 0x80
+        if size < 0x80:
+            at += 1
+        elif at + 1 < end and data[at + 1] < 0x80:
+            size = size & 0x7F | data[at + 1] << 7
+            at += 2
+        else:
+            size, at = size_of(data, at)
+        behind = at + size
+        found.append(data[at:behind])
+        at = behind
+    if at > end:  # slices are never longer than the data, so this can wait
+        raise Malformed("bytes run past the end of the message")
+    return found, at
+
+
+def _wide_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
+    """In fixed widths."""
+    size_of = _WIDE[U64].read
+    found = []
+    for _ in range(count):
+        size, at = size_of(data, at)
+        behind = at + size
+        found.append(data[at:behind])
+        at = behind
+    if at > len(data):
+        raise Malformed("bytes run past the end of the message")
+    return found, at
+
+
+def _run(data: bytes, at: int, count: int, size: int, head: int) -> list[bytes] | None:
+    """So many events of one size, with the same `head` bytes before each: in a few calls for all. None if the sizes
+    differ."""
+    step = head + size
+    end = at + count * step
+    if end > len(data) or any(data[i:end:step] != data[i : i + 1] * count for i in range(at, at + head)):
+        return None
+    return [event for (event,) in struct.iter_unpack(f"{head}x{size}s", memoryview(data)[at:end])]
+
+
+def _encoding(name: str, numbers: dict[Scalar, Codec], index: Codec, flag: Codec, events: Any) -> Encoding:
+    raw = _bytes(numbers[U64])
     scalars = {**numbers, BOOL: _flag(numbers[U8], "boolean"), BYTES: raw, TEXT: _text(raw)}
-    return Encoding(name, scalars, count, index, _flag(flag, "flag of an optional value"))
+    return Encoding(name, scalars, numbers[U64], index, _flag(flag, "flag of an optional value"), events)
 
 
 _BYTE: Final = _fixed("<B", "byte")
@@ -175,10 +238,10 @@ _WIDE: Final = {
 }
 _SHORT: Final = {U8: _BYTE, U16: _varint(16), U32: _varint(32), U64: _varint(64), I64: _zigzag(_varint(64))}
 
-BINCODE: Final = _encoding("bincode", _WIDE, _WIDE[U64], _WIDE[U32], _BYTE)
-PRINTED: Final = _encoding("fixed", _WIDE, _WIDE[U64], _WIDE[U32], _WIDE[U32])
-"""As the specification's examples are printed: optional values have a flag of four bytes."""
-POSTCARD: Final = _encoding("postcard", _SHORT, _SHORT[U64], _SHORT[U32], _BYTE)
+BINCODE: Final = _encoding("bincode", _WIDE, _WIDE[U32], _BYTE, _wide_events)
+PRINTED: Final = _encoding("printed", _WIDE, _WIDE[U32], _WIDE[U32], _wide_events)
+"""As the specification's examples are printed: the flag of an optional value has four bytes."""
+POSTCARD: Final = _encoding("postcard", _SHORT, _SHORT[U32], _BYTE, _short_events)
 
 
 # -- what is made of them
@@ -191,7 +254,7 @@ def codec(kind: Kind, encoding: Encoding) -> Codec:
     if isinstance(kind, Option):
         return _option(codec(kind.of, encoding), encoding)
     if isinstance(kind, ListOf):
-        return _list(codec(kind.of, encoding), encoding, kind.of is BYTES)
+        return (_events if kind.of is BYTES else _list)(codec(kind.of, encoding), encoding, kind.most)
     if isinstance(kind, Label):
         return _label(kind, encoding)
     if isinstance(kind, Record):
@@ -214,34 +277,16 @@ def _option(inner: Codec, encoding: Encoding) -> Codec:
     return Codec(read, write)
 
 
-def _list(inner: Codec, encoding: Encoding, of_bytes: bool) -> Codec:
-    count_of, write_count = encoding.count
+def _list(inner: Codec, encoding: Encoding, most: int | None) -> Codec:
+    count_of, write_count = _count(encoding, most)
     read_one, write_one = inner
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         count, at = count_of(data, at)
-        if count > len(data) - at:  # nothing takes less than a byte
-            raise Malformed("a list runs past the end of the message")
         found = []
         for _ in range(count):
             value, at = read_one(data, at)
             found.append(value)
-        return found, at
-
-    def read_events(data: bytes, at: int) -> tuple[list[bytes], int]:
-        """The same for a list of bytes: events come by the thousand."""
-        count, at = count_of(data, at)
-        end = len(data)
-        if count > end - at:
-            raise Malformed("a list runs past the end of the message")
-        found = []
-        for _ in range(count):
-            size, at = count_of(data, at)
-            behind = at + size
-            if behind > end:
-                raise Malformed("bytes run past the end of the message")
-            found.append(data[at:behind])
-            at = behind
         return found, at
 
     def write(values: list[Any], out: bytearray) -> None:
@@ -249,7 +294,49 @@ def _list(inner: Codec, encoding: Encoding, of_bytes: bool) -> Codec:
         for value in values:
             write_one(value, out)
 
-    return Codec(read_events if of_bytes else read, write)
+    return Codec(read, write)
+
+
+def _events(_inner: Codec, encoding: Encoding, most: int | None) -> Codec:
+    """A list of bytes. Events are often all of one size."""
+    count_of, write_count = _count(encoding, most)
+    size_of, one_by_one = encoding.count.read, encoding.events
+
+    @lru_cache(1024)
+    def head(size: int) -> bytes:
+        out = bytearray()
+        write_count(size, out)
+        return bytes(out)
+
+    def read(data: bytes, at: int) -> tuple[list[bytes], int]:
+        count, at = count_of(data, at)
+        if count >= _RUN:
+            size, body = size_of(data, at)
+            found = _run(data, at, count, size, body - at)
+            if found is not None:
+                return found, at + count * (body - at + size)
+        return one_by_one(data, at, count)
+
+    def write(values: list[bytes], out: bytearray) -> None:
+        write_count(len(values), out)
+        out += b"".join(chain.from_iterable(zip(map(head, map(len, values)), values, strict=True)))
+
+    return Codec(read, write)
+
+
+def _count(encoding: Encoding, most: int | None) -> Codec:
+    """How many there are: no more than there are bytes, because nothing takes less than one."""
+    count_of, write = encoding.count
+
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        count, at = count_of(data, at)
+        if count > len(data) - at:
+            raise Malformed("a list runs past the end of the message")
+        if most is not None and count > most:
+            raise Malformed(f"a list of {count} elements; the most is {most}")
+        return count, at
+
+    return Codec(read, write)
 
 
 def _label(kind: Label, encoding: Encoding) -> Codec:
@@ -269,18 +356,22 @@ def _label(kind: Label, encoding: Encoding) -> Codec:
 
 
 def _record(kind: Record, encoding: Encoding) -> Codec:
-    """Fields that this version does not have keep the defaults of their class."""
-    make, fields = kind.make, [(field.name, codec(field.kind, encoding)) for field in kind.fields]
+    make, names = kind.make, tuple(field.name for field in kind.fields)
+    inner = [codec(field.kind, encoding) for field in kind.fields]
+    readers = [each.read for each in inner]
+    writers = [(name, each.write) for name, each in zip(names, inner, strict=True)]
+    assert make.__struct_fields__[: len(names)] == names, make
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        values = {}
-        for name, inner in fields:
-            values[name], at = inner.read(data, at)
-        return make(**values), at
+        values = []
+        for read_field in readers:
+            value, at = read_field(data, at)
+            values.append(value)
+        return make(*values), at
 
     def write(value: Any, out: bytearray) -> None:
-        for name, inner in fields:
-            inner.write(getattr(value, name), out)
+        for name, write_field in writers:
+            write_field(getattr(value, name), out)
 
     return Codec(read, write)
 

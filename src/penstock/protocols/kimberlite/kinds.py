@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,7 +32,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
+    """Values one after the other, and before them how many."""
+
     of: Kind
+    most: int | None = None  # of them; a longer list is refused before it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Fields one after the other."""
+    """Fields one after the other: the first ones of a class, in its order. The others keep their defaults."""
 
-    make: Callable[..., Any]
+    make: type[Any]
     fields: tuple[Field, ...] = ()
 
 

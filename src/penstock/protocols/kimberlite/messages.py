@@ -45,6 +45,7 @@ class ErrorCode(enum.IntEnum):
     BREACH_NOT_FOUND = 27
     EXPORT_NOT_FOUND = 28
     UNIQUE_CONSTRAINT_VIOLATION = 29
+    ROW_VERSION_CHAIN_TOO_LARGE = 30  # only in the newest clients, never sent
 
 
 class DataClass(enum.StrEnum):
@@ -182,7 +183,7 @@ class ListIndexes(Message, frozen=True):
 
 class TenantCreate(Message, frozen=True):
     tenant_id: int
-    name: str | None
+    name: str | None = None
 
 
 class TenantList(Message, frozen=True):
@@ -201,7 +202,7 @@ class ApiKeyRegister(Message, frozen=True):
     subject: str
     tenant_id: int
     roles: list[str]
-    expires_at_nanos: int | None
+    expires_at_nanos: int | None = None
 
 
 class ApiKeyRevoke(Message, frozen=True):
@@ -209,7 +210,7 @@ class ApiKeyRevoke(Message, frozen=True):
 
 
 class ApiKeyList(Message, frozen=True):
-    tenant_id: int | None
+    tenant_id: int | None = None
 
 
 class ApiKeyRotate(Message, frozen=True):
@@ -221,12 +222,12 @@ class GetServerInfo(Message, frozen=True):
 
 
 class AuditQuery(Message, frozen=True):
-    subject_id: str | None
-    action_type: str | None
-    time_from_nanos: int | None
-    time_to_nanos: int | None
-    actor: str | None
-    limit: int | None
+    subject_id: str | None = None
+    action_type: str | None = None
+    time_from_nanos: int | None = None
+    time_to_nanos: int | None = None
+    actor: str | None = None
+    limit: int | None = None
 
 
 class VerifyAuditChain(Message, frozen=True):
@@ -234,7 +235,14 @@ class VerifyAuditChain(Message, frozen=True):
 
 
 class Unserved(Message, frozen=True):
-    """A request of a family that is not served: consent, erasure, export, breach, masking. Only its name is told."""
+    """Base of the requests that are understood but not served; see `compliance`."""
+
+
+class Ambiguous(Message, frozen=True):
+    """No message of the protocol: stands for a request that could destroy something, or be a harmless one of another
+    generation with the same number and shape, while it is not known which generation the client is of."""
+
+    readings: tuple[str, ...]  # names of the messages that it may be
 
 
 # -- the envelope
@@ -350,6 +358,57 @@ class ListIndexesResponse(Message, frozen=True):
     indexes: list[IndexInfo]
 
 
+class TenantInfo(Message, frozen=True):
+    tenant_id: int
+    name: str | None
+    table_count: int
+    created_at_nanos: int | None
+
+
+class TenantCreateResponse(Message, frozen=True):
+    tenant: TenantInfo
+    created: bool  # False: it was there
+
+
+class TenantListResponse(Message, frozen=True):
+    tenants: list[TenantInfo]
+
+
+class TenantDeleteResponse(Message, frozen=True):
+    deleted: bool
+    tables_dropped: int
+
+
+class TenantGetResponse(Message, frozen=True):
+    tenant: TenantInfo
+
+
+class ApiKeyInfo(Message, frozen=True):
+    key_id: str
+    subject: str
+    tenant_id: int
+    roles: list[str]
+    expires_at_nanos: int | None
+
+
+class ApiKeyRegisterResponse(Message, frozen=True):
+    key: str
+    info: ApiKeyInfo
+
+
+class ApiKeyRevokeResponse(Message, frozen=True):
+    revoked: bool
+
+
+class ApiKeyListResponse(Message, frozen=True):
+    keys: list[ApiKeyInfo]
+
+
+class ApiKeyRotateResponse(Message, frozen=True):
+    new_key: str
+    info: ApiKeyInfo
+
+
 class ServerInfoResponse(Message, frozen=True):
     build_version: str
     protocol_version: int
@@ -357,6 +416,35 @@ class ServerInfoResponse(Message, frozen=True):
     uptime_secs: int
     cluster_mode: ClusterMode
     tenant_count: int
+
+
+class AuditEventInfo(Message, frozen=True):
+    event_id: str
+    timestamp_nanos: int
+    action: str
+    subject_id: str | None = None
+    actor: str | None = None
+    tenant_id: int | None = None
+    ip_address: str | None = None
+    correlation_id: str | None = None
+    request_id: str | None = None
+    reason: str | None = None
+    source_country: str | None = None
+    changed_field_names: list[str] = []
+
+
+class AuditQueryResponse(Message, frozen=True):
+    """Only from version 4 on: before it, an event had another shape."""
+
+    events: list[AuditEventInfo]
+
+
+class VerifyAuditChainResponse(Message, frozen=True):
+    ok: bool
+    event_count: int
+    chain_head_hex: str
+    mismatch_at_index: int | None = None
+    error_message: str | None = None
 
 
 # -- pushes

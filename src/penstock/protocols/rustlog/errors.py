@@ -208,6 +208,8 @@ TABLE: Final[dict[tuple[type[Exception], type[Any] | None], Row]] = {
     (log.OffsetOutOfRange, None): Row(416, 4, _offset, _valid_range, _before(_FETCH)),
     (core.LimitReached, OffsetCommit): Row(507, 5, _own_text, _no_details, _before(_COMMIT)),
     (core.LimitReached, None): Row(507, 500, _own_text, _no_details),
+    (core.QuotaReached, Produce): Row(507, 500, _own_text, _no_details, _before(_WRITE)),
+    (core.TooFast, None): Row(429, 500, _own_text, _no_details),
     (core.StateUnreadable, None): Row(503, 500, _STORAGE, _no_details),
     (core.ShuttingDown, None): Row(503, 500, _STOPPING, _no_details),
     (log.LogClosed, None): Row(503, 500, _STOPPING, _no_details),

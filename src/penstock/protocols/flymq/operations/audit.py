@@ -5,8 +5,9 @@ from __future__ import annotations
 from penstock.core import audit_event as audit
 from penstock.core.errors import InvalidArgument
 from penstock.core.user import PRINCIPAL
+from penstock.protocols.answers import Answer, Outcome, Slowly
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 
 def query(call: Call, request: m.AuditQuery) -> Outcome:

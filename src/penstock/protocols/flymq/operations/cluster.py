@@ -7,8 +7,9 @@ from typing import Final
 from penstock.core.access import Permission
 from penstock.core.errors import InvalidArgument
 from penstock.core.state import Topic
+from penstock.protocols.answers import Answer
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 CLUSTER: Final = "standalone"
 EPOCH: Final = 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.core.dead_letters import LetterPage, Replayed
+from penstock.protocols.answers import Answer, Outcome, Slowly
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 MAX_MESSAGES: Final = 10_000  # of one reply
 MAX_REASON: Final = 1000  # characters; as MAX_ATTEMPTS, because whoever may write dead letters may make them up

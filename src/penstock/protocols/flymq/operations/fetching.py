@@ -10,10 +10,11 @@ from penstock.core.filters import MAX_WORK, Filter, compile_filter
 from penstock.core.live import LiveRead
 from penstock.core.waits import Wait
 from penstock.log.errors import OffsetOutOfRange
+from penstock.protocols.answers import Answer
 from penstock.protocols.flymq import messages as m
 from penstock.protocols.flymq import replies
 from penstock.protocols.flymq.opcodes import Op
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 from penstock.protocols.flymq.operations.groups import LATEST
 
 DEFAULT_MESSAGES: Final = 10

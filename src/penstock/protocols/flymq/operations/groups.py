@@ -6,8 +6,9 @@ from typing import Final, Literal
 
 from penstock.core.errors import InvalidArgument
 from penstock.core.group import GroupView
+from penstock.protocols.answers import Answer, Outcome, Slowly
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.access import Permission
-from penstock.core.broker import Scattered
 from penstock.core.dead_letter import SUFFIX
 from penstock.core.errors import InvalidArgument, PartitionNotFound, RecordRejected, TopicNotFound
+from penstock.core.intake import Scattered
 from penstock.core.live import LiveRead
 from penstock.core.offload import Work
 from penstock.log.batch import RecordSlice
 from penstock.log.errors import OffsetOutOfRange
+from penstock.protocols.answers import Answer, Outcome, Slowly
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 MAX_LIFE_MS: Final = 100 * 366 * 86_400_000
 

@@ -7,8 +7,9 @@ from typing import Final
 from penstock.core.errors import InvalidArgument
 from penstock.core.schema import Compatibility, Schema, SchemaKind
 from penstock.log.engine import CommitGroup
+from penstock.protocols.answers import Answer, Outcome, Slowly
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 KINDS: Final = {
     "json": SchemaKind.JSON,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from penstock.core.access import Permission
 from penstock.core.errors import InvalidPartitionCount, TopicExists, TopicNotFound
+from penstock.protocols.answers import Answer
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 
 def create(call: Call, request: m.CreateTopic) -> Answer:

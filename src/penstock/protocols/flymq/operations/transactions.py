@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.protocols.answers import Answer
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 
 def begin(call: Call, _request: m.BeginTransaction) -> Answer:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from penstock.core.access import Identity
 from penstock.core.user import Acl, User
 from penstock.log.engine import CommitGroup
+from penstock.protocols.answers import Answer, Outcome, Slowly
 from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.operations.call import SCOPE, Answer, Call, Outcome, Slowly
+from penstock.protocols.flymq.operations.call import SCOPE, Call
 
 TENANT = SCOPE.tenant
 

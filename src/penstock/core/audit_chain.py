@@ -1,0 +1,127 @@
+"""The chain of an audit log: every event's record carries the hash of all events up to it, so that one that was
+changed, removed or put in between is found out.
+
+Pure. A link is SHA-256 over the link before it and the bytes of the event; the first is over `GENESIS`. A record has
+both in the header `chain`, so that the oldest record that retention has left can be checked like any other. Records
+from before there was a chain have no such header; they may come first, and nowhere else.
+
+What a chain cannot tell: who can write to the data directory can compute a whole new one. It is found out by who wrote
+down the head of the old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.log.batch import Headers
+
+HEADER: Final = "chain"
+LINK_BYTES: Final = 32
+GENESIS: Final = bytes(LINK_BYTES)
+
+
+def link(before: bytes, document: bytes) -> bytes:
+    return hashlib.sha256(before + document).digest()
+
+
+def header(before: bytes, own: bytes) -> Headers:
+    return ((HEADER, before + own),)
+
+
+class Links(NamedTuple):
+    before: bytes
+    own: bytes
+
+
+def links(headers: Headers) -> Links | None:
+    """None for a record without any."""
+    for name, value in headers:
+        if name == HEADER and len(value) == 2 * LINK_BYTES:
+            return Links(value[:LINK_BYTES], value[LINK_BYTES:])
+    return None
+
+
+class ChainMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a chain was checked, so that another check can go on from there."""
+
+    offset: int  # of the record that is next
+    checked: int = 0  # records
+    chained: int = 0  # of those
+    link: bytes = b""  # the last one; nothing if there was none yet
+
+
+class ChainReport(msgspec.Struct, frozen=True):
+    """What came of a check. `text` says it to people."""
+
+    ok: bool
+    event_count: int  # checked events, those from before the chain too
+    head: str  # the last link, in hexadecimal digits; "" if there is none
+    mismatch: int | None  # index of the first event that does not fit, counted from the oldest that is kept
+    text: str
+    mark: ChainMark | None = None  # where to go on; None: this was all
+    end: int = 0  # offset behind the last event there is, to see how far it is
+    start: int = 0  # offset of the oldest
+
+
+class Check:
+    """Takes records in their order, oldest first, and says at the end whether the chain holds."""
+
+    def __init__(self, mark: ChainMark, *, whole: bool, remembered: bytes | None) -> None:
+        """`whole`: nothing was removed by retention, so that the chain begins where the log does. `remembered` is the
+        link that the broker's state has as the last one."""
+        self._offset = mark.offset
+        self._checked = mark.checked
+        self._chained = mark.chained
+        self._link = mark.link
+        self._whole = whole
+        self._remembered = remembered
+        self._seen = bool(mark.link) and mark.link == remembered
+        self.trouble = ""
+
+    def take(self, offset: int, documents: Sequence[bytes], headers: Sequence[Headers]) -> bool:
+        """False if one of them does not fit: then nothing more is to be taken."""
+        for document, found in zip(documents, headers, strict=True):
+            self.trouble = self._fault(offset, document, links(found))
+            if self.trouble:
+                return False
+            offset += 1
+            self._offset = offset
+            self._checked += 1
+        return True
+
+    def _fault(self, offset: int, document: bytes, found: Links | None) -> str:
+        if offset != self._offset:
+            return f"the events from offset {self._offset} to {offset - 1} are missing"
+        if found is None:
+            return f"the event at offset {offset} has lost its link" if self._link else ""
+        if self._link and found.before != self._link:
+            return f"the event at offset {offset} does not follow the one before it: something was removed or changed"
+        begins = self._whole or self._checked > 0  # what is in front of it had no links
+        if not self._link and begins and found.before != GENESIS:
+            return f"the event at offset {offset} is not the first of its chain: those before it are missing or changed"
+        if link(found.before, document) != found.own:
+            return f"the event at offset {offset} was changed"
+        self._link = found.own
+        self._chained += 1
+        self._seen = self._seen or self._link == self._remembered
+        return ""
+
+    def mark(self) -> ChainMark:
+        return ChainMark(self._offset, self._checked, self._chained, self._link)
+
+    def report(self, start: int, end: int, *, over: bool) -> ChainReport:
+        """`over`: all up to `end` was taken."""
+        trouble = self.trouble
+        if not trouble and over and self._offset < end:
+            trouble = f"the events from offset {self._offset} to {end - 1} are missing"
+        if not trouble and over and self._checked and self._remembered and not self._seen:
+            trouble = "the newest events are missing: the chain ends before the link that the broker remembers"
+        head = self._link.hex()
+        if trouble:
+            return ChainReport(False, self._checked, head, self._checked, trouble, None, end, start)
+        text = f"{self._checked} events, {self._chained} of them chained: nothing was changed or removed"
+        return ChainReport(True, self._checked, head, None, text, None if over else self.mark(), end, start)

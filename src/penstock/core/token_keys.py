@@ -1,0 +1,130 @@
+"""The keys that JSON Web Tokens are signed with: how one is read, how a signature is checked, and how one is made.
+
+Loaded only where such keys are configured. What is in a token, and what it is worth, is the business of `token`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+from joserfc import jws
+from joserfc.errors import JoseError, UnsupportedAlgorithmError
+from joserfc.jwk import OctKey, OKPKey
+
+from penstock.core.errors import InvalidArgument
+from penstock.core.token import MAX_TOKEN
+
+MIN_SECRET: Final = 32  # bytes: as many as the hash of HS256 has
+MAX_SECRET: Final = 4096
+CURVE: Final = "Ed25519"
+
+# A key takes the algorithms of its own kind and no other. So nobody can sign with the text of a public key as if it
+# were a secret, and `none` is no algorithm at all. `Ed25519` is the newer name of what most issuers call `EdDSA`.
+_SECRET_ALGORITHMS: Final = ("HS256",)
+_CURVE_ALGORITHMS: Final = ("EdDSA", "Ed25519")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """`id` is what a token may name as its `kid`."""
+
+    id: str
+    kind: Literal["HS256", "EdDSA"]
+    _key: OctKey | OKPKey = field(repr=False)
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        return _SECRET_ALGORITHMS if self.kind == "HS256" else _CURVE_ALGORITHMS
+
+    @property
+    def signs(self) -> bool:
+        """False for a public key."""
+        return bool(self._key.is_private)
+
+
+class _Registry(jws.JWSRegistry):
+    """Only the algorithms of our keys. The library warns of the name `EdDSA` at each use; it stays in use for years."""
+
+    max_payload_length = MAX_TOKEN
+
+    def get_alg(self, name: str) -> Any:  # the library does not give its type a public name
+        if name not in _SECRET_ALGORITHMS and name not in _CURVE_ALGORITHMS:
+            raise UnsupportedAlgorithmError(name[:40])
+        return self.algorithms[name]
+
+
+_registry: Final = _Registry(strict_check_header=False)  # headers that nobody knows are to be ignored
+
+
+def read(id: str, data: bytes, *, signing: bool = False) -> TokenKey:  # noqa: A002 - it is the key's id
+    """A key from its file: a PEM with an Ed25519 key, or else a secret. The broker has no use for a private key, so it
+    is taken only for `signing`. Raises InvalidArgument."""
+    if b"-----BEGIN" in data[:4096]:
+        return _read_pem(id, data, signing=signing)
+    secret = _text_of(data)
+    if not MIN_SECRET <= len(secret) <= MAX_SECRET:
+        raise InvalidArgument(
+            f"a secret has {MIN_SECRET} to {MAX_SECRET} bytes, this one {len(secret)}; make one: openssl rand -hex 32"
+        )
+    return TokenKey(id, "HS256", OctKey.import_key(secret))
+
+
+def _read_pem(id: str, data: bytes, *, signing: bool) -> TokenKey:  # noqa: A002 - it is the key's id
+    try:
+        key = OKPKey.import_key(data)
+        curve = key.curve_name
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        raise InvalidArgument(f"no {CURVE} key: only those are taken as PEM ({_reason(error)})") from error
+    if curve != CURVE:
+        raise InvalidArgument(f"a key of {curve}; only {CURVE} is taken")
+    if key.is_private and not signing:
+        raise InvalidArgument(
+            "a private key, which the broker must not have; give it the public one: openssl pkey -in FILE -pubout"
+        )
+    if signing and not key.is_private:
+        raise InvalidArgument("a public key, which cannot sign; give the private one")
+    return TokenKey(id, "EdDSA", key)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _text_of(data: bytes) -> bytes:
+    """Without the end of the line that an editor or a shell puts behind a text. Other bytes are what they are."""
+    text = data.removesuffix(b"\n").removesuffix(b"\r")
+    return text if text.isascii() and text.decode().isprintable() else data
+
+
+def payload(token: str, keys: Sequence[TokenKey]) -> bytes | None:
+    """What was signed, if one of the keys did; None if none did, or if it is no token."""
+    if len(token) > MAX_TOKEN:
+        return None
+    try:
+        signed = jws.extract_compact(token.encode("ascii"), registry=_registry)
+        header = signed.headers()
+        fitting = _candidates(header, keys)
+        right = any(jws.validate_compact(signed, key._key, registry=_registry) for key in fitting)
+    except (JoseError, ValueError, TypeError, RecursionError):  # whatever is in it, it is no token of ours
+        return None
+    return bytes(signed.payload) if right and signed.payload is not None else None
+
+
+def _candidates(header: Mapping[str, object], keys: Sequence[TokenKey]) -> Sequence[TokenKey]:
+    """Those whose algorithm it names; of these the one that it names, if we call one so."""
+    if "crit" in header:  # it wants something understood that we do not know
+        return ()
+    fitting = [key for key in keys if header.get("alg") in key.algorithms]
+    named = [key for key in fitting if key.id == header.get("kid")]
+    return named or fitting
+
+
+def sign(claims: Mapping[str, object], key: TokenKey) -> str:
+    """A token. Raises InvalidArgument for a public key."""
+    if not key.signs:
+        raise InvalidArgument("a public key cannot sign")
+    header = {"typ": "JWT", "alg": key.kind, "kid": key.id}
+    return jws.serialize_compact(header, msgspec.json.encode(claims), key._key, registry=_registry)

@@ -1,0 +1,102 @@
+"""Where statements of SQL are carried out, one after the other in each thread that serves."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.core.query import Rows, Value
+from penstock.flight.reading import Reader
+from penstock.net.backstage import BackstageClient, RemoteError
+from penstock.net.child import Nothing
+from penstock.net.sql_catalog import BrokerCatalog
+from penstock.net.sql_messages import INTERNAL, Done, Failed, SqlSettings, Statement, failed
+from penstock.net.sql_streams import Lasting
+from penstock.sql.catalog import Catalog
+from penstock.sql.limits import QueryLimits, Stop
+from penstock.sql.run import Cache, run
+
+logger = logging.getLogger(__name__)
+
+RESULT_BYTES = 16 << 20  # what the largest reply of a protocol can hold
+
+
+class Troubled(Catalog, Protocol):
+    """A catalog that remembers what went wrong while records were read: DuckDB, who reads them, does not pass it on."""
+
+    trouble: Exception | None
+
+
+class Allowance(Protocol):
+    """What one statement may take."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+
+
+def carry_out(
+    catalog: Troubled,
+    sql: str,
+    params: Sequence[Value],
+    position: int | None,
+    allowed: Allowance,
+    cache: Cache | None = None,
+    stop: Stop | None = None,
+) -> Rows:
+    """Raises an error of `core` or of the log."""
+    threads = max(1, min(4, os.cpu_count() or 1))
+    limits = QueryLimits(allowed.seconds, allowed.memory_bytes, allowed.rows, threads, RESULT_BYTES)
+    try:
+        return run(catalog, sql, params, position, limits, cache, stop)
+    except Exception:
+        if catalog.trouble is not None:
+            raise catalog.trouble from None
+        raise
+
+
+class Counter:
+    def __init__(self, client: BackstageClient, settings: SqlSettings, reader: Reader) -> None:
+        self._client = client
+        self._settings = settings
+        self._reader = reader
+        self._lasting = Lasting(reader)
+        self._cache = Cache()
+        self._running: dict[int, Stop] = {}
+
+    def serve(self) -> None:
+        """Until the broker has gone: then so has the process."""
+        while True:
+            statement = self._client.call("sql.next", Nothing(), Statement)
+            outcome = self._outcome(statement)
+            with contextlib.suppress(RemoteError):
+                self._client.call("sql.done" if isinstance(outcome, Done) else "sql.failed", outcome, Nothing)
+
+    def stop(self, numbers: Sequence[int]) -> None:
+        """Nobody waits for these any more. Any thread."""
+        for number in numbers:
+            if (stop := self._running.get(number)) is not None:
+                stop.cancel()
+
+    def _outcome(self, statement: Statement) -> Done | Failed:
+        number = statement.number
+        stop = self._running[number] = Stop(self._settings.seconds)
+        catalog = BrokerCatalog(self._client, self._reader, self._lasting, number, stop.check)
+        try:
+            rows = carry_out(
+                catalog, statement.sql, statement.params, statement.position, self._settings, self._cache, stop
+            )
+            return Done(number, rows.columns, rows.rows)
+        except Exception as error:
+            told = failed(number, error)
+            if told.kind == INTERNAL:
+                logger.exception("a statement failed")
+            return told
+        finally:
+            del self._running[number]
