@@ -173,7 +173,10 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
     "tenants": (Tenants, {"exists"}),
     "tokens": (Tokens, {"authenticate", "grants"}),
     "publications": (Publications, {"clean", "sweep"}),
-    "queries": (Queries, {"cancel", "close", "lost", "next", "overdue", "submit", "sweep"}),  # what the server calls
+    "queries": (
+        Queries,
+        {"cancel", "close", "ended", "lost", "next", "overdue", "submit", "sweep"},
+    ),  # what the server calls
     "schemas": (Schemas, {"check", "warm"}),
     "tables": (
         Tables,
@@ -288,7 +291,6 @@ OF_NO_TOPIC = {
     "delays.cancel",
     "publications.discard",
     "publications.publish",
-    "queries.run",
     "queries.run",
     "stream",
     "sync",

@@ -316,6 +316,23 @@ def test_what_a_request_says_is_in_the_events_of_what_it_does() -> None:
     assert event.details["actor"] == "dr@x" and len(event.details["reason"]) == audit_event.MAX_TEXT
 
 
+def test_what_clients_say_about_their_reads_is_kept_and_does_not_push_everything_else_out() -> None:
+    one = world()
+    note(one, "before")
+    for number in [*range(1500), 0, 0]:
+        who = ADMIN._replace(context=audit_event.context(reason=f"chart {number}"))
+        one.broker.audit.note(who, "stream.read", scope=DEFAULT_SCOPE, resource="charts", action="read")
+    one.pass_time(61)
+    one.broker.sweep(one.now)
+    one.commit()
+    work = one.broker.audit.query(ADMIN, "default", AuditQuery(types=("stream",), limit=1))
+    work.run()
+    assert 1000 < work.finish().total <= 1003 and one.broker.metrics.audit_left_out == 500
+    work = one.broker.audit.query(ADMIN, "default", AuditQuery(search="chart 0"))
+    work.run()
+    assert [event.details.get("count") for event in work.finish().events] == ["2", None]
+
+
 @pytest.mark.parametrize(
     ("first", "last", "expected"),
     [

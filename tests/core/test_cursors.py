@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.core.world import World, later
 
+from penstock.core import cursor
 from penstock.core.access import ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.core.cursors import SKIM_RECORDS, Portion, Seat
 from penstock.core.errors import AccessDenied, BrokerError, InvalidName, LimitReached, TopicNotFound
@@ -204,12 +205,24 @@ def test_readers_of_a_deleted_topic_are_told_and_never_see_one_of_the_same_name(
     assert position(world) is None
 
 
+def test_a_reader_can_leave_a_topic_that_the_log_has_forgotten() -> None:
+    world = a_world()
+    taker = follow(world)
+    world.broker.delete_topic(*HERE, "orders")
+    world.commit()
+    world.engine._forget_dropped()
+    world.broker.sweep(world.now)
+    assert taker.deleted
+    assert len(world.broker.cursors) == 0
+
+
 def test_a_reader_that_asks_before_it_was_told_finds_the_topic_gone() -> None:
     world = a_world(3)
     taker = follow(world, most=1)
     taker.room = 0
     produce(world, 1)
     world.broker.delete_topic(*HERE, "orders")
+    world.broker.create_topic(*HERE, "orders", 1)
     taker.room = 5
     taker.seat.ask()
     assert isinstance(taker.error, TopicNotFound)
@@ -340,6 +353,7 @@ def test_who_leaves_last_keeps_what_was_settled_while_another_position_was_on_it
     taker.seat.settle(1)
     taker.seat.settle(2)
     taker.seat.leave(done=False)
+    assert position(world) == 3  # whoever comes next begins there
     world.commit()
     assert position(world) == 3
 
@@ -369,6 +383,29 @@ def test_a_group_that_another_door_moves_goes_there() -> None:
     assert position(world) == 0
 
 
+def test_members_notice_that_a_group_was_moved_though_another_one_joins_first() -> None:
+    world = a_world(6)
+    one = follow(world, group="g")
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 4)
+    two = follow(world, group="g")
+    produce(world, 1)
+    assert two.seat.start == 4
+    assert sorted(one.got[6:] + two.got) == [4, 5, 6]
+
+
+def test_a_member_that_holds_too_many_pieces_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor, "MAX_SPANS", 3)
+    world = a_world()
+    one, two = follow(world, group="g"), follow(world, group="g")
+    for number in range(10):
+        two.seat.settle(number)
+        produce(world, 1)
+    assert one.got == [0, 2, 4]
+    one.seat.settle(1)
+    produce(world, 1)
+    assert one.got == [0, 2, 4, 10]
+
+
 def test_a_group_that_was_deleted_begins_anew_where_its_members_are() -> None:
     world = a_world(6)
     taker = follow(world, group="g")
@@ -380,6 +417,16 @@ def test_a_group_that_was_deleted_begins_anew_where_its_members_are() -> None:
     other = follow(world, 0, group="g")
     assert other.seat.start == position(world) == 2
     assert other.got == []
+
+
+def test_a_group_that_was_deleted_is_not_there_again_because_its_members_go() -> None:
+    world = a_world(6)
+    taker = follow(world, group="g")
+    world.broker.groups.delete(*HERE, "g", "orders")
+    produce(world, 1)
+    taker.seat.leave(done=False)
+    world.commit()
+    assert position(world) is None
 
 
 def test_a_position_that_could_not_be_kept_is_kept_with_the_next() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -84,11 +85,15 @@ def test_a_statement_is_taken_carried_out_and_told() -> None:
     asked = Asked(world, "SELECT $1", params=[7], position=3)
     taken = world.broker.queries.next()
     assert taken is asked.run and (taken.sql, taken.params, taken.position) == ("SELECT $1", [7], 3)
-    assert world.broker.queries.next() is None and not asked.done
+    assert world.broker.queries.next() is None
+    before = asked.done
     world.broker.queries.desk.done(asked.number, FOUND)
-    assert asked.done == 1 and asked.run.finish() == FOUND
+    assert (before, asked.done) == (0, 1)
+    assert asked.run.finish() == FOUND
     world.broker.queries.desk.done(asked.number, Rows([], []))
     assert asked.run.finish() == FOUND
+    metrics = world.broker.metrics
+    assert (metrics.statements, metrics.statement_failures) == (1, 0)
 
 
 def test_it_waits_for_what_its_sender_has_changed() -> None:
@@ -122,13 +127,17 @@ def test_the_lines_are_bounded_together_and_for_each_tenant() -> None:
 def test_nobody_waits_for_ever() -> None:
     world = make()
     asked = Asked(world)
-    world.pass_time(9)
+    world.pass_time(29)
     world.broker.queries.sweep()
     assert not asked.done
     world.pass_time(2)
     world.broker.queries.sweep()
-    assert "10 s" in asked.error(TooFast)
+    assert "30 s" in asked.error(TooFast)
     assert world.broker.queries.next() is None
+    asked = Asked(world)
+    world.pass_time(31)
+    world.broker.queries.sweep(ready=False)
+    assert "does not start" in asked.error(QueriesOff)
 
 
 @pytest.mark.parametrize("policy", [QueryPolicy(), QueryPolicy(enabled=True)])
@@ -268,6 +277,7 @@ def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
         (Permission.WRITE, lambda desk, n: desk.append(n, "open", [b"x"], None, None)),
         (Permission.ALTER, lambda desk, n: desk.declare(n, "open", Declared(COLUMNS), create=True)),
         (Permission.ALTER, lambda desk, n: desk.declare(n, "open", None, create=False)),
+        (Permission.ALTER, lambda desk, n: desk.declare(n, "missing", None, create=False)),
         (Permission.CREATE, lambda desk, n: desk.declare(n, "new", Declared(COLUMNS), create=True)),
     ],
 )
@@ -282,7 +292,8 @@ def test_changes_need_their_permission(permission: Permission, action: Any) -> N
     assert world.broker.position == before
     world = secured(may(permission, Permission.READ, topic="*"))
     asked = begun(world)
-    action(world.broker.queries.desk, asked.number)
+    with contextlib.suppress(TableNotFound):
+        action(world.broker.queries.desk, asked.number)
 
 
 def test_one_who_may_read_nothing_may_ask_nothing() -> None:
@@ -296,6 +307,7 @@ def test_one_who_may_read_nothing_may_ask_nothing() -> None:
 
 def test_a_declaration_makes_the_stream_and_survives() -> None:
     world = make()
+    stream(world, "other", b"1", b"2")
     asked = begun(world)
     before = world.broker.position
     group = world.broker.queries.desk.declare(asked.number, "t", Declared(COLUMNS), create=True)
@@ -358,6 +370,7 @@ def test_who_was_running_is_told_and_who_waited_still_waits() -> None:
     running, waiting = begun(world), Asked(world)
     world.broker.queries.lost()
     assert "ended unexpectedly: try" in running.error(QueriesOff)
+    assert (world.broker.metrics.statements, world.broker.metrics.statement_failures) == (1, 1)
     assert not waiting.done and world.broker.queries.next() is waiting.run
 
 

@@ -21,6 +21,7 @@ from penstock.core.errors import AccessDenied, InvalidArgument
 from penstock.core.key import KeyTerms
 from penstock.core.lockout import LockOut
 from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.core.settings import TopicSettings
 from penstock.core.token import TokenPolicy
 from penstock.core.token_keys import TokenKey
 from penstock.core.user import Acl
@@ -313,6 +314,17 @@ def test_what_each_role_allows_in_its_tenant_and_nowhere_else(
         assert not any(allows(who, permission, DEFAULT_SCOPE, topic) for permission in ALL)
         assert not any(allows(who, permission, Scope("acme2", "default"), topic) for permission in ALL)
     assert allows(who, READ, ACME, "__audit") is (Permission.AUDIT in orders)
+
+
+@pytest.mark.parametrize(
+    ("roles", "allowed"),
+    [(["User"], False), (["User", "phi"], True), (["phi"], False), (["Analyst", "PHI"], True), (["Admin"], True)],
+)
+def test_protected_health_information_takes_a_role_of_its_own(roles: list[str], allowed: bool) -> None:
+    one = world()
+    one.broker.create_topic(ADMINISTRATOR, ACME, "charts", 1, TopicSettings(data_class="PHI"))
+    who = enter(one, signed(tenant_id="acme", roles=roles))
+    assert one.broker.access.allows(who, READ, ACME, "charts") is allowed
 
 
 def test_a_tenants_own_role_counts_and_a_change_of_it_acts_at_once() -> None:

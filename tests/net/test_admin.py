@@ -104,7 +104,7 @@ def test_keys_are_added_listed_and_revoked(loop: str, tmp_path: Path) -> None:
             assert created["key"] == {
                 "id": 1, "name": "billing", "tenant": "default", "namespace": "*", "permissions": ["read", "write"],
                 "topics": ["orders.*"], "created": stage.now, "expires": stage.now + 1, "revoked": None,
-                "state": "active",
+                "state": "active", "roles": [],
             }  # fmt: skip
             assert stage.broker.keys.authenticate(created["secret"], "h:1") == Identity("key:1", "default", "h:1")
             status, created = await stage.ask("POST", "/keys", WISH | {"key": "chosen by somebody"})

@@ -73,9 +73,7 @@ def broker(estate: Path) -> Iterator[BrokerProcess]:
 
 
 def test_a_data_directory_can_be_asked_without_a_broker(estate: Path) -> None:
-    assert sql(estate, "SELECT COUNT(*) AS count, SUM(id) AS sum FROM orders") == [
-        {"count": 200, "sum": "19900"}
-    ] or sql(estate, "SELECT COUNT(*) AS count, SUM(id) AS sum FROM orders") == [{"count": 200, "sum": 19900}]
+    assert sql(estate, "SELECT COUNT(*) AS count, SUM(id) AS sum FROM orders") == [{"count": 200, "sum": 19900}]
     assert sql(estate, "SELECT id FROM orders WHERE id = CAST($1 AS BIGINT)", "--param", "7") == [{"id": 7}]
     assert "start one" in refused(estate, "INSERT INTO orders (id) VALUES (1)")
     assert "start one" in refused(estate, "CREATE TABLE new (id BIGINT)")
@@ -118,7 +116,7 @@ class TestRunning:
         for position, count in ((before, 0), (inserted["log_offset"], 2), (second["log_offset"], 3)):
             assert sql(estate, "SELECT COUNT(*) AS n FROM people", "--at", str(position)) == [{"n": count}]
         assert "people" in refused(estate, "SELECT * FROM people", "--at", str(before - 1))
-        assert "key" in refused(estate, "INSERT INTO people VALUES (2, 'again')").lower()
+        assert "id = 2 already" in refused(estate, "INSERT INTO people VALUES (2, 'again')")
         assert sql(estate, "SELECT * FROM people ORDER BY id")[1:] == [{"id": 2, "name": "Bo"}, {"id": 3, "name": None}]
 
     def test_tenants_do_not_see_each_other(self, estate: Path) -> None:

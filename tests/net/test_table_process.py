@@ -21,6 +21,7 @@ from penstock.log.engine import Retention, partition_id
 from penstock.log.errors import TableUnreadable
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
+from penstock.log.tables.table import Table
 from penstock.net.child import Nothing
 from penstock.net.table_calls import TableCalls
 from penstock.net.table_process import Workshop
@@ -169,6 +170,24 @@ def test_care_merges_and_removes_what_was_merged(tmp_path: Path) -> None:
     house.work()
     assert len(house.parquet()) < len(jobs)
     assert house.records()[: len(before)] == before
+
+
+def test_care_tells_how_much_a_table_takes_also_after_a_restart(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(200)
+    house.work()
+    (ref,) = [house.broker.tables.find(1)]
+    for _ in range(2):
+        house.now += 2_000_000
+        assert CareJob in {type(job) for job in house.work()}
+        assert ref is not None
+        table = Table.open(ref)
+        assert table is not None
+        taken = sum(Path(uri.removeprefix("file://")).stat().st_size for uri in table.file_uris())
+        assert house.broker.tables.sizes() == {1: taken}
+        house.restart()
+        assert house.broker.tables.sizes() == {}
+        house.work()  # from now on it is known that there is a table
 
 
 @pytest.mark.parametrize("limit", [Retention(seconds=100), Retention(bytes=60_000)])

@@ -18,7 +18,7 @@ COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "re
 RESULTS: Final = ("success", "denied", "failure")
 STEP: Final = 20_000  # events that are verified between two words about how far it is
 
-app = typer.Typer(help="Show or verify the audit log.", rich_markup_mode=None)
+app = typer.Typer(help="Show the audit log, newest first (times are UTC), or verify it.", rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)

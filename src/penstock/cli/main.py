@@ -18,6 +18,7 @@ from penstock.cli import (
     serve,
     sql,
     table,
+    tenant,
     token,
     topic,
     up,
@@ -41,6 +42,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(topic.app, name="topic")
 app.add_typer(table.app, name="table")
 app.add_typer(schema.app, name="schema")
+app.add_typer(tenant.app, name="tenant")
 app.add_typer(keys.app, name="keys")
 app.add_typer(users.app, name="users")
 app.add_typer(roles.app, name="roles")

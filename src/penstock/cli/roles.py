@@ -36,7 +36,8 @@ def list_roles(tenant: Tenant = "default", config: flags.ConfigFile = None, data
 def set_role(
     name: Name,
     allow: Annotated[
-        str, typer.Option("--allow", metavar="LIST", help="What it gives, separated by commas: read, write, admin.")
+        str,
+        typer.Option("--allow", metavar="LIST", help="What it gives, separated by commas: read, write, phi, admin."),
     ],
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
     tenant: Tenant = "default",

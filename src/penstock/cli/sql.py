@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Cell = int | str | bool | None
 
 WIDEST: Final = 60  # characters of a column at a terminal
-PATIENCE: Final = 15.0  # seconds beyond what the statement may take
+PATIENCE: Final = 45.0  # seconds that the statement may wait, and some more
 
 
 def sql(
@@ -50,7 +50,7 @@ def sql(
     text = sys.stdin.read() if statement == "-" else statement
     wish = SqlRequest(text, list[Cell](param or ()), at)
     path = "/sql/" + "/".join(quote(part, safe="") for part in (tenant, namespace))
-    patience = 2 * settings.sql.seconds + PATIENCE
+    patience = settings.sql.seconds + PATIENCE
     body = ask_running(settings, "POST", path, msgspec.json.encode(wish), patience)
     running = body is not None
     found = msgspec.json.decode(body or b"", type=SqlRows) if running else _offline(settings, tenant, namespace, wish)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -17,6 +17,8 @@ from penstock.core import role, token
 from penstock.core.clock import wall_clock
 from penstock.core.errors import InvalidArgument
 from penstock.core.user import Directory
+
+LAST: Final = 253_402_300_799  # s since 1970: the end of the year 9999
 
 app = typer.Typer(help="Issue and inspect JSON Web Tokens.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -100,7 +102,7 @@ def inspect(
     except token.Unacceptable as error:
         fail(f"not taken: {error}")
     assert found.expires is not None, "a token without an end is not acceptable"
-    until = datetime.fromtimestamp(min(found.expires, 1 << 47) // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    until = datetime.fromtimestamp(min(found.expires // 1_000_000, LAST), UTC).strftime("%Y-%m-%d %H:%M:%S")
     typer.echo(f"taken\t{found.name} in tenant {found.tenant} as {', '.join(found.roles)}, until {until} UTC")
 
 

@@ -78,6 +78,10 @@ def change(
         Literal["on", "off", "default"] | None,
         typer.Option("--table", help="Whether the topic's past becomes a table; what is one already stays there."),
     ] = None,
+    data_class: Annotated[
+        str | None,
+        typer.Option("--data-class", help="What the records are; PHI takes a permission to read and to write."),
+    ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="The namespace in it.")] = "default",
     config: flags.ConfigFile = None,
@@ -85,6 +89,7 @@ def change(
 ) -> None:
     """Change settings of a topic, and print all that differ from the default. A quantity can also be "default"."""
     from penstock.cli.administration import ask  # here, because it loads the whole broker
+    from penstock.core.data_class import PHI
     from penstock.core.settings import TopicSettings
 
     if schema is not None and no_schema:
@@ -103,6 +108,9 @@ def change(
         changes["retention_bytes"] = given
     if table is not None:
         changes["table"] = {"on": True, "off": False, DEFAULT: None}[table]
+    if data_class is not None:
+        spelt = PHI if data_class.upper() == PHI else data_class  # it must not fail to count for its spelling
+        changes["data_class"] = None if data_class == DEFAULT else spelt
     settings = flags.of_directory(config, data_dir)
     path = "/topics/" + "/".join(quote(part, safe="") for part in (tenant, namespace, topic))
     body = ask(settings, "PATCH", path, msgspec.json.encode(changes)) if changes else ask(settings, "GET", path)

@@ -7,9 +7,9 @@ retention. What is promised:
   one is never there without the other; only if that group is full in between, the event is in the next one.
 - An event that cannot be appended changes nothing for the action: it is counted, and the next one of its kind says how
   many are missing.
-- Clients decide how often they are refused and how often they log in. Such events go through a `Throttle`: the first is
-  written at once, those like it within a minute as one more event with their count, and beyond a pace they are only
-  counted. What was counted and not written yet is lost by a crash.
+- Clients decide how often they are refused, log in, or say why they read. Such events go through a `Throttle`: the
+  first is written at once, those like it within a minute as one more event with their count, and beyond a pace they are
+  only counted. What was counted and not written yet is lost by a crash.
 - The events of a log are a chain (`audit_chain`). Its last link is state, so that it goes on after a restart, and from
   the right place after a group that failed.
 """
@@ -50,7 +50,7 @@ TOPIC: Final = "__audit"
 # At this pace, events of 400 bytes are 3.5 MB a day: whoever wants to push older events out of the log by being refused
 # needs weeks for it, and is told of all the time.
 REFUSED: Final = Pace(100, 10 * SECOND)
-ADMITTED: Final = Pace(1000, SECOND)  # logins that succeed
+ADMITTED: Final = Pace(1000, SECOND)  # logins that succeed, and what else clients may do all the time
 
 STEP_RECORDS: Final = 1024  # read and looked at in one go
 STEP_BYTES: Final = 1 << 30  # no limit: an event is small, so the records are
@@ -133,10 +133,11 @@ class Audit:
         event = audit_event.event(
             now, kind, identity.name, identity.peer, resource, action, result, self.policy.node, details
         )
-        pace = REFUSED if result != "success" else ADMITTED if kind == "auth.success" else None
+        pace = REFUSED if result != "success" else ADMITTED if kind in audit_event.OFTEN else None
         if pace is not None:
             family = tenant, kind
-            likeness = (event.user, event.client_ip, event.resource, event.action, result)
+            told = tuple(event.details.items()) if result == "success" else ()  # who was let has no reason to vary it
+            likeness = (event.user, event.client_ip, event.resource, event.action, result, told)
             fate = self._throttle.admit(family, likeness, pace, (tenant, event), now)
             if fate is not Fate.WRITTEN:
                 self._metrics.audit_left_out += fate is Fate.LEFT_OUT

@@ -48,7 +48,13 @@ TYPES: Final = (
     "query.break_glass",
     "stream.append",
     "stream.read",
+    "tenant.create",
+    "tenant.delete",
 )
+
+OFTEN: Final = frozenset(
+    {"auth.success", "query.insert", "query.break_glass", "stream.append", "stream.read"}
+)  # clients can cause these as often as they like
 
 DAY: Final = 86_400  # s
 MAX_TEXT: Final = 255  # characters of each part of an event: some of them are what a client chose to send

@@ -176,8 +176,9 @@ class Feed:
         self.cursor.holdings.remove(seat.holding)
         self._seats.remove(seat)
         self._cursors.left(self, seat, last=not self._seats)
-        with contextlib.suppress(BrokerError, LogError):  # then it is given out once more
-            self._keep(now=not self._seats)
+        if done or self.known is not None:  # else the group could not begin, or was deleted
+            with contextlib.suppress(BrokerError, LogError):  # then it is given out once more
+                self._keep(now=not self._seats)
         if self._seats:
             self.deal()
         else:

@@ -14,7 +14,7 @@ from penstock.core.metrics import Metrics
 from penstock.core.partitioning import Partitioner
 from penstock.core.state import Topic
 from penstock.core.tables import Tables
-from penstock.log.engine import CommitGroup, partition_id
+from penstock.log.engine import CommitGroup, PartitionId, partition_id
 
 
 class Deletion:
@@ -34,7 +34,7 @@ class Deletion:
         left = [left for topic in topics for left in self._tables.left_by(topic)]
         group = self._ledger.keep((event, *left))
         self._metrics.delayed_dropped += waiting - len(state.delayed)
-        ends = {}
+        ends: dict[PartitionId, int] = {}
         for topic in topics:
             self._tables.forget(topic.id)
             self._partitioner.forget(topic.id)

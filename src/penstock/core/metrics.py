@@ -63,6 +63,8 @@ _COUNTERS: Final = (
     (None, "compaction_skipped_segments", "Files skipped by compaction."),
     ("table_builds", "table_builds", "Journal files taken over by tables, counted for each table."),
     ("table_failures", "table_failures", "Jobs for tables that failed."),
+    ("statements", "statements", "Statements of SQL that were answered, with rows or with an error."),
+    ("statement_failures", "statement_failures", "Those of them that were answered with an error."),
     (None, "compaction_segments_rewritten", "Files rewritten by compaction."),
     (None, "compaction_records_dropped", "Records dropped by compaction."),
     (None, "compaction_bytes_rewritten", "Bytes rewritten by compaction."),
@@ -180,6 +182,8 @@ class Metrics:
         self.publications_dropped = 0
         self.table_builds = 0
         self.table_failures = 0
+        self.statements = 0
+        self.statement_failures = 0
         self.records_diverted = 0
         self.authentication_failures = 0
         self.lockouts = 0

@@ -28,7 +28,8 @@ _SECOND: Final = 1_000_000  # µs
 
 class QueryPolicy(NamedTuple):
     enabled: bool = False
-    seconds: float = 30.0  # that one statement may take, and that it may wait
+    seconds: float = 30.0  # that one statement may take
+    patience: float = 30.0  # seconds that it may wait before; the process may have to start first
     waiting: int = 1_024  # statements in all lines together
     waiting_of_tenant: int = 256
 
@@ -96,6 +97,10 @@ class Queries:
             self.desk.stop(statement)
         statement.end(QueryError("The statement was cancelled"), now)
 
+    def ended(self, statement: Statement) -> None:
+        self._broker.metrics.statements += 1
+        self._broker.metrics.statement_failures += statement.error is not None
+
     def _leave(self, statement: Statement) -> None:
         tenant = statement.scope.tenant
         self._lines[tenant].remove(statement)
@@ -145,14 +150,17 @@ class Queries:
             if now - statement.since > (GRACE if statement.stage is Stage.OVER else allowed)
         ]
 
-    def sweep(self) -> None:
-        """Nobody waits for ever; about once a second."""
-        limit = self._monotonic() - int(self.policy.seconds * _SECOND)
+    def sweep(self, *, ready: bool = True) -> None:
+        """Nobody waits for ever; about once a second. `ready`: whether there is a process that carries them out."""
+        limit = self._monotonic() - int(self.policy.patience * _SECOND)
         late = [statement for line in self._lines.values() for statement in line if statement.since < limit]
         for statement in late:
             self._leave(statement)
-            waited = f"No statement ended for {self.policy.seconds:g} s to make room for this one: try again later"
-            statement.end(TooFast(waited), self._monotonic())
+            error: QueriesOff | TooFast = QueriesOff("The process for SQL does not start; the broker's log tells why")
+            if ready:
+                waited = f"{self.policy.patience:g} s"
+                error = TooFast(f"The statement had to wait for {waited}, and was not begun: try again later")
+            statement.end(error, self._monotonic())
 
     def close(self) -> None:
         """Nothing is carried out any more."""

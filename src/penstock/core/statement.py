@@ -25,6 +25,8 @@ class Lines(Protocol):
 
     def cancel(self, statement: Statement) -> None: ...
 
+    def ended(self, statement: Statement) -> None: ...
+
 
 class Statement:
     """A `QueryRun` for those who ask."""
@@ -102,6 +104,7 @@ class Statement:
             self.error = outcome
         else:
             self.rows = outcome
+        self._lines.ended(self)
         done, self._done = self._done, None
         if done is not None:
             done()

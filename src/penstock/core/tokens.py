@@ -40,7 +40,7 @@ class Tokens:
         return bool(self.policy.keys)
 
     def authenticate(self, token: str, peer: str, now: int | None = None) -> Verdict:
-        """Whose token this is; see `Keys.authenticate`. It takes about 0.1 ms for each key that is tried."""
+        """Whose token this is; see `Keys.authenticate`. It takes 0.05 to 0.3 ms for each key that is tried."""
         if not self._access.enforced:
             return ANONYMOUS._replace(peer=peer)
         moment = self._clock() if now is None else now

@@ -35,6 +35,9 @@ PERMISSIONS: Final[Mapping[str, frozenset[Permission]]] = {
 }
 """The coarse permissions that roles are made of, and what each is in the access check."""
 
+ADMINISTRATION: Final = ("read", "write", "admin")
+"""What administrators are told that they have. They have the others too; clients know these three."""
+
 
 class User(msgspec.Struct, frozen=True):
     tenant: str
@@ -60,7 +63,7 @@ class Role(msgspec.Struct, frozen=True):
 BUILT_IN: Final[Mapping[str, Role]] = {
     role.name: role
     for role in (
-        Role("admin", ("read", "write", "admin"), "Everything in the tenant, users and access lists too"),
+        Role("admin", ADMINISTRATION, "Everything in the tenant, users and access lists too"),
         Role("producer", ("write",), "Append to every topic"),
         Role("consumer", ("read",), "Read every topic"),
         Role("guest", (), "Public topics, and those whose access list names the user or this role"),

@@ -27,7 +27,7 @@ from penstock.core.lockout import LockOut, host_of
 from penstock.core.metrics import Metrics
 from penstock.core.names import Scope
 from penstock.core.offload import Lane, Offload, Work
-from penstock.core.user import BUILT_IN, PERMISSIONS, PRINCIPAL, Acl, Directory, Role, User, UserPolicy
+from penstock.core.user import ADMINISTRATION, BUILT_IN, PERMISSIONS, PRINCIPAL, Acl, Directory, Role, User, UserPolicy
 from penstock.log.engine import CommitGroup
 
 logger = logging.getLogger(__name__)
@@ -157,12 +157,11 @@ class Users:
         if found is not None:
             return Who(found.name, found.roles, self.permissions(found))
         if not self._access.enforced:
-            return Who("", (), tuple(PERMISSIONS))
+            return Who("", (), tuple(ADMINISTRATION))
         grants = self._access.extra(identity) or ()
         given = frozenset[Permission]().union(*(grant.permissions for grant in grants))
-        permissions = tuple(
-            name for name, needed in PERMISSIONS.items() if needed <= given or Permission.ADMIN in given
-        )
+        implied = ADMINISTRATION if Permission.ADMIN in given else ()
+        permissions = tuple(name for name, needed in PERMISSIONS.items() if needed <= given or name in implied)
         return Who("" if identity.name == ANONYMOUS.name else identity.name, identity.roles, permissions)
 
     def enabled(self, identity: Identity) -> bool:

@@ -424,7 +424,8 @@ class FileEngine:
         self._partition(partition).watchers.append(callback)
 
     def unwatch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
-        self._partitions[partition].watchers.remove(callback)
+        if (log := self._partitions.get(partition)) is not None:  # else it was dropped meanwhile
+            log.watchers.remove(callback)
 
     def segment_count(self, partition: PartitionId) -> int:
         start, end = self.bounds(partition)

@@ -6,7 +6,7 @@ Positions grow with offsets, and the records of a batch have consecutive ones; s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.log.batch import BATCH_HEADER, EXPIRES, HEADER_SIZE
 from penstock.log.engine import PartitionId
@@ -14,6 +14,8 @@ from penstock.log.errors import LogDamaged
 from penstock.log.follower import Follower, batch_span, partition_index
 from penstock.log.index import PartitionIndex
 from penstock.log.journal import JournalFile
+
+_FLAGS_AT: Final = 8  # in the header of a batch, the lowest byte
 
 
 def offset_of(follower: Follower, partition: PartitionId, position: int, start: int, end: int) -> int:
@@ -42,14 +44,15 @@ def offset_of(follower: Follower, partition: PartitionId, position: int, start: 
 def may_expire(follower: Follower, partition: PartitionId, start: int, end: int) -> bool:
     """Whether a record from `start` up to `end` has a time at which it expires. Raises as `Follower.slices` does."""
     for file in follower.holding(partition, start, end):
-        index = partition_index(file, partition)
-        if any(_header(file, index, at).flags & EXPIRES for at in range(*batch_span(index, start, end))):
-            return True
+        index, read = partition_index(file, partition), file.file.read
+        for at in range(*batch_span(index, start, end)):
+            flags = read((index.places[at] >> 32) + _FLAGS_AT, 1)  # there may be many: no more than needed
+            if not flags or flags[0] & EXPIRES:
+                return True
     return False
 
 
 class _Header(NamedTuple):
-    flags: int
     base: int
     position: int
     records: int
@@ -60,8 +63,7 @@ def _header(file: JournalFile, index: PartitionIndex, which: int) -> _Header:
     data = file.file.read(place, HEADER_SIZE)
     if len(data) < HEADER_SIZE:
         raise LogDamaged(file.path, place, "the file ends early")
-    _, _, flags, _, _, _, *rest, _, _, _, _, _, _, _ = BATCH_HEADER.unpack(data)
-    header = _Header(flags, *rest)
+    header = _Header(*BATCH_HEADER.unpack(data)[6:9])
     if header.base != index.bases[which]:  # the checksum is the business of those who read the records
         raise LogDamaged(file.path, place, f"offset {header.base} where offset {index.bases[which]} belongs")
     return header

@@ -25,6 +25,7 @@ from penstock.log.engine import Durability
 from penstock.net.admin_audit import AuditResource
 from penstock.net.admin_schemas import SchemaResource
 from penstock.net.admin_sql import SqlResource
+from penstock.net.admin_tenants import TenantResource
 from penstock.net.admin_topics import TopicResource
 from penstock.net.admin_users import AclResource, RoleResource, UserResource
 from penstock.net.http import JSON, Answer, HttpSession, Later, Outcome, Resource, settled
@@ -36,7 +37,7 @@ MAX_PATH: Final = 107  # bytes of a Unix socket's path
 BACKLOG: Final = 16
 MAX_CONNECTIONS: Final = 64
 MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the largest
-MAX_SECONDS: Final = 60.0  # of one connection; a command needs one request
+MAX_SECONDS: Final = 60.0  # of one connection, beside those that a statement may take; a command needs one request
 KEYS: Final = b"/keys"
 ROTATE: Final = b"/rotate"
 
@@ -150,6 +151,7 @@ RESOURCES: Final = (
     RoleResource,
     AclResource,
     SchemaResource,
+    TenantResource,
     TopicResource,
     SqlResource,
 )
@@ -192,6 +194,7 @@ class AdminSocket:
         self._directory = directory
         self._broker = broker
         self._durability = durability
+        self.seconds = MAX_SECONDS + broker.queries.policy.seconds  # of one connection
         self._server: asyncio.Server | None = None
         self._connections: set[AdminConnection] = set()
         self._empty = asyncio.Event()
@@ -262,7 +265,7 @@ class AdminConnection(asyncio.Protocol):
     ) -> None:
         self._owner = owner
         self._session = opened(self)
-        self._deadline = loop.call_later(MAX_SECONDS, self.abort)
+        self._deadline = loop.call_later(owner.seconds, self.abort)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

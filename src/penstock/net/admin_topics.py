@@ -32,6 +32,7 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     expiry_seconds: Seconds | UnsetType | None = UNSET
     fetch_wait_seconds: Annotated[float, Meta(ge=0, le=9)] | UnsetType | None = UNSET
     table: bool | UnsetType | None = UNSET
+    data_class: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType | None = UNSET
 
 
 class TopicResource(Tree):

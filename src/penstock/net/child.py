@@ -93,6 +93,10 @@ class Child:
             await asyncio.wait_for(self._ready.wait(), seconds)
         return self._ready.is_set()
 
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
     async def stop(self) -> None:
         if self._keeper is None:
             return

@@ -164,7 +164,7 @@ class SqlKeeper:
     async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            self._queries.sweep()
+            self._queries.sweep(ready=self.child.is_ready)
             if self.child.process is not None and self._verdict is _UNEXPECTED:
                 self._judge(self.child.process.pid)
 

@@ -23,6 +23,7 @@ from penstock.net.sql_messages import (
     rebuilt,
 )
 from penstock.net.sql_streams import Lasting, Reading, TopicStream, plainly
+from penstock.sql.catalog import Stream
 
 CHUNK: Final = 256  # streams in one question to the broker, so that it never takes it long; of a join all are in one
 
@@ -55,8 +56,8 @@ class BrokerCatalog:
     def names(self) -> list[str]:
         return self._ask("sql.names", Asked(self._number), Names).names
 
-    def open(self, names: Sequence[str]) -> dict[str, TopicStream]:
-        found: dict[str, TopicStream] = {}
+    def open(self, names: Sequence[str]) -> dict[str, Stream]:
+        found: dict[str, Stream] = {}
         for at in range(0, len(names), CHUNK):
             asked = AskedStreams(self._number, list(names[at : at + CHUNK]))
             opened = self._ask("sql.open", asked, Opened)

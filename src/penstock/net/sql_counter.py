@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.core.query import Rows, Value
 from penstock.flight.reading import Reader
@@ -17,11 +17,12 @@ from penstock.net.sql_messages import INTERNAL, Done, Failed, SqlSettings, State
 from penstock.net.sql_streams import Lasting
 from penstock.sql.catalog import Catalog
 from penstock.sql.limits import QueryLimits, Stop
-from penstock.sql.run import Cache, run
+from penstock.sql.run import Workshop, run
 
 logger = logging.getLogger(__name__)
 
-RESULT_BYTES = 16 << 20  # what the largest reply of a protocol can hold
+RESULT_BYTES: Final = 16 << 20  # what the largest reply of a protocol can hold
+MOST_THREADS: Final = 4  # of DuckDB for one statement
 
 
 class Troubled(Catalog, Protocol):
@@ -41,20 +42,23 @@ class Allowance(Protocol):
     def rows(self) -> int: ...
 
 
+def limits_of(allowed: Allowance) -> QueryLimits:
+    threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
+    return QueryLimits(allowed.seconds, allowed.memory_bytes, allowed.rows, threads, RESULT_BYTES)
+
+
 def carry_out(
     catalog: Troubled,
     sql: str,
     params: Sequence[Value],
     position: int | None,
     allowed: Allowance,
-    cache: Cache | None = None,
+    workshop: Workshop | None = None,
     stop: Stop | None = None,
 ) -> Rows:
     """Raises an error of `core` or of the log."""
-    threads = max(1, min(4, os.cpu_count() or 1))
-    limits = QueryLimits(allowed.seconds, allowed.memory_bytes, allowed.rows, threads, RESULT_BYTES)
     try:
-        return run(catalog, sql, params, position, limits, cache, stop)
+        return run(catalog, sql, params, position, limits_of(allowed), workshop=workshop, stop=stop)
     except Exception:
         if catalog.trouble is not None:
             raise catalog.trouble from None
@@ -67,7 +71,8 @@ class Counter:
         self._settings = settings
         self._reader = reader
         self._lasting = Lasting(reader)
-        self._cache = Cache()
+        self._workshop = Workshop()
+        self._workshop.warm(limits_of(settings))
         self._running: dict[int, Stop] = {}
 
     def serve(self) -> None:
@@ -90,7 +95,7 @@ class Counter:
         catalog = BrokerCatalog(self._client, self._reader, self._lasting, number, stop.check)
         try:
             rows = carry_out(
-                catalog, statement.sql, statement.params, statement.position, self._settings, self._cache, stop
+                catalog, statement.sql, statement.params, statement.position, self._settings, self._workshop, stop
             )
             return Done(number, rows.columns, rows.rows)
         except Exception as error:

@@ -17,6 +17,7 @@ from penstock.log.engine import partition_id
 from penstock.log.tables.location import table_ref
 from penstock.net.flight_messages import Partition, Survey, TablePlace
 from penstock.net.sql_streams import Lasting, Reading, TopicStream, plainly
+from penstock.sql.catalog import Stream
 
 
 class DirectoryCatalog:
@@ -40,7 +41,7 @@ class DirectoryCatalog:
     def names(self) -> list[str]:
         return [topic.name for topic in topics.in_scope(self._log.state, self._scope)]
 
-    def open(self, names: Sequence[str]) -> dict[str, TopicStream]:
+    def open(self, names: Sequence[str]) -> dict[str, Stream]:
         known = self._log.state.topics.get(self._scope, {})
         return {name: self._stream(known[name]) for name in names if name in known}
 

@@ -11,17 +11,19 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final, NamedTuple
 
-from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 
 from penstock.core.errors import QueryError, QueryInvalid
 from penstock.core.query import Timestamp, Value
+from penstock.sql.dialect import Dialect
 
 MAX_BYTES: Final = 1 << 20
-MAX_WORDS: Final = 50_000  # more take the parser seconds
+MAX_WORDS: Final = 10_000  # more take the parser seconds
+MAX_INSERT_WORDS: Final = 50_000
 MAX_DEPTH: Final = 50  # of parentheses, and of what else nests
 MAX_NOTS: Final = 100
 MAX_SIGNS: Final = 100  # `- - - 1`
+MAX_SUBSCRIPTS: Final = 50  # `a[1][1][1]`
 
 _DEEPER: Final = {"L_PAREN": ")", "L_BRACKET": "]", "L_BRACE": "}", "CASE": "END"}
 _HIGHER: Final = {"R_PAREN", "R_BRACKET", "R_BRACE", "END"}
@@ -96,7 +98,7 @@ def _words(sql: str) -> list[_Word]:
     if "\0" in sql:
         raise QueryInvalid("A statement cannot contain the character NUL")
     try:
-        tokens: list[Any] = DuckDB().tokenize(sql)
+        tokens: list[Any] = Dialect().tokenize(sql)
     except (SqlglotError, ValueError, RecursionError) as error:
         raise QueryInvalid(f"Not SQL: {_first_line(error)}") from None
     words = [_Word(t.token_type.name, t.text, t.text.upper(), t.start, t.end) for t in tokens]
@@ -111,9 +113,11 @@ def _words(sql: str) -> list[_Word]:
 
 def _guard(words: Sequence[_Word]) -> None:
     """Refuses what takes a parser unreasonably long."""
-    if len(words) > MAX_WORDS:
-        raise QueryInvalid(f"A statement has at most {MAX_WORDS} words: append many rows as events instead")
-    depth = nots = signs = 0
+    most = MAX_INSERT_WORDS if words[0].kind == "INSERT" else MAX_WORDS
+    if len(words) > most:
+        raise QueryInvalid(f"The statement has more than {most} words: append many rows as events instead")
+    depth = nots = signs = subscripts = 0
+    before = ""
     for word in words:
         if word.kind in _DEEPER:
             depth += 1
@@ -123,8 +127,10 @@ def _guard(words: Sequence[_Word]) -> None:
             depth -= 1
         nots += word.kind == "NOT"
         signs = signs + 1 if word.kind in _SIGNS else 0
-        if nots > MAX_NOTS or signs > MAX_SIGNS:
-            raise QueryInvalid(f"The statement has more than {MAX_NOTS} NOT or signs (character {word.start + 1})")
+        subscripts += word.kind == "L_BRACKET" and before == "R_BRACKET"
+        before = word.kind
+        if nots > MAX_NOTS or signs > MAX_SIGNS or subscripts > MAX_SUBSCRIPTS:
+            raise QueryInvalid(f"Too many NOT, signs or subscripts in a row (character {word.start + 1})")
 
 
 def _break_glass(words: list[_Word]) -> tuple[str | None, list[_Word]]:

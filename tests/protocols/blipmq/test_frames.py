@@ -441,6 +441,15 @@ REFUSED: list[tuple[Exception, Nack, Nack, Nack]] = [
         Nack(503, "wal_busy: too many topics"),
         Nack(500, "too many topics"),
     ),
+    *[
+        (
+            error,
+            Nack(500, f"durable publish failed: {error}"),
+            Nack(503, f"wal_busy: {error}"),
+            Nack(500, str(error)),
+        )
+        for error in (core.QuotaReached("its limit"), core.TooFast("its rate"))
+    ],
     (
         log.LogDamaged("/var/lib/penstock/journal", 7, "checksum"),
         Nack(500, "durable publish failed: stored data is damaged"),

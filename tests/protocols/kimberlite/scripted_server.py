@@ -252,15 +252,28 @@ class _Peer:
         return m.HandshakeResponse(self.wire.version, server.token == hello.auth_token, ["query", "append"])
 
     def _answer(self, payload: m.Message) -> m.Message:
-        answer = _FIXED.get(type(payload))
-        return answer if answer is not None else getattr(self, f"_{type(payload).__name__}")(payload)
+        if (fixed := _FIXED.get(type(payload))) is not None:
+            return fixed
+        answers: dict[type[m.Message], Callable[[Any], m.Message]] = {
+            m.CreateStream: self._create_stream,
+            m.AppendEvents: self._append_events,
+            m.ReadEvents: self._read_events,
+            m.StreamInfo: self._stream_info,
+            m.Query: self._query,
+            m.QueryAt: self._query_at,
+            m.DescribeTable: self._describe_table,
+            m.Subscribe: self._subscribe,
+            m.SubscribeCredit: self._subscribe_credit,
+            m.Unsubscribe: self._unsubscribe,
+        }
+        return answers[type(payload)](payload)
 
-    def _CreateStream(self, request: m.CreateStream) -> m.Message:
+    def _create_stream(self, request: m.CreateStream) -> m.Message:
         if request.name in self.server.names and self.wire.version == 1:
             return m.ErrorResponse(ErrorCode.STREAM_ALREADY_EXISTS, "stream already exists")
         return m.CreateStreamResponse(self.server.stream(request.name))
 
-    def _AppendEvents(self, request: m.AppendEvents) -> m.Message:
+    def _append_events(self, request: m.AppendEvents) -> m.Message:
         stream = self.server.streams.get(request.stream_id)
         if stream is None:
             return m.ErrorResponse(ErrorCode.STREAM_NOT_FOUND, "no such stream")
@@ -271,7 +284,7 @@ class _Peer:
         stream.events += request.events
         return m.AppendEventsResponse(end, len(request.events))
 
-    def _ReadEvents(self, request: m.ReadEvents) -> m.Message:
+    def _read_events(self, request: m.ReadEvents) -> m.Message:
         events = self.server.streams[request.stream_id].events[request.from_offset :]
         size, count = 0, 0
         for event in events:
@@ -282,21 +295,21 @@ class _Peer:
         end = request.from_offset + count
         return m.ReadEventsResponse(events[:count], end if count < len(events) else None)
 
-    def _StreamInfo(self, request: m.StreamInfo) -> m.Message:
+    def _stream_info(self, request: m.StreamInfo) -> m.Message:
         return m.StreamInfoResponse(len(self.server.streams[request.stream_id].events))
 
-    def _Query(self, request: m.Query) -> m.Message:
+    def _query(self, request: m.Query) -> m.Message:
         if request.sql.startswith("INSERT"):
             return m.QueryResponse(["rows_affected", "log_offset"], [[1, 42]])
         return m.QueryResponse([f"${number}" for number in range(1, len(request.params) + 1)], [request.params])
 
-    def _QueryAt(self, request: m.QueryAt) -> m.Message:
+    def _query_at(self, request: m.QueryAt) -> m.Message:
         return m.QueryAtResponse(["position"], [[request.position]])
 
-    def _DescribeTable(self, request: m.DescribeTable) -> m.Message:
+    def _describe_table(self, request: m.DescribeTable) -> m.Message:
         return m.DescribeTableResponse(request.table_name, [PHI])
 
-    def _Subscribe(self, request: m.Subscribe) -> m.Message:
+    def _subscribe(self, request: m.Subscribe) -> m.Message:
         if request.stream_id not in self.server.streams:
             return m.ErrorResponse(ErrorCode.STREAM_NOT_FOUND, "no such stream")
         group = request.consumer_group
@@ -306,7 +319,7 @@ class _Peer:
             self.subscriptions[number] = _Subscription(request.stream_id, start, request.initial_credits, group)
         return m.SubscribeResponse(number, start, request.initial_credits)
 
-    def _SubscribeCredit(self, request: m.SubscribeCredit) -> m.Message:
+    def _subscribe_credit(self, request: m.SubscribeCredit) -> m.Message:
         found = self.subscriptions.get(request.subscription_id)
         if found is None:
             return m.ErrorResponse(ErrorCode.SUBSCRIPTION_NOT_FOUND, "no such subscription")
@@ -315,12 +328,14 @@ class _Peer:
             self.server.positions[found.group] += request.additional_credits
         return m.SubscriptionAck(request.subscription_id, found.credits)
 
-    def _Unsubscribe(self, request: m.Unsubscribe) -> m.Message:
+    def _unsubscribe(self, request: m.Unsubscribe) -> m.Message:
         del self.subscriptions[request.subscription_id]
         self.writer.write(self.wire.push(m.SubscriptionClosed(request.subscription_id, m.CloseReason.CLIENT_CANCELLED)))
         return m.SubscriptionAck(request.subscription_id, 0)
 
     def push(self) -> None:
+        if self._held:
+            return  # perhaps the reply to a Subscribe
         for number, each in self.subscriptions.items():
             events = self.server.streams[each.stream].events
             while each.credits and each.offset < len(events):

@@ -193,8 +193,8 @@ def test_an_append_that_cannot_be_kept_is_a_storage_error(world: World, peer: Pe
 
 def test_appends_are_answered_when_they_are_committed_and_do_not_wait_for_each_other(world: World, peer: Peer) -> None:
     number = peer.create()
-    peer.feed(*[m.AppendEvents(number, [b"x"], offset) for offset in range(5)])
-    assert peer.responses() == [] and peer.session.held_bytes > 0
+    peer.feed(*[m.AppendEvents(number, [b"x" * 10_000], offset) for offset in range(5)])
+    assert peer.responses() == [] and peer.session.held_bytes > 50_000
     world.commit()
     assert [response.payload for response in peer.responses()] == [m.AppendEventsResponse(at, 1) for at in range(5)]
     assert peer.session.held_bytes == 0
@@ -324,9 +324,17 @@ def test_a_client_reads_its_own_writes_without_waiting_for_them(world: World, pe
 
 
 def test_sync_is_answered_when_everything_is_on_disk(world: World, peer: Peer) -> None:
-    number = peer.create()
+    number, seen = peer.create(), list[int]()
+    sync = world.engine.sync
+
+    def watched() -> bool:
+        seen.append(peer.length(number))
+        return sync()
+
+    world.engine.sync = watched  # type: ignore[method-assign]
     replies = peer.all(m.AppendEvents(number, [b"x"], 0), m.Sync())
     assert replies == [m.AppendEventsResponse(0, 1), m.SyncResponse(True)]
+    assert seen == [1]  # what was appended before it is committed when it runs
     world.engine.sync = lambda: False  # type: ignore[method-assign]
     assert peer.refused(m.Sync()).code == ErrorCode.STORAGE_ERROR
 

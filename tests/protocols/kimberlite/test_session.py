@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from penstock.core.lockout import LockOut
 from penstock.core.query import Rows
 from penstock.protocols.kimberlite import messages as m
 from penstock.protocols.kimberlite.call import KimberliteSettings
-from penstock.protocols.kimberlite.generations import REQUESTS
+from penstock.protocols.kimberlite.generations import GENERATIONS, REQUESTS
 from penstock.protocols.kimberlite.messages import DataClass, ErrorCode
 from penstock.protocols.kimberlite.operations.table import OPERATIONS
 
@@ -190,7 +191,7 @@ def test_a_tenant_has_so_many_connections_and_no_more() -> None:
     third = Peer(world, greets=False)
     assert isinstance(reply := third.greet(), m.ErrorResponse) and reply.code == ErrorCode.RATE_LIMITED
     assert isinstance(Peer(world, tenant=7), Peer)  # another tenant's do not count
-    peers[0].greet()  # nor does a second handshake
+    assert isinstance(peers[0].greet(), m.HandshakeResponse)  # nor does a second handshake
     peers[0].session.lost()
     assert third.greet() == m.HandshakeResponse(5, True, CAPABILITIES)
     assert world.broker.rates.connections("42") == 2
@@ -198,6 +199,12 @@ def test_a_tenant_has_so_many_connections_and_no_more() -> None:
         peer.session.end_of_input()
         peer.session.lost()  # once more changes nothing
     assert world.broker.rates.connections("42") == 0
+
+
+def test_a_connection_counts_for_the_tenant_that_it_greeted_last(world: World) -> None:
+    peer, rates = Peer(world), world.broker.rates
+    peer.ask(m.Handshake(5), tenant=7)
+    assert (rates.connections("42"), rates.connections("7")) == (0, 1)
 
 
 def test_a_tenant_that_asks_too_often_is_told_so() -> None:
@@ -252,6 +259,28 @@ def test_the_answer_is_void_if_what_it_depends_on_is_lost(world: World) -> None:
         m.CreateStream("a", DataClass.PII, m.Everywhere()), m.CreateStream("a", DataClass.PII, m.Everywhere())
     )
     assert [reply.code for reply in replies if isinstance(reply, m.ErrorResponse)] == [ErrorCode.STORAGE_ERROR] * 2
+
+
+def test_nobody_is_told_of_what_a_crash_could_take_back(world: World) -> None:
+    peer, other = Peer(world), Peer(world)
+    peer.feed(m.CreateStream("a", DataClass.PII, m.Everywhere()))
+    other.feed(m.CreateStream("a", DataClass.PCI, m.Everywhere()), m.CreateStream("a", DataClass.PII, m.Everywhere()))
+    assert peer.responses() == other.responses() == []
+    world.commit()
+    (made,) = [response.payload for response in peer.responses()]
+    refused, found = [response.payload for response in other.responses()]
+    assert isinstance(refused, m.ErrorResponse) and refused.code == ErrorCode.STREAM_ALREADY_EXISTS
+    assert found == made
+
+
+def test_an_answer_that_no_message_can_hold_is_a_mistake_of_ours(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    queries(world, Rows(["a"], [[1 << 70]]))
+    peer = Peer(world)
+    with caplog.at_level(logging.ERROR):
+        assert peer.refused(m.Query("SELECT", [])).code == ErrorCode.INTERNAL_ERROR
+    assert peer.closed and caplog.records
 
 
 def test_a_mistake_of_ours_is_logged_told_and_the_end_of_the_connection_only(
@@ -355,3 +384,17 @@ def test_a_writer_may_ask_how_long_a_stream_is() -> None:
         assert peer.ask(m.StreamInfo(number)) == m.StreamInfoResponse(0)
     new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("c", str(TENANT), (Permission.CREATE,)))
     assert Peer(world, token=new.secret).refused(m.StreamInfo(number)).code == ErrorCode.STREAM_NOT_FOUND
+
+
+def test_the_documents_table_has_the_numbers_of_every_version_and_what_is_served() -> None:
+    text = (Path(__file__).parents[3] / "docs/protocols/kimberlite.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    table = {row[0]: row[1:] for row in rows if len(row) == 7 and row[0] != "Request"}
+    columns = [("v0.1",), ("seed", "v0.4"), ("v2", "v3"), ("v4", "5a"), ("5b",)]
+    for at, names in enumerate(columns):
+        for name in names:
+            variants = GENERATIONS[name].requests().variants
+            numbers = {variant.make.__name__: str(number) for number, variant in enumerate(variants)}
+            assert {kind: row[at] for kind, row in table.items() if row[at] != "–"} == numbers, name
+    served = {shape.make.__name__ for shape in REQUESTS if not issubclass(shape.make, m.Unserved)}
+    assert {kind for kind, row in table.items() if row[5].startswith("served")} == served

@@ -266,21 +266,22 @@ def test_who_does_not_take_what_is_pushed_falls_behind_and_loses_nothing() -> No
     assert taken + offsets(peer) == list(range(15))
 
 
-def test_pushes_that_wait_behind_a_reply_are_bounded() -> None:
+def test_pushes_that_wait_behind_a_reply_are_bounded_and_go_on_when_it_has_left() -> None:
     scene = Scene()
     scene.author.append(scene.stream, *[bytes(FLUSH_BYTES // 8) for _ in range(100)])
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0)
-    peer.feed(m.AppendEvents(scene.stream, [b"last"], 100))  # its reply waits for the commit, and so does all behind it
+    created = m.CreateStream("other", m.DataClass.PUBLIC, m.Everywhere())
+    peer.feed(created)  # its reply waits for the commit, and so does all behind it
     subscription(peer, number).credits = 1000
     subscription(peer, number).seat.ask()
     assert HELD_BYTES < peer.session.held_bytes < 2 * HELD_BYTES
     assert peer.raw() == b""
     scene.world.commit()
-    assert offsets(peer) == list(range(101))
+    assert offsets(peer) == list(range(100))
 
 
-def test_reading_from_the_disk_is_done_off_the_loop_and_holds_up_no_request() -> None:
+def test_reading_from_the_disk_is_done_off_the_loop_and_holds_up_no_request(caplog: pytest.LogCaptureFixture) -> None:
     calls: Calls = []
     scene = Scene(2, offload=later(calls))
     peer = scene.peer()
@@ -289,10 +290,39 @@ def test_reading_from_the_disk_is_done_off_the_loop_and_holds_up_no_request() ->
     assert credit(peer, number, 5) == 5
     assert pushed(peer) == [] and len(calls) == 1
     assert credit(peer, number, 1) == 6
-    run(calls)
-    assert offsets(peer) == [0, 1]
     scene.append(1)
-    assert offsets(peer) == [2]
+    assert pushed(peer) == []
+    run(calls)
+    assert offsets(peer) == [0, 1, 2]
+    scene.append(1)
+    assert offsets(peer) == [3]
+    assert not caplog.records  # nobody who watches the stream has failed
+
+
+def test_who_unsubscribes_while_its_events_are_read_gets_none_of_them() -> None:
+    calls: Calls = []
+    scene = Scene(2, offload=later(calls))
+    peer = scene.peer()
+    number = subscribe(peer, scene.stream, credit=0)
+    subscription(peer, number).seat.skim = True
+    credit(peer, number, 5)
+    peer.ask(m.Unsubscribe(number))
+    run(calls)
+    peer.create("other")
+    assert pushed(peer) == [m.SubscriptionClosed(number, m.CloseReason.CLIENT_CANCELLED)]
+
+
+def test_events_behind_expired_ones_cost_credit_as_well() -> None:
+    scene = Scene()
+    scene.world.broker.produce(ANONYMOUS, SCOPE, "events", 0, [b"dead"] * 3, expires=[scene.world.now + 1] * 3)
+    scene.world.commit()
+    scene.append(5)
+    scene.world.pass_time(1)
+    peer = scene.peer()
+    number = subscribe(peer, scene.stream, credit=2)
+    assert offsets(peer) == [3, 4]
+    credit(peer, number, 2)
+    assert offsets(peer) == [5, 6]
 
 
 def test_a_client_that_goes_while_its_events_are_read_is_forgotten() -> None:

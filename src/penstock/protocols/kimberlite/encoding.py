@@ -177,23 +177,26 @@ _RUN: Final = 8  # events of one size, that it pays to look at together
 
 
 def _short_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    """In postcard. The sizes are read here and not by a function, because events come by the thousand."""
+    """In postcard. Short sizes are read here and not by a function, because events come by the thousand."""
     size_of = _SHORT[U64].read
-    end = len(data)
     found = []
-    for _ in range(count):
-        size = data[at] if at < end else 0x80
-        if size < 0x80:
+    try:
+        for _ in range(count):
+            size = data[at]
             at += 1
-        elif at + 1 < end and data[at + 1] < 0x80:
-            size = size & 0x7F | data[at + 1] << 7
-            at += 2
-        else:
-            size, at = size_of(data, at)
-        behind = at + size
-        found.append(data[at:behind])
-        at = behind
-    if at > end:  # slices are never longer than the data, so this can wait
+            if size >= 0x80:
+                high = data[at]
+                at += 1
+                if high < 0x80:
+                    size += (high << 7) - 0x80
+                else:
+                    size, at = size_of(data, at - 2)
+            behind = at + size
+            found.append(data[at:behind])
+            at = behind
+    except IndexError:
+        raise Malformed("the message ends within a list") from None
+    if at > len(data):  # slices are never longer than the data, so this can wait
         raise Malformed("bytes run past the end of the message")
     return found, at
 
@@ -319,6 +322,10 @@ def _events(_inner: Codec, encoding: Encoding, most: int | None) -> Codec:
 
     def write(values: list[bytes], out: bytearray) -> None:
         write_count(len(values), out)
+        if len(values) == 1:  # as in most pushes
+            out += head(len(values[0]))
+            out += values[0]
+            return
         out += b"".join(chain.from_iterable(zip(map(head, map(len, values)), values, strict=True)))
 
     return Codec(read, write)

@@ -62,7 +62,7 @@ class KimberliteSession(OrderedSession):
 
     def work(self) -> None:
         super().work()
-        if not self._closed:
+        if not self._closed and not self._working:
             self._call.subscriptions.work()  # behind the replies to what was asked before
 
     def _replied(self) -> None:
@@ -79,10 +79,6 @@ class KimberliteSession(OrderedSession):
     # -- one request after the other
 
     def _carry_out(self) -> None:
-        self._carry_out_requests()
-        self._call.subscriptions.work()  # behind the replies
-
-    def _carry_out_requests(self) -> None:
         while self._later is None and (request := self._next()) is not None:
             operation = OPERATIONS[type(request.payload)]
             if self._must_wait(reads=operation.reads):
@@ -149,7 +145,11 @@ class KimberliteSession(OrderedSession):
 
     def _answer(self, request: m.Request, size: int, answer: Answer) -> None:
         reply, group = answer
-        data = self._wire.response(request.id, reply)
+        try:
+            data = self._wire.response(request.id, reply)
+        except Exception as error:  # noqa: BLE001 - an answer that cannot be written; `_refuse` logs it
+            self._refuse(error, request)
+            return
         after = self.broker.unsettled if group is None else group
         self.outbox.put_after(after, data, self._failure(request), size)
 

@@ -18,7 +18,7 @@ from penstock.core.errors import AccessDenied, BrokerError, LimitReached, TopicN
 from penstock.core.names import Scope, check_group
 from penstock.core.state import Topic
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import FAILED, OPEN, CommitGroup
+from penstock.log.engine import FAILED, CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.protocols.answers import Answer
 from penstock.protocols.kimberlite import messages as m
@@ -45,7 +45,7 @@ _PLACE: Final = struct.Struct(">QQ")
 class Subscription:
     """One of them; a `Reader`. It sends a portion at a time."""
 
-    __slots__ = ("_line", "_reading", "_since", "_waiting", "closed", "credits", "id", "scope", "seat", "stream")
+    __slots__ = ("_line", "_reading", "_since", "closed", "credits", "id", "scope", "seat", "stream")
 
     def __init__(self, line: Subscriptions, id: int, stream: int, scope: Scope, credits: int) -> None:  # noqa: A002
         self.id = id
@@ -56,17 +56,12 @@ class Subscription:
         self.closed = False
         self._line = line
         self._reading = False
-        self._waiting: CommitGroup | None = None  # what was sent last depends on it
         self._since = 0  # events since everybody else had a turn
 
     # -- what `Cursors` asks
 
     def wants(self) -> bool:
-        if self.closed or not self.credits or self._reading:
-            return False
-        if self._waiting is not None and self._waiting.state is OPEN:
-            return False
-        return self._line.has_room(self)
+        return not self.closed and self.credits > 0 and not self._reading and self._line.has_room(self)
 
     def offer(self, most: int) -> bool:
         try:
@@ -120,9 +115,6 @@ class Subscription:
         outbox.put_after(portion.group, self._frames(found), self._void)
         broker.metrics.fetched(count, size, started)
         self._since += count
-        if portion.group is not None and portion.group.state is OPEN:
-            self._waiting = portion.group
-            portion.group.on_done(self._confirmed)
         return True
 
     def _frames(self, found: Sequence[RecordSlice]) -> bytes:
@@ -137,10 +129,6 @@ class Subscription:
                 frames.append(push(m.SubscriptionEvents(self.id, offset + start, events, left)))
         self.credits = left
         return b"".join(frames)
-
-    def _confirmed(self, group: CommitGroup) -> None:
-        if not self.closed and group.state is not FAILED:
-            self.seat.ask()
 
     def _void(self, _error: Exception) -> bytes:
         """What was to be sent depended on a change that could not be kept. The client goes on by subscribing again."""

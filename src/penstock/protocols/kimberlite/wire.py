@@ -87,16 +87,16 @@ class ServerWire:
             return None
         self._verify(arrived)
         _, _, data, start, end = arrived
+        why = "a message that cannot be read"
         if self._settled:
             try:
                 request = self._dialects[0].read_request(data, start, end)
             except Malformed as error:
-                if len(self._dialects) == 1:
-                    raise self._refuse(str(error), arrived=arrived) from None
+                why = str(error)
             else:
                 if type(request.payload) in self._agreed:
                     return request
-        return self._recognise(arrived)
+        return self._recognise(arrived, why)
 
     def _verify(self, arrived: Frame) -> None:
         """Find out which checksum the peer uses, or compare with it."""
@@ -111,8 +111,9 @@ class ServerWire:
         if len(matching) == 1:  # both: once in four thousand million frames, and the next one tells
             self._checksum = matching[0]
 
-    def _recognise(self, arrived: Frame) -> Request:
-        """Read a request while it is not known which dialect it is in, and perhaps find out."""
+    def _recognise(self, arrived: Frame, why: str) -> Request:
+        """Read a request while it is not known which dialect it is in, and perhaps find out. `why` is told if nobody
+        can read it."""
         version, _, data, start, end = arrived
         if self._settled:
             readings = detection.read(self._dialects, data, start, end)
@@ -121,7 +122,7 @@ class ServerWire:
         else:
             readings = detection.read(detection.later(version, self._assume), data, start, end)
         if not readings:
-            raise self._refuse("a message that cannot be read", arrived=arrived)
+            raise self._refuse(why, arrived=arrived)
         dialects, request = detection.decide(readings)
         if dialects != self._dialects:
             self._dialects, self._agreed = dialects, detection.agreed(dialects)

@@ -4,8 +4,8 @@ methods and outcomes, in every version of the protocol; `Pool` and `AsyncPool` k
 
 from penstock.core.query import Rows, Timestamp
 from penstock.protocols.kimberlite.client import questions
-from penstock.protocols.kimberlite.client.aio import AsyncKimberliteClient, AsyncSubscription
-from penstock.protocols.kimberlite.client.blocking import KimberliteClient, Subscription
+from penstock.protocols.kimberlite.client.aio import AsyncKimberliteClient
+from penstock.protocols.kimberlite.client.blocking import KimberliteClient
 from penstock.protocols.kimberlite.client.errors import (
     ApiKeyNotFound,
     AuthenticationFailed,
@@ -40,6 +40,7 @@ from penstock.protocols.kimberlite.client.errors import (
 from penstock.protocols.kimberlite.client.pool import AsyncPool, Pool
 from penstock.protocols.kimberlite.client.questions import Question
 from penstock.protocols.kimberlite.client.results import Appended, Event, Executed, Page
+from penstock.protocols.kimberlite.client.subscription import AsyncSubscription, Subscription
 from penstock.protocols.kimberlite.messages import (
     AuditMetadata,
     CustomRegion,

@@ -26,7 +26,7 @@ from penstock.protocols.kimberlite.client.errors import (
     refusal,
 )
 from penstock.protocols.kimberlite.client.feed import Feed
-from penstock.protocols.kimberlite.client.questions import How, Question, append
+from penstock.protocols.kimberlite.client.questions import How, Question, append, server_info
 from penstock.protocols.kimberlite.client.results import Appended
 from penstock.protocols.kimberlite.client.version import Version
 from penstock.protocols.kimberlite.encoding import Malformed
@@ -293,6 +293,16 @@ def handshake(version: Version, token: str | None) -> Question[None]:
             raise AuthenticationFailed(m.ErrorCode.AUTHENTICATION_FAILED, f"not authenticated: {what}")
 
     return Question(m.Handshake(version.number, token), m.HandshakeResponse, take, repeatable=True)
+
+
+def probe(version: Version, token: Callable[[], str | None]) -> Question[Any]:
+    """A question that any server answers at once, to see whether it is there."""
+    return server_info() if version.pushes else handshake(version, token())
+
+
+def failed(call: Call) -> bool:
+    """Whether there was no answer. To be refused is one."""
+    return isinstance(call.outcome, Exception) and not isinstance(call.outcome, ReplyError)
 
 
 def begun(calls: Sequence[Call], begin: Callable[[Call], bytes]) -> list[bytes]:

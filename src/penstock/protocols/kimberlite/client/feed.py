@@ -51,6 +51,10 @@ class Feed:
     def request(self) -> m.Subscribe:
         return m.Subscribe(self.stream_id, self.next_offset, self._window, self.group)
 
+    def begin(self) -> None:
+        """Where there is nobody to ask for it: see `read`."""
+        self.started(m.SubscribeResponse(0, self.next_offset, self._window))
+
     # -- what comes
 
     def started(self, reply: m.SubscribeResponse) -> None:

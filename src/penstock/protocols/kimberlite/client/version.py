@@ -15,7 +15,18 @@ from penstock.protocols.kimberlite.wire import ClientWire
 
 
 class Version:
-    __slots__ = ("_castagnoli", "_lacking", "audited", "lengths", "name", "number", "offsets", "old_classes", "pushes")
+    __slots__ = (
+        "_castagnoli",
+        "_lacking",
+        "audited",
+        "lengths",
+        "name",
+        "number",
+        "offsets",
+        "old_classes",
+        "pushes",
+        "subscribes",
+    )
 
     def __init__(self, name: str, castagnoli: bool = False) -> None:
         if name not in NAMED:
@@ -26,6 +37,7 @@ class Version:
         self.number = generation.version
         self.pushes = generation.wrapped  # events of a subscription; and questions about the server can be asked
         self.audited = generation.audited
+        self.subscribes = m.Subscribe in fields
         self.lengths = m.StreamInfo in fields  # of streams can be asked for
         self.offsets = "expected_offset" in fields[m.AppendEvents]  # have to be told with every append
         self.old_classes = name == "v0.1" or name.startswith("seed")

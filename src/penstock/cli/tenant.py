@@ -1,0 +1,87 @@
+"""`penstock tenant`: lists, shows, registers and deletes the tenants of a broker, whether it runs or not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import quote
+
+import msgspec
+import typer
+
+from penstock.cli import flags
+
+if TYPE_CHECKING:
+    from penstock.net.admin_tenants import TenantView
+
+app = typer.Typer(help="List, show, register and delete tenants.", no_args_is_help=True, rich_markup_mode=None)
+
+COLUMNS: Final = ("name", "topics", "created", "label")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name; for Kimberlite's tenant 7 it is 7.")]
+
+
+@app.command("list")
+def list_tenants(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+    """List all tenants: those that were registered, and those that have topics."""
+    from penstock.cli.administration import ask  # here, because it loads the whole broker
+    from penstock.net.admin_tenants import TenantView
+
+    settings = flags.of_directory(config, data_dir)
+    _show(msgspec.json.decode(ask(settings, "GET", "/tenants"), type=list[TenantView]))
+
+
+@app.command()
+def show(name: Name, config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+    """Show one tenant."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin_tenants import TenantView
+
+    settings = flags.of_directory(config, data_dir)
+    _show([msgspec.json.decode(ask(settings, "GET", _path(name)), type=TenantView)])
+
+
+@app.command()
+def create(
+    name: Name,
+    label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="What people call it.")] = None,
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Register a tenant. Without this one is there as soon as it has a topic."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin_tenants import TenantTerms
+
+    settings = flags.of_directory(config, data_dir, must_exist=False)
+    ask(settings, "PUT", _path(name), msgspec.json.encode(TenantTerms(label)))
+    typer.echo(f"tenant {name} is registered")
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: flags.ConfigFile = None,
+    data_dir: flags.DataDir = None,
+) -> None:
+    """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys."""
+    from penstock.cli.administration import ask
+    from penstock.net.admin_tenants import TenantView
+
+    settings = flags.of_directory(config, data_dir)
+    found = msgspec.json.decode(ask(settings, "GET", _path(name)), type=TenantView)
+    if not yes:
+        typer.confirm(f"Delete tenant {name} with {found.topics} topic(s), users and keys, for good?", abort=True)
+    gone = msgspec.json.decode(ask(settings, "DELETE", _path(name)), type=TenantView)
+    typer.echo(f"deleted tenant {name} with {gone.topics} topic(s)")
+
+
+def _show(tenants: list[TenantView]) -> None:
+    typer.echo("\t".join(COLUMNS))
+    for tenant in tenants:
+        created = datetime.fromtimestamp(tenant.created // 1_000_000, UTC).isoformat()
+        typer.echo("\t".join((tenant.name, str(tenant.topics), created, tenant.label)))
+
+
+def _path(name: str) -> str:
+    return f"/tenants/{quote(name, safe='')}"

@@ -1,0 +1,271 @@
+"""A stream as a table of DuckDB: Arrow batches as the log gives them, and a view over them that makes columns of events.
+
+Nothing is copied that need not be: the text of an event is the log's own bytes once they are known to be UTF-8, only
+columns that the statement can need are read, and only fields that it can need are taken out of the events.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.core.errors import BrokerError, PositionGone, QueryError, QueryTooLarge, TableNotFound
+from penstock.core.query import Column, Declared
+from penstock.sql.catalog import Stream
+from penstock.sql.engine import Engine
+from penstock.sql.limits import Stop
+from penstock.sql.shapes import OBJECT, Field, Place, Shapes, identifier, quoted, structure_of
+from penstock.sql.sources import Needs
+
+BASE: Final = {"offset": "BIGINT", "timestamp": "TIMESTAMP_NS", "key": "VARCHAR", "data": "VARCHAR"}
+PARTITION: Final = "partition"
+_STORED: Final = {"data": "value"}  # other columns are called the same in the log
+
+_ARROW: Final = {
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us"),
+    "key": pa.string(),
+    "data": pa.string(),
+    PARTITION: pa.int32(),
+}
+
+
+class Moment:
+    """As of when a statement sees the log."""
+
+    __slots__ = ("position", "time")
+
+    def __init__(self, position: int | None, time: int | None) -> None:
+        self.position = position  # None: all that is committed
+        self.time = time  # ns since 1970; None: any
+
+
+class Relation:
+    """One stream, as one statement sees it. Raises TableNotFound, PositionGone."""
+
+    def __init__(self, engine: Engine, stream: Stream, moment: Moment, shapes: Shapes, stop: Stop) -> None:
+        self._engine = engine
+        self._moment = moment
+        self._shapes = shapes
+        self._stop = stop
+        self.stream = stream
+        self.declared = _declared_at(stream, moment)
+        self._wide = len(stream.partitions) > 1
+
+    @property
+    def name(self) -> str:
+        return self.stream.name
+
+    def base(self) -> dict[str, str]:
+        return {**BASE, PARTITION: "INTEGER"} if self._wide else BASE
+
+    def columns(self) -> list[Column]:
+        """What `SELECT *` gives."""
+        if self.declared is not None:
+            return list(self.declared.columns)
+        return [Column(name, kind) for name, kind in (*self.base().items(), *self._fields(None))]
+
+    def hidden(self) -> list[str]:
+        """Columns that are there when they are named, and are not part of `*`."""
+        if self.declared is None:
+            return []
+        shown = {column.name.lower() for column in self.declared.columns}
+        return [name for name in self.base() if name not in shown]
+
+    def query(self, needs: Needs) -> str:
+        """A SELECT that gives the rows, with the columns that are needed."""
+        if self.declared is not None:
+            return self._typed_rows(self.declared, needs)
+        return self._plain_rows(needs)
+
+    # -- streams as they are
+
+    def _plain_rows(self, needs: Needs) -> str:
+        base = [name for name in self.base() if name in needs]
+        wanted = None if needs.everything else [name for name in needs.names if name.lower() not in self.base()]
+        fields = [] if wanted == [] else self._fields(wanted, needs.defined)
+        if not fields and self._countable() and set(base) <= {"offset", PARTITION}:
+            return self._counted(base or ["offset"])
+        read = base if base or fields else ["offset"]
+        columns = [_base_column(name) for name in read]
+        columns += [f"f.{identifier(field.name)} AS {identifier(field.name)}" for field in fields]
+        return self._select(columns, read, fields)
+
+    def _fields(self, names: Sequence[str] | None, unsure: set[str] | None = None) -> list[Field]:
+        stream = self.stream
+        ends = tuple((span.partition, span.end) for span in stream.partitions)
+        place = Place(stream.identity, self._moment.position, ends)
+        found = self._shapes.fields(self._engine, place, self._events, names, unsure or ())
+        return [field for field in found if field.name.lower() not in self.base()]
+
+    def _countable(self) -> bool:
+        return self.stream.dense and self._moment.position is None and self._moment.time is None
+
+    def _counted(self, columns: Sequence[str]) -> str:
+        """Offsets need not be read: they are known."""
+        parts = [
+            "SELECT "
+            + ", ".join('range AS "offset"' if name == "offset" else f"{span.partition} AS partition" for name in columns)
+            + f" FROM range({span.start}, {span.end})"
+            for span in self.stream.partitions
+        ]
+        return " UNION ALL ".join(parts)
+
+    # -- declared tables
+
+    def _typed_rows(self, declared: Declared, needs: Needs) -> str:
+        base = [name for name in self.hidden() if needs.named(name)]
+        columns = [column for column in declared.columns if column.name in needs]
+        taken = columns or list(declared.columns[:1])  # whether an event is an object shows by taking something out
+        fields = [Field(column.name, "JSON" if column.type == "JSON" else "VARCHAR") for column in taken]
+        outputs = [f"{_fitting(column)} AS {identifier(column.name)}" for column in columns]
+        outputs += [_base_column(name) for name in base]
+        return self._select(outputs or ["1 AS one"], base, fields, objects_only=True)
+
+    def _select(
+        self, columns: Sequence[str], base: Sequence[str], fields: Sequence[Field], *, objects_only: bool = False
+    ) -> str:
+        read = list(base)
+        conditions = []
+        if fields and "data" not in read:
+            read.append("data")
+        if self._moment.time is not None:
+            conditions.append(f"\"timestamp\" <= make_timestamp({self._moment.time // 1_000})")
+            if "timestamp" not in read:
+                read.append("timestamp")
+        source = self._register(read, None)
+        if fields:
+            structure = quoted(structure_of(fields))
+            source = f"(SELECT *, TRY(json_transform({OBJECT}, {structure})) AS f FROM {source})"
+        if objects_only:
+            conditions.append("f IS NOT NULL")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return f"SELECT {', '.join(columns)} FROM {source}{where}"
+
+    # -- sources
+
+    def _events(self, start: Mapping[int, int] | None) -> str:
+        return self._register(["data"], start)
+
+    def _register(self, columns: Sequence[str], start: Mapping[int, int] | None) -> str:
+        return self._engine.register(_Source(self, self._engine, columns, start))
+
+    def batches(self, columns: Sequence[str], start: Mapping[int, int] | None) -> Iterator[pa.RecordBatch]:
+        stored = [_STORED.get(name, name) for name in columns]
+        for batch in self.stream.batches(stored, self._moment.position, start):
+            self._stop.check()
+            yield batch
+
+
+class _Source:
+    """What DuckDB reads: a new stream of batches each time that it asks."""
+
+    def __init__(
+        self, relation: Relation, engine: Engine, columns: Sequence[str], start: Mapping[int, int] | None
+    ) -> None:
+        self._relation = relation
+        self._engine = engine
+        self._columns = columns
+        self._start = start
+        self._schema = pa.schema([(name, _ARROW[name]) for name in columns])
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._relation.batches(self._columns, self._start):
+                arrays = [_converted(name, batch.column(at)) for at, name in enumerate(self._columns)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        except GeneratorExit:
+            raise
+        except BrokerError as error:
+            self._engine.cause = error
+            raise
+        except MemoryError:
+            self._engine.cause = QueryTooLarge("The statement needs more memory than there is")
+            raise
+        except Exception as error:
+            self._engine.cause = error  # of the log, or of whoever reads it
+            raise
+
+
+def _converted(name: str, array: pa.Array) -> pa.Array:
+    kind = _ARROW[name]
+    if name in ("key", "data"):
+        return text_of(array)
+    if name == "timestamp":
+        return array.cast(pa.timestamp("us", array.type.tz)).cast(pa.int64()).cast(kind)
+    return array if array.type == kind else array.cast(kind)
+
+
+def text_of(array: pa.Array) -> pa.Array:
+    """Binaries as text: the same bytes where all are UTF-8; where some are not, these in base64."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(value) for value in array.to_pylist()], pa.string())
+
+
+def _text(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()
+
+
+def _declared_at(stream: Stream, moment: Moment) -> Declared | None:
+    position = moment.position
+    if position is None:
+        return stream.declared
+    if stream.created >= position:
+        raise TableNotFound(stream.name)
+    first = stream.first_position()
+    if first > position:
+        raise PositionGone(
+            f"Position {position} is below what is kept of '{stream.name}': its oldest record is at position {first}"
+        )
+    declared = stream.declared
+    return declared if declared is not None and declared.position < position else None
+
+
+def _base_column(name: str) -> str:
+    if name == "timestamp":
+        return 'TRY_CAST("timestamp" AS TIMESTAMP_NS) AS "timestamp"'
+    return identifier(name)
+
+
+# -- declared types
+
+_INTEGER: Final = "CASE WHEN contains({0}, '.') OR contains({0}, 'e') OR contains({0}, 'E') THEN NULL ELSE TRY_CAST({0} AS {1}) END"
+_ZONED: Final = "[0-9]:[0-9:.]+[+-][0-9]{2}(:?[0-9]{2})?$"
+_FITTING: Final = {
+    "VARCHAR": "{0}",
+    "JSON": "{0}",
+    "BOOLEAN": "CASE {0} WHEN 'true' THEN true WHEN 'false' THEN false END",
+    "BLOB": "TRY(from_base64({0}))",
+    "TIMESTAMP_NS": (
+        f"CASE WHEN regexp_matches({{0}}, '{_ZONED}')"
+        " THEN make_timestamp_ns(epoch_ns(TRY_CAST({0} AS TIMESTAMP WITH TIME ZONE)))"
+        " ELSE coalesce(TRY_CAST({0} AS TIMESTAMP_NS), make_timestamp_ns(TRY_CAST({0} AS BIGINT))) END"
+    ),
+    **dict.fromkeys(
+        ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"], _INTEGER
+    ),
+}
+"""How a field is read as a type; others by TRY_CAST. What does not fit is NULL."""
+
+
+def _fitting(column: Column) -> str:
+    field = f"f.{identifier(column.name)}"
+    pattern = _FITTING.get(column.type, "TRY_CAST({0} AS {1})")
+    return pattern.replace("{0}", field).replace("{1}", column.type)
+
+
+def missing(name: str) -> QueryError:
+    return TableNotFound(name)

@@ -1,0 +1,156 @@
+"""One statement, from text to rows. A pure function of the catalog: nothing here knows where the streams come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from penstock.core.errors import PositionAhead, QueryError, QueryInvalid, TableNotFound
+from penstock.core.query import Rows, Value
+from penstock.sql.catalog import Catalog, Stream
+from penstock.sql.declare import create, drop
+from penstock.sql.engine import Engine, Engines
+from penstock.sql.grammar import parse, warm
+from penstock.sql.insert import Insertion
+from penstock.sql.limits import QueryLimits, Stop
+from penstock.sql.names import resolve
+from penstock.sql.relation import Moment, Relation
+from penstock.sql.shapes import Shapes, identifier
+from penstock.sql.show import WORDS, information, show
+from penstock.sql.sources import INFORMATION, Needs, Source, sources
+from penstock.sql.stars import hide
+from penstock.sql.text import Text, prepare
+from penstock.sql.values import fetch
+
+SCHEMA = "streams"  # where DuckDB finds them: no name of a statement can mean anything else
+
+
+class Workshop:
+    """What is worth keeping from one statement to the next: engines, and what was learnt of streams. For any threads."""
+
+    def __init__(self) -> None:
+        self.engines = Engines()
+        self.shapes = Shapes()
+
+    def warm(self, limits: QueryLimits) -> None:
+        """Do now what the first statement would wait for."""
+        warm()
+        with self.engines.one(limits, Stop(limits.seconds)) as engine:
+            engine.rows("SELECT json_type('{}')")
+
+
+def run(
+    catalog: Catalog,
+    sql: str,
+    params: Sequence[Value],
+    position: int | None,
+    limits: QueryLimits,
+    *,
+    workshop: Workshop | None = None,
+    stop: Stop | None = None,
+) -> Rows:
+    """Raises QueryError and its kin, and what the catalog raises."""
+    text = prepare(sql, params)
+    if text.reason is not None:
+        catalog.break_glass(text.reason)
+    moment = _moment(catalog, text, position)
+    past = text.position is not None or text.moment is not None or position is not None
+    tree = None if text.first in WORDS else parse(text.sql)
+    if past and tree is not None and not isinstance(tree, exp.Query | exp.Values):
+        raise QueryError("Only a SELECT can be about another moment: what is written is written now")
+    shop = workshop or Workshop()
+    stop = stop or Stop(limits.seconds)
+    with shop.engines.one(limits, stop) as engine:
+        return _Statement(catalog, engine, shop.shapes, moment, limits, stop).run(text, tree, params)
+
+
+def _moment(catalog: Catalog, text: Text, position: int | None) -> Moment:
+    wanted = text.position if position is None else position
+    if text.position is not None and wanted != text.position:
+        raise QueryInvalid(f"The statement is AT OFFSET {text.position}, but it was asked for at position {position}")
+    if wanted is None:
+        return Moment(None, text.moment)
+    head = catalog.head()
+    if wanted > head:
+        raise PositionAhead(wanted, head)
+    return Moment(None if wanted == head else wanted, text.moment)
+
+
+class _Statement:
+    def __init__(
+        self, catalog: Catalog, engine: Engine, shapes: Shapes, moment: Moment, limits: QueryLimits, stop: Stop
+    ) -> None:
+        self._catalog = catalog
+        self._engine = engine
+        self._shapes = shapes
+        self._moment = moment
+        self._limits = limits
+        self._stop = stop
+
+    def run(self, text: Text, tree: exp.Expression | None, params: Sequence[Value]) -> Rows:
+        if tree is None:
+            return show(self._catalog, self._relate, text.sql)
+        if isinstance(tree, exp.Create):
+            return create(self._catalog, self._engine, tree)
+        if isinstance(tree, exp.Drop):
+            return drop(self._catalog, tree)
+        if isinstance(tree, exp.Insert):
+            engine, limits = self._engine, self._limits
+            return Insertion(self._catalog, engine, tree, params, limits, self._relate, self._prepared).run()
+        return fetch(self._engine, self._prepared(tree), params, self._limits)
+
+    def _relate(self, stream: Stream) -> Relation:
+        return Relation(self._engine, stream, self._moment, self._shapes, self._stop)
+
+    def _prepared(self, tree: exp.Expression) -> exp.Expression:
+        """The query over views of DuckDB that stand for its streams."""
+        if isinstance(tree, exp.Values):
+            tree = exp.select("*").from_(exp.Subquery(this=tree))
+        found = sources(tree)
+        inner = [source for source in found if source.schema == INFORMATION]
+        for table in {source.name.lower() for source in inner}:
+            view = f"{INFORMATION}.{table}"
+            name = self._engine.register(information(self._catalog, self._relate, table))
+            self._create_view(view, f"SELECT * FROM {name}")
+            for source in inner:
+                if source.name.lower() == table:
+                    _point(source, view)
+        own = [source for source in found if source.schema != INFORMATION]
+        streams = resolve(self._catalog, [source.name for source in own])
+        by_stream: dict[str, list[Source]] = {}
+        for source in own:
+            if source.name not in streams:
+                raise TableNotFound(source.name)
+            by_stream.setdefault(streams[source.name].name, []).append(source)
+        taken: set[str] = set()
+        for name, using in by_stream.items():
+            self._stop.check()
+            relation = self._relate(streams[using[0].name])
+            needs = Needs()
+            for source in using:
+                needs.merge(source.needs)
+            view = name
+            while view.lower() in taken:
+                view += "'"
+            taken.add(view.lower())
+            self._create_view(view, relation.query(needs))
+            shown = [column for column in relation.hidden() if needs.named(column)]
+            for source in using:
+                hide(source, shown)
+                _point(source, view)
+        return tree
+
+    def _create_view(self, view: str, query: str) -> None:
+        self._engine.execute(f"CREATE OR REPLACE VIEW {SCHEMA}.{identifier(view)} AS {query}")
+
+
+def _point(source: Source, view: str) -> None:
+    """Make a table of the statement mean a view, under the name that the statement calls it."""
+    node = source.node
+    if not node.alias:
+        columns = node.args["alias"].args.get("columns") if node.args.get("alias") else None
+        alias = exp.TableAlias(this=exp.to_identifier(source.name, quoted=True), columns=columns)
+        node.set("alias", alias)
+    node.set("this", exp.to_identifier(view, quoted=True))
+    node.set("db", exp.to_identifier(SCHEMA, quoted=True))

@@ -1,0 +1,207 @@
+"""Which fields the events of a stream have, and of which types: found by looking at all of them, once.
+
+What was learnt is kept, with how far it reaches, so that the next statement looks at newer events only. A statement
+that names its fields needs to know of these alone, which takes a fraction of finding all names.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from penstock.sql.engine import Engine
+
+MAX_FIELDS: Final = 1_000  # of one stream that are columns; the others are in `data`
+KEPT_SHAPES: Final = 1_024
+_AT_ONCE: Final = 100  # fields whose types are looked for in one pass
+
+_WHOLE, _LARGE, _DOUBLE, _BOOLEAN, _TEXT, _NESTED, _NULL = (1 << bit for bit in range(7))
+_BITS: Final = {
+    "BIGINT": _WHOLE,
+    "UBIGINT": _WHOLE,
+    "HUGEINT": _LARGE,
+    "DOUBLE": _DOUBLE,
+    "BOOLEAN": _BOOLEAN,
+    "VARCHAR": _TEXT,
+    "OBJECT": _NESTED,
+    "ARRAY": _NESTED,
+    "NULL": _NULL,
+}
+_TYPES: Final = {
+    _WHOLE: "BIGINT",
+    _WHOLE | _LARGE: "HUGEINT",
+    _LARGE: "HUGEINT",
+    _DOUBLE: "DOUBLE",
+    _WHOLE | _DOUBLE: "DOUBLE",
+    _WHOLE | _LARGE | _DOUBLE: "DOUBLE",
+    _BOOLEAN: "BOOLEAN",
+    _NESTED: "JSON",
+}
+
+OBJECT: Final = (
+    "CASE WHEN starts_with(data, '{') THEN data WHEN starts_with(ltrim(data, E' \\t\\n\\r'), '{') THEN data END"
+)
+"""The event if it looks like a JSON object. Whether it is one shows when it is read."""
+
+
+class Field(NamedTuple):
+    name: str
+    type: str
+
+
+class Place(NamedTuple):
+    """What part of a stream a shape is about."""
+
+    identity: str
+    position: int | None  # all below it; None: all there is up to `ends`
+    ends: tuple[tuple[int, int], ...]  # of the partitions
+
+
+Register = Callable[[Mapping[int, int] | None], str]
+"""Makes the events from these offsets on readable: gives the name of a relation with the column `data`."""
+
+
+class _Shape:
+    __slots__ = ("complete", "ends", "seen")
+
+    def __init__(self, ends: tuple[tuple[int, int], ...]) -> None:
+        self.ends = ends
+        self.complete = False  # all names are known
+        self.seen: dict[str, int] = {}  # name → bits; 0: no event has it
+
+    def copy(self, ends: tuple[tuple[int, int], ...]) -> _Shape:
+        other = _Shape(ends)
+        other.complete, other.seen = self.complete, dict(self.seen)
+        return other
+
+
+class Shapes:
+    """Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, int | None], _Shape] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def fields(
+        self, engine: Engine, place: Place, register: Register, names: Iterable[str] | None, unsure: Iterable[str] = ()
+    ) -> list[Field]:
+        """The fields of these names, without regard to case, or all (None), as far as there are any; in order of their
+        names. Those that are `unsure` are not searched for in other letters."""
+        shape = self._begin(place)
+        wanted = None if names is None else set(names)
+        if shape.ends != place.ends:
+            self._extend(engine, shape, register(dict(shape.ends)))
+            shape.ends = place.ends
+        if not shape.complete and wanted is not None:
+            self._look(engine, shape, register, wanted - shape.seen.keys())
+        if not shape.complete and (wanted is None or not self._covers(shape, wanted.difference(unsure))):
+            source = register(None)
+            self._look(engine, shape, register, _keys(engine, source) - shape.seen.keys())
+            shape.complete = True
+        self._keep(place, shape)
+        return _columns(shape.seen, wanted)
+
+    def _begin(self, place: Place) -> _Shape:
+        with self._lock:
+            known = self._known.get((place.identity, place.position))
+            if known is None or not _reaches(place.ends, known.ends):
+                return _Shape(place.ends)
+            return known.copy(known.ends)
+
+    def _keep(self, place: Place, shape: _Shape) -> None:
+        with self._lock:
+            self._known.pop((place.identity, place.position), None)
+            self._known[place.identity, place.position] = shape
+            while len(self._known) > KEPT_SHAPES:
+                self._known.popitem(last=False)
+
+    def _extend(self, engine: Engine, shape: _Shape, newer: str) -> None:
+        """What newer events add."""
+        names = set(shape.seen)
+        if shape.complete:
+            names |= _keys(engine, newer)
+        for name, bits in _types(engine, newer, names).items():
+            shape.seen[name] = shape.seen.get(name, 0) | bits
+
+    def _look(self, engine: Engine, shape: _Shape, register: Register, names: set[str]) -> None:
+        if names:
+            shape.seen.update(_types(engine, register(None), names))
+
+    def _covers(self, shape: _Shape, names: set[str]) -> bool:
+        """Whether each name is that of a field: if not, one may be written in other letters."""
+        return all(shape.seen.get(name) for name in names)
+
+
+def _reaches(ends: Sequence[tuple[int, int]], known: Sequence[tuple[int, int]]) -> bool:
+    """Whether what is known is a beginning of what there is."""
+    now = dict(ends)
+    return len(now) == len(known) and all(now.get(partition, -1) >= end for partition, end in known)
+
+
+def _columns(seen: Mapping[str, int], wanted: set[str] | None) -> list[Field]:
+    """One column for names that differ in case only: DuckDB does not tell them apart. The first in order has it."""
+    folded = None if wanted is None else {name.lower() for name in wanted}
+    found: dict[str, Field] = {}
+    for name in sorted(name for name, bits in seen.items() if bits):
+        lower = name.lower()
+        if lower in found and not (wanted is not None and name in wanted and found[lower].name not in wanted):
+            continue
+        if folded is None or lower in folded:
+            found[lower] = Field(name, _TYPES.get(seen[name] & ~_NULL, "VARCHAR"))
+    return list(found.values())[:MAX_FIELDS]
+
+
+def _keys(engine: Engine, source: str) -> set[str]:
+    rows = engine.rows(
+        f"SELECT DISTINCT unnest(k) AS name FROM (SELECT DISTINCT TRY(json_keys({OBJECT})) AS k FROM {source}) "
+        f"ORDER BY name LIMIT {MAX_FIELDS + 1}"
+    )
+    return {row[0] for row in rows if _usable(row[0])}
+
+
+def _usable(name: str) -> bool:
+    """Whether DuckDB's paths can name it. Others are in `data`."""
+    return bool(name) and '"' not in name and "\\" not in name and "\0" not in name and name.isprintable()
+
+
+def _types(engine: Engine, source: str, names: Iterable[str]) -> dict[str, int]:
+    """Name → the types that its values have."""
+    found: dict[str, int] = {}
+    usable = sorted(name for name in names if _usable(name))
+    cases = " ".join(f"WHEN '{kind}' THEN {bit}" for kind, bit in _BITS.items())
+    for at in range(0, len(usable), _AT_ONCE):
+        some = usable[at : at + _AT_ONCE]
+        paths = ", ".join(quoted(f'$."{name}"') for name in some)
+        bits = ", ".join(f"bit_or(CASE t[{place + 1}] {cases} END)" for place in range(len(some)))
+        large = "bool_or(regexp_matches(data, '9[2-9][0-9]{17}|[0-9]{20}'))"  # whole numbers that BIGINT may not hold
+        looked = f"SELECT data, TRY(json_type({OBJECT}, [{paths}])) AS t FROM {source}"
+        row = engine.rows(f"SELECT {large}, {bits} FROM ({looked})")[0]
+        found.update(zip(some, (bit or 0 for bit in row[1:]), strict=True))
+        if row[0]:
+            _find_large(engine, source, some, found)
+    return found
+
+
+def _find_large(engine: Engine, source: str, names: Sequence[str], found: dict[str, int]) -> None:
+    for name in names:
+        if found[name] & _WHOLE:
+            structure = quoted(structure_of([(name, "HUGEINT")]))
+            read = f"SELECT TRY(json_transform({OBJECT}, {structure})) AS f FROM {source}"
+            row = engine.rows(f"SELECT bool_or(f.{identifier(name)} > {(1 << 63) - 1}) FROM ({read})")[0]
+            found[name] |= _LARGE if row[0] else 0
+
+
+def structure_of(fields: Iterable[tuple[str, str]]) -> str:
+    """What `json_transform` is to take out of an event."""
+    return json.dumps(dict(fields), ensure_ascii=False)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

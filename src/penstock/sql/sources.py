@@ -1,0 +1,173 @@
+"""Which streams a statement reads, and which of their columns it can need: never too few, and rarely too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlglot import exp
+
+from penstock.core.errors import QueryError, TableNotFound
+from penstock.sql import functions
+
+INFORMATION: Final = "information_schema"
+INFORMATION_TABLES: Final = ("tables", "columns")
+
+
+class Needs:
+    """What a statement may ask of one table, or of one stream under several names."""
+
+    __slots__ = ("_folded", "defined", "everything", "names")
+
+    def __init__(self) -> None:
+        self.everything = False
+        self.names: set[str] = set()  # as they are written
+        self.defined: set[str] = set()  # of them, what the statement itself defines: a table need not have it
+        self._folded: set[str] = set()
+
+    def add(self, name: str) -> None:
+        self.names.add(name)
+        self._folded.add(name.lower())
+
+    def merge(self, other: Needs) -> None:
+        self.everything |= other.everything
+        self.names |= other.names
+        self.defined |= other.defined
+        self._folded |= other._folded
+
+    def named(self, column: str) -> bool:
+        return column.lower() in self._folded
+
+    def __contains__(self, column: str) -> bool:
+        return self.everything or self.named(column)
+
+
+class Source:
+    """A table in a FROM that is neither a CTE nor a function."""
+
+    __slots__ = ("name", "needs", "node", "schema")
+
+    def __init__(self, node: exp.Table) -> None:
+        self.node = node
+        self.name = node.name
+        self.schema = node.db.lower()
+        self.needs = Needs()
+
+    @property
+    def alias(self) -> str:
+        return str(self.node.alias_or_name).lower()
+
+
+def sources(tree: exp.Expression, skip: exp.Table | None = None) -> list[Source]:
+    """All of them, with what they need; `skip` is the target of an INSERT. Raises TableNotFound, QueryError."""
+    found = []
+    for node in tree.find_all(exp.Table):
+        if node is skip or _is_function(node) or (not node.db and _is_cte(node)):
+            continue
+        if node.catalog or (node.db and (node.db.lower(), node.name.lower()) not in _INFORMATION_NAMES):
+            raise TableNotFound(".".join(part.name for part in node.parts))
+        if not node.name:
+            raise QueryError("A table needs a name")
+        found.append(Source(node))
+    if found:
+        _need(tree, found)
+    return found
+
+
+_INFORMATION_NAMES: Final = {(INFORMATION, name) for name in INFORMATION_TABLES}
+
+
+def _is_function(node: exp.Table) -> bool:
+    if isinstance(node.this, exp.Identifier):
+        return False
+    inner = node.this
+    name = str(inner.name).lower() if isinstance(inner, exp.Anonymous) else ""
+    if isinstance(inner, exp.GenerateSeries | exp.Explode | exp.Unnest | exp.Repeat) or name in functions.TABLE:
+        return True
+    raise QueryError(f"There is no table function '{name or type(inner).__name__.lower()}' that a statement may call")
+
+
+def _is_cte(node: exp.Table) -> bool:
+    """Whether the name is that of a WITH that is in sight of the node."""
+    name, child = node.name.lower(), node
+    at: exp.Expression | None = node.parent
+    while at is not None:
+        if isinstance(at, exp.With):
+            earlier = at.expressions[: at.expressions.index(child)]
+            if any(cte.alias.lower() == name for cte in earlier):
+                return True
+            if at.args.get("recursive") and child.alias.lower() == name:
+                return True
+            child, at = at, at.parent
+            if at is None:
+                return False
+        else:
+            within = at.args.get("with_")
+            if within is not None and any(cte.alias.lower() == name for cte in within.expressions):
+                return True
+        child, at = at, at.parent  # type: ignore[assignment] # any node may be a child
+    return False
+
+
+# -- columns
+
+
+def _need(tree: exp.Expression, found: list[Source]) -> None:
+    aliases = {source.alias for source in found}
+    aliases.update(str(node.alias).lower() for node in tree.find_all(exp.Subquery, exp.CTE, exp.Table) if node.alias)
+    if _asks_for_all(tree):
+        for source in found:
+            source.needs.everything = True
+        return
+    for star in tree.find_all(exp.Star):
+        for source in _under(star, found):
+            source.needs.everything = True
+    defined = {node.alias for node in tree.find_all(exp.Alias)}
+    defined.update(column.name for alias in tree.find_all(exp.TableAlias) for column in alias.columns)
+    for qualifier, name in _names(tree):
+        for source in found:
+            if qualifier in aliases and qualifier != source.alias:
+                continue
+            source.needs.add(name)
+            if not qualifier and name in defined:
+                source.needs.defined.add(name)
+            if name.lower() == source.alias:
+                source.needs.everything = True  # a table's name as a value is its whole row
+
+
+def _asks_for_all(tree: exp.Expression) -> bool:
+    if any(True for _ in tree.find_all(exp.Columns, exp.Pivot, exp.PositionalColumn)):
+        return True
+    return any(str(join.method).upper() == "NATURAL" for join in tree.find_all(exp.Join))
+
+
+def _under(star: exp.Star, found: list[Source]) -> Iterator[Source]:
+    """The tables whose columns this star stands for."""
+    parent = star.parent
+    if isinstance(parent, exp.Count):
+        return
+    if isinstance(parent, exp.Column) and parent.table:
+        yield from (source for source in found if source.alias == parent.table.lower())
+        return
+    select = parent if isinstance(parent, exp.Select) else None
+    for source in found:
+        place = source.node.parent
+        direct = isinstance(place, exp.From | exp.Join)
+        if select is None or not direct or place.parent is select or not isinstance(place.parent, exp.Select):
+            yield source
+
+
+def _names(tree: exp.Expression) -> Iterator[tuple[str, str]]:
+    """(qualifier in small letters or nothing, name) of everything that can be a column."""
+    for node in tree.find_all(exp.Identifier):
+        parent = node.parent
+        if isinstance(parent, exp.Column):
+            parts = [part.name for part in parent.parts if isinstance(part, exp.Identifier)]
+            if parent.this is node and len(parts) == 2:
+                yield parts[0].lower(), parts[1]
+            elif parent.this is node or len(parts) > 2:
+                yield "", node.name  # of three parts, each may be the column
+            else:
+                yield node.name.lower(), node.name  # `a.b` is field b of column a, if no table is called a
+        elif not isinstance(parent, exp.Table | exp.TableAlias | exp.Alias):
+            yield "", node.name
