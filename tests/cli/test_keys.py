@@ -36,8 +36,8 @@ def states(data_dir: Path) -> dict[str, str]:
     done = keys(data_dir, "list")
     assert done.returncode == 0, done.stderr
     head, *rows = (line.split("\t") for line in done.stdout.splitlines())
-    assert head == ["id", "name", "tenant", "permissions", "roles", "topics", "created", "expires", "state"]
-    return {row[0]: row[-1] for row in rows}
+    assert head == ["id", "name", "tenant", "permissions", "topics", "created", "expires", "state", "roles"]
+    return {row[0]: row[7] for row in rows}
 
 
 class Wire:

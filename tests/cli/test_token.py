@@ -106,7 +106,7 @@ def test_keys_with_roles_are_added_listed_and_replaced(place: Path) -> None:
     done = penstock(place, "keys", "rotate", "1")
     assert done.exit_code == 0 and done.stdout.startswith("psk_2_") and done.stdout.strip() != first
     rows = [line.split("\t") for line in penstock(place, "keys", "list").stdout.splitlines()[1:]]
-    assert [(row[0], row[4], row[-1]) for row in rows] == [
+    assert [(row[0], row[8], row[7]) for row in rows] == [
         ("1", "Analyst,phi", "revoked"),
         ("2", "Analyst,phi", "active"),
     ]

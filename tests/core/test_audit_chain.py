@@ -122,6 +122,18 @@ def test_what_is_not_committed_yet_is_not_missed() -> None:
     assert (verify(one).ok, verify(one).event_count) == (True, 1)
 
 
+def test_nobody_waits_for_the_note_that_they_came_in() -> None:
+    one = world()
+    note(one, "a")
+    one.broker.audit.note(ADMIN, "auth.success", action="password")
+    assert one.broker.unsettled is None
+    group = one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)[1]
+    one.broker.audit.note(ADMIN, "auth.success", action="key")
+    assert one.broker.unsettled is group  # for what they see they do
+    one.commit()
+    assert one.broker.unsettled is None and verify(one).event_count == 4
+
+
 def append(one: World, documents: Sequence[bytes], headers: Sequence[Headers] | None = None) -> None:
     """Past the module that alone writes there, as who can write to the files could."""
     topic = one.broker._current().topics[DEFAULT_SCOPE][TOPIC]

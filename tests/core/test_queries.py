@@ -124,6 +124,25 @@ def test_the_lines_are_bounded_together_and_for_each_tenant() -> None:
     assert not Asked(world, scope=Scope("third", "default")).done
 
 
+def test_what_waits_is_bounded_in_bytes_too() -> None:
+    world = make(QueryPolicy(enabled=True, waiting_bytes=1000))
+    first = Asked(world, "x" * 600)
+    Asked(world, "SELECT $1", params=["y" * 600]).error(TooFast)
+    Asked(world, scope=OTHERS)
+    assert world.broker.queries.next() is first.run
+    assert not Asked(world, "SELECT $1", params=["y" * 600]).done
+
+
+def test_a_result_may_come_in_pages() -> None:
+    world = make()
+    asked = begun(world)
+    desk = world.broker.queries.desk
+    desk.page(asked.number, [[1], [2]])
+    desk.page(asked.number, [[3]])
+    desk.done(asked.number, Rows(["n"], [[4]]))
+    assert asked.run.finish() == Rows(["n"], [[1], [2], [3], [4]])
+
+
 def test_nobody_waits_for_ever() -> None:
     world = make()
     asked = Asked(world)
@@ -397,6 +416,16 @@ def test_if_one_is_to_blame_the_others_are_carried_out_again_once() -> None:
     assert world.broker.queries.next() is innocent.run
     world.broker.queries.lost([guilty.run], "was ended")
     innocent.error(QueriesOff)
+
+
+def test_pages_of_a_try_that_was_in_vain_do_not_count() -> None:
+    world = make()
+    guilty, innocent = begun(world), begun(world)
+    world.broker.queries.desk.page(innocent.number, [[1]])
+    world.broker.queries.lost([guilty.run], "was ended")
+    assert world.broker.queries.next() is innocent.run
+    world.broker.queries.desk.done(innocent.number, Rows(["n"], [[1]]))
+    assert innocent.run.finish().rows == [[1]]
 
 
 def test_overdue_is_one_that_runs_longer_than_it_may_and_some_more() -> None:

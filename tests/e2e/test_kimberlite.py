@@ -220,3 +220,59 @@ def test_keys_and_tokens_of_one_tenant_over_tls(tmp_path: Path) -> None:
             assert mallory.greeting.code == ErrorCode.AUTHENTICATION_FAILED
             refused = mallory.ask(m.ReadEvents(number, 0, 100))
             assert isinstance(refused, m.ErrorResponse) and refused.code == ErrorCode.AUTHENTICATION_FAILED
+
+
+PRYING = (
+    "SELECT * FROM secret",
+    'SELECT * FROM "2".secret',
+    'SELECT * FROM "2"."default".secret',
+    "SELECT * FROM main.secret",
+    "SHOW TABLES",
+    "DESCRIBE secret",
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM duckdb_tables()",
+    "SELECT * FROM mine UNION ALL SELECT * FROM secret",
+    "WITH x AS (SELECT * FROM secret) SELECT * FROM x",
+    "INSERT INTO secret (data) VALUES ('x')",
+    "DROP TABLE secret",
+    "SELECT * FROM read_text('{data}/**')",
+    "SELECT content FROM read_blob('{data}/journal/*')",
+    "COPY (SELECT 1) TO '{data}/out.csv'",
+    "ATTACH '{data}/x.db'",
+    "SELECT getenv('HOME')",
+)
+
+
+def test_no_statement_reaches_another_tenant(tmp_path: Path) -> None:
+    """Every door of the process that carries out SQL is tried with the token of an administrator of tenant 1."""
+    secret, hidden = tmp_path / "secret", b'{"who": "a secret of tenant 2"}'
+    secret.write_bytes(b"0123456789abcdef0123456789abcdef")
+    issue = ("token", "issue", "admin", "--key", str(secret), "--role", "Admin", "--tenant")
+    first, second = (penstock(*issue, tenant).stdout.strip() for tenant in ("1", "2"))
+    settings = {"PENSTOCK_SECURITY__MODE": "on", "PENSTOCK_SECURITY__TOKEN_KEYS": str(secret)}
+    data = tmp_path / "data"
+    with BrokerProcess(data, **settings) as broker:
+        endpoint = broker.ready().endpoint("kimberlite")
+        with Peer(endpoint, tenant=1, token=first) as spy, Peer(endpoint, tenant=2, token=second) as owner:
+            mine, theirs = spy.create("mine"), owner.create("secret")
+            spy.ask(m.AppendEvents(mine, [b'{"who": "me"}'], 0))
+            owner.ask(m.AppendEvents(theirs, [hidden], 0))
+            owned = owner.ask(m.Query("SELECT who FROM secret", []))
+            assert owned == m.QueryResponse(["who"], [["a secret of tenant 2"]])
+            told: list[m.Message] = []
+            for sql in PRYING:
+                statement = sql.replace("{data}", str(data))
+                told += [spy.ask(m.Query(statement, [])), spy.ask(m.QueryAt(statement, [], 6))]
+            told += [spy.ask(m.ListTables()), spy.ask(m.DescribeTable("secret")), spy.ask(m.ListIndexes("secret"))]
+            text = repr(told)
+            assert "of tenant 2" not in text
+            listed = spy.ask(m.ListTables())
+            assert isinstance(listed, m.ListTablesResponse)
+            assert [table.name for table in listed.tables] == ["mine"]
+            refused = spy.ask(m.Query("SELECT * FROM secret", []))
+            nowhere = spy.ask(m.Query("SELECT * FROM nowhere", []))
+            assert isinstance(refused, m.ErrorResponse) and isinstance(nowhere, m.ErrorResponse)
+            assert refused.code == nowhere.code == ErrorCode.TABLE_NOT_FOUND
+            assert refused.message.replace("secret", "nowhere") == nowhere.message
+            assert owner.ask(m.ReadEvents(theirs, 0, 1000)) == m.ReadEventsResponse([hidden], None)
+            assert owner.ask(m.StreamInfo(theirs)) == m.StreamInfoResponse(1)

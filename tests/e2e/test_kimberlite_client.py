@@ -20,9 +20,13 @@ from penstock.protocols.kimberlite.client import (
     KimberliteClient,
     OffsetMismatch,
     Pool,
+    PositionAhead,
+    QueryParseError,
     RetryPolicy,
+    Rows,
     StreamAlreadyExists,
     StreamNotFound,
+    TableNotFound,
 )
 from penstock.protocols.kimberlite.dialects import NAMED
 
@@ -135,6 +139,30 @@ def test_members_of_a_group_share_the_events(address: str) -> None:
             assert third.next(0.2) is None
             client.append(stream, [b"100"])
             assert third.next(5) == Event(100, b"100")
+
+
+def test_sql(address: str) -> None:
+    with KimberliteClient(address, tenant=5) as client:
+        stream = client.create_stream("orders")
+        client.append(stream, [b'{"item": "lamp", "price": 30}', b'{"item": "chair", "price": 45}'])
+        assert client.query("SELECT COUNT(*) as count FROM orders") == Rows(["count"], [[2]])
+        assert client.query("SELECT item FROM orders WHERE price > $1", [40]).rows == [["chair"]]
+        client.execute("CREATE TABLE people (id BIGINT PRIMARY KEY, name TEXT)")
+        first = client.execute("INSERT INTO people VALUES ($1, $2)", [1, "Ada"])
+        second = client.execute("INSERT INTO people VALUES ($1, $2)", [2, None])
+        assert (first.rows_affected, second.rows_affected) == (1, 1)
+        everybody = "SELECT id, name FROM people ORDER BY id"
+        assert client.query(everybody).rows == [[1, "Ada"], [2, None]]
+        assert client.query_at(everybody, first.log_offset).rows == [[1, "Ada"]]
+        assert {table.name for table in client.list_tables()} == {"orders", "people"}
+        assert [column.name for column in client.describe_table("people")] == ["id", "name"]
+        with pytest.raises(TableNotFound):
+            client.query("SELECT * FROM nowhere")
+        with pytest.raises(PositionAhead):
+            client.query_at(everybody, second.log_offset + 1_000_000)
+        with pytest.raises(QueryParseError):
+            client.query("SELEKT 1")
+        assert client.connections == 1
 
 
 def test_subscriptions_go_on_after_a_kill(tmp_path: Path) -> None:

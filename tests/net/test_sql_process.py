@@ -11,26 +11,32 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.cli.process import BrokerProcess, penstock
 from tests.flight.directories import Directory
 
+from penstock.config import DOOR_NAMES
 from penstock.config_layers import load
 from penstock.core.access import ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.core.broker import Broker
-from penstock.core.errors import AccessDenied, QueriesOff, QueryError, QueryTooLarge, TableNotFound
+from penstock.core.errors import AccessDenied, DuplicateKey, QueriesOff, QueryInvalid, QueryTooLarge, TableNotFound
 from penstock.core.names import DEFAULT_SCOPE, Scope
-from penstock.core.query import QueryRun, Rows, Timestamp, Value
-from penstock.core.statement import Statement
+from penstock.core.query import Rows, Timestamp, Value
+from penstock.core.statement import Stage, Statement
+from penstock.log.engine import Records, partition_id
 from penstock.net.server import Server
+from penstock.net.sql_calls import SqlKeeper
+from penstock.protocols.rustlog.client import Client
+
+T = TypeVar("T")
 
 ACME = Scope("acme", "default")
-ENDLESS = "SELECT COUNT(*) FROM range(100000000) a, range(100000000) b WHERE a.range + b.range = 7"
+ENDLESS = "SELECT COUNT(*) FROM range(1000000) a, range(1000000) b WHERE sin(a.range) + sin(b.range) > 3"
 
 
 def sql(directory: Path, statement: str, *flags: str) -> list[dict[str, Any]]:
@@ -55,8 +61,9 @@ def estate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sql") / "data"
     made = Directory(root)
     made.create("orders")
-    for number in range(200):
-        made.produce("orders", 0, b'{"id": %d, "product": "%s"}' % (number, (b"anvil", b"bell")[number % 2]))
+    orders = [b'{"id": %d, "product": "%s"}' % (number, (b"anvil", b"bell")[number % 2]) for number in range(200)]
+    for at in range(0, 200, 4):
+        made.produce("orders", 0, *orders[at : at + 4])
     made.move_to_tables(str(root / "tables"))
     first = made.engine.closed_files()
     assert not first and (root / "tables").is_dir()
@@ -135,14 +142,13 @@ class TestRunning:
         told: list[str] = []
         asking = threading.Thread(target=lambda: told.append(_refused_by_process(estate, ENDLESS)))
         asking.start()
-        host, port = broker.endpoint("rustlog")
         served = 0
-        while asking.is_alive():
-            done = _run("produce", "orders", '{"id": 1000}', "--server", f"{host}:{port}")
-            assert done == 0
-            served += 1
-            time.sleep(0.1)
-        assert served >= 2 and "5 s" in told[0]
+        with Client(*broker.endpoint("rustlog")) as client:
+            while asking.is_alive():
+                client.produce("orders", 0, [b'{"id": 1000}'])
+                served += 1
+                time.sleep(0.1)
+        assert served > 10 and "5 s" in told[0]
         assert sql(estate, "SELECT COUNT(*) AS n FROM orders WHERE id = 1000") == [{"n": served}]
 
     def test_the_command_prints_tables_and_csv(self, estate: Path) -> None:
@@ -171,12 +177,6 @@ class TestRunning:
             assert [column["name"] for column in columns] == ["id", "name"]
 
 
-def _run(*arguments: str) -> int:
-    return subprocess.run(
-        [sys.executable, "-m", "penstock.cli.main", *arguments], capture_output=True, check=False, timeout=30
-    ).returncode
-
-
 def _refused_by_process(directory: Path, statement: str) -> str:
     command = (sys.executable, "-m", "penstock.cli.main", "sql", statement, "--data-dir", str(directory))
     return subprocess.run(command, capture_output=True, check=False, timeout=60, text=True).stderr
@@ -186,11 +186,11 @@ def _refused_by_process(directory: Path, statement: str) -> str:
 
 
 @asynccontextmanager
-async def serving(directory: Path, **flags: str) -> Any:
-    closed = dict.fromkeys(("rustlog", "blipmq", "flymq", "felix", "kimberlite", "flight"), "off")
-    settings = {f"listen.{name}": address for name, address in closed.items()}
-    settings |= {"data_dir": str(directory), "tables.enabled": "false", "log.durability": "written", **flags}
-    server = Server(load(environment={}, flags=settings))
+async def serving(directory: Path) -> AsyncIterator[Server]:
+    flags = {f"listen.{name}": "off" for name in DOOR_NAMES}
+    # At this level the files are behind the broker: what is read must be waited for.
+    flags |= {"data_dir": str(directory), "tables.enabled": "false", "log.durability": "memory", "sql.threads": "3"}
+    server = Server(load(environment={}, flags=flags))
     await server.start()
     try:
         yield server
@@ -198,158 +198,209 @@ async def serving(directory: Path, **flags: str) -> Any:
         await server.stop()
 
 
-def played(scene: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), 60))
+class House:
+    """A server on an event loop of its own, for tests that take turns."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._context = serving(directory)
+        self.server: Server = self.play(self._context.__aenter__())
+
+    def play(self, scene: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(scene, self._loop).result(90)
+
+    def close(self) -> None:
+        self.play(self._context.__aexit__(None, None, None))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def broker(self) -> Broker:
+        assert self.server.broker is not None
+        return self.server.broker
+
+    @property
+    def keeper(self) -> SqlKeeper:
+        assert self.server._sql is not None
+        return self.server._sql
+
+    @property
+    def pid(self) -> int:
+        assert self.keeper.child.process is not None
+        return self.keeper.child.process.pid
+
+    async def ask(self, statement: str, *params: Value, scope: Scope = DEFAULT_SCOPE, **more: Any) -> Rows:
+        identity = more.pop("identity", ANONYMOUS)
+        run = self.broker.queries.run(identity, scope, statement, params, **more)
+        done = asyncio.Event()
+        run.start(done.set)
+        await done.wait()
+        return run.finish()
+
+    async def running(self, statement: str) -> Statement:
+        """A statement that the process is at."""
+        run = self.broker.queries.run(ANONYMOUS, DEFAULT_SCOPE, statement)
+        run.start(lambda: None)
+        while run.stage is not Stage.RUNNING:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        return run
+
+    async def over(self, run: Statement) -> Rows:
+        while run.stage is not Stage.OVER:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        return run.finish()
 
 
-async def rows_of(run: QueryRun) -> Rows:
-    done = asyncio.Event()
-    run.start(done.set)
-    await done.wait()
-    return run.finish()
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    made = House(tmp_path_factory.mktemp("house"))
+    yield made
+    made.close()
 
 
-async def ask(broker: Broker, statement: str, *params: Value, scope: Scope = DEFAULT_SCOPE, **more: Any) -> Rows:
-    identity = more.pop("identity", ANONYMOUS)
-    return await rows_of(broker.queries.run(identity, scope, statement, params, **more))
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    while not condition():  # noqa: ASYNC110 - nobody tells
-        await asyncio.sleep(0.01)
-
-
-def running(broker: Broker) -> list[Statement]:
-    return broker.queries.desk.running()
-
-
-def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(tmp_path: Path) -> None:
+def test_parameters_values_and_errors_make_the_whole_way(house: House) -> None:
     async def scene() -> None:
-        async with serving(tmp_path) as server:
-            broker = server.broker
-            await ask(broker, "CREATE TABLE t (id BIGINT)")
-            waiting = asyncio.create_task(ask(broker, ENDLESS))
-            await until(lambda: running(broker))
-            child = server._sql.child
-            os.kill(child.process.pid, signal.SIGKILL)
-            with pytest.raises(QueriesOff, match="ended unexpectedly"):
-                await waiting
-            assert await ask(broker, "SELECT COUNT(*) AS n FROM t") == Rows(["n"], [[0]])
-            assert child.starts == 2 and not running(broker)
+        moment = Timestamp(1_700_000_000_000_000_001)
+        rows = await house.ask("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", 7, "x", True, None, moment)
+        assert rows == Rows(["a", "b", "c", "d", "e"], [[7, "x", True, None, moment]])
+        with pytest.raises(TableNotFound) as raised:
+            await house.ask("SELECT * FROM missing")
+        assert raised.value.table == "missing"
+        with pytest.raises(QueryInvalid):
+            await house.ask("SELEKT 1")
+        many = await house.ask("SELECT range AS n, repeat('x', 100) AS x FROM range(20000)")  # several pages
+        assert [row[0] for row in many.rows] == list(range(20000)) and many.columns == ["n", "x"]
+        with pytest.raises(QueryTooLarge):
+            await house.ask("SELECT repeat('x', 10000) FROM range(2000)")
 
-    played(scene)
+    house.play(scene())
 
 
-def test_a_cancelled_statement_is_interrupted_and_its_place_is_free_again(tmp_path: Path) -> None:
+def test_what_is_only_in_memory_yet_is_waited_for(house: House) -> None:
     async def scene() -> None:
-        async with serving(tmp_path, **{"sql.threads": "1"}) as server:
-            broker = server.broker
-            run = broker.queries.run(ANONYMOUS, DEFAULT_SCOPE, ENDLESS)
-            run.start(lambda: None)
-            await until(lambda: running(broker))
-            await asyncio.sleep(0.3)
+        await house.ask("CREATE TABLE numbers (id BIGINT)")
+        for number in range(5):
+            await house.ask("INSERT INTO numbers VALUES ($1)", number)
+            assert (await house.ask("SELECT COUNT(id) AS n FROM numbers")).rows == [[number + 1]]
+
+    house.play(scene())
+
+
+def test_a_statement_has_the_rights_of_its_sender(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Identity("reader", tenant="acme")
+
+    async def scene() -> None:
+        await house.ask("CREATE TABLE t (id BIGINT)", scope=ACME)
+        await house.ask("INSERT INTO t VALUES (5)", scope=ACME)
+        granted = Access(enforced=True, grants=[Grant("reader", frozenset({Permission.READ}))])
+        with monkeypatch.context() as patch:
+            patch.setattr(house.broker, "access", granted)
+            assert await house.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
+            for statement in ("INSERT INTO t VALUES (6)", "DROP TABLE t", "CREATE TABLE new (id BIGINT)"):
+                with pytest.raises(AccessDenied):
+                    await house.ask(statement, scope=ACME, identity=reader)
+            with pytest.raises(AccessDenied):
+                house.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+        assert (await house.ask("SELECT COUNT(*) AS n FROM t", scope=ACME)).rows == [[1]]
+
+    house.play(scene())
+
+
+def test_of_two_who_insert_the_same_key_at_once_one_is_refused(house: House) -> None:
+    async def scene() -> None:
+        await house.ask("CREATE TABLE pairs (id BIGINT PRIMARY KEY, who VARCHAR)")
+        tasks = [house.ask("INSERT INTO pairs VALUES ($1, $2)", n // 2, f"w{n}") for n in range(8)]
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert sum(isinstance(one, DuplicateKey) for one in outcomes) == 4
+        assert sum(isinstance(one, Rows) for one in outcomes) == 4
+        found = await house.ask("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM pairs")
+        assert found.rows == [[4, 4]]
+
+    house.play(scene())
+
+
+def test_streams_are_seen_as_of_one_position_while_others_append(house: House) -> None:
+    """Each append has one record for either stream, so a statement that counts both finds the same number."""
+
+    async def scene() -> None:
+        topics = [house.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
+        writes = [Records(partition_id(topic.id, 0), [b"x"]) for topic in topics]
+        over = False
+
+        async def append() -> None:
+            while not over:
+                house.broker._engine.append(writes)
+                await asyncio.sleep(0.001)
+
+        appending = asyncio.create_task(append())
+        count = 'SELECT (SELECT COUNT(*) FROM "left") AS a, (SELECT COUNT(data) FROM "right") AS b'
+        seen = [(await house.ask(count)).rows[0] for _ in range(5)]
+        over = True
+        await appending
+        assert all(a == b for a, b in seen) and seen[0] < seen[-1]
+
+    house.play(scene())
+
+
+def test_a_cancelled_statement_is_interrupted(house: House) -> None:
+    async def scene() -> None:
+        starts = house.keeper.child.starts
+        runs = [await house.running(ENDLESS) for _ in range(3)]  # as many as there are threads
+        await asyncio.sleep(0.2)
+        for run in runs:
             run.cancel()
-            assert await ask(broker, "SELECT 1 AS one") == Rows(["one"], [[1]])
-            assert server._sql.child.starts == 1
+        assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
+        assert house.keeper.child.starts == starts
 
-    played(scene)
+    house.play(scene())
 
 
-def test_a_process_that_does_not_stop_a_statement_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.core.queries.GRACE", 200_000)
-
+def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(house: House) -> None:
     async def scene() -> None:
-        async with serving(tmp_path, **{"sql.seconds": "1"}) as server:
-            broker = server.broker
-            await ask(broker, "SELECT 1")
-            child = server._sql.child
-            stuck = asyncio.create_task(ask(broker, ENDLESS))
-            await until(lambda: running(broker))
-            os.kill(child.process.pid, signal.SIGSTOP)
-            with pytest.raises(QueryTooLarge, match="1 s"):
-                await stuck
-            assert await ask(broker, "SELECT 1 AS one") == Rows(["one"], [[1]])
-            assert child.starts == 2
+        run = await house.running(ENDLESS)
+        os.kill(house.pid, signal.SIGKILL)
+        with pytest.raises(QueriesOff, match="ended unexpectedly"):
+            await house.over(run)
+        assert (await house.ask("SELECT COUNT(*) AS n FROM numbers")).rows == [[5]]
 
-    played(scene)
+    house.play(scene())
 
 
-def test_a_process_that_takes_too_much_memory_is_killed(tmp_path: Path) -> None:
+def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_carried_out(house: House) -> None:
     async def scene() -> None:
-        async with serving(tmp_path) as server:
-            broker = server.broker
-            await ask(broker, "SELECT 1")
-            server._sql._bound = 1
-            with pytest.raises(QueriesOff, match="memory"):
-                await ask(broker, ENDLESS)
-            server._sql._bound = 1 << 40
-            assert await ask(broker, "SELECT 1 AS one") == Rows(["one"], [[1]])
+        starts = house.keeper.child.starts
+        os.kill(house.pid, signal.SIGSTOP)  # it has asked for statements, and gets them
+        innocent, guilty = await house.running("SELECT COUNT(*) AS n FROM numbers"), await house.running(ENDLESS)
+        guilty.since -= 3600 * 1_000_000
+        with pytest.raises(QueryTooLarge, match="by force"):
+            await house.over(guilty)
+        assert (await house.over(innocent)).rows == [[5]]
+        assert house.keeper.child.starts == starts + 1
 
-    played(scene)
+    house.play(scene())
 
 
-def test_identities_parameters_and_errors_make_the_whole_way(tmp_path: Path) -> None:
+def test_a_process_that_takes_too_much_memory_is_killed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        async with serving(tmp_path) as server:
-            broker: Broker = server.broker
-            moment = Timestamp(1_700_000_000_000_000_001)
-            rows = await ask(broker, "SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", 7, "x", True, None, moment)
-            assert rows == Rows(["a", "b", "c", "d", "e"], [[7, "x", True, None, moment]])
-            with pytest.raises(TableNotFound) as raised:
-                await ask(broker, "SELECT * FROM missing")
-            assert raised.value.table == "missing"
-            await ask(broker, "CREATE TABLE t (id BIGINT)", scope=ACME)
-            await ask(broker, "INSERT INTO t VALUES (5)", scope=ACME)
-            broker.access = broker.queries._broker.access = _granted("reader", Permission.READ)
-            reader = Identity("reader", tenant="acme")
-            assert await ask(broker, "SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
-            with pytest.raises(AccessDenied, match="may not write"):
-                await ask(broker, "INSERT INTO t VALUES (6)", scope=ACME, identity=reader)
-            with pytest.raises(AccessDenied):
-                await ask(broker, "DROP TABLE t", scope=ACME, identity=reader)
-            with pytest.raises(AccessDenied):
-                broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+        run = await house.running(ENDLESS)
+        monkeypatch.setattr(house.keeper, "_bound", 1)
+        with pytest.raises(QueriesOff, match="memory"):
+            await house.over(run)
+        monkeypatch.undo()
+        assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
 
-    played(scene)
+    house.play(scene())
 
 
-def _granted(principal: str, *permissions: Permission) -> Access:
-    return Access(enforced=True, grants=[Grant(principal, frozenset(permissions))])
+def test_a_broker_that_stops_tells_who_waits(house: House) -> None:
+    async def scene() -> Statement:
+        return await house.running(ENDLESS)
 
-
-def test_two_who_insert_the_same_key_at_once_are_told_apart(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(tmp_path) as server:
-            broker = server.broker
-            await ask(broker, "CREATE TABLE t (id BIGINT PRIMARY KEY, who VARCHAR)")
-            tasks = [ask(broker, "INSERT INTO t VALUES ($1, $2)", n // 2, f"w{n}") for n in range(8)]
-            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-            assert sum(isinstance(one, QueryError) for one in outcomes) == 4
-            found = await ask(broker, "SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM t")
-            assert found.rows == [[4, 4]]
-
-    played(scene)
-
-
-def test_what_is_only_in_memory_yet_is_waited_for(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(tmp_path, **{"log.durability": "memory"}) as server:
-            broker = server.broker
-            await ask(broker, "CREATE TABLE t (id BIGINT)")
-            for number in range(5):
-                await ask(broker, "INSERT INTO t VALUES ($1)", number)
-                assert (await ask(broker, "SELECT COUNT(id) AS n FROM t")).rows == [[number + 1]]
-
-    played(scene)
-
-
-def test_a_broker_that_stops_tells_who_waits(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with serving(tmp_path) as server:
-            broker = server.broker
-            task = asyncio.create_task(ask(broker, ENDLESS))
-            await until(lambda: running(broker))
-        with pytest.raises(QueriesOff, match="with the broker"):
-            await task
-
-    played(scene)
+    run = house.play(scene())
+    house.play(house.server.stop())
+    with pytest.raises(QueriesOff, match="with the broker"):
+        run.finish()

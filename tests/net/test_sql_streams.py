@@ -168,6 +168,22 @@ def test_what_is_known_to_last_is_not_looked_at_again(house: House, monkeypatch:
     assert looked[1:] == [(20, 21)] * 2
 
 
+def test_what_was_looked_at_before_a_statement_had_to_end_counts(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.net.sql_streams.STEP", 8)
+    house.directory.create("t")
+    house.directory.fill("t", 0, 0, 20)
+    steps = iter(range(2))
+
+    def check() -> None:
+        if next(steps, None) is None:
+            raise QueryError("enough")
+
+    with pytest.raises(QueryError, match="enough"):
+        _ = house.stream(check=check).dense
+    steps = iter(range(1))
+    assert house.stream(check=check).dense
+
+
 def test_removed_records_and_a_topic_whose_records_expire_are_not_dense(house: House) -> None:
     directory = house.directory
     directory.create("t")

@@ -58,7 +58,8 @@ class MemoryStream:
         records = [
             record
             for record in self._records
-            if (position is None or record.position < position) and record.offset >= (start or {}).get(record.partition, 0)
+            if (position is None or record.position < position)
+            and record.offset >= (start or {}).get(record.partition, 0)
         ]
         records.sort(key=lambda record: (record.partition, record.offset))
         schema = schema_of(columns)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
-COLUMNS: Final = ("id", "name", "tenant", "permissions", "roles", "topics", "created", "expires", "state")
+COLUMNS: Final = ("id", "name", "tenant", "permissions", "topics", "created", "expires", "state", "roles")
 
 
 @app.command()
@@ -52,7 +52,7 @@ def add(
     from penstock.cli.administration import ask  # here, because it loads the whole broker
     from penstock.net.admin import KeyCreated, KeyRequest
 
-    if not allow.strip(" ,") and not roles:
+    if not allow and not roles:
         fail("a key needs something that it may do: --allow, or --role, or both", 2)
     settings = flags.of_directory(config, data_dir, must_exist=False)
     wish = KeyRequest(
@@ -78,8 +78,8 @@ def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -
     typer.echo("\t".join(COLUMNS))
     for key in keys:
         expires = "never" if key.expires is None else _time(key.expires)
-        row = (str(key.id), key.name, key.tenant, ",".join(key.permissions), ",".join(key.roles), ",".join(key.topics),
-               _time(key.created), expires, key.state)  # fmt: skip
+        row = (str(key.id), key.name, key.tenant, ",".join(key.permissions), ",".join(key.topics), _time(key.created),
+               expires, key.state, ",".join(key.roles))  # fmt: skip
         typer.echo("\t".join(row))
 
 

@@ -204,7 +204,8 @@ class Audit:
         self._links.setdefault(number, state.chains.get(number))  # nobody else makes any, so this one is committed
         headers = (audit_chain.header(before, own),)
         records = (Records(partition_id(number, 0), (document,), headers=headers),)
-        group = self._ledger.append(records, (*events, AuditChained(number, own))).group
+        chained = (*events, AuditChained(number, own))
+        group = self._ledger.append(records, chained, shown=bool(events)).group  # a login does not wait for its note
         group.on_done(lambda group: self._done(group, number, own))
 
     def _done(self, group: CommitGroup, topic: int, link: bytes) -> None:

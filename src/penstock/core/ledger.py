@@ -24,6 +24,7 @@ class Ledger:
         self.closed = False
         self.on_rebuilt: list[Callable[[], None]] = []  # called when `state` is another object than before
         self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
+        self._shown: CommitGroup | None = None  # the last of them whose events a reply could show
         self.state, self.notes = self._recover()  # the notes: what recovery did, for the operator
         engine.snapshot_from(self._snapshot)
 
@@ -45,24 +46,34 @@ class Ledger:
         self._watch(group)
         return group
 
-    def append(self, writes: Sequence[Write], events: Sequence[AnyEvent], producer: Producer | None = None) -> Appended:
-        """As `keep`, for those who want to know the records' offsets."""
+    def append(
+        self,
+        writes: Sequence[Write],
+        events: Sequence[AnyEvent],
+        producer: Producer | None = None,
+        *,
+        shown: bool = True,
+    ) -> Appended:
+        """As `keep`, for those who want to know the records' offsets. If the events are not `shown` in any reply, no
+        reply has to wait for them."""
         appended = self.engine.append(writes, list(map(encode, events)), producer)
         if appended.repeated:
             return appended  # the events are those of the first time
         apply_all(self.state, events)
-        self._watch(appended.group)
+        self._watch(appended.group, shown=shown)
         return appended
 
-    def _watch(self, group: CommitGroup) -> None:
+    def _watch(self, group: CommitGroup, *, shown: bool = True) -> None:
+        if shown:
+            self._shown = group
         if not self._speculation or self._speculation[-1] is not group:
             self._speculation.append(group)
             group.on_done(self._settle)
 
     @property
     def unsettled(self) -> CommitGroup | None:
-        """The last group that holds state changes and is not committed yet."""
-        group = self._speculation[-1] if self._speculation else None
+        """The last group that holds state changes which a reply could show, and is not committed yet."""
+        group = self._shown
         return group if group is not None and group.state is OPEN else None
 
     def drop_failed(self) -> None:
@@ -74,6 +85,7 @@ class Ledger:
         if self._speculation and self._speculation[0].state is FAILED:
             self.state = self._recover()[0]
             self._speculation.clear()
+            self._shown = None
             for callback in self.on_rebuilt:
                 callback()
 
@@ -87,6 +99,8 @@ class Ledger:
         if group.state is COMMITTED:
             assert self._speculation[0] is group, "groups are committed in order"
             self._speculation.popleft()
+            if self._shown is group:
+                self._shown = None
         else:
             self.drop_failed()
 

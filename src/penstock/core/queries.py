@@ -32,6 +32,7 @@ class QueryPolicy(NamedTuple):
     patience: float = 30.0  # seconds that it may wait before; the process may have to start first
     waiting: int = 1_024  # statements in all lines together
     waiting_of_tenant: int = 256
+    waiting_bytes: int = 64 << 20  # of their texts and parameters
 
 
 class Queries:
@@ -43,7 +44,7 @@ class Queries:
         self._monotonic = monotonic
         self._number = 0
         self._lines: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
-        self._waiting = 0
+        self._waiting = self._bytes = 0  # of all lines together
 
     def run(
         self,
@@ -80,12 +81,13 @@ class Queries:
             return  # cancelled meanwhile
         now, policy = self._monotonic(), self.policy
         line = self._lines.get(statement.scope.tenant)
-        if self._waiting >= policy.waiting or (line is not None and len(line) >= policy.waiting_of_tenant):
+        full = self._waiting >= policy.waiting or self._bytes + statement.byte_size > policy.waiting_bytes
+        if full or (line is not None and len(line) >= policy.waiting_of_tenant):
             statement.end(TooFast(f"{self._waiting} statements wait already, which is too many: try again later"), now)
             return
         statement.move(Stage.WAITING, now)
         self._lines.setdefault(statement.scope.tenant, deque()).append(statement)
-        self._waiting += 1
+        self._count(statement, 1)
         if self.on_waiting is not None:
             self.on_waiting()
 
@@ -104,9 +106,13 @@ class Queries:
     def _leave(self, statement: Statement) -> None:
         tenant = statement.scope.tenant
         self._lines[tenant].remove(statement)
-        self._waiting -= 1
+        self._count(statement, -1)
         if not self._lines[tenant]:
             del self._lines[tenant]
+
+    def _count(self, statement: Statement, sign: int) -> None:
+        self._waiting += sign
+        self._bytes += sign * statement.byte_size
 
     # -- for the desk and the server
 
@@ -117,7 +123,7 @@ class Queries:
         tenant = next(iter(self._lines))
         line = self._lines.pop(tenant)
         statement = line.popleft()
-        self._waiting -= 1
+        self._count(statement, -1)
         if line:
             self._lines[tenant] = line
         self.desk.begin(statement)
@@ -132,6 +138,7 @@ class Queries:
                 continue
             if culprits and statement not in culprits and not statement.changed and not statement.tries:
                 statement.tries += 1
+                statement.pages.clear()
                 statement.stage = Stage.NEW
                 self._line_up(statement)
             elif statement.changed:

@@ -16,7 +16,7 @@ from penstock.core.access import Permission
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerError, QueryError, TableNotFound
 from penstock.core.ledger import Ledger
-from penstock.core.query import Declared, Rows
+from penstock.core.query import Declared, Rows, Value
 from penstock.core.settings import TopicSettings
 from penstock.core.state import Topic
 from penstock.core.statement import Stage, Statement
@@ -55,8 +55,14 @@ class QueryDesk:
         if statement.reason is not None:
             self.break_glass(statement.number, statement.reason)
 
+    def page(self, number: int, rows: list[list[Value]]) -> None:
+        """Rows that come before those of `done`."""
+        self.find(number).pages += rows
+
     def done(self, number: int, rows: Rows) -> None:
         if (statement := self._running.pop(number, None)) is not None:
+            if statement.pages:
+                rows = Rows(rows.columns, statement.pages + rows.rows)
             statement.end(rows, self._monotonic())
 
     def failed(self, number: int, error: Exception) -> None:

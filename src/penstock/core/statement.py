@@ -38,6 +38,7 @@ class Statement:
         "error",
         "identity",
         "number",
+        "pages",
         "params",
         "position",
         "reason",
@@ -75,8 +76,14 @@ class Statement:
         self.tries = 0  # that were in vain, by no fault of its own
         self.changed = False  # something was appended or declared for it, or is about to be
         self.refusal: Exception | None = None  # the last that it was refused, as it was raised
+        self.pages: list[list[Value]] = []  # rows that have come so far
         self.rows: Rows | None = None
         self.error: Exception | None = None
+
+    @property
+    def byte_size(self) -> int:
+        """About what it holds while it waits."""
+        return len(self.sql) + sum(len(value) if isinstance(value, str) else 16 for value in self.params)
 
     def start(self, done: Callable[[], None]) -> None:
         self._done = done

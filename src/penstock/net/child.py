@@ -81,6 +81,7 @@ class Child:
         self._ready = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._transport: asyncio.BaseTransport | None = None
+        self._killed = False  # by `kill`
 
     def start(self) -> None:
         """Start it, and keep it running; again is fine."""
@@ -106,8 +107,9 @@ class Child:
         self._keeper = None
 
     def kill(self) -> None:
-        """End the process at once; another one takes its place."""
+        """End the process at once; another one takes its place, without a pause, for it was no fault of the process."""
         if self.process is not None:
+            self._killed = True
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
 
@@ -119,6 +121,9 @@ class Child:
                 await self._run()
             except OSError as error:
                 logger.warning("the %s process cannot be started: %s", self.name, error)
+            if self._killed:
+                self._killed = False
+                continue
             if time.monotonic() - began > STEADY:
                 pause = FIRST_PAUSE
             logger.warning("the %s process ended; it is started again in %g s", self.name, pause)

@@ -30,6 +30,7 @@ from penstock.net.sql_messages import (
     Names,
     Opened,
     OpenStream,
+    Page,
     Position,
     SqlSettings,
     Statement,
@@ -72,6 +73,7 @@ class SqlCalls:
             "sql.declare": typed(Declaration, self.declare),
             "sql.append": typed(Append, self.append),
             "sql.break_glass": typed(BreakGlass, self.break_glass),
+            "sql.page": typed(Page, self.page),
             "sql.done": typed(Done, self.done),
             "sql.failed": typed(Failed, self.failed),
         }
@@ -125,6 +127,10 @@ class SqlCalls:
 
     async def break_glass(self, asked: BreakGlass) -> Nothing:
         self._desk.break_glass(asked.number, asked.reason)
+        return Nothing()
+
+    async def page(self, page: Page) -> Nothing:
+        self._desk.page(page.number, page.rows)
         return Nothing()
 
     async def done(self, done: Done) -> Nothing:

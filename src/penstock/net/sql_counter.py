@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from penstock.core.query import Rows, Value
@@ -13,7 +13,7 @@ from penstock.flight.reading import Reader
 from penstock.net.backstage import BackstageClient, RemoteError
 from penstock.net.child import Nothing
 from penstock.net.sql_catalog import BrokerCatalog
-from penstock.net.sql_messages import INTERNAL, Done, Failed, SqlSettings, Statement, failed
+from penstock.net.sql_messages import INTERNAL, Done, Failed, Page, SqlSettings, Statement, failed
 from penstock.net.sql_streams import Lasting
 from penstock.sql.catalog import Catalog
 from penstock.sql.limits import QueryLimits, Stop
@@ -22,6 +22,7 @@ from penstock.sql.run import Workshop, run
 logger = logging.getLogger(__name__)
 
 RESULT_BYTES: Final = 16 << 20  # what the largest reply of a protocol can hold
+PAGE_BYTES: Final = 256 << 10  # of rows that are sent to the broker at once
 MOST_THREADS: Final = 4  # of DuckDB for one statement
 
 
@@ -65,6 +66,17 @@ def carry_out(
         raise
 
 
+def pages(rows: list[list[Value]]) -> Iterator[list[list[Value]]]:
+    """The rows in parts of about `PAGE_BYTES`; one part at least."""
+    first = size = 0
+    for at, row in enumerate(rows):
+        size += sum(len(value) if isinstance(value, str) else 8 for value in row)
+        if size >= PAGE_BYTES and at + 1 < len(rows):
+            yield rows[first : at + 1]
+            first, size = at + 1, 0
+    yield rows[first:]
+
+
 class Counter:
     def __init__(self, client: BackstageClient, settings: SqlSettings, reader: Reader) -> None:
         self._client = client
@@ -80,8 +92,17 @@ class Counter:
         while True:
             statement = self._client.call("sql.next", Nothing(), Statement)
             outcome = self._outcome(statement)
-            with contextlib.suppress(RemoteError):
-                self._client.call("sql.done" if isinstance(outcome, Done) else "sql.failed", outcome, Nothing)
+            with contextlib.suppress(RemoteError):  # nobody waits for it any more
+                if isinstance(outcome, Failed):
+                    self._client.call("sql.failed", outcome, Nothing)
+                else:
+                    self._tell(statement.number, outcome)
+
+    def _tell(self, number: int, rows: Rows) -> None:
+        *before, last = pages(rows.rows)
+        for page in before:
+            self._client.call("sql.page", Page(number, page), Nothing)
+        self._client.call("sql.done", Done(number, rows.columns, last), Nothing)
 
     def stop(self, numbers: Sequence[int]) -> None:
         """Nobody waits for these any more. Any thread."""
@@ -89,15 +110,14 @@ class Counter:
             if (stop := self._running.get(number)) is not None:
                 stop.cancel()
 
-    def _outcome(self, statement: Statement) -> Done | Failed:
+    def _outcome(self, statement: Statement) -> Rows | Failed:
         number = statement.number
         stop = self._running[number] = Stop(self._settings.seconds)
         catalog = BrokerCatalog(self._client, self._reader, self._lasting, number, stop.check)
         try:
-            rows = carry_out(
+            return carry_out(
                 catalog, statement.sql, statement.params, statement.position, self._settings, self._workshop, stop
             )
-            return Done(number, rows.columns, rows.rows)
         except Exception as error:
             told = failed(number, error)
             if told.kind == INTERNAL:

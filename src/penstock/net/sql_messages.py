@@ -79,7 +79,15 @@ class Opened(msgspec.Struct, array_like=True):
     streams: list[OpenStream]
 
 
+class Page(Asked):
+    """Some rows of the result. It comes in pages, so that the broker serves others in between."""
+
+    rows: list[list[Value]]
+
+
 class Done(Asked):
+    """With the last page."""
+
     columns: list[str]
     rows: list[list[Value]]
 

@@ -23,6 +23,7 @@ from penstock.net.surveyed import source_of, view_of
 from penstock.sql.catalog import Span
 
 KEPT: Final = 4_096  # partitions of which it is remembered how far no record expires
+STEP: Final = 200_000  # records that are looked at before that is remembered
 
 T = TypeVar("T")
 
@@ -36,21 +37,26 @@ class Lasting:
         self._known: dict[int, tuple[int, int]] = {}  # partition → looked at from, up to; all of them last
         self._lock = threading.Lock()
 
-    def holds(self, source: Source) -> bool:
-        """Whether no record of the partition expires."""
+    def holds(self, source: Source, check: Callable[[], None]) -> bool:
+        """Whether no record of the partition expires. `check` may raise: what was found by then is kept."""
         with self._lock:
             start, end = self._known.get(source.partition, (source.start, source.start))
-        if source.start < start:
+        if source.start < start or end < source.start:
             start = end = source.start
-        if end < source.end:
-            if self._reader.may_expire(source, max(end, source.start), source.end):
+        while end < source.end:
+            check()
+            at, end = end, min(end + STEP, source.end)
+            if self._reader.may_expire(source, at, end):
                 return False
-            with self._lock:
-                self._known.pop(source.partition, None)
-                while len(self._known) >= KEPT:
-                    del self._known[next(iter(self._known))]
-                self._known[source.partition] = (start, source.end)
+            self._keep(source.partition, start, end)
         return True
+
+    def _keep(self, partition: int, start: int, end: int) -> None:
+        with self._lock:
+            self._known.pop(partition, None)
+            while len(self._known) >= KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[partition] = (start, end)
 
 
 class Reading(NamedTuple):
@@ -96,7 +102,7 @@ class TopicStream:
         for part, source in zip(self._survey.partitions, self._sources, strict=True):
             if part.gone_below > source.start or any(source.start <= offset < source.end for offset in part.gone):
                 return False
-            if source.start < source.end and not self._plainly(partial(self._lasting.holds, source)):
+            if source.start < source.end and not self._plainly(partial(self._lasting.holds, source, self._check)):
                 return False
         return True
 

@@ -21,8 +21,8 @@ _WRITTEN: Final = re.compile(r"[A-Za-z0-9_ (),]{1,200}")
 _ALIASES: Final = {"BYTES": "BLOB", "STRING": "VARCHAR", "TIMESTAMP": "TIMESTAMP_NS", "NULL": ""}
 _TYPES: Final = frozenset(
     [
-        *"TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT".split(),
-        *"FLOAT DOUBLE BOOLEAN VARCHAR BLOB JSON UUID DATE TIME INTERVAL TIMESTAMP_NS".split(),
+        *["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"],
+        *["FLOAT", "DOUBLE", "BOOLEAN", "VARCHAR", "BLOB", "JSON", "UUID", "DATE", "TIME", "INTERVAL", "TIMESTAMP_NS"],
         "TIMESTAMP WITH TIME ZONE",
     ]
 )
@@ -69,7 +69,7 @@ def drop(catalog: Catalog, tree: exp.Drop) -> Rows:
     return changed(0, catalog.declare(stream.name, None, create=False))
 
 
-def table_name(table: exp.Expression) -> str:
+def table_name(table: exp.Expr) -> str:
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or table.db or table.catalog:
         raise QueryError("A table is named by one word, without a schema")
     return str(table.name)
@@ -130,5 +130,7 @@ def _type(engine: Engine, column: str, kind: object) -> str:
         found = ""
     found = _ALIASES.get(found, found)
     if found not in _TYPES and not found.startswith("DECIMAL("):
-        raise QueryError(f"Column '{column}' cannot be {kind.sql(dialect=DIALECT)[:100]}: no such type, or a nested one")
+        raise QueryError(
+            f"Column '{column}' cannot be {kind.sql(dialect=DIALECT)[:100]}: no such type, or a nested one"
+        )
     return found

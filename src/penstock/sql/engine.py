@@ -1,4 +1,4 @@
-"""A DuckDB for one statement at a time: in memory, with everything locked that reaches out of it, and its errors as ours.
+"""A DuckDB for one statement at a time: in memory, with all locked that reaches out of it, and its errors as ours.
 
 The statements are checked before they come here. This is the second wall.
 """

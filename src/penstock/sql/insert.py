@@ -50,7 +50,7 @@ class Insertion:
         params: Sequence[Value],
         limits: QueryLimits,
         relate: Relate,
-        prepare: Callable[[exp.Expression], exp.Expression],
+        prepare: Callable[[exp.Expr], exp.Expr],
     ) -> None:
         self._catalog = catalog
         self._engine = engine
@@ -61,7 +61,6 @@ class Insertion:
         self._table, self._listed = _target(tree)
         self._query = _query(tree)
         self._by_name = bool(tree.args.get("by_name"))
-        self._bytes = 0
 
     def run(self) -> Rows:
         for _ in range(ATTEMPTS):
@@ -133,7 +132,9 @@ class Insertion:
         event = _object([(column.name, column.type, f"d{at}") for at, column in enumerate(columns)])
         key = _key([f"d{at}" for at in primary])
         nulls = ", ".join(f"{name} IS NULL" for name in checked)
-        rows = self._fetch(f"SELECT {event}, {key}{', ' + nulls if nulls else ''} FROM (SELECT {typed} FROM {source})", bound)
+        rows = self._fetch(
+            f"SELECT {event}, {key}{', ' + nulls if nulls else ''} FROM (SELECT {typed} FROM {source})", bound
+        )
         required = [column for column in columns if not column.nullable]
         for row in rows:
             for column, null in zip(required, row[2:], strict=True):
@@ -160,9 +161,7 @@ class Insertion:
             names = ", ".join(column.name for column in columns)
             raise DuplicateKey(f"Table '{relation.name}' has a row with {names} = {str(found[0][0])[:100]} already")
 
-    def _plain_rows(
-        self, sql: str, bound: Sequence[object], names: Sequence[str], kinds: Sequence[str]
-    ) -> list[_Row]:
+    def _plain_rows(self, sql: str, bound: Sequence[object], names: Sequence[str], kinds: Sequence[str]) -> list[_Row]:
         """Into a stream as it is: fields of a JSON object, or the event itself as `data`; either with a `key`."""
         folded = [name.lower() for name in names]
         if reserved := next((name for name in folded if name in _SET_BY_THE_LOG), None):
@@ -204,13 +203,12 @@ def _target(tree: exp.Insert) -> tuple[str, list[str]]:
     return table_name(target), []
 
 
-def _query(tree: exp.Insert) -> exp.Expression:
+def _query(tree: exp.Insert) -> exp.Expr:
     source = tree.expression
     if not isinstance(source, exp.Query | exp.Values):
         raise QueryError("INSERT needs VALUES or a SELECT")
-    if isinstance(source, exp.Values):
-        if any(isinstance(node, exp.Var) and node.name.upper() == "DEFAULT" for node in source.find_all(exp.Var)):
-            raise QueryError("DEFAULT is not supported: columns have no defaults, leave them out instead")
+    if isinstance(source, exp.Values) and any(node.name.upper() == "DEFAULT" for node in source.find_all(exp.Var)):
+        raise QueryError("DEFAULT is not supported: columns have no defaults, leave them out instead")
     query = source.copy()
     if (within := tree.args.get("with_")) is not None:
         query.set("with_", within.copy())
@@ -254,7 +252,8 @@ def _object(columns: Sequence[tuple[str, str, str]]) -> str:
 
 def _json(kind: str, value: str) -> str:
     if kind == "DOUBLE":
-        return f"CASE WHEN isfinite({value}) THEN {value} WHEN {value} IS NOT NULL THEN error('NaN and infinity cannot be inserted') END"
+        refused = f"WHEN {value} IS NOT NULL THEN error('NaN and infinity cannot be inserted')"
+        return f"CASE WHEN isfinite({value}) THEN {value} {refused} END"
     if kind in _PLAIN or kind in ('"NULL"', "NULL") or kind.endswith("]") or kind.startswith(("STRUCT(", "MAP(")):
         return value
     if kind == "BLOB":

@@ -1,4 +1,4 @@
-"""A stream as a table of DuckDB: Arrow batches as the log gives them, and a view over them that makes columns of events.
+"""A stream as a table of DuckDB: Arrow batches as the log gives them, and a view over them that makes them columns.
 
 Nothing is copied that need not be: the text of an event is the log's own bytes once they are known to be UTF-8, only
 columns that the statement can need are read, and only fields that it can need are taken out of the events.
@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.core.errors import BrokerError, PositionGone, QueryError, QueryTooLarge, TableNotFound
+from penstock.core.errors import BrokerError, PositionGone, QueryTooLarge, TableNotFound
 from penstock.core.query import Column, Declared
 from penstock.sql.catalog import Stream
 from penstock.sql.engine import Engine
@@ -108,7 +108,9 @@ class Relation:
         """Offsets need not be read: they are known."""
         parts = [
             "SELECT "
-            + ", ".join('range AS "offset"' if name == "offset" else f"{span.partition} AS partition" for name in columns)
+            + ", ".join(
+                'range AS "offset"' if name == "offset" else f"{span.partition} AS partition" for name in columns
+            )
             + f" FROM range({span.start}, {span.end})"
             for span in self.stream.partitions
         ]
@@ -133,7 +135,7 @@ class Relation:
         if fields and "data" not in read:
             read.append("data")
         if self._moment.time is not None:
-            conditions.append(f"\"timestamp\" <= make_timestamp({self._moment.time // 1_000})")
+            conditions.append(f'"timestamp" <= make_timestamp({self._moment.time // 1_000})')
             if "timestamp" not in read:
                 read.append("timestamp")
         source = self._register(read, None)
@@ -242,7 +244,9 @@ def _base_column(name: str) -> str:
 
 # -- declared types
 
-_INTEGER: Final = "CASE WHEN contains({0}, '.') OR contains({0}, 'e') OR contains({0}, 'E') THEN NULL ELSE TRY_CAST({0} AS {1}) END"
+_INTEGER: Final = (
+    "CASE WHEN contains({0}, '.') OR contains({0}, 'e') OR contains({0}, 'E') THEN NULL ELSE TRY_CAST({0} AS {1}) END"
+)
 _ZONED: Final = "[0-9]:[0-9:.]+[+-][0-9]{2}(:?[0-9]{2})?$"
 _FITTING: Final = {
     "VARCHAR": "{0}",
@@ -255,7 +259,8 @@ _FITTING: Final = {
         " ELSE coalesce(TRY_CAST({0} AS TIMESTAMP_NS), make_timestamp_ns(TRY_CAST({0} AS BIGINT))) END"
     ),
     **dict.fromkeys(
-        ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"], _INTEGER
+        ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"],
+        _INTEGER,
     ),
 }
 """How a field is read as a type; others by TRY_CAST. What does not fit is NULL."""
@@ -265,7 +270,3 @@ def _fitting(column: Column) -> str:
     field = f"f.{identifier(column.name)}"
     pattern = _FITTING.get(column.type, "TRY_CAST({0} AS {1})")
     return pattern.replace("{0}", field).replace("{1}", column.type)
-
-
-def missing(name: str) -> QueryError:
-    return TableNotFound(name)

@@ -27,7 +27,7 @@ SCHEMA = "streams"  # where DuckDB finds them: no name of a statement can mean a
 
 
 class Workshop:
-    """What is worth keeping from one statement to the next: engines, and what was learnt of streams. For any threads."""
+    """What is kept from one statement to the next: engines, and what was learnt of streams. For any threads."""
 
     def __init__(self) -> None:
         self.engines = Engines()
@@ -88,7 +88,7 @@ class _Statement:
         self._limits = limits
         self._stop = stop
 
-    def run(self, text: Text, tree: exp.Expression | None, params: Sequence[Value]) -> Rows:
+    def run(self, text: Text, tree: exp.Expr | None, params: Sequence[Value]) -> Rows:
         if tree is None:
             return show(self._catalog, self._relate, text.sql)
         if isinstance(tree, exp.Create):
@@ -103,7 +103,7 @@ class _Statement:
     def _relate(self, stream: Stream) -> Relation:
         return Relation(self._engine, stream, self._moment, self._shapes, self._stop)
 
-    def _prepared(self, tree: exp.Expression) -> exp.Expression:
+    def _prepared(self, tree: exp.Expr) -> exp.Expr:
         """The query over views of DuckDB that stand for its streams."""
         if isinstance(tree, exp.Values):
             tree = exp.select("*").from_(exp.Subquery(this=tree))

@@ -18,11 +18,10 @@ MAX_FIELDS: Final = 1_000  # of one stream that are columns; the others are in `
 KEPT_SHAPES: Final = 1_024
 _AT_ONCE: Final = 100  # fields whose types are looked for in one pass
 
-_WHOLE, _LARGE, _DOUBLE, _BOOLEAN, _TEXT, _NESTED, _NULL = (1 << bit for bit in range(7))
+_WHOLE, _LARGE, _DOUBLE, _BOOLEAN, _TEXT, _NESTED, _NULL, _POSITIVE = (1 << bit for bit in range(8))
 _BITS: Final = {
     "BIGINT": _WHOLE,
-    "UBIGINT": _WHOLE,
-    "HUGEINT": _LARGE,
+    "UBIGINT": _WHOLE | _POSITIVE,
     "DOUBLE": _DOUBLE,
     "BOOLEAN": _BOOLEAN,
     "VARCHAR": _TEXT,
@@ -150,7 +149,7 @@ def _columns(seen: Mapping[str, int], wanted: set[str] | None) -> list[Field]:
         if lower in found and not (wanted is not None and name in wanted and found[lower].name not in wanted):
             continue
         if folded is None or lower in folded:
-            found[lower] = Field(name, _TYPES.get(seen[name] & ~_NULL, "VARCHAR"))
+            found[lower] = Field(name, _TYPES.get(seen[name] & ~(_NULL | _POSITIVE), "VARCHAR"))
     return list(found.values())[:MAX_FIELDS]
 
 
@@ -176,22 +175,27 @@ def _types(engine: Engine, source: str, names: Iterable[str]) -> dict[str, int]:
         some = usable[at : at + _AT_ONCE]
         paths = ", ".join(quoted(f'$."{name}"') for name in some)
         bits = ", ".join(f"bit_or(CASE t[{place + 1}] {cases} END)" for place in range(len(some)))
-        large = "bool_or(regexp_matches(data, '9[2-9][0-9]{17}|[0-9]{20}'))"  # whole numbers that BIGINT may not hold
-        looked = f"SELECT data, TRY(json_type({OBJECT}, [{paths}])) AS t FROM {source}"
-        row = engine.rows(f"SELECT {large}, {bits} FROM ({looked})")[0]
-        found.update(zip(some, (bit or 0 for bit in row[1:]), strict=True))
-        if row[0]:
-            _find_large(engine, source, some, found)
+        looked = f"SELECT TRY(json_type({OBJECT}, [{paths}])) AS t FROM {source}"
+        row = engine.rows(f"SELECT {bits} FROM ({looked})")[0]
+        found.update(zip(some, (bit or 0 for bit in row), strict=True))
+        for name in _large(engine, source, [name for name in some if found[name] & _POSITIVE]):
+            found[name] |= _LARGE
     return found
 
 
-def _find_large(engine: Engine, source: str, names: Sequence[str], found: dict[str, int]) -> None:
-    for name in names:
-        if found[name] & _WHOLE:
-            structure = quoted(structure_of([(name, "HUGEINT")]))
-            read = f"SELECT TRY(json_transform({OBJECT}, {structure})) AS f FROM {source}"
-            row = engine.rows(f"SELECT bool_or(f.{identifier(name)} > {(1 << 63) - 1}) FROM ({read})")[0]
-            found[name] |= _LARGE if row[0] else 0
+def _large(engine: Engine, source: str, names: Sequence[str]) -> list[str]:
+    """Which fields have whole numbers that BIGINT does not hold."""
+    found = []
+    left = list(names)
+    while left:
+        some = list({name.lower(): name for name in left}.values())  # a structure does not tell upper from lower case
+        left = [name for name in left if name not in some]
+        structure = quoted(structure_of((name, "HUGEINT") for name in some))
+        read = f"SELECT TRY(json_transform({OBJECT}, {structure})) AS f FROM {source}"
+        most = ", ".join(f"max(f.{identifier(name)})" for name in some)
+        row = engine.rows(f"SELECT {most} FROM ({read})")[0]
+        found += [name for name, most in zip(some, row, strict=True) if most is not None and most >= 1 << 63]
+    return found
 
 
 def structure_of(fields: Iterable[tuple[str, str]]) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.core.errors import QueryInvalid, TableNotFound
-from penstock.core.query import Column, Rows
+from penstock.core.query import Column, Rows, Value
 from penstock.sql.catalog import Catalog, Stream
 from penstock.sql.names import resolve
 from penstock.sql.relation import Relation
@@ -47,8 +47,8 @@ def show(catalog: Catalog, relate: Relate, sql: str) -> Rows:
 
 
 def _columns(relation: Relation) -> Rows:
-    rows = [[column.name, column.type, column.nullable, column.primary_key] for column in relation.columns()]
-    return Rows(["name", "data_type", "nullable", "primary_key"], [list(row) for row in rows])
+    rows: list[list[Value]] = [[one.name, one.type, one.nullable, one.primary_key] for one in relation.columns()]
+    return Rows(["name", "data_type", "nullable", "primary_key"], rows)
 
 
 def _indexes(relation: Relation) -> Rows:

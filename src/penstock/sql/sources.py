@@ -58,7 +58,7 @@ class Source:
         return str(self.node.alias_or_name).lower()
 
 
-def sources(tree: exp.Expression, skip: exp.Table | None = None) -> list[Source]:
+def sources(tree: exp.Expr, skip: exp.Table | None = None) -> list[Source]:
     """All of them, with what they need; `skip` is the target of an INSERT. Raises TableNotFound, QueryError."""
     found = []
     for node in tree.find_all(exp.Table):
@@ -89,8 +89,9 @@ def _is_function(node: exp.Table) -> bool:
 
 def _is_cte(node: exp.Table) -> bool:
     """Whether the name is that of a WITH that is in sight of the node."""
-    name, child = node.name.lower(), node
-    at: exp.Expression | None = node.parent
+    name = node.name.lower()
+    child: exp.Expr = node
+    at: exp.Expr | None = node.parent
     while at is not None:
         if isinstance(at, exp.With):
             earlier = at.expressions[: at.expressions.index(child)]
@@ -105,14 +106,14 @@ def _is_cte(node: exp.Table) -> bool:
             within = at.args.get("with_")
             if within is not None and any(cte.alias.lower() == name for cte in within.expressions):
                 return True
-        child, at = at, at.parent  # type: ignore[assignment] # any node may be a child
+        child, at = at, at.parent
     return False
 
 
 # -- columns
 
 
-def _need(tree: exp.Expression, found: list[Source]) -> None:
+def _need(tree: exp.Expr, found: list[Source]) -> None:
     aliases = {source.alias for source in found}
     aliases.update(str(node.alias).lower() for node in tree.find_all(exp.Subquery, exp.CTE, exp.Table) if node.alias)
     if _asks_for_all(tree):
@@ -135,7 +136,7 @@ def _need(tree: exp.Expression, found: list[Source]) -> None:
                 source.needs.everything = True  # a table's name as a value is its whole row
 
 
-def _asks_for_all(tree: exp.Expression) -> bool:
+def _asks_for_all(tree: exp.Expr) -> bool:
     if any(True for _ in tree.find_all(exp.Columns, exp.Pivot, exp.PositionalColumn)):
         return True
     return any(str(join.method).upper() == "NATURAL" for join in tree.find_all(exp.Join))
@@ -152,12 +153,16 @@ def _under(star: exp.Star, found: list[Source]) -> Iterator[Source]:
     select = parent if isinstance(parent, exp.Select) else None
     for source in found:
         place = source.node.parent
-        direct = isinstance(place, exp.From | exp.Join)
-        if select is None or not direct or place.parent is select or not isinstance(place.parent, exp.Select):
+        if (
+            select is None
+            or not isinstance(place, exp.From | exp.Join)
+            or place.parent is select
+            or not isinstance(place.parent, exp.Select)
+        ):
             yield source
 
 
-def _names(tree: exp.Expression) -> Iterator[tuple[str, str]]:
+def _names(tree: exp.Expr) -> Iterator[tuple[str, str]]:
     """(qualifier in small letters or nothing, name) of everything that can be a column."""
     for node in tree.find_all(exp.Identifier):
         parent = node.parent

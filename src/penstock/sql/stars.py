@@ -15,10 +15,12 @@ def hide(source: Source, columns: Sequence[str]) -> None:
     select = place.parent if isinstance(place, exp.From | exp.Join) else None
     if not columns or not isinstance(select, exp.Select):
         return
-    outputs: list[exp.Expression] = []
+    outputs: list[exp.Expr] = []
     for item in select.expressions:
         if isinstance(item, exp.Star) and select.args.get("joins") and not _merges(select):
-            outputs += [exp.Column(this=item.copy(), table=exp.to_identifier(name, quoted=True)) for name in _of(select)]
+            outputs += [
+                exp.Column(this=item.copy(), table=exp.to_identifier(name, quoted=True)) for name in _of(select)
+            ]
         else:
             outputs.append(item)
     for item in outputs:

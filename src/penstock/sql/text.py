@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from sqlglot.errors import SqlglotError
@@ -28,8 +28,10 @@ MAX_SUBSCRIPTS: Final = 50  # `a[1][1][1]`
 _DEEPER: Final = {"L_PAREN": ")", "L_BRACKET": "]", "L_BRACE": "}", "CASE": "END"}
 _HIGHER: Final = {"R_PAREN", "R_BRACKET", "R_BRACE", "END"}
 _SIGNS: Final = {"DASH", "PLUS", "TILDE"}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9})\d*)?\s*(Z|[+-]\d\d(?::?\d\d)?)?")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOMENT: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9})\d*)?\s*(Z|[+-]\d\d(?::?\d\d)?)?"
+)
 
 
 class Text(NamedTuple):
@@ -37,7 +39,6 @@ class Text(NamedTuple):
 
     sql: str
     first: str  # its first word, in capitals
-    parameters: int  # the highest number of one; those in `at` and `time` do not count
     position: int | None = None  # AT OFFSET
     moment: int | None = None  # AS OF, in ns since 1970
     reason: str | None = None  # WITH BREAK_GLASS
@@ -89,7 +90,7 @@ def prepare(sql: str, params: Sequence[Value]) -> Text:
     if len(position) > 1 or len(moment) > 1:
         raise QueryInvalid("A statement sees everything as of one moment: give AS OF or AT OFFSET once")
     first = words[0].upper if words else ""
-    return Text("".join(pieces), first, highest, *(next(iter(found), None) for found in (position, moment)), reason)
+    return Text("".join(pieces), first, next(iter(position), None), next(iter(moment), None), reason)
 
 
 def _words(sql: str) -> list[_Word]:
@@ -204,7 +205,7 @@ def _nanoseconds(value: Value) -> int:
     except ValueError:
         raise QueryInvalid(f"AS OF '{str(value)[:100]}' is no moment of the calendar") from None
     if moment.tzinfo is None:  # a date alone has no place for a zone
-        moment = moment.replace(tzinfo=timezone.utc)
+        moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(seconds=1) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 
 

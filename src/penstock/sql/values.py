@@ -18,7 +18,7 @@ from penstock.sql.grammar import DIALECT, render
 from penstock.sql.limits import QueryLimits
 
 INTEGERS: Final = frozenset(
-    "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT".split()
+    ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"]
 )
 MOMENTS: Final = frozenset(
     ["TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S", "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"]
@@ -28,7 +28,7 @@ _MOST: Final = (1 << 63) - 1
 _PAGE: Final = 1_000
 
 
-def bind(tree: exp.Expression, params: Sequence[Value]) -> list[object]:
+def bind(tree: exp.Expr, params: Sequence[Value]) -> list[object]:
     """Give the parameters in the tree their types; returns the values to bind to what is left of them.
 
     DuckDB takes the parameters of a prepared statement by number, so values are never part of its text."""
@@ -36,14 +36,14 @@ def bind(tree: exp.Expression, params: Sequence[Value]) -> list[object]:
     for node in list(tree.find_all(exp.Placeholder)):
         number = int(str(node.this))
         value = params[number - 1]
-        if value is None:
-            node.replace(exp.Null())
-        else:
-            node.replace(_typed(value, used.setdefault(number, len(used) + 1)))
+        typed = exp.Null() if value is None else _typed(value, used.setdefault(number, len(used) + 1))
+        if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
+            typed = exp.alias_(typed, f"${number}", quoted=True)  # a column is named after what the client wrote
+        node.replace(typed)
     return [_bound(params[number - 1]) for number in used]
 
 
-def _typed(value: int | str | bool | Timestamp, place: int) -> exp.Expression:
+def _typed(value: int | str | bool | Timestamp, place: int) -> exp.Expr:
     hole = exp.Placeholder(this=str(place))
     if isinstance(value, Timestamp):
         return exp.Anonymous(this="MAKE_TIMESTAMP_NS", expressions=[exp.cast(hole, "BIGINT", dialect=DIALECT)])
@@ -58,7 +58,7 @@ def _bound(value: Value) -> object:
     return value.nanoseconds if isinstance(value, Timestamp) else value
 
 
-def fetch(engine: Engine, query: exp.Expression, params: Sequence[Value], limits: QueryLimits) -> Rows:
+def fetch(engine: Engine, query: exp.Expr, params: Sequence[Value], limits: QueryLimits) -> Rows:
     """The result of a query. Raises QueryTooLarge and what `Engine` raises."""
     bound = bind(query, params)
     sql = render(query)

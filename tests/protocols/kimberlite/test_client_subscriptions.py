@@ -18,11 +18,17 @@ from penstock.protocols.kimberlite.client import (
     Event,
     StreamNotFound,
     SubscriptionEnded,
+    TimedOut,
     Unsendable,
     aio_line,
+    questions,
     subscription,
 )
+from penstock.protocols.kimberlite.client.conversation import Call, Conversation
 from penstock.protocols.kimberlite.client.feed import Feed
+from penstock.protocols.kimberlite.client.version import version
+from penstock.protocols.kimberlite.dialects import dialect
+from penstock.protocols.kimberlite.frames import frame
 
 Connect = Callable[..., Driver]
 
@@ -284,6 +290,17 @@ def test_a_member_whose_connection_is_lost(scripted: ScriptedServer, connect: Co
     assert len(found) <= 30 + 8
 
 
+def test_what_waits_for_a_member_goes_with_its_connection() -> None:
+    """The group gives it to somebody again: it would be there twice. Who is alone gets it from here, and only here."""
+    for group, left in (("readers", None), (None, Event(1, b"1"))):
+        feed = Feed(1, 0, 4, group)
+        feed.started(m.SubscribeResponse(9, 0, 4))
+        feed.push(m.SubscriptionEvents(9, 0, numbers(0, 3), 1))
+        assert feed.take() == Event(0, b"0")
+        feed.lost()
+        assert feed.take() == left
+
+
 # -- version 1
 
 
@@ -343,3 +360,22 @@ def test_a_subscription_is_not_made_twice(scripted: ScriptedServer) -> None:
 
     asyncio.run(main())
     assert len(scripted.asked(m.Subscribe)) == 1
+
+
+# -- one connection, without a socket
+
+
+def test_a_subscription_that_is_made_too_late() -> None:
+    """Nobody would ever end it, or give credits: the connection has to go."""
+    feed = Feed(1, 0, 4, None)
+    conversation = Conversation(version("5b"), tenant=1, timeout=1.0)
+    call = Call(questions.subscription(feed.request()), feed)
+    conversation.begin(call, now=0.0)
+    conversation.heard = 0.5  # something else has come
+    conversation.expire(2.0)
+    assert isinstance(call.outcome, TimedOut)
+    late = frame(dialect("5b").write_response(1, m.SubscribeResponse(9, 0, 4)), 5)
+    with pytest.raises(BadReply, match="nobody waited"):
+        conversation.feed(late, 3.0)
+    assert feed.id is None
+    assert isinstance(call.outcome, TimedOut)

@@ -114,6 +114,8 @@ def test_the_brokers_own_topics_are_not_to_be_created(peer: Peer) -> None:
 
 
 def test_a_tenant_comes_into_being_with_its_first_stream_or_has_to_be_there(world: World, peer: Peer) -> None:
+    peer.refused(create("a//b"))
+    assert world.broker.tenants.list(ANONYMOUS) == []
     peer.create()
     assert [tenant.name for tenant in world.broker.tenants.list(ANONYMOUS)] == ["42"]
     strict = Peer(world, tenant=43, settings=KimberliteSettings(auto_create_tenants=False))
@@ -318,6 +320,8 @@ def test_a_client_reads_its_own_writes_without_waiting_for_them(world: World, pe
         m.ReadEventsResponse([b"x"], None),
         m.StreamInfoResponse(1),
     ]
+    replies = peer.all(m.AppendEvents(number, [b"y"], 1), m.StreamInfo(number))
+    assert replies == [m.AppendEventsResponse(1, 1), m.StreamInfoResponse(2)]
 
 
 # -- sync

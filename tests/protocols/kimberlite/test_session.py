@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.core.world import World
 from tests.protocols.kimberlite.peer import TENANT, Peer
 from tests.protocols.kimberlite.test_operations import FIRST, LATER, queries
@@ -247,6 +249,36 @@ def test_an_unknown_version_is_told_so_under_its_own_number(world: World, versio
     reply = peer.raw()
     assert peer.closed
     assert reply.startswith(struct.pack(">IH", 0x56444220, version)) and b"unsupported protocol version" in reply
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    dialect=st.sampled_from(FIRST + LATER),
+    kinds=st.lists(st.integers(0, 8), max_size=4),
+    cuts=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
+    tail=st.binary(max_size=40),
+)
+def test_whatever_comes_is_answered_or_ends_the_connection(
+    dialect: str, kinds: list[int], cuts: list[tuple[int, int]], tail: bytes
+) -> None:
+    """Requests with bytes changed in them, checksums too: nothing is raised, and the broker is as it was."""
+    world = World()
+    peer = Peer(world, dialect)
+    about = [m.Sync(), m.ReadEvents(1, 0, 10), m.AppendEvents(1, [b"x"], 0), m.Query("SELECT 1", [1, "x", None])]
+    about += [m.QueryAt("SELECT 1", [], 3), m.CreateStream("s", DataClass.PHI, m.Everywhere()), m.Handshake(1)]
+    about += [m.AppendEvents(2**63, [], 2**64 - 1), m.ReadEvents(2**64 - 1, 2**64 - 1, 2**64 - 1)]
+    data = bytearray(b"".join(peer.frame(about[kind]) for kind in kinds))
+    for place, byte in cuts:
+        if place < len(data):
+            data[place] = byte
+    peer.feed(bytes(data) + tail)
+    world.commit()
+    if peer.closed:
+        assert peer.session.held_bytes == 0
+    else:
+        peer.session.end_of_input()
+        assert peer.closed
+    assert Peer(world).create("fine") > 0
 
 
 # -- order, ends

@@ -252,13 +252,13 @@ def answered(name: str, payload: m.Message) -> m.Message:
 
 
 @every_dialect
-@pytest.mark.parametrize("code", m.ErrorCode)
-def test_a_client_never_gets_a_code_that_it_does_not_know(name: str, code: m.ErrorCode) -> None:
+def test_a_client_never_gets_a_code_that_it_does_not_know(name: str) -> None:
     """Nor one that the other generation of its version does not, while it is not known which it is of."""
     last = {"v0.1": 15, "v0.4": 15, "v2": 19, "5a": 28, "5b": 28}.get(name, 15 if "seed" in name else 28)
     nearest = {16: Code.INVALID_OFFSET, 19: Code.RATE_LIMITED, 29: Code.QUERY_EXECUTION_ERROR, 30: Code.STORAGE_ERROR}
-    expected = code if code <= last else nearest.get(code, Code.INVALID_REQUEST)
-    assert answered(name, m.ErrorResponse(code, "why")) == m.ErrorResponse(expected, "why")
+    for code in m.ErrorCode:
+        expected = code if code <= last else nearest.get(code, Code.INVALID_REQUEST)
+        assert answered(name, m.ErrorResponse(code, "why")) == m.ErrorResponse(expected, "why")
 
 
 def test_the_newest_code_is_told_to_who_is_known_to_be_new() -> None:

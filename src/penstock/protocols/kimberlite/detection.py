@@ -50,11 +50,9 @@ def first(data: bytes, at: int, end: int, assume: str) -> list[Reading]:
     A handshake can be read in one encoding only, if its client version is 1 and its id below 2³², which puts zeros at
     fixed places of the wide encodings. That is tried first. Anything else that can be read tells only how to answer."""
     found = [read(_of(encoding, assume), data, at, end) for encoding in (POSTCARD, BINCODE, PRINTED)]
-    for suitable in (_greets_clearly, _greets, _asks):
-        for readings in found:
-            if readings and suitable(readings[0].request):
-                return readings
-    return []
+    readable = [readings for readings in found if readings]
+    clear = [readings for readings in readable if _greets(readings[0].request)]
+    return (clear or readable or [[]])[0]
 
 
 def _of(encoding: Encoding, assume: str) -> list[Dialect]:
@@ -69,16 +67,9 @@ def _assumed(names: tuple[str, ...], version: int, assume: str) -> tuple[str, ..
     return tuple(name for name in names if name == assume)
 
 
-def _greets_clearly(request: Request) -> bool:
-    return _greets(request) and getattr(request.payload, "client_version", 0) == 1 and request.id < _SMALL_ID
-
-
 def _greets(request: Request) -> bool:
-    return isinstance(request.payload, Handshake)
-
-
-def _asks(_request: Request) -> bool:
-    return True
+    payload = request.payload
+    return isinstance(payload, Handshake) and payload.client_version == 1 and request.id < _SMALL_ID
 
 
 def agreed(dialects: Sequence[Dialect]) -> frozenset[type[Message]]:

@@ -55,7 +55,8 @@ class Subscription:
             yield event
 
     def next(self, timeout: float | None = None) -> Event | None:
-        """The next event. None if none has come in so many seconds, or if this was closed."""
+        """The next event. None if none has come in so many seconds, or if this was closed. To connect again, if that is
+        needed, may take longer."""
         end = None if timeout is None else time.monotonic() + timeout
         feed = self._feed
         feed.finished()

@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.core.access import Permission
 from penstock.core.errors import InvalidArgument, TenantNotFound, TopicExists
+from penstock.core.names import check_topic
 from penstock.core.settings import TopicSettings
 from penstock.core.state import Topic
 from penstock.protocols.answers import Answer
@@ -36,6 +37,7 @@ def create(call: Call, request: m.CreateStream) -> Answer:
     broker, identity, scope, name = call.broker, call.identity, call.scope, request.name
     if call.version == 1 and not _FIRST_NAMES.fullmatch(name):
         raise InvalidArgument("a stream's name is 1 to 255 letters, digits and '_'")
+    check_topic(name)  # so that no tenant comes into being for nothing
     settings = TopicSettings(data_class=str(request.data_class), placement=placement(request.placement))
     broker.access.require(identity, Permission.CREATE, scope, name)
     if request.data_class == PHI:
