@@ -67,7 +67,7 @@ class _Stream:
     """A stream of the broker, and what to send to append to it: the same bytes each time, with replies of one size."""
 
     def __init__(self, broker: BrokerProcess) -> None:
-        with KimberliteClient(("127.0.0.1", broker.kimberlite_port), tenant=TENANT) as client:
+        with KimberliteClient(f"127.0.0.1:{broker.kimberlite_port}", tenant=TENANT) as client:
             self.id = client.create_stream("bench", m.DataClass.PUBLIC)
         wire = ClientWire("v0.1")
         self.greeting = wire.request(1, TENANT, m.Handshake(1))
@@ -79,7 +79,7 @@ class _Stream:
         )
 
     def expect(self, broker: BrokerProcess, events: int) -> None:
-        with KimberliteClient(("127.0.0.1", broker.kimberlite_port), tenant=TENANT) as client:
+        with KimberliteClient(f"127.0.0.1:{broker.kimberlite_port}", tenant=TENANT) as client:
             found = client.stream_info(self.id)
         if found != events:
             raise BrokerFailed(f"{events} events were acknowledged, and the stream has {found}")
@@ -135,7 +135,7 @@ def _sql(run: Run, report: Report, events: int, name: str, query: str, target: f
         parquet = os.path.join(run.directory, "events.parquet")
         _make_parquet(directory, topic, parquet)
         with BrokerProcess(directory, "written") as broker:
-            address = ("127.0.0.1", broker.kimberlite_port)
+            address = f"127.0.0.1:{broker.kimberlite_port}"
             with KimberliteClient(address, tenant=TENANT, timeout=120) as client, duckdb.connect() as duck:
                 duck.execute(f"SET threads = {os.cpu_count()}")
                 ours, first = _timed(lambda: client.query(query.format(spark_data.TOPIC)).rows)
@@ -153,8 +153,8 @@ def _sql(run: Run, report: Report, events: int, name: str, query: str, target: f
     report.add(f"{name}, {events:,} events", median(own), "s", target=target, at_most=True, note=note)
 
 
-_PARQUET: Final = """SELECT json_extract_string(value::VARCHAR, 'country') AS country,
-    CAST(json_extract(value::VARCHAR, 'amount') AS DOUBLE) AS amount FROM '{}'"""
+_PARQUET: Final = """SELECT json_extract_string(decode(value), 'country') AS country,
+    CAST(json_extract(decode(value), 'amount') AS DOUBLE) AS amount FROM '{}'"""
 
 
 def _timed(call: Callable[[], object]) -> tuple[list[list[object]], float]:

@@ -152,4 +152,4 @@ def test_the_broker_starts_without_what_only_its_children_need() -> None:
     code = "import sys, penstock.cli.main, penstock.net.server; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "penstock.log.file_engine" in loaded
-    assert {"pyarrow", "deltalake", "numpy", "pyspark", "grpc"}.isdisjoint(loaded)
+    assert {"pyarrow", "deltalake", "numpy", "pyspark", "grpc", "duckdb", "sqlglot"}.isdisjoint(loaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -10,6 +11,9 @@ import pyarrow as pa
 from penstock.core.query import Declared
 from penstock.log.arrow import schema_of
 from penstock.sql.catalog import Span, Stream
+
+
+_IDENTITIES = itertools.count()
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -78,13 +82,11 @@ class MemoryCatalog:
         self.reads: list[tuple[str, tuple[str, ...]]] = []
         self.reasons: list[str] = []
         self.refreshed = 0
-        self._made = 0
 
     # -- for tests
 
     def create(self, name: str, partitions: int = 1) -> Topic:
-        self._made += 1
-        topic = Topic(name, f"topic-{self._made}", created=self.position, partitions=partitions)
+        topic = Topic(name, f"topic-{next(_IDENTITIES)}", created=self.position, partitions=partitions)
         self.position += 1
         self.topics[name] = topic
         return topic

@@ -123,7 +123,7 @@ def _type(engine: Engine, column: str, kind: object) -> str:
     written = kind.sql(dialect=DIALECT)
     written = _ALIASES.get(written.upper(), written)
     if not _WRITTEN.fullmatch(written):
-        raise QueryError(f"Column '{column}' cannot be {written[:100]}: no such type")
+        raise QueryError(f"Column '{column}' cannot be {written[:100]}: no such type, or a nested one")
     try:
         found = str(engine.rows(f"SELECT typeof(CAST(NULL AS {written}))")[0][0])
     except QueryError:

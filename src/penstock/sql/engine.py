@@ -57,11 +57,11 @@ class Engine:
 
     def end(self) -> None:
         """Forget everything of the statement."""
+        self._stop = self.cause = None
         self.execute("DROP SCHEMA streams CASCADE")
         for name in self._registered:
             self._connection.unregister(name)
         self._registered.clear()
-        self._stop = None
 
     def interrupt(self) -> None:
         self._connection.interrupt()
@@ -139,17 +139,29 @@ class Engines:
             engine = idle.pop() if idle else None
         if engine is None:
             engine = Engine(limits)
+        sound = False
         try:
             with stop.watching(engine.interrupt):
                 engine.begin(stop)
                 yield engine
-            engine.end()
-        except BaseException:
-            engine.close()  # whatever it holds, nobody else shall meet it
+            sound = True
+        except QueryTooLarge:
             raise
+        except QueryError:
+            sound = not stop.due  # the statement was wrong, not the engine
+            raise
+        finally:
+            self._put_back(kind, engine, sound)
+
+    def _put_back(self, kind: tuple[int, int], engine: Engine, sound: bool) -> None:
+        if sound:
+            try:
+                engine.end()
+            except QueryError:
+                sound = False
         with self._lock:
             idle = self._idle.setdefault(kind, [])
-            if len(idle) < _KEPT:
+            if sound and len(idle) < _KEPT:
                 idle.append(engine)
                 return
-        engine.close()
+        engine.close()  # whatever it holds, nobody else shall meet it

@@ -116,7 +116,7 @@ def check(tree: exp.Expr) -> None:
     allowed = _allowed()
     for node in tree.walk():
         kind = type(node)
-        if kind not in allowed:
+        if kind not in allowed or (isinstance(node, exp.Insert | exp.Create | exp.Drop) and node is not tree):
             raise QueryError(_refusal(node))
         if kind in (exp.Anonymous, exp.AnonymousAggFunc, exp.ParameterizedAgg, exp.CombinedAggFunc):
             name = str(node.name or node.this).lower()

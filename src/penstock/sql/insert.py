@@ -145,6 +145,8 @@ class Insertion:
         return [_Row(row[0].encode(), None if row[1] is None else row[1].encode()) for row in rows]
 
     def _refuse_duplicates(self, relation: Relation, columns: Sequence[Column], keys: Sequence[str]) -> None:
+        if not keys:
+            return
         if len(set(keys)) < len(keys):
             raise DuplicateKey(f"Two rows of the statement have the same primary key in table '{relation.name}'")
         needs = Needs()

@@ -18,6 +18,42 @@ class Target(NamedTuple):
     key: str = "psk_7_none"
     key_id: str = "7"
     subscription: int = 1
+    position: int = 2  # of the log, behind something that happened to it
+
+
+LOOKS: Final = 14  # so many of the statements only look, and do not say when
+MOMENT: Final = "2023-11-14T22:13:21Z"  # a second after it is in a `World`
+
+
+def statements(t: Target) -> list[str]:
+    """SQL that would reach a stream, by all ways there may be; those that change something come last."""
+    return [
+        f'SELECT * FROM "{t.name}"',
+        f'SELECT COUNT(*) FROM "{t.tenant}"."{t.name}"',
+        f'SELECT * FROM "{t.tenant}"."default"."{t.name}"',
+        f'SELECT * FROM mine JOIN "{t.name}" USING (who)',
+        f'SELECT * FROM mine WHERE who IN (SELECT who FROM "{t.name}")',
+        f'SELECT who FROM mine UNION ALL SELECT who FROM "{t.name}"',
+        f'WITH x AS (SELECT * FROM "{t.name}") SELECT * FROM x',
+        f"WITH \"{t.name}\" AS (SELECT 'mine' AS who) SELECT * FROM \"{t.name}\"",
+        "SELECT table_name FROM information_schema.tables",
+        "SELECT table_name, column_name FROM information_schema.columns",
+        "SHOW TABLES",
+        f'DESCRIBE "{t.name}"',
+        f'SHOW INDEXES FROM "{t.name}"',
+        "SELECT * FROM duckdb_views()",
+        f'SELECT * FROM "{t.name}" AT OFFSET {t.position}',
+        f"SELECT * FROM \"{t.name}\" FOR SYSTEM_TIME AS OF TIMESTAMP '{MOMENT}'",
+        f"SELECT who FROM mine AS OF TIMESTAMP '{MOMENT}'",
+        f"INSERT INTO \"{t.name}\" (data) VALUES ('x')",
+        f'INSERT INTO mine (who) SELECT who FROM "{t.name}"',
+        f'DROP TABLE "{t.name}"',
+        f'DROP TABLE IF EXISTS "{t.name}"',
+        f'CREATE TABLE "{t.name}" (who VARCHAR)',
+        f"INSERT INTO \"{t.name}\" VALUES ('mine')",
+        f'SELECT * FROM "{t.name}"',
+        f'DROP TABLE "{t.name}"',
+    ]
 
 
 Requests = Callable[[Target], list[m.Message]]
@@ -29,8 +65,8 @@ ABOUT: Final[dict[type[m.Message], Requests]] = {
         m.CreateStream(t.name, m.DataClass.PHI, m.Everywhere()),
     ],
     m.AppendEvents: lambda t: [m.AppendEvents(t.stream, [b"x"], at) for at in (0, 2)],
-    m.Query: lambda t: [m.Query(f'SELECT * FROM "{t.name}"', []), m.Query("SHOW TABLES", [], "emergency")],
-    m.QueryAt: lambda t: [m.QueryAt(f'SELECT * FROM "{t.name}"', [], 1)],
+    m.Query: lambda t: [m.Query(sql, [], reason) for sql in statements(t) for reason in (None, "emergency")],
+    m.QueryAt: lambda t: [m.QueryAt(sql, [], at) for sql in statements(t)[:LOOKS] for at in (1, t.position)],
     m.ReadEvents: lambda t: [m.ReadEvents(t.stream, at, 1000) for at in (0, 2, 2**63)],
     m.StreamInfo: lambda t: [m.StreamInfo(t.stream)],
     m.Subscribe: lambda t: [m.Subscribe(t.stream, 0, 10), m.Subscribe(t.stream, 0, 10, "group")],

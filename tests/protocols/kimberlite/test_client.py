@@ -673,10 +673,19 @@ def test_two_that_take_each_other_for_the_leader(scripted: ScriptedServer, conne
 
 
 def test_one_that_names_itself(scripted: ScriptedServer, connect: Connect) -> None:
-    client = connect(scripted.address)
-    scripted.errors.append(error(ErrorCode.NOT_LEADER, f"not leader, try {scripted.address}"))
-    client.sync()
-    assert len(scripted.requests) == 2
+    with ScriptedServer() as other:
+        client = connect([scripted.address, other.address])
+        scripted.errors.append(error(ErrorCode.NOT_LEADER, f"not leader, try {scripted.address}"))
+        client.sync()
+        assert len(other.requests) == 1
+
+
+def test_a_leader_that_is_gone_is_forgotten() -> None:
+    addresses = Addresses(["a:1", "b:1"])
+    addresses.led_by("c:1", told_by=address("a:1"))
+    assert addresses.ordered() == [address("c:1"), address("a:1"), address("b:1")]
+    addresses.failed(address("c:1"))
+    assert addresses.ordered() == [address("a:1"), address("b:1")]
 
 
 def test_addresses() -> None:

@@ -265,8 +265,11 @@ def test_a_member_that_fails_is_not_done(scripted: ScriptedServer, connect: Conn
         work()
     scripted.wait_for(lambda: scripted.open == 0)
     assert settled(scripted) == 2
+    client.sync()
     with client.subscribe(stream, group="readers") as subscription:
         assert list(islice(subscription, 8)) == events(2, 10)
+    client.sync()
+    assert client.connections == 1, "a member has its own, and leaves that of the client alone"
 
 
 def test_a_member_before_a_pause_says_what_it_is_done_with(scripted: ScriptedServer, connect: Connect) -> None:
