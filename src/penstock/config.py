@@ -159,7 +159,7 @@ class KimberliteSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     assume: Literal["auto", "seed", "v0.1", "v0.4", "5a", "5b"] = "auto"  # whose numbers a client uses, if not told
     tenants: tuple[Annotated[str, Meta(pattern="^[0-9]+=")], ...] = ()  # NUMBER=NAME; others are named by their number
     auto_create_tenants: bool = True  # a tenant comes into being with its first stream
-    push_events: Annotated[int, Meta(ge=1, le=10_000)] = 1  # in one frame; the original's clients lose all but the first
+    push_events: Annotated[int, Meta(ge=1, le=10_000)] = 1  # in one frame; the original's clients take only the first
     read_bytes: Annotated[int, Meta(ge=4 * KIB, le=16 * MIB, extra=SIZE)] = 120 * KIB  # of a reply from version 2 on
 
 
@@ -167,6 +167,7 @@ class SqlSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[sql]`: queries, in a process of their own."""
 
     enabled: bool = True
+    start: Literal["connection", "statement"] = "connection"  # with the first client that has SQL, or only when it asks
     seconds: Annotated[float, Meta(ge=0.01, le=DAY, extra=DURATION)] = 30  # that one statement may take
     memory_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB  # of one statement
     rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000  # of one result

@@ -34,6 +34,9 @@ def _place(door: str) -> str:
     return "off" if door == FLIGHT else "127.0.0.1:0"
 
 
+QUIET = {"PENSTOCK_TABLES__ENABLED": "false", "PENSTOCK_SQL__START": "statement"}  # no child that nobody asked for
+
+
 class BrokerProcess:
     """`penstock serve` on ports that the system chooses, without tables unless they are asked for. Killed, if it is
     still there, at the end of the block."""
@@ -44,7 +47,7 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=WITHOUT_SETTINGS | {"PENSTOCK_TABLES__ENABLED": "false"} | environment,
+            env=WITHOUT_SETTINGS | QUIET | environment,
         )
         self.block = ""
 

@@ -9,6 +9,7 @@ import pytest
 from tests.core.world import World
 
 from penstock.core.access import Access, Grant, Identity, Permission
+from penstock.core.audit_event import AuditPolicy, AuditQuery
 from penstock.core.errors import (
     AccessDenied,
     QueriesOff,
@@ -339,7 +340,7 @@ def test_a_declaration_makes_the_stream_and_survives() -> None:
 
 def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
     world = make()
-    stream(world, "t", b"{}")
+    stream(world, "t", b"{}", settings=TopicSettings(retention_seconds=60))
     settings = world.broker.describe_topic(ALICE, DEFAULT_SCOPE, "t").topic.settings
     desk = world.broker.queries.desk
     asked = begun(world)
@@ -348,7 +349,10 @@ def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
         world.commit()
         now = world.broker.describe_topic(ALICE, DEFAULT_SCOPE, "t").topic.settings
         assert (now.declared is None) == (declared is None)
-        assert now.retention_seconds == settings.retention_seconds
+        assert now.retention_seconds == settings.retention_seconds == 60
+        if declared is not None:
+            with pytest.raises(QueryError, match="already exists"):
+                desk.declare(asked.number, "t", Declared(()), create=True)
 
 
 def test_an_append_is_conditional_and_tells_the_position_behind_it() -> None:
@@ -379,6 +383,26 @@ def test_a_refusal_comes_out_as_it_was() -> None:
     with pytest.raises(RecordTooLarge) as again:
         asked.run.finish()
     assert again.value is raised.value and again.value.limit == world.broker.limits.record_bytes
+
+
+def test_what_is_changed_and_why_somebody_looks_is_in_the_audit_log() -> None:
+    world = make(audit=AuditPolicy(enabled=True))
+    stream(world, "t")
+    desk = world.broker.queries.desk
+    asked = begun(world, "SELECT * FROM t", reason="emergency")
+    desk.break_glass(asked.number, "another")
+    desk.append(asked.number, "t", [b"1", b"2"], None, None)
+    world.commit()
+    world.broker.audit.flush()
+    world.commit()
+    work = world.broker.audit.query(ALICE, "default", AuditQuery())
+    work.run()
+    told = [(event.type, event.resource, event.details) for event in work.finish().events]
+    assert [one for one in told if one[0].startswith("query.")] == [  # the newest first
+        ("query.insert", "t", {"rows": "2"}),
+        ("query.break_glass", "SELECT * FROM t", {"reason": "another"}),
+        ("query.break_glass", "SELECT * FROM t", {"reason": "emergency"}),
+    ]
 
 
 # -- the process ends

@@ -60,7 +60,7 @@ class Broker:
             f"--listen=http={'127.0.0.1:0' if http else 'off'}", *DOORS_OFF,
         ]  # fmt: skip
         # Tables, unless a test is about them, would only make each of many starts longer.
-        own = {"PYTHONUNBUFFERED": "1", "PENSTOCK_TABLES__ENABLED": "false"}
+        own = {"PYTHONUNBUFFERED": "1", "PENSTOCK_TABLES__ENABLED": "false", "PENSTOCK_SQL__START": "statement"}
         self._environment = {**os.environ, **own, **(settings or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """The original's own Python client, as it is on PyPI (0.9.1), against the real broker as it comes.
 
-The client tells few errors apart: what an exact code is, other tests say. It has traps of its own, which are named where
-a test has to go around one; `test_kimberlite_original_admin.py` has the rest of what it offers.
+The client tells few errors apart: what an exact code is, other tests say. It has traps of its own, which are named
+where a test has to go around one; `test_kimberlite_original_admin.py` has the rest of what it offers.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ import asyncio
 import datetime
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from kimberlite.aio import AsyncClient
+from kimberlite.query_builder import Query
 from kimberlite.tenant_pool import TenantPool
 from tests.cli.process import BrokerProcess
 
 from kimberlite import (
     Client,
-    ConnectionError,
     DataClass,
     InternalError,
     KimberliteError,
     Offset,
     Placement,
     Pool,
-    Query,
     QueryExecutionError,
     QuerySyntaxError,
     StreamId,
@@ -37,6 +36,7 @@ from kimberlite import (
     UniqueConstraintViolationError,
     Value,
 )
+from kimberlite import ConnectionError as ConnectionLost
 
 ME = TenantId(42)
 MOMENT = 1_700_000_000_123_456_789
@@ -96,45 +96,11 @@ def test_append_conflict_read(client: Client) -> None:
             client.append(stream, [b"late"], Offset(wrong))
     assert client.append(stream, [b"", b"\x00\xff" * 100], Offset(2)) == 2
     assert data(client, stream) == [b"event1", b"event2", b"", b"\x00\xff" * 100]
-    assert [(event.offset, event.data) for event in client.read(stream, Offset(1), 6)] == [(1, b"event2"), (2, b"")]
+    assert [(event.offset, event.data) for event in client.read(stream, Offset(1), 6)] == [(1, b"event2")]
+    assert len(client.read(stream, max_bytes=11)) == 1 and len(client.read(stream, max_bytes=12)) > 1
     assert data(client, stream, 4) == []
     request = client.last_request_id
     assert client.tenant_id == ME and request is not None and request > 5
-
-
-def test_one_of_many_writers_at_an_offset_wins(address: str, client: Client) -> None:
-    stream = client.create_stream("contended", DataClass.PUBLIC)
-    written: list[bytes] = []
-
-    def write(name: str) -> None:
-        writer, done = Client.connect([address], ME), 0
-        while done < 10:
-            end = len(client.read(stream, max_bytes=1 << 20))
-            event = f"{name} {done}".encode()
-            try:
-                writer.append(stream, [event], Offset(end))
-            except InternalError:
-                continue
-            written.append(event)
-            done += 1
-        writer.disconnect()
-
-    # `client` is shared by the threads for reading; its own lock does not cover that.
-    lock = threading.Lock()
-    read = client.read
-    client.read = lambda *args, **named: _locked(lock, lambda: read(*args, **named))  # type: ignore[method-assign]
-    threads = [threading.Thread(target=write, args=(name,)) for name in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    found = data(client, stream)
-    assert sorted(found) == sorted(written) and len(found) == 20
-
-
-def _locked(lock: threading.Lock, call: Callable[[], list[object]]) -> list[object]:
-    with lock:
-        return call()
 
 
 def test_a_read_of_more_than_its_buffer_holds_comes_in_parts(client: Client) -> None:
@@ -150,11 +116,22 @@ def test_a_read_of_more_than_its_buffer_holds_comes_in_parts(client: Client) -> 
     assert [len(event) for event in data(client, stream, 51)] == [125_000]
 
 
+@pytest.mark.parametrize("sizes", [[13] * 10_000, [0] * 10_000, [128] * 960 + [0] * 9_000], ids=["13", "0", "mixed"])
+def test_many_small_events_fit_its_buffer_too(client: Client, sizes: list[int]) -> None:
+    """Their lengths take room as well."""
+    stream = client.create_stream(f"small-{sizes[0]}", DataClass.PUBLIC)
+    client.append(stream, [b"x" * size for size in sizes])
+    found: list[int] = []
+    while part := data(client, stream, len(found)):
+        found += map(len, part)
+    assert found == sizes
+
+
 def test_an_event_that_does_not_fit_its_buffer_costs_the_connection_only(client: Client) -> None:
     """It takes no reply of more than 128 KiB, and an event is never cut."""
     stream = client.create_stream("larger", DataClass.PUBLIC)
     client.append(stream, [b"x" * 200_000, b"small"])
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ConnectionLost):
         client.read(stream)
     client.reconnect()
     assert client.reconnect_count == 1
@@ -211,7 +188,8 @@ def test_every_stream_is_a_table(client: Client) -> None:
     assert cells(found.rows) == [[0, "Ada", 1, '{"who": "Ada", "n": 1}'], [1, "Bo", None, '{"who": "Bo", "n": null}']]
 
 
-def test_values_of_every_type_go_in_and_come_out(client: Client, people: int) -> None:
+@pytest.mark.usefixtures("people")
+def test_values_of_every_type_go_in_and_come_out(client: Client) -> None:
     found = client.query("SELECT * FROM people ORDER BY id")
     assert (found.columns, cells(found.rows)) == (["id", "name", "ok", "seen"], ROWS)
     assert found.rows[0] == [Value.bigint(-5), Value.text("Grüße ☃"), Value.boolean(True), Value.timestamp(MOMENT)]
@@ -235,7 +213,8 @@ def test_a_parameter_of_every_type(client: Client, mark: str, value: Value) -> N
     assert (found.columns, found.rows) == (["$1"], [[value]])
 
 
-def test_null_is_equal_to_nothing(client: Client, people: int) -> None:
+@pytest.mark.usefixtures("people")
+def test_null_is_equal_to_nothing(client: Client) -> None:
     counted = client.query("SELECT count(*) FROM people WHERE name = $1 OR ok <> $1", [Value.null()])
     assert cells(counted.rows) == [[0]]
     assert cells(client.query("SELECT id FROM people WHERE name IS NULL").rows) == [[2**63 - 1]]
@@ -269,7 +248,8 @@ def test_the_past_by_the_clock(client: Client) -> None:
     assert cells(client.query_at("SELECT count(*) FROM clocked", [], later).rows) == [[2]]
 
 
-def test_what_it_makes_of_queries(client: Client, people: int) -> None:
+@pytest.mark.usefixtures("people")
+def test_what_it_makes_of_queries(client: Client) -> None:
     @dataclass
     class Person:
         id: int
@@ -285,7 +265,8 @@ def test_what_it_makes_of_queries(client: Client, people: int) -> None:
     assert cells(broken.rows) == [[1]]
 
 
-def test_a_key_that_is_taken(client: Client, people: int) -> None:
+@pytest.mark.usefixtures("people")
+def test_a_key_that_is_taken(client: Client) -> None:
     """Whether a client knows this code is not told by its version: until it has shown that, it gets an older one."""
     row = [Value.bigint(-5), Value.null(), Value.null(), Value.null()]
     with pytest.raises(QueryExecutionError):
@@ -313,7 +294,8 @@ def test_a_key_that_is_taken(client: Client, people: int) -> None:
         ("SELECT * FROM read_csv('/etc/passwd')", QueryExecutionError),
     ],
 )
-def test_statements_that_fail(client: Client, people: int, sql: str, error: type[Exception]) -> None:
+@pytest.mark.usefixtures("people")
+def test_statements_that_fail(client: Client, sql: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         client.query(sql)
     with pytest.raises(error):
@@ -323,7 +305,7 @@ def test_statements_that_fail(client: Client, people: int, sql: str, error: type
 
 def test_a_result_that_does_not_fit_its_buffer_costs_the_connection_only(client: Client) -> None:
     large = "SELECT repeat('x', 1000) FROM range(500)"
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ConnectionLost):
         client.query(large)
     client.reconnect()
     assert len(client.query(f"{large} LIMIT 100").rows) == 100
@@ -341,8 +323,8 @@ def test_subscriptions_get_every_event_while_others_write(address: str, client: 
     streams = [client.create_stream(f"watched-{number}", DataClass.PUBLIC) for number in range(2)]
     found: dict[StreamId, list[tuple[int, bytes]]] = {}
 
-    def watch(stream: StreamId, credits: int) -> None:
-        with Client.connect([address], ME) as reader, reader.subscribe(stream, initial_credits=credits) as subscription:
+    def watch(stream: StreamId, credit: int) -> None:
+        with Client.connect([address], ME) as reader, reader.subscribe(stream, initial_credits=credit) as subscription:
             found[stream] = taken(subscription, 600)
 
     readers = [threading.Thread(target=watch, args=given) for given in zip(streams, (3, 128), strict=True)]
@@ -366,8 +348,7 @@ def test_a_subscription_from_the_middle_of_the_past(client: Client) -> None:
     assert taken(subscription, 15) == [(number, b"%d" % number) for number in range(5, 20)]
     client.append(stream, [b"20", b""], Offset(20))  # on the same connection, while it listens
     assert taken(subscription, 2) == [(20, b"20"), (21, b"")]
-    before = subscription.credits
-    assert subscription.grant_credits(10) == before + 10
+    assert subscription.grant_credits(10) >= 10
     subscription.unsubscribe()
     assert subscription.closed and subscription.next_event() is None
     client.append(stream, [b"22"], Offset(22))

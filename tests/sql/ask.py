@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tests.sql.memory import MemoryCatalog
+
 from penstock.core.query import Rows, Value
 from penstock.sql.limits import QueryLimits
 from penstock.sql.run import Workshop, run
-from tests.sql.memory import MemoryCatalog
 
 LIMITS: Final = QueryLimits(seconds=20, memory_bytes=256 << 20, rows=1_000)
 SHOP: Final = Workshop()  # shared, as in a process that lives long

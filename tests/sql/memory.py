@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -11,7 +12,6 @@ import pyarrow as pa
 from penstock.core.query import Declared
 from penstock.log.arrow import schema_of
 from penstock.sql.catalog import Span, Stream
-
 
 _IDENTITIES = itertools.count()
 
@@ -82,10 +82,12 @@ class MemoryCatalog:
         self.reads: list[tuple[str, tuple[str, ...]]] = []
         self.reasons: list[str] = []
         self.refreshed = 0
+        self.journal: list[tuple[Any, ...]] = []  # what was done, one position each: for `replay`
 
     # -- for tests
 
     def create(self, name: str, partitions: int = 1) -> Topic:
+        self.journal.append(("create", name, partitions))
         topic = Topic(name, f"topic-{next(_IDENTITIES)}", created=self.position, partitions=partitions)
         self.position += 1
         self.topics[name] = topic
@@ -94,12 +96,26 @@ class MemoryCatalog:
     def add(self, name: str, *values: bytes | str, key: bytes | None = None, partition: int = 0) -> int:
         topic = self.topics.get(name) or self.create(name)
         for value in values:
+            self.journal.append(("add", name, value, key, partition))
             self.now += 1
             data = value if isinstance(value, bytes) else value.encode()
             offset = self.end(topic, partition)
             topic.records.append(Record(offset, self.position, self.now, data, key, partition))
             self.position += 1
         return self.position
+
+    def replay(self, position: int) -> MemoryCatalog:
+        """Another catalog to which the same happened, up to this position."""
+        other = MemoryCatalog(self.rows)
+        for what, name, *rest in self.journal[:position]:
+            if what == "create":
+                other.create(name, *rest)
+            elif what == "add":
+                other.add(name, rest[0], key=rest[1], partition=rest[2])
+            else:
+                other.declare(name, *rest, create=False)
+        assert other.position == position
+        return other
 
     def end(self, topic: Topic, partition: int) -> int:
         ends = [record.offset + 1 for record in topic.records if record.partition == partition]
@@ -123,6 +139,7 @@ class MemoryCatalog:
         if name not in self.topics:
             assert create
             self.create(name)
+        self.journal.append(("declare", name, declared))
         self.topics[name].declared = None if declared is None else Declared(declared.columns, self.position)
         self.position += 1
         return self.position

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 import pytest
+from tests.sql.ask import LIMITS, ask, rows
+from tests.sql.memory import MemoryCatalog
 
 from penstock.core.errors import QueryError, QueryInvalid, QueryTooLarge, TableNotFound
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import parse, render
 from penstock.sql.limits import QueryLimits, Stop
-from tests.sql.ask import LIMITS, ask, rows
-from tests.sql.memory import MemoryCatalog
 
 REFUSED = [
     "SELECT * FROM read_csv('/etc/passwd')",
@@ -118,6 +119,16 @@ REFUSED = [
     "SELECT 1; DROP TABLE t",
     "SELECT * FROM t; --",
     "SELECT COLUMNS(x -> getenv(x)) FROM t",
+    "SELECT repeat('x', 1000000000)",
+    "SELECT repeat('x', \"offset\") FROM t",
+    "SELECT repeat(repeat('x', 10000), 10000)",
+    "SELECT lpad('x', 1000000000, 'y')",
+    "SELECT rpad(repeat('x', 9), 5 * 5, 'y')",
+    "SELECT len(range(200000000))",
+    "SELECT len(generate_series(0, 1000000000))",
+    "SELECT bitstring('1', 2000000000)",
+    "SELECT list_resize([1], 200000000)",
+    "SELECT format('{:>1000000000}', 'x')",
 ]
 
 
@@ -215,10 +226,8 @@ def test_the_second_wall_holds_alone(sql: str, tmp_path: Path) -> None:
 )
 def test_what_stalls_parsers_is_answered_soon(sql: str) -> None:
     begin = time.process_time()
-    try:
+    with suppress(QueryError):
         render(parse(sql))
-    except QueryError:
-        pass
     assert time.process_time() - begin < 5
 
 
@@ -233,7 +242,7 @@ def test_a_result_has_an_end() -> None:
 
 def test_time_is_limited() -> None:
     begin = time.monotonic()
-    with pytest.raises(QueryTooLarge, match="longer than the 0.3 s"):
+    with pytest.raises(QueryTooLarge, match=r"longer than the 0\.3 s"):
         ask(
             MemoryCatalog(),
             "SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b",

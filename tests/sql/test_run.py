@@ -6,13 +6,13 @@ import threading
 import time
 
 import pytest
+from tests.sql.ask import LIMITS, ask, rows
+from tests.sql.memory import MemoryCatalog
 
 from penstock.core.errors import PositionAhead, PositionGone, QueryError, QueryInvalid, TableNotFound
 from penstock.core.query import Timestamp
 from penstock.sql.limits import Stop
 from penstock.sql.run import Workshop, run
-from tests.sql.ask import LIMITS, ask, rows
-from tests.sql.memory import MemoryCatalog
 
 
 @pytest.fixture
@@ -69,9 +69,17 @@ def test_fields_of_objects_are_columns(catalog: MemoryCatalog) -> None:
 
 def test_types_are_told(catalog: MemoryCatalog) -> None:
     assert {row[0]: row[1] for row in rows(catalog, "DESCRIBE clicks")} == {
-        **{"offset": "BIGINT", "timestamp": "TIMESTAMP_NS", "key": "VARCHAR", "data": "VARCHAR"},
-        **{"in": "JSON", "kind": "VARCHAR", "mixed": "VARCHAR", "n": "BIGINT", "ok": "BOOLEAN"},
-        **{"userId": "BIGINT", "x": "DOUBLE"},
+        "offset": "BIGINT",
+        "timestamp": "TIMESTAMP_NS",
+        "key": "VARCHAR",
+        "data": "VARCHAR",
+        "in": "JSON",
+        "kind": "VARCHAR",
+        "mixed": "VARCHAR",
+        "n": "BIGINT",
+        "ok": "BOOLEAN",
+        "userId": "BIGINT",
+        "x": "DOUBLE",
     }
     assert rows(catalog, "SHOW TABLES") == [["clicks", 11]]
     assert rows(catalog, "SHOW COLUMNS FROM clicks") == rows(catalog, 'DESCRIBE "clicks"')
@@ -163,9 +171,21 @@ def test_values_of_every_type() -> None:
     )
     assert found.columns[:2] == ["a", "a"]
     assert found.rows == [
-        [1, 2, "0.1", "1.50", "170141183460469231731687303715884105727", "YWI=", "2020-01-02", "01:02:03", "3 days"]
-        + ["[1,2]", '{"a":"x"}', Timestamp(1_577_829_600_000_000_000), Timestamp(1_577_836_800_123_456_789)]
-        + [None, False, "0.1", '{"a": 1}']
+        [
+            *[
+                1,
+                2,
+                "0.1",
+                "1.50",
+                "170141183460469231731687303715884105727",
+                "YWI=",
+                "2020-01-02",
+                "01:02:03",
+                "3 days",
+            ],
+            *["[1,2]", '{"a":"x"}', Timestamp(1_577_829_600_000_000_000), Timestamp(1_577_836_800_123_456_789)],
+            *[None, False, "0.1", '{"a": 1}'],
+        ]
     ]
 
 

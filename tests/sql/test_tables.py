@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.sql.ask import ask, rows
+from tests.sql.memory import MemoryCatalog
 
 from penstock.core.errors import DuplicateKey, QueryError, TableNotFound
 from penstock.core.query import Timestamp
-from tests.sql.ask import ask, rows
-from tests.sql.memory import MemoryCatalog
 
 USERS = "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL, born TIMESTAMP, score DOUBLE, ok BOOLEAN)"
 

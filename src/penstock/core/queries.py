@@ -28,6 +28,7 @@ _SECOND: Final = 1_000_000  # µs
 
 class QueryPolicy(NamedTuple):
     enabled: bool = False
+    ahead: bool = False  # what carries statements out is made ready before the first one comes
     seconds: float = 30.0  # that one statement may take
     patience: float = 30.0  # seconds that it may wait before; the process may have to start first
     waiting: int = 1_024  # statements in all lines together
@@ -62,6 +63,11 @@ class Queries:
         self._broker.access.require_any(identity, Permission.READ, scope)
         self._number += 1
         return Statement(self, self._number, identity, scope, sql, params, position, reason)
+
+    def expect(self) -> None:
+        """Somebody has come who may want to ask: who starts only then would let them wait."""
+        if self.policy.enabled and self.policy.ahead and self.on_waiting is not None:
+            self.on_waiting()
 
     # -- for the statements themselves
 

@@ -127,6 +127,8 @@ class QueryDesk:
                 statement.changed = True
                 return broker.create_topic(identity, scope, name, 1, TopicSettings(declared=declared))[1]
             settings = self._settings(statement, name)
+            if declared is not None and settings.declared is not None:  # by somebody else, just now
+                raise QueryError(f"Table '{name}' already exists")
             statement.changed = True
             return broker.change_topic(identity, scope, name, msgspec.structs.replace(settings, declared=declared))
 

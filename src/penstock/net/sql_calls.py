@@ -197,7 +197,8 @@ class SqlKeeper:
 
 
 def query_policy(settings: Settings) -> QueryPolicy:
-    return QueryPolicy(settings.sql.enabled, settings.sql.seconds)
+    sql = settings.sql
+    return QueryPolicy(sql.enabled, sql.start == "connection", sql.seconds)
 
 
 def resident_bytes(pid: int) -> int:

@@ -122,8 +122,29 @@ def check(tree: exp.Expr) -> None:
             name = str(node.name or node.this).lower()
             if name not in functions.SCALAR and name not in functions.AGGREGATE and not _in_from(node, name):
                 raise QueryError(f"There is no function '{name[:100]}' that a statement may call")
+        elif isinstance(node, exp.Repeat | exp.Pad | exp.GenerateSeries):
+            _check_measure(node)
         elif kind is exp.Placeholder and not str(node.this or "").isdecimal():
             raise QueryInvalid("Parameters are written $1, $2, … or ?")
+
+
+def _check_measure(node: exp.Repeat | exp.Pad | exp.GenerateSeries) -> None:
+    """One value can become so long that it takes all memory before anybody could interrupt it."""
+    if isinstance(node.parent, exp.Table | exp.Unnest | exp.Lateral):
+        return  # rows, one after the other
+    name = "generate_series" if isinstance(node, exp.GenerateSeries) else type(node).__name__.lower()
+    parts = {
+        "repeat": [node.args.get("times")],
+        "pad": [node.expression],
+        "generate_series": [node.args.get("start"), node.args.get("end")],
+    }[name]
+    most = functions.MEASURED[name]
+    for part in parts:
+        number = part.this if isinstance(part, exp.Neg) else part
+        if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name[:19]) > most:
+            raise QueryError(f"{name} takes a number up to {most} here, written as a number")
+    if name != "generate_series" and node.find_ancestor(exp.Repeat, exp.Pad):
+        raise QueryError(f"{name} cannot be within another {name}")
 
 
 def _check_kind(tree: exp.Expr) -> None:

@@ -18,6 +18,7 @@ class Target(NamedTuple):
     key: str = "psk_7_none"
     key_id: str = "7"
     subscription: int = 1
+    token: str | None = None  # of whoever asks
     position: int = 2  # of the log, behind something that happened to it
 
 
@@ -59,13 +60,13 @@ def statements(t: Target) -> list[str]:
 Requests = Callable[[Target], list[m.Message]]
 
 ABOUT: Final[dict[type[m.Message], Requests]] = {
-    m.Handshake: lambda _: [m.Handshake(5), m.Handshake(5, "psk_9_wrong")],
+    m.Handshake: lambda t: [m.Handshake(5), m.Handshake(5, "psk_9_wrong"), m.Handshake(5, t.token)],
     m.CreateStream: lambda t: [
         m.CreateStream(t.name, m.DataClass.PUBLIC, m.Everywhere()),
         m.CreateStream(t.name, m.DataClass.PHI, m.Everywhere()),
     ],
     m.AppendEvents: lambda t: [m.AppendEvents(t.stream, [b"x"], at) for at in (0, 2)],
-    m.Query: lambda t: [m.Query(sql, [], reason) for sql in statements(t) for reason in (None, "emergency")],
+    m.Query: lambda t: [m.Query("SHOW TABLES", [], "emergency"), *(m.Query(sql, []) for sql in statements(t))],
     m.QueryAt: lambda t: [m.QueryAt(sql, [], at) for sql in statements(t)[:LOOKS] for at in (1, t.position)],
     m.ReadEvents: lambda t: [m.ReadEvents(t.stream, at, 1000) for at in (0, 2, 2**63)],
     m.StreamInfo: lambda t: [m.StreamInfo(t.stream)],

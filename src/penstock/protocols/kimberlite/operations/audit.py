@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
+
+import msgspec
+
 from penstock.core import audit_event as audit
 from penstock.core.audit_chain import ChainReport
 from penstock.core.user import PRINCIPAL
@@ -12,12 +17,16 @@ from penstock.protocols.kimberlite.errors import RequestRefused
 
 
 def query(call: Call, request: m.AuditQuery) -> Slowly:
-    """Newest first, as many as asked for and a page at most."""
+    """Newest first, as many as asked for, a page at most, and no more than fit a reply to a read: older ones can be
+    asked for by their time."""
     if call.version < 4:  # what an event looked like then, nobody knows any more
         raise RequestRefused(m.ErrorCode.INVALID_REQUEST, "AuditQuery is served from version 4 of the protocol on")
 
     def answer(page: audit.AuditPage) -> Answer:
-        return Answer(m.AuditQueryResponse([_event(call.tenant, event) for event in page.events]))
+        events = [_event(call.tenant, event) for event in page.events]
+        sizes = accumulate(map(_size, events))
+        fitting = bisect_right(list(sizes), call.settings.read_bytes)
+        return Answer(m.AuditQueryResponse(events[: max(1, fitting)]))
 
     work = call.broker.audit.query(call.identity, call.scope.tenant, _query(request))
     return Slowly(call.broker, work, answer)
@@ -49,6 +58,11 @@ def _event(tenant: int, event: audit.AuditEvent) -> m.AuditEventInfo:
         details.get("correlation_id"),
         reason=details.get("reason"),
     )
+
+
+def _size(event: m.AuditEventInfo) -> int:
+    """Bytes of its texts, and enough for what is beside them."""
+    return 64 + sum(len(value.encode()) for value in msgspec.structs.astuple(event) if isinstance(value, str))
 
 
 def verify(call: Call, _request: m.VerifyAuditChain) -> Slowly:

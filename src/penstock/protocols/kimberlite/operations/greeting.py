@@ -26,6 +26,7 @@ def handshake(call: Call, request: m.Handshake) -> Answer:
         identity = _bearer(call, request.auth_token)
         call.check_tenant(identity)
     call.greet(identity)
+    call.broker.queries.expect()
     return Answer(m.HandshakeResponse(call.version, True, CAPABILITIES))
 
 

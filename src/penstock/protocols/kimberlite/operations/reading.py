@@ -13,7 +13,7 @@ from penstock.protocols.answers import Answer
 from penstock.protocols.kimberlite import messages as m
 from penstock.protocols.kimberlite.call import Call
 
-MAX_EVENTS: Final = 7_000  # of one reply: with their lengths, 120 KiB of them still fit the 128 KiB of the original's client
+MAX_EVENTS: Final = 7_000  # of one reply: 120 KiB of them, with a length each, fit what the original's client can take
 FIRST_MAX_BYTES: Final = 8 << 20  # of events in a reply of version 1: with what is between them it fits a frame
 
 

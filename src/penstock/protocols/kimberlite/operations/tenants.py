@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.core.access import EVERYWHERE, Permission
 from penstock.core.tenants import Tenant
 from penstock.protocols.answers import Answer
 from penstock.protocols.kimberlite import messages as m
@@ -10,6 +11,7 @@ from penstock.protocols.kimberlite.call import Call
 
 def create(call: Call, request: m.TenantCreate) -> Answer:
     tenants, name = call.broker.tenants, call.settings.name(request.tenant_id)
+    call.broker.access.require(call.identity, Permission.ADMIN, EVERYWHERE, "")  # before anything is looked up
     existed = tenants.exists(name)
     tenant, group = tenants.create(call.identity, name, request.name)
     return Answer(m.TenantCreateResponse(_info(request.tenant_id, tenant), not existed), group)
