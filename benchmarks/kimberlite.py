@@ -21,10 +21,10 @@ from benchmarks.report import Report, doubt, merged, ratios
 from benchmarks.settings import Run
 
 from penstock.core.names import Scope
-from penstock.log.follower import Follower
 from penstock.log.arrow import record_batches
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
+from penstock.log.follower import Follower
 from penstock.protocols.kimberlite import messages as m
 from penstock.protocols.kimberlite.client import KimberliteClient
 from penstock.protocols.kimberlite.wire import ClientWire

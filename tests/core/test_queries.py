@@ -166,6 +166,15 @@ def test_without_a_process_a_statement_is_refused(policy: QueryPolicy) -> None:
     assert "sql.enabled" in Asked(world).error(QueriesOff)
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_client_that_may_ask_makes_it_ready_if_that_is_wanted(ahead: bool) -> None:
+    world = World(queries=QueryPolicy(enabled=True, ahead=ahead))
+    woken: list[bool] = []
+    world.broker.queries.on_waiting = lambda: woken.append(True)
+    world.broker.queries.expect()
+    assert woken == [True] * ahead
+
+
 def test_what_waits_when_the_broker_ends_is_told_so() -> None:
     world = make()
     asked = [Asked(world), Asked(world, scope=OTHERS)]

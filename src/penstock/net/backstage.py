@@ -9,6 +9,7 @@ A frame is its length (u32, little-endian) and a msgpack array: (number, name, b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -189,7 +190,8 @@ class BackstageClient:
             number = self._number
             self._waiting[number] = waiting
             if not self._lost:
-                self._line.sendall(_frame(_Call(number, name, msgspec.msgpack.encode(request))))
+                with contextlib.suppress(OSError):  # the broker is gone, as `_read` finds too
+                    self._line.sendall(_frame(_Call(number, name, msgspec.msgpack.encode(request))))
         if self._lost:
             waiting.arrived.set()
         waiting.arrived.wait()

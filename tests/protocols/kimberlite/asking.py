@@ -36,7 +36,7 @@ def statements(t: Target) -> list[str]:
         f'SELECT * FROM mine WHERE who IN (SELECT who FROM "{t.name}")',
         f'SELECT who FROM mine UNION ALL SELECT who FROM "{t.name}"',
         f'WITH x AS (SELECT * FROM "{t.name}") SELECT * FROM x',
-        f"WITH \"{t.name}\" AS (SELECT 'mine' AS who) SELECT * FROM \"{t.name}\"",
+        f'WITH "{t.name}" AS (SELECT \'mine\' AS who) SELECT * FROM "{t.name}"',
         "SELECT table_name FROM information_schema.tables",
         "SELECT table_name, column_name FROM information_schema.columns",
         "SHOW TABLES",
