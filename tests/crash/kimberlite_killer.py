@@ -22,7 +22,6 @@ from tests.crash.kimberlite_load import (
     FACTS,
     OPEN,
     PLACES,
-    RACE,
     Appender,
     Clerk,
     Follower,
@@ -182,6 +181,3 @@ def _read_back(load: Load, crew: Crew, port: int) -> Contents:
     for follower, place in zip(crew.followers, PLACES, strict=True):
         follower.drain(port, ends[place])
     return Contents(records, ends=ends)
-
-
-__all__ = ["RACE", "Campaign", "Outcomes", "run"]

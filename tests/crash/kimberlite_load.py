@@ -1,5 +1,5 @@
-"""Clients of Kimberlite's door for the kill harness: each works until the broker is gone, tells the history what it asks
-for and what it is told, and goes on after the next start where it was.
+"""Clients of Kimberlite's door for the kill harness: each works until the broker is gone, tells the history what it
+asks for and what it is told, and goes on after the next start where it was.
 
 They speak several generations of the protocol, by `ClientWire`: its bytes are pinned elsewhere, by golden vectors.
 """
@@ -403,7 +403,6 @@ class Follower(Worker):
     def __init__(self, load: Load, name: str, seed: int, place: Place) -> None:
         super().__init__(load, name, seed)
         self._place = place
-        self.end = 0  # everything below was handled at least once
 
     def work(self, port: int) -> None:
         self._follow(port, None)
@@ -424,7 +423,7 @@ class Follower(Worker):
                 read = self.history.ask(self.name, "read", self._place, group=GROUP)
                 self.history.acknowledge(read, offset=at, ids=map(record_of, pushed.events))
                 at += len(pushed.events)
-                if not line.pushed and at - done >= min(window, 50) or at - done >= window:
+                if (not line.pushed and at - done >= min(window, 50)) or at - done >= window:
                     self._settle(line, number, at, at - done)
                     done = at
                     self.busy += 1

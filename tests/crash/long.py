@@ -12,7 +12,7 @@ import tempfile
 import time
 import traceback
 
-from tests.crash import flymq_killer, killer, queue_killer, schedule
+from tests.crash import flymq_killer, killer, kimberlite_killer, queue_killer, schedule
 
 FLYMQ_COUNTS = {
     "store": "transactions and batches",
@@ -21,6 +21,15 @@ FLYMQ_COUNTS = {
     "change": "changes of users, roles, access lists and schemas",
     "replay": "replays",
     "mortal": "records that expire",
+}
+
+KIMBERLITE_COUNTS = {
+    "retry": "repeated appends",
+    "insert": "inserts",
+    "look": "looks at the past",
+    "settle": "credits of groups",
+    "make": "tenants, streams, tables and keys",
+    "enter": "keys tried",
 }
 
 
@@ -95,6 +104,24 @@ def flymq_kills(cycles: int, seed: int, durability: str) -> int:
     return len(outcomes.violations)
 
 
+def kimberlite_kills(cycles: int, seed: int, durability: str) -> int:
+    """Kill a broker under the load of Kimberlite's clients; returns how many violations were found."""
+    begin = time.monotonic()
+    name = f"Kimberlite at {durability}"
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
+        campaign = kimberlite_killer.Campaign(directory, cycles, seed, durability)
+        outcomes = kimberlite_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
+    for violation in outcomes.violations[:20]:
+        print(f"violation: {violation}")
+    counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in KIMBERLITE_COUNTS.items())
+    print(
+        f"{name}: {outcomes.kills} kills, {outcomes.events()} events, {outcomes.refused()} appends too late for their "
+        f"offset, {counts}, {len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
+    return len(outcomes.violations)
+
+
 def spark_kills(cycles: int, seed: int) -> int:
     """Kill a pipeline, its workers, the broker and its children; returns how many violations were found."""
     from tests.crash import spark_killer  # Spark need not be there for the rest
@@ -119,6 +146,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=20_000, help="how many schedules on the simulated disk")
     parser.add_argument("--kills", type=int, default=200, help="how many kills of a real broker at level synced")
     parser.add_argument("--flymq-kills", type=int, help="how many of them under FlyMQ's load; half of --kills")
+    parser.add_argument("--kimberlite-kills", type=int, help="the same under Kimberlite's; a quarter of --kills")
     parser.add_argument("--spark-kills", type=int, default=30, help="how many kills around a pipeline on Spark")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
@@ -137,6 +165,10 @@ def main() -> int:
     if flymq:
         found += flymq_kills(flymq, arguments.seed, "synced")
         found += flymq_kills(max(1, flymq // 5), arguments.seed, "written")
+    kimberlite = arguments.kills // 4 if arguments.kimberlite_kills is None else arguments.kimberlite_kills
+    if kimberlite:
+        found += kimberlite_kills(kimberlite, arguments.seed, "synced")
+        found += kimberlite_kills(max(1, kimberlite // 5), arguments.seed, "written")
     if arguments.spark_kills:
         found += spark_kills(arguments.spark_kills, arguments.seed)
     if arguments.schedules:

@@ -30,6 +30,8 @@ from kimberlite import (
     TenantId,
     Value,
 )
+from kimberlite import ConnectionError as ConnectionLost
+from penstock.protocols.flymq.client import Client as FlyMqClient
 from penstock.protocols.kimberlite import messages as m
 
 ME = TenantId(42)
@@ -255,14 +257,7 @@ def test_tokens_and_the_keys_that_an_administrator_issues(guarded: str, keys: Pa
         assert {"topic.create", "access.denied"} <= set(actions)
 
 
-def test_those_who_are_not_let_in(guarded: str, keys: Path) -> None:
-    good = issued(keys, "secret", "User")
-    wrong = [issued(keys, "stranger", "Admin"), good[:-4] + "AAAA", "psk_1_wrong", "a.b.c", "nonsense"]
-    for token in wrong:
-        with pytest.raises(AuthenticationError):
-            Client.connect([guarded], ME, auth_token=token)
-    with pytest.raises(AuthenticationError):
-        Client.connect([guarded], TenantId(43), auth_token=good)
+def test_nobody_may_do_nothing(guarded: str) -> None:
     with Client.connect([guarded], ME) as nobody:  # it does not look whether it was let in
         for attempt in (
             lambda: nobody.read(StreamId(1)),
@@ -275,6 +270,46 @@ def test_those_who_are_not_let_in(guarded: str, keys: Path) -> None:
         ):
             with pytest.raises(AuthenticationError):
                 attempt()
+
+
+def test_a_token_is_for_its_tenant(guarded: str, keys: Path) -> None:
+    token = issued(keys, "secret", "Admin")
+    with pytest.raises(AuthenticationError):
+        Client.connect([guarded], TenantId(43), auth_token=token)
+    Client.connect([guarded], ME, auth_token=token).disconnect()
+
+
+@pytest.mark.parametrize("kind", ["stranger", "changed", "key", "dots"])  # one more, and the host is locked out
+def test_a_token_that_is_not_good(guarded: str, keys: Path, kind: str) -> None:
+    good = issued(keys, "secret", "Admin")
+    stranger = issued(keys, "stranger", "Admin")
+    changed = good[:-4] + ("AAAA" if good[-4:] != "AAAA" else "BBBB")
+    token = {"stranger": stranger, "changed": changed, "key": "psk_1_wrong", "dots": "a.b.c"}[kind]
+    with pytest.raises(AuthenticationError):
+        Client.connect([guarded], ME, auth_token=token)
+    Client.connect([guarded], ME, auth_token=good).disconnect()  # and not because it is locked out by now
+
+
+# -- other doors, and the end
+
+
+def test_events_of_another_door_and_why_a_subscription_ends(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, PENSTOCK_KIMBERLITE__TENANTS="42=default") as broker:
+        address = broker.ready().address("kimberlite")
+        with Client.connect([address], ME) as client, FlyMqClient(*broker.endpoint("flymq")) as flymq:
+            streams = [client.create_stream(name, DataClass.PUBLIC) for name in ("brief", "lasting")]
+            brief = client.subscribe(streams[0])
+            flymq.produce("brief", b"from elsewhere", partition=0)
+            event = brief.next_event()
+            assert event is not None and (event.offset, event.data) == (0, b"from elsewhere")
+            flymq.delete_topic("brief")
+            assert brief.next_event() is None and brief.close_reason == "StreamDeleted"
+            lasting = client.subscribe(streams[1])
+            broker.signal(signal.SIGTERM)
+            assert lasting.next_event() is None and lasting.close_reason == "ServerShutdown"
+            assert broker.finish()[0] == 0
+            with pytest.raises(ConnectionLost):
+                client.read(streams[1])
 
 
 # -- after a kill

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import duckdb
 import pytest
-
 from tests.sql.ask import rows
 from tests.sql.memory import MemoryCatalog
 
@@ -57,8 +58,14 @@ lpad('a', 3, 'x')
 """
 
 
+@pytest.fixture(scope="module")
+def direct() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
 @pytest.mark.parametrize("expression", EXPRESSIONS.strip().split("\n"))
-def test_an_expression_means_the_same(expression: str) -> None:
-    with duckdb.connect(":memory:", config={"TimeZone": "UTC"}) as connection:
-        expected = connection.execute(f"SELECT ({expression})::VARCHAR").fetchall()
+def test_an_expression_means_the_same(direct: duckdb.DuckDBPyConnection, expression: str) -> None:
+    expected = direct.execute(f"SELECT ({expression})::VARCHAR").fetchall()
     assert [tuple(row) for row in rows(MemoryCatalog(), f"SELECT ({expression})::VARCHAR")] == expected

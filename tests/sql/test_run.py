@@ -89,6 +89,15 @@ def test_types_are_told(catalog: MemoryCatalog) -> None:
     assert rows(catalog, said) == [["BIGINT"]]
 
 
+def test_large_streams_are_not_read_to_list_them(catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.sql.relation.SMALL", 6)
+    shop = Workshop()
+    assert ask(catalog, "SHOW TABLES", shop=shop).rows == [["clicks", 4]]
+    assert catalog.reads == []
+    ask(catalog, "DESCRIBE clicks", shop=shop)
+    assert ask(catalog, "SHOW TABLES", shop=shop).rows == [["clicks", 11]]
+
+
 def test_names_are_found_in_any_case(catalog: MemoryCatalog) -> None:
     assert rows(catalog, "SELECT USERID FROM Clicks WHERE UserId > 1") == [[5]]
     assert ask(catalog, "SELECT userId FROM clicks LIMIT 1", shop=Workshop()).columns == ["userId"]

@@ -22,6 +22,7 @@ from penstock.sql.sources import Needs
 
 BASE: Final = {"offset": "BIGINT", "timestamp": "TIMESTAMP_NS", "key": "VARCHAR", "data": "VARCHAR"}
 PARTITION: Final = "partition"
+SMALL: Final = 100_000  # records that are looked at only to count columns
 _STORED: Final = {"data": "value"}  # other columns are called the same in the log
 
 _ARROW: Final = {
@@ -68,6 +69,12 @@ class Relation:
             return list(self.declared.columns)
         return [Column(name, kind) for name, kind in (*self.base().items(), *self._fields(None))]
 
+    def width(self) -> int:
+        """How many columns there are. For a list of all tables, large streams are not read: it counts what is known."""
+        if self.declared is None and sum(span.end - span.start for span in self.stream.partitions) > SMALL:
+            return len({*self.base(), *(field.name.lower() for field in self._shapes.known(self._place()))})
+        return len(self.columns())
+
     def hidden(self) -> list[str]:
         """Columns that are there when they are named, and are not part of `*`."""
         if self.declared is None:
@@ -94,11 +101,12 @@ class Relation:
         columns += [f"f.{identifier(field.name)} AS {identifier(field.name)}" for field in fields]
         return self._select(columns, read, fields)
 
+    def _place(self) -> Place:
+        ends = tuple((span.partition, span.end) for span in self.stream.partitions)
+        return Place(self.stream.identity, self._moment.position, ends)
+
     def _fields(self, names: Sequence[str] | None, unsure: set[str] | None = None) -> list[Field]:
-        stream = self.stream
-        ends = tuple((span.partition, span.end) for span in stream.partitions)
-        place = Place(stream.identity, self._moment.position, ends)
-        found = self._shapes.fields(self._engine, place, self._events, names, unsure or ())
+        found = self._shapes.fields(self._engine, self._place(), self._events, names, unsure or ())
         return [field for field in found if field.name.lower() not in self.base()]
 
     def _countable(self) -> bool:

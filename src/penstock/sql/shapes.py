@@ -103,6 +103,12 @@ class Shapes:
         self._keep(place, shape)
         return _columns(shape.seen, wanted)
 
+    def known(self, place: Place) -> list[Field]:
+        """The fields that are known already."""
+        with self._lock:
+            shape = self._known.get((place.identity, place.position))
+            return [] if shape is None else _columns(shape.seen, None)
+
     def _begin(self, place: Place) -> _Shape:
         with self._lock:
             known = self._known.get((place.identity, place.position))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pyarrow as pa
 
 from penstock.core.errors import QueryInvalid, TableNotFound
-from penstock.core.query import Column, Rows, Value
+from penstock.core.query import Rows, Value
 from penstock.sql.catalog import Catalog, Stream
 from penstock.sql.names import resolve
 from penstock.sql.relation import Relation
@@ -33,7 +33,7 @@ def show(catalog: Catalog, relate: Relate, sql: str) -> Rows:
         if found is None:
             continue
         if kind == "tables":
-            return Rows(["name", "column_count"], [[name, len(columns)] for name, columns in _tables(catalog, relate)])
+            return Rows(["name", "column_count"], [[one.name, one.width()] for one in _tables(catalog, relate)])
         quoted, single, plain = found.groups()
         name = plain or (quoted.replace('""', '"') if quoted else single.replace("''", "'"))
         stream = resolve(catalog, [name]).get(name)
@@ -57,7 +57,7 @@ def _indexes(relation: Relation) -> Rows:
     return Rows(["name", "columns"], [[f"{relation.name}_pkey", ",".join(keys)]] if keys else [])
 
 
-def _tables(catalog: Catalog, relate: Relate) -> Iterable[tuple[str, Sequence[Column]]]:
+def _tables(catalog: Catalog, relate: Relate) -> Iterator[Relation]:
     """All that the caller may read, as far as they were there."""
     names = catalog.names()
     opened = catalog.open(names)
@@ -65,10 +65,9 @@ def _tables(catalog: Catalog, relate: Relate) -> Iterable[tuple[str, Sequence[Co
         if name not in opened:
             continue
         try:
-            relation = relate(opened[name])
+            yield relate(opened[name])
         except TableNotFound:
             continue  # not yet, at that position
-        yield name, relation.columns()
 
 
 # -- information_schema
@@ -77,13 +76,11 @@ def _tables(catalog: Catalog, relate: Relate) -> Iterable[tuple[str, Sequence[Co
 def information(catalog: Catalog, relate: Relate, table: str) -> pa.Table:
     """`information_schema.tables` or `.columns`, of the caller's tables only."""
     if table == "tables":
-        rows = [("penstock", "main", name, "BASE TABLE") for name, _ in _tables(catalog, relate)]
+        rows = [("penstock", "main", one.name, "BASE TABLE") for one in _tables(catalog, relate)]
         names = ["table_catalog", "table_schema", "table_name", "table_type"]
         return pa.table({name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(names)})
     found = [
-        (table_name, column, place)
-        for table_name, columns in _tables(catalog, relate)
-        for place, column in enumerate(columns, 1)
+        (one.name, column, place) for one in _tables(catalog, relate) for place, column in enumerate(one.columns(), 1)
     ]
     return pa.table(
         {

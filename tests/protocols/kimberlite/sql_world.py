@@ -1,4 +1,4 @@
-"""A world in which statements of SQL are really carried out: by the code of the process for SQL, without the process."""
+"""A world in which statements of SQL are carried out, by the code of the process for SQL but in this one."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ too: with bugs planted, they fail.
 from __future__ import annotations
 
 import itertools
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ from penstock.core.audit_event import AuditPolicy
 from penstock.core.errors import TopicExists
 from penstock.core.keys import Keys
 from penstock.core.lockout import LockOut
-from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.core.names import DEFAULT_SCOPE, Scope, is_internal
 from penstock.core.queries import Queries
 from penstock.core.query_desk import QueryDesk
 from penstock.core.tenants import Tenants
@@ -40,7 +39,7 @@ from penstock.protocols.answers import Answer
 from penstock.protocols.kimberlite import messages as m
 from penstock.protocols.kimberlite.call import Call, KimberliteSettings
 from penstock.protocols.kimberlite.generations import REQUESTS
-from penstock.protocols.kimberlite.messages import DataClass, ErrorCode
+from penstock.protocols.kimberlite.messages import ErrorCode
 from penstock.protocols.kimberlite.operations import server
 from penstock.protocols.kimberlite.operations import tenants as tenant_operations
 from penstock.protocols.kimberlite.operations.table import OPERATIONS, Operation
@@ -332,13 +331,12 @@ def _queries_in_another_scope(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tables_of_all_tenants(patch: pytest.MonkeyPatch) -> None:
-    def names(desk: Any, _number: int) -> list[str]:
-        return sorted({topic.name for topic in desk._ledger.state.topics_by_id.values()})
+    def known(desk: Any, *_: Any) -> dict[str, Any]:
+        found = desk._ledger.state.topics_by_id.values()
+        return {topic.name: topic for topic in found if topic.scope != DEFAULT_SCOPE and not is_internal(topic.name)}
 
-    patch.setattr(QueryDesk, "names", names)
-    patch.setattr(
-        QueryDesk, "_known", lambda desk, _: {topic.name: topic for topic in desk._ledger.state.topics_by_id.values()}
-    )
+    patch.setattr(QueryDesk, "names", lambda desk, number: sorted(known(desk, number)))
+    patch.setattr(QueryDesk, "_known", known)
 
 
 def _names_for_all_tenants(patch: pytest.MonkeyPatch) -> None:

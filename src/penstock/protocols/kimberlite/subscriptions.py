@@ -13,6 +13,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final
 
+from penstock.core.access import Permission
 from penstock.core.cursors import Portion, Seat
 from penstock.core.errors import AccessDenied, BrokerError, LimitReached, TopicNotFound
 from penstock.core.names import Scope, check_group
@@ -295,6 +296,7 @@ def subscription_id(tenant: int, stream: int) -> int:
 def _acknowledge(call: Call, request: m.Subscribe, topic: Topic, partition: int) -> Answer:
     """For a client that reads by itself: where it, or its group, begins. Nothing is kept of it."""
     broker, identity, scope = call.broker, call.identity, call.scope
+    broker.access.require(identity, Permission.READ, scope, topic.name)  # where it begins is also told to others
     start: int | None = None
     if request.consumer_group is not None:
         check_group(request.consumer_group)
