@@ -175,7 +175,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
     "publications": (Publications, {"clean", "sweep"}),
     "queries": (
         Queries,
-        {"cancel", "close", "ended", "lost", "next", "overdue", "submit", "sweep"},
+        {"cancel", "close", "ended", "expect", "lost", "next", "overdue", "submit", "sweep"},
     ),  # what the server calls
     "schemas": (Schemas, {"check", "warm"}),
     "tables": (

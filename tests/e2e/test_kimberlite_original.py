@@ -148,7 +148,7 @@ def test_what_is_refused_about_streams(client: Client) -> None:
     ):
         with pytest.raises(StreamNotFoundError):
             attempt()
-    for name in ("", "x" * 256):
+    for name in ("", "x" * 257):
         with pytest.raises(KimberliteError):
             client.create_stream(name, DataClass.PUBLIC)
     with pytest.raises(KimberliteError):

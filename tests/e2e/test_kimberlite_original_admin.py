@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from kimberlite.admin import ColumnInfo, MaskingStrategy
 from kimberlite.audit_context import AuditContext, run_with_audit
-from kimberlite.compliance import ConsentBasis
+from kimberlite.compliance import AuditEntry, ConsentBasis
 from tests.cli.process import BrokerProcess, penstock
 from tests.e2e.test_kimberlite import Peer
 
@@ -131,15 +131,23 @@ def test_keys(client: Client) -> None:
 # -- the audit log
 
 
+def noted(client: Client, count: int, **asked: Any) -> list[AuditEntry]:
+    """What was noted, once it is committed: what reads does not wait for its note."""
+    until, found = time.monotonic() + 20, list[AuditEntry]()
+    while len(found) < count:
+        found = client.compliance.audit.query(**asked)
+        assert time.monotonic() < until, found
+        time.sleep(0.01)
+    return found
+
+
 def test_who_did_what_and_why(client: Client) -> None:
     audit, began = client.compliance.audit, time.time_ns()
     with run_with_audit(AuditContext(actor="dr@x", reason="chart", correlation_id="c-1")):
         stream = client.create_stream("charts", DataClass.PHI)
         client.append(stream, [b"x"])
         client.read(stream)
-    while len(found := audit.query(actor="dr@x")) < 3:  # a read does not wait until its note is committed
-        assert time.time_ns() < began + 20_000_000_000, found
-        time.sleep(0.01)
+    found = noted(client, 3, actor="dr@x", subject_id="charts")
     assert [event.action for event in found] == ["stream.read", "stream.append", "topic.create"]
     assert {(event.subject_id, event.reason, event.correlation_id, event.tenant_id) for event in found} == {
         ("charts", "chart", "c-1", ME)
@@ -148,9 +156,9 @@ def test_who_did_what_and_why(client: Client) -> None:
     assert len(audit.query(limit=2)) == 2
     assert audit.query(actor="dr@x", time_to_nanos=began - HOUR) == []
     client.query_break_glass("code blue", "SELECT 1")
-    assert audit.query(action="query.break_glass")[0].reason == "code blue"
+    assert noted(client, 1, action="query.break_glass")[0].reason == "code blue"
     report = audit.generate_report(began - HOUR, began + HOUR)
-    assert report.by_actor["dr@x"] == 3 and "dr@x" in report.to_markdown()
+    assert report.by_actor["dr@x"] >= 3 and "dr@x" in report.to_markdown()
 
 
 def test_a_long_audit_log_fits_its_buffer(client: Client) -> None:
@@ -159,8 +167,10 @@ def test_a_long_audit_log_fits_its_buffer(client: Client) -> None:
         with run_with_audit(AuditContext(actor="clerk", reason="r" * 200, correlation_id=f"{number:040}")):
             client.append(stream, [b"x"], Offset(number))
     found = client.compliance.audit.query(actor="clerk", limit=1000)
-    assert 250 < len(found) < 400
-    assert [event.correlation_id for event in found] == [f"{399 - at:040}" for at in range(len(found))]
+    assert 250 < len(found) < 390
+    newest = int(found[0].correlation_id or 0)  # the last ones may not be committed yet
+    assert newest > 390
+    assert [event.correlation_id for event in found] == [f"{newest - at:040}" for at in range(len(found))]
 
 
 # -- what is not served here
@@ -253,8 +263,7 @@ def test_tokens_and_the_keys_that_an_administrator_issues(guarded: str, keys: Pa
             own = app.create_stream(f"own-{signer}", DataClass.PUBLIC)
             app.append(own, [b"y"])
             assert events(app, own) == [b"y"]
-        actions = [event.action for event in admin.compliance.audit.query(limit=50)]
-        assert {"topic.create", "access.denied"} <= set(actions)
+        assert noted(admin, 1, action="access.denied")[0].ip_address == "127.0.0.1"
 
 
 def test_nobody_may_do_nothing(guarded: str) -> None:

@@ -1,5 +1,5 @@
-"""Kimberlite under fire: damaged streams of every generation, in memory and against a running broker. What comes back is
-whole frames, with the protocol's own errors or none; nobody else notices."""
+"""Kimberlite under fire: damaged streams of every generation, in memory and against a running broker. What comes back
+is whole frames, with the protocol's own errors or none; nobody else notices."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_random_bytes_behind_a_good_frame(broker: Besieged) -> None:
     for number in range(100):
         name = NAMES[number % len(NAMES)]
         with connected(broker, greets=False) as wire:
-            wire.socket.sendall(greeting(name) + rng.randbytes(rng.randrange(4, 2000)))
+            wire.socket.sendall(greeting(name) + rng.randbytes(rng.randrange(14, 2000)))
             wire.socket.shutdown(socket.SHUT_WR)
             assert len(replies_of(wire.rest())) == 2
     broker.holds()

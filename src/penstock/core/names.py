@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import InvalidName
 
-MAX_NAME_CHARACTERS: Final = 255
-MAX_NAME_BYTES: Final = 1020
+MAX_NAME_CHARACTERS: Final = 256
+MAX_NAME_BYTES: Final = 1024
 MAX_SCOPE_CHARACTERS: Final = 64
 INTERNAL: Final = "__"
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs"})
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")  # most names; needs no look at each character
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,255}")  # most names; needs no look at each character
 _SCOPE_PART: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 

@@ -89,7 +89,8 @@ class Queries:
         line = self._lines.get(statement.scope.tenant)
         full = self._waiting >= policy.waiting or self._bytes + statement.byte_size > policy.waiting_bytes
         if full or (line is not None and len(line) >= policy.waiting_of_tenant):
-            statement.end(TooFast(f"{self._waiting} statements wait already, which is too many: try again later"), now)
+            # Not how many: they may be those of other tenants.
+            statement.end(TooFast("Too many statements wait already: try again later"), now)
             return
         statement.move(Stage.WAITING, now)
         self._lines.setdefault(statement.scope.tenant, deque()).append(statement)

@@ -91,7 +91,10 @@ class Statement:
 
     def finish(self) -> Rows:
         if self.error is not None:
-            raise self.error
+            try:
+                raise self.error
+            finally:
+                self.error = None  # which knows this frame now: the two would keep each other, and the statement's text
         assert self.rows is not None, "`done` was called"
         return self.rows
 
@@ -111,6 +114,7 @@ class Statement:
             self.error = outcome
         else:
             self.rows = outcome
+        self.refusal = None
         self._lines.ended(self)
         done, self._done = self._done, None
         if done is not None:

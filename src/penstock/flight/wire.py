@@ -21,7 +21,7 @@ AUTHORIZATION: Final = "authorization"
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 """What a ticket gets that asks for no particular columns. `expires` and `position` can be asked for too."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Offset = Annotated[int, Meta(ge=0, le=(1 << 62))]
 Moment = Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]

@@ -62,7 +62,7 @@ Requests = Callable[[Target], list[m.Message]]
 ABOUT: Final[dict[type[m.Message], Requests]] = {
     m.Handshake: lambda t: [m.Handshake(5), m.Handshake(5, "psk_9_wrong"), m.Handshake(5, t.token)],
     m.CreateStream: lambda t: [
-        m.CreateStream(t.name, m.DataClass.PUBLIC, m.Everywhere()),
+        m.CreateStream(t.name, m.DataClass.DEIDENTIFIED, m.Everywhere()),
         m.CreateStream(t.name, m.DataClass.PHI, m.Everywhere()),
     ],
     m.AppendEvents: lambda t: [m.AppendEvents(t.stream, [b"x"], at) for at in (0, 2)],

@@ -25,9 +25,7 @@ MAX_REGION: Final = 255  # characters
 
 GLOBAL: Final = "global"
 PHI: Final = m.DataClass.PHI
-_FIRST_NAMES: Final = re.compile(
-    r"[A-Za-z0-9_]{1,255}"
-)  # version 1 has 256, which is more than a topic's name may have
+_FIRST_NAMES: Final = re.compile(r"[A-Za-z0-9_]{1,256}")
 _REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSoutheast2: "ap-southeast-2"}
 
 
@@ -36,7 +34,7 @@ def create(call: Call, request: m.CreateStream) -> Answer:
     as the original does, if it is what was asked for."""
     broker, identity, scope, name = call.broker, call.identity, call.scope, request.name
     if call.version == 1 and not _FIRST_NAMES.fullmatch(name):
-        raise InvalidArgument("a stream's name is 1 to 255 letters, digits and '_'")
+        raise InvalidArgument("a stream's name is 1 to 256 letters, digits and '_'")
     check_topic(name)  # so that no tenant comes into being for nothing
     settings = TopicSettings(data_class=str(request.data_class), placement=placement(request.placement))
     broker.access.require(identity, Permission.CREATE, scope, name)
