@@ -76,6 +76,7 @@ class Audit:
         self._throttle: Throttle[_Family, _Noted] = Throttle()
         self._settings = TopicSettings(retention_seconds=policy.seconds, retention_bytes=policy.bytes)
         self._told_left_out = 0  # when `sweep` last looked
+        self._last: CommitGroup | None = None  # that a note is in
         self._links: dict[int, bytes | None] = {}  # topic → the last link that is committed, if this process made any
 
     # -- noting
@@ -207,6 +208,12 @@ class Audit:
         chained = (*events, AuditChained(number, own))
         group = self._ledger.append(records, chained, shown=bool(events)).group  # a login does not wait for its note
         group.on_done(lambda group: self._done(group, number, own))
+        self._last = group
+
+    @property
+    def unsettled(self) -> CommitGroup | None:
+        """What to wait for, before something is shown that must not be seen without a trace."""
+        return self._last if self._last is not None and self._last.state is not GroupState.COMMITTED else None
 
     def _done(self, group: CommitGroup, topic: int, link: bytes) -> None:
         if group.state is GroupState.FAILED:

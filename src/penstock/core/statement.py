@@ -91,10 +91,7 @@ class Statement:
 
     def finish(self) -> Rows:
         if self.error is not None:
-            try:
-                raise self.error
-            finally:
-                self.error = None  # which knows this frame now: the two would keep each other, and the statement's text
+            raise self.error
         assert self.rows is not None, "`done` was called"
         return self.rows
 
@@ -114,7 +111,7 @@ class Statement:
             self.error = outcome
         else:
             self.rows = outcome
-        self.refusal = None
+        self.refusal = None  # its traceback knows the statement: the two would keep each other
         self._lines.ended(self)
         done, self._done = self._done, None
         if done is not None:

@@ -15,6 +15,7 @@ import socket
 import ssl
 import struct
 import termios
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 WRITE_HIGH: Final = 1 << 20  # bytes queued to a socket above which its connection is not read from
 READ_SLACK: Final = 512 << 10  # the most that one read can bring beyond a whole frame
+TURN_SECONDS: Final = 0.02  # of work on one piece of input, after which everybody else has a turn
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 << 20
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
@@ -96,6 +98,7 @@ class Connection(asyncio.Protocol):
         self._unsent = 0  # in the transport's buffer, at the last sweep
         self._input_over = False
         self._paused = False
+        self._resting = False  # others have their turn
         self._unanswered = False  # bytes came, and nothing that could carry the kernel's acknowledgement has left
 
     # -- what the event loop calls
@@ -123,12 +126,17 @@ class Connection(asyncio.Protocol):
         elif self._phase is not CLOSED:
             self._moved = self._loop.time()
             self._unanswered = True
+            began = time.monotonic()
             if self._spin is not None:
                 self._spin.received()
             if self._tls is None:
                 self._accept(data)
             else:
                 self._decrypt(self._tls, data)
+            # uvloop would go on with up to 32 more pieces of this connection before it looks at another.
+            if time.monotonic() - began > TURN_SECONDS:
+                self._resting = True
+                self._loop.call_soon(self._rested)
             self.regulate()
             if self._unanswered:
                 self._acknowledge()
@@ -211,10 +219,12 @@ class Connection(asyncio.Protocol):
             held += self._transport.get_write_buffer_size()
         if held != self.held:
             self._gate.account(self, held)
-        if held <= self._limit and not (self._paused or self._write_blocked or self._gate.full):
+        if held <= self._limit and not (self._paused or self._write_blocked or self._gate.full or self._resting):
             return  # it is read from, and may be
         crowded = self._gate.full and held > self._gate.share
-        pause = self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
+        pause = self._resting or (
+            self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
+        )
         if pause is not self._paused:
             self._paused = pause
             if self._transport.is_closing():
@@ -261,6 +271,10 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     # -- inside
+
+    def _rested(self) -> None:
+        self._resting = False
+        self.regulate()
 
     def _acknowledge(self) -> None:
         """A client that writes in two pieces may get its second one out only when the first is acknowledged, for which

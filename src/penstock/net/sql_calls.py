@@ -1,5 +1,5 @@
-"""What the broker answers to the process for SQL, and the broker's care for it: it is started with the first statement,
-and ended when one takes more than it may."""
+"""What the broker answers to the process for SQL, and the broker's care for it: it is started with the first client or
+the first statement, and ended when one takes more than it may."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from penstock.core.broker import Broker
 from penstock.core.queries import Queries, QueryPolicy
 from penstock.core.query import Rows
 from penstock.log.engine import CommitGroup
+from penstock.log.errors import LogError
 from penstock.net import surveys
 from penstock.net.backstage import Handler, committed, typed
 from penstock.net.child import Child, Nothing
@@ -80,10 +81,22 @@ class SqlCalls:
 
     async def next(self, _: Nothing) -> Statement:
         """Answers when there is something to do. Each thread of the process asks for itself."""
-        while (found := self._queries.next()) is None:
-            self._waiting.clear()
-            await self._waiting.wait()
+        while (found := self._queries.next()) is None or not await self._on_record(found):
+            if found is None:
+                self._waiting.clear()
+                await self._waiting.wait()
         return Statement(found.number, found.sql, list(found.params), found.position)
+
+    async def _on_record(self, statement: core.Statement) -> bool:
+        """Whoever looks at what is not usually theirs gets nothing to see before that is on disk."""
+        if statement.reason is None:
+            return True
+        try:
+            await committed(self._broker.audit.unsettled)
+        except LogError as error:
+            self._desk.failed(statement.number, error)
+            return False
+        return True
 
     async def stopped(self, _: Nothing) -> Stopped:
         while not (numbers := self._desk.to_stop()):
@@ -127,6 +140,7 @@ class SqlCalls:
 
     async def break_glass(self, asked: BreakGlass) -> Nothing:
         self._desk.break_glass(asked.number, asked.reason)
+        await committed(self._broker.audit.unsettled)
         return Nothing()
 
     async def page(self, page: Page) -> Nothing:

@@ -153,12 +153,11 @@ class Insertion:
         for column in columns:
             needs.add(column.name)
         key = _key([identifier(column.name) for column in columns])
-        found = self._engine.rows(
-            f"SELECT k FROM (SELECT {key} AS k FROM ({relation.query(needs)})) WHERE list_contains(?, k) LIMIT 1"
-            if len(keys) > 1
-            else f"SELECT k FROM (SELECT {key} AS k FROM ({relation.query(needs)})) WHERE k = ? LIMIT 1",
-            [list(keys) if len(keys) > 1 else keys[0]],
-        )
+        rows = f"SELECT k FROM (SELECT {key} AS k FROM ({relation.query(needs)}))"
+        if len(keys) == 1:
+            found = self._engine.rows(f"{rows} WHERE k = ? LIMIT 1", [keys[0]])
+        else:
+            found = self._engine.rows(f"{rows} WHERE k IN (SELECT unnest(CAST(? AS VARCHAR[]))) LIMIT 1", [list(keys)])
         if found:
             names = ", ".join(column.name for column in columns)
             raise DuplicateKey(f"Table '{relation.name}' has a row with {names} = {str(found[0][0])[:100]} already")
@@ -253,6 +252,8 @@ def _object(columns: Sequence[tuple[str, str, str]]) -> str:
 
 
 def _json(kind: str, value: str) -> str:
+    if kind == "FLOAT":
+        return _json("DOUBLE", f"CAST(CAST({value} AS VARCHAR) AS DOUBLE)")
     if kind == "DOUBLE":
         refused = f"WHEN {value} IS NOT NULL THEN error('NaN and infinity cannot be inserted')"
         return f"CASE WHEN isfinite({value}) THEN {value} {refused} END"
@@ -260,8 +261,6 @@ def _json(kind: str, value: str) -> str:
         return value
     if kind == "BLOB":
         return f"to_base64({value})"
-    if kind == "FLOAT":
-        return f"CAST(CAST({value} AS VARCHAR) AS DOUBLE)"
     if kind in MOMENTS:
         return f"replace(CAST(make_timestamp_ns(epoch_ns({value})) AS VARCHAR), ' ', 'T') || 'Z'"
     return f"CAST({value} AS VARCHAR)"

@@ -7,7 +7,7 @@ columns that the statement can need are read, and only fields that it can need a
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -67,7 +67,7 @@ class Relation:
         """What `SELECT *` gives."""
         if self.declared is not None:
             return list(self.declared.columns)
-        return [Column(name, kind) for name, kind in (*self.base().items(), *self._fields(None))]
+        return [Column(name, kind) for name, kind in (*self.base().items(), *self._fields(everything=True))]
 
     def width(self) -> int:
         """How many columns there are. For a list of all tables, large streams are not read: it counts what is known."""
@@ -92,8 +92,8 @@ class Relation:
 
     def _plain_rows(self, needs: Needs) -> str:
         base = [name for name in self.base() if name in needs]
-        wanted = None if needs.everything else [name for name in needs.names if name.lower() not in self.base()]
-        fields = [] if wanted == [] else self._fields(wanted, needs.defined)
+        wanted = [name for name in needs.names if name.lower() not in self.base()]
+        fields = self._fields(wanted, needs.defined, everything=needs.everything) if wanted or needs.everything else []
         if not fields and self._countable() and set(base) <= {"offset", PARTITION}:
             return self._counted(base or ["offset"])
         read = base if base or fields else ["offset"]
@@ -105,8 +105,8 @@ class Relation:
         ends = tuple((span.partition, span.end) for span in self.stream.partitions)
         return Place(self.stream.identity, self._moment.position, ends)
 
-    def _fields(self, names: Sequence[str] | None, unsure: set[str] | None = None) -> list[Field]:
-        found = self._shapes.fields(self._engine, self._place(), self._events, names, unsure or ())
+    def _fields(self, names: Sequence[str] = (), unsure: Collection[str] = (), *, everything: bool) -> list[Field]:
+        found = self._shapes.fields(self._engine, self._place(), self._events, names, unsure, everything=everything)
         return [field for field in found if field.name.lower() not in self.base()]
 
     def _countable(self) -> bool:
@@ -236,9 +236,9 @@ def _declared_at(stream: Stream, moment: Moment) -> Declared | None:
     if stream.created >= position:
         raise TableNotFound(stream.name)
     first = stream.first_position()
-    if first > position:
+    if first >= position:
         raise PositionGone(
-            f"Position {position} is below what is kept of '{stream.name}': its oldest record is at position {first}"
+            f"Position {position} is before what is kept of '{stream.name}': its oldest record is at position {first}"
         )
     declared = stream.declared
     return declared if declared is not None and declared.position < position else None

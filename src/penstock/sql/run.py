@@ -18,7 +18,7 @@ from penstock.sql.names import resolve
 from penstock.sql.relation import Moment, Relation
 from penstock.sql.shapes import Shapes, identifier
 from penstock.sql.show import WORDS, information, show
-from penstock.sql.sources import INFORMATION, Needs, Source, sources
+from penstock.sql.sources import INFORMATION, Needs, Source, fence, rename, sources
 from penstock.sql.stars import hide
 from penstock.sql.text import Text, prepare
 from penstock.sql.values import fetch
@@ -109,8 +109,10 @@ class _Statement:
             tree = exp.select("*").from_(exp.Subquery(this=tree))
         found = sources(tree)
         inner = [source for source in found if source.schema == INFORMATION]
+        taken: set[str] = set()
         for table in {source.name.lower() for source in inner}:
             view = f"{INFORMATION}.{table}"
+            taken.add(view)
             name = self._engine.register(information(self._catalog, self._relate, table))
             self._create_view(view, f"SELECT * FROM {name}")
             for source in inner:
@@ -123,7 +125,6 @@ class _Statement:
             if source.name not in streams:
                 raise TableNotFound(source.name)
             by_stream.setdefault(streams[source.name].name, []).append(source)
-        taken: set[str] = set()
         for name, using in by_stream.items():
             self._stop.check()
             relation = self._relate(streams[using[0].name])
@@ -139,6 +140,7 @@ class _Statement:
             for source in using:
                 hide(source, shown)
                 _point(source, view)
+        fence(tree)
         return tree
 
     def _create_view(self, view: str, query: str) -> None:
@@ -146,11 +148,6 @@ class _Statement:
 
 
 def _point(source: Source, view: str) -> None:
-    """Make a table of the statement mean a view, under the name that the statement calls it."""
-    node = source.node
-    if not node.alias:
-        columns = node.args["alias"].args.get("columns") if node.args.get("alias") else None
-        alias = exp.TableAlias(this=exp.to_identifier(source.name, quoted=True), columns=columns)
-        node.set("alias", alias)
-    node.set("this", exp.to_identifier(view, quoted=True))
-    node.set("db", exp.to_identifier(SCHEMA, quoted=True))
+    """Make a table of the statement mean a view."""
+    rename(source.node, view)
+    source.node.set("db", exp.to_identifier(SCHEMA, quoted=True))

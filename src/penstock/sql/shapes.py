@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from penstock.core.errors import QueryError
 from penstock.sql.engine import Engine
 
 MAX_FIELDS: Final = 1_000  # of one stream that are columns; the others are in `data`
 KEPT_SHAPES: Final = 1_024
+MOST_KEPT: Final = 3 * MAX_FIELDS  # names in one of them: also those that statements made up
 _AT_ONCE: Final = 100  # fields whose types are looked for in one pass
 
 _WHOLE, _LARGE, _DOUBLE, _BOOLEAN, _TEXT, _NESTED, _NULL, _POSITIVE = (1 << bit for bit in range(8))
@@ -85,29 +87,37 @@ class Shapes:
         self._lock = threading.Lock()
 
     def fields(
-        self, engine: Engine, place: Place, register: Register, names: Iterable[str] | None, unsure: Iterable[str] = ()
+        self,
+        engine: Engine,
+        place: Place,
+        register: Register,
+        names: Iterable[str] = (),
+        unsure: Iterable[str] = (),
+        *,
+        everything: bool = False,
     ) -> list[Field]:
-        """The fields of these names, without regard to case, or all (None), as far as there are any; in order of their
-        names. Those that are `unsure` are not searched for in other letters."""
+        """The fields of these names, without regard to case, and with `everything` all others too, as far as there are
+        any; in order of their names. Those that are `unsure` are not searched for in other letters. Raises
+        QueryError."""
         shape = self._begin(place)
-        wanted = None if names is None else set(names)
+        wanted = set(names)
         if shape.ends != place.ends:
             self._extend(engine, shape, register(dict(shape.ends)))
             shape.ends = place.ends
-        if not shape.complete and wanted is not None:
+        if not shape.complete:
             self._look(engine, shape, register, wanted - shape.seen.keys())
-        if not shape.complete and (wanted is None or not self._covers(shape, wanted.difference(unsure))):
-            source = register(None)
-            self._look(engine, shape, register, _keys(engine, source) - shape.seen.keys())
-            shape.complete = True
+        if not shape.complete and (everything or not self._covers(shape, wanted.difference(unsure))):
+            found = _keys(engine, register(None))
+            self._look(engine, shape, register, found - shape.seen.keys())
+            shape.complete = len(found) <= MAX_FIELDS
         self._keep(place, shape)
-        return _columns(shape.seen, wanted)
+        return _columns(shape.seen, wanted, everything=everything)
 
     def known(self, place: Place) -> list[Field]:
         """The fields that are known already."""
         with self._lock:
             shape = self._known.get((place.identity, place.position))
-            return [] if shape is None else _columns(shape.seen, None)
+            return [] if shape is None else _columns(shape.seen, (), everything=True)
 
     def _begin(self, place: Place) -> _Shape:
         with self._lock:
@@ -119,7 +129,8 @@ class Shapes:
     def _keep(self, place: Place, shape: _Shape) -> None:
         with self._lock:
             self._known.pop((place.identity, place.position), None)
-            self._known[place.identity, place.position] = shape
+            if len(shape.seen) <= MOST_KEPT:
+                self._known[place.identity, place.position] = shape
             while len(self._known) > KEPT_SHAPES:
                 self._known.popitem(last=False)
 
@@ -128,6 +139,7 @@ class Shapes:
         names = set(shape.seen)
         if shape.complete:
             names |= _keys(engine, newer)
+            shape.complete = len(names) <= MAX_FIELDS
         for name, bits in _types(engine, newer, names).items():
             shape.seen[name] = shape.seen.get(name, 0) | bits
 
@@ -146,17 +158,25 @@ def _reaches(ends: Sequence[tuple[int, int]], known: Sequence[tuple[int, int]]) 
     return len(now) == len(known) and all(now.get(partition, -1) >= end for partition, end in known)
 
 
-def _columns(seen: Mapping[str, int], wanted: set[str] | None) -> list[Field]:
-    """One column for names that differ in case only: DuckDB does not tell them apart. The first in order has it."""
-    folded = None if wanted is None else {name.lower() for name in wanted}
-    found: dict[str, Field] = {}
+def _columns(seen: Mapping[str, int], wanted: Collection[str], *, everything: bool) -> list[Field]:
+    """One column for names that differ in case only: DuckDB does not tell them apart. The one that the statement names
+    has it, else the first in order. All that are named come before the others if there are too many."""
+    folded = {name.lower() for name in wanted}
+    found: dict[str, str] = {}
     for name in sorted(name for name, bits in seen.items() if bits):
         lower = name.lower()
-        if lower in found and not (wanted is not None and name in wanted and found[lower].name not in wanted):
+        if not everything and lower not in folded:
             continue
-        if folded is None or lower in folded:
-            found[lower] = Field(name, _TYPES.get(seen[name] & ~(_NULL | _POSITIVE), "VARCHAR"))
-    return list(found.values())[:MAX_FIELDS]
+        other = found.get(lower)
+        if other is not None and other in wanted and name in wanted:
+            raise QueryError(
+                f"There are fields '{other}' and '{name}', which are one column in SQL: a statement can name one of them, "
+                f"and take the other out of the event, with data->>'$.{name}' for example"
+            )
+        if other is None or name in wanted:
+            found[lower] = name
+    shown = sorted(found.values(), key=lambda name: (name.lower() not in folded, name))[:MAX_FIELDS]
+    return [Field(name, _TYPES.get(seen[name] & ~(_NULL | _POSITIVE), "VARCHAR")) for name in sorted(shown)]
 
 
 def _keys(engine: Engine, source: str) -> set[str]:

@@ -97,7 +97,7 @@ def _is_cte(node: exp.Table) -> bool:
             earlier = at.expressions[: at.expressions.index(child)]
             if any(cte.alias.lower() == name for cte in earlier):
                 return True
-            if at.args.get("recursive") and child.alias.lower() == name:
+            if at.args.get("recursive") and child.alias.lower() == name and _recurs(child, node):
                 return True
             child, at = at, at.parent
             if at is None:
@@ -108,6 +108,38 @@ def _is_cte(node: exp.Table) -> bool:
                 return True
         child, at = at, at.parent
     return False
+
+
+def _recurs(cte: exp.Expr, node: exp.Table) -> bool:
+    """Whether the CTE's own name means the CTE at this place: only behind the UNION of its two parts."""
+    body = cte.this
+    return isinstance(body, exp.Union) and _is_within(node, body.expression)
+
+
+def _is_within(node: exp.Expr, tree: exp.Expr) -> bool:
+    at: exp.Expr | None = node
+    while at is not None and at is not tree:
+        at = at.parent
+    return at is tree
+
+
+def fence(tree: exp.Expr) -> None:
+    """Give CTEs names that nothing of DuckDB's own can have, once all other tables point at their views: whatever this
+    module and DuckDB may see differently, a name of the statement never means one of DuckDB's tables."""
+    for node in tree.find_all(exp.Table):
+        if node.db or not isinstance(node.this, exp.Identifier):
+            continue
+        rename(node, f"{node.name}'")
+    for cte in tree.find_all(exp.CTE):
+        cte.args["alias"].set("this", exp.to_identifier(f"{cte.alias}'", quoted=True))
+
+
+def rename(node: exp.Table, name: str) -> None:
+    """Another table, under the name that the statement calls it."""
+    if not node.alias:
+        columns = node.args["alias"].args.get("columns") if node.args.get("alias") else None
+        node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name, quoted=True), columns=columns))
+    node.set("this", exp.to_identifier(name, quoted=True))
 
 
 # -- columns
@@ -123,16 +155,19 @@ def _need(tree: exp.Expr, found: list[Source]) -> None:
     for star in tree.find_all(exp.Star):
         for source in _under(star, found):
             source.needs.everything = True
+    for source in found:
+        if (alias := source.node.args.get("alias")) is not None and alias.columns:
+            source.needs.everything = True  # they are named by their places
     defined = {node.alias for node in tree.find_all(exp.Alias)}
     defined.update(column.name for alias in tree.find_all(exp.TableAlias) for column in alias.columns)
-    for qualifier, name in _names(tree):
+    for qualifier, name, qualifies in _names(tree):
         for source in found:
             if qualifier in aliases and qualifier != source.alias:
                 continue
             source.needs.add(name)
-            if not qualifier and name in defined:
+            if qualifies or (not qualifier and name in defined):
                 source.needs.defined.add(name)
-            if name.lower() == source.alias:
+            if name.lower() == source.alias and not qualifies:
                 source.needs.everything = True  # a table's name as a value is its whole row
 
 
@@ -162,17 +197,17 @@ def _under(star: exp.Star, found: list[Source]) -> Iterator[Source]:
             yield source
 
 
-def _names(tree: exp.Expr) -> Iterator[tuple[str, str]]:
-    """(qualifier in small letters or nothing, name) of everything that can be a column."""
+def _names(tree: exp.Expr) -> Iterator[tuple[str, str, bool]]:
+    """(qualifier in small letters or nothing, name, whether it is itself a qualifier) of all that can be a column."""
     for node in tree.find_all(exp.Identifier):
         parent = node.parent
         if isinstance(parent, exp.Column):
             parts = [part.name for part in parent.parts if isinstance(part, exp.Identifier)]
             if parent.this is node and len(parts) == 2:
-                yield parts[0].lower(), parts[1]
+                yield parts[0].lower(), parts[1], False
             elif parent.this is node or len(parts) > 2:
-                yield "", node.name  # of three parts, each may be the column
+                yield "", node.name, False  # of three parts, each may be the column
             else:
-                yield node.name.lower(), node.name  # `a.b` is field b of column a, if no table is called a
+                yield node.name.lower(), node.name, True  # `a.b` is field b of column a, if no table is called a
         elif not isinstance(parent, exp.Table | exp.TableAlias | exp.Alias):
-            yield "", node.name
+            yield "", node.name, False

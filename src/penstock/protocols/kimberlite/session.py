@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
@@ -26,6 +27,8 @@ from penstock.protocols.session import Channel, Door
 
 logger = logging.getLogger(__name__)
 
+STRETCH: Final = 256  # requests; some 10 ms, if nothing is to be done for them
+
 
 class KimberliteSession(OrderedSession):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
@@ -36,6 +39,7 @@ class KimberliteSession(OrderedSession):
         self._request: m.Request | None = None  # taken and not carried out yet
         self._size = 0  # bytes of the request that was taken last
         self._drained = True  # there is no whole request left in the wire
+        self._resting = False  # others have their turn
         self._later: Later | None = None  # the answer to the last request that was carried out is still to come
 
     # -- what `OrderedSession` asks
@@ -79,12 +83,23 @@ class KimberliteSession(OrderedSession):
     # -- one request after the other
 
     def _carry_out(self) -> None:
-        while self._later is None and (request := self._next()) is not None:
-            operation = OPERATIONS[type(request.payload)]
-            if self._must_wait(reads=operation.reads):
-                return
-            self._request = None
-            self._carry_out_one(request, operation)
+        """Up to `STRETCH` requests, and then everybody else has a turn: small ones come by the thousand at once."""
+        while not self._resting:
+            for _ in range(STRETCH):
+                if self._later is not None or (request := self._next()) is None:
+                    return
+                operation = OPERATIONS[type(request.payload)]
+                if self._must_wait(reads=operation.reads):
+                    return
+                self._request = None
+                self._carry_out_one(request, operation)
+            self._resting = True
+            self.broker.offload(_nothing, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        if not self._closed and not self._working:
+            self.progress()
 
     def _next(self) -> m.Request | None:
         if self._request is None and not self._drained:
@@ -158,6 +173,7 @@ class KimberliteSession(OrderedSession):
             logger.error("a request of %s failed", self.channel.peer, exc_info=error)
         data = self._wire.response(request.id, error_response(error, request.payload))
         self.outbox.put_after(self.broker.unsettled, data, self._failure(request))
+        error.__traceback__ = None  # frames that know the error: together they would keep a request of up to 16 MiB
         if not isinstance(error, EXPECTED):
             self._finish()
 
@@ -165,6 +181,10 @@ class KimberliteSession(OrderedSession):
         """What is said instead if what the answer depends on could not be kept."""
         number, kind = request.id, type(request.payload)
         return lambda error: self._wire.response(number, error_response(error, kind))
+
+
+def _nothing() -> None:
+    """What is done while others have their turn."""
 
 
 def kimberlite_door(settings: KimberliteSettings) -> Door:
