@@ -119,13 +119,17 @@ class BrokerProcess:
     def memory(self) -> tuple[int, int]:
         """Resident bytes: the most there ever were, and now."""
         assert self._process is not None
-        found = {}
-        with open(f"/proc/{self._process.pid}/status", encoding="ascii") as status:
-            for line in status:
-                name, _, rest = line.partition(":")
-                if name in ("VmHWM", "VmRSS"):
-                    found[name] = int(rest.split()[0]) * 1024
-        return found["VmHWM"], found["VmRSS"]
+        return _memory(self._process.pid)
+
+    def child_memory(self, module: str) -> tuple[int, int]:
+        """The same of the child process that runs this module."""
+        assert self._process is not None
+        with open(f"/proc/{self._process.pid}/task/{self._process.pid}/children", encoding="ascii") as file:
+            for child in map(int, file.read().split()):
+                with open(f"/proc/{child}/cmdline", "rb") as command:
+                    if module.encode() in command.read():
+                        return _memory(child)
+        raise BrokerFailed(f"there is no process of {module}")
 
     def cpu_seconds(self) -> float:
         """Processor time that the process has used, in user and kernel mode."""
@@ -162,6 +166,16 @@ class BrokerProcess:
 
     def journal(self) -> Journal:
         return read_journal(self.data_dir)
+
+
+def _memory(pid: int) -> tuple[int, int]:
+    found = {}
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        for line in status:
+            name, _, rest = line.partition(":")
+            if name in ("VmHWM", "VmRSS"):
+                found[name] = int(rest.split()[0]) * 1024
+    return found["VmHWM"], found["VmRSS"]
 
 
 class Journal(NamedTuple):

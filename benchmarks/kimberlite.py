@@ -26,7 +26,7 @@ from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
 from penstock.log.follower import Follower
 from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.client import KimberliteClient
+from penstock.protocols.kimberlite.client import KimberliteClient, KimberliteError
 from penstock.protocols.kimberlite.wire import ClientWire
 
 TITLE: Final = "Kimberlite: appends of 100 events of 1 KiB, pipelined; SQL beside DuckDB on Parquet"
@@ -40,6 +40,7 @@ SYNCED_TARGET: Final = 0.6  # of the disk's rate with groups of the size that fo
 COUNT_TARGET: Final = 1.0  # seconds
 AGGREGATE_TARGET: Final = 2.0
 QUERY_ROUNDS: Final = 5
+MEMORY: Final = 64 << 20  # that a statement may take
 
 
 def about(run: Run) -> str:
@@ -54,6 +55,7 @@ def measure(run: Run, report: Report) -> None:
     _sql(run, report, count, "COUNT(*)", "SELECT COUNT(*) AS n FROM {}", COUNT_TARGET)
     query = "SELECT country, COUNT(*) AS n, SUM(amount) AS total FROM {} GROUP BY country ORDER BY country"
     _sql(run, report, 1_000_000, "aggregate over JSON fields", query, AGGREGATE_TARGET)
+    _memory(run, report)
 
 
 def _rounds(run: Run) -> int:
@@ -153,6 +155,32 @@ def _sql(run: Run, report: Report, events: int, name: str, query: str, target: f
     report.add(f"{name}, {events:,} events", median(own), "s", target=target, at_most=True, note=note)
 
 
+def _memory(run: Run, report: Report) -> None:
+    """A statement that needs far more than it may: it fails, and the process has not taken more than it may either."""
+    directory = os.path.join(run.directory, "sql")
+    limits = {"SQL__MEMORY_BYTES": str(MEMORY), "SQL__THREADS": "1"}
+    try:
+        spark_data.make_log(directory, 1_000_000, scope=Scope(str(TENANT), "default"), partitions=1)
+        with (
+            BrokerProcess(directory, "written", limits) as broker,
+            KimberliteClient(f"127.0.0.1:{broker.kimberlite_port}", tenant=TENANT, timeout=120) as client,
+        ):
+            client.query(f"SELECT id, note FROM {spark_data.TOPIC} LIMIT 1")
+            idle, _ = broker.child_memory(_PROCESS)
+            try:
+                client.query(f"SELECT data, COUNT(*) AS n FROM {spark_data.TOPIC} GROUP BY data ORDER BY n LIMIT 5")
+            except KimberliteError as error:
+                outcome = f"refused: {str(error)[:60]}"
+            else:
+                outcome = "carried out"
+            peak, _ = broker.child_memory(_PROCESS)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    name = f"memory of a statement over {MEMORY >> 20} MiB, {outcome.partition(':')[0]}"
+    report.add(name, (peak - idle) / (1 << 20), "MiB", target=2 * MEMORY / (1 << 20), at_most=True, note=outcome)
+
+
+_PROCESS: Final = "penstock.net.sql_process"
 _PARQUET: Final = """SELECT json_extract_string(decode(value), 'country') AS country,
     CAST(json_extract(decode(value), 'amount') AS DOUBLE) AS amount FROM '{}'"""
 

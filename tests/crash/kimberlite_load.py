@@ -197,12 +197,13 @@ class Appender(Worker):
 
 class Racer(Worker):
     """Appends in bursts at offsets that it names, against others who do the same. What was not answered when the broker
-    was killed is sent once more, at the same offset: that is what such an offset is for."""
+    was killed is sent once more, at the same offset: that is what such an offset is for. With it goes what was refused
+    in the same burst: its place was taken, and must still be."""
 
     def __init__(self, load: Load, name: str, seed: int, dialect: str) -> None:
         super().__init__(load, name, seed)
         self._dialect = dialect
-        self._open: list[Deed] = []  # sent and not answered
+        self._open: list[Deed] = []  # a burst that was not answered, or not all of it
 
     def work(self, port: int) -> None:
         stream = self.load.streams[RACE]

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.net.harness import HELLO, run, stage, until
+from tests.net.harness import HELLO, EchoSession, run, stage, until
 
 from penstock.net import connection as connection_module
 from penstock.net import gate as gate_module
@@ -85,6 +86,36 @@ def test_a_protocol_without_a_door_is_closed_counted_and_logged_once(
     assert [record.message for record in caplog.records if "speaks flymq" in record.message] != []
     assert len([record for record in caplog.records if "speaks flymq" in record.message]) == 1
     assert len([record for record in caplog.records if "TLS is not set up" in record.message]) == 1
+
+
+def test_a_connection_whose_input_takes_long_lets_others_have_their_turn(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[int] = []  # sizes of pieces
+
+    async def scene() -> None:
+        async with stage(tmp_path) as one:
+            with one.raw() as greedy, one.raw() as modest:
+
+                def slowly(_: EchoSession, data: bytes) -> None:
+                    received.append(len(data))
+                    if len(received) == 5:
+                        modest.sendall(b"x")
+                    time.sleep(1.5 * connection_module.TURN_SECONDS)
+
+                greedy.sendall(HELLO)
+                modest.sendall(HELLO)
+                await until(lambda: len(one.sessions) == 2)
+                monkeypatch.setattr(EchoSession, "receive", slowly)
+                greedy.setblocking(False)
+                sent = 0
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        sent += greedy.send(bytes(1 << 20))
+                await until(lambda: sum(received) == sent + 1)
+                assert len(received) > 10 and received.index(1) <= 7, "others wait until all of it is read"
+
+    run(loop, scene)
 
 
 @pytest.mark.parametrize("held", [0, 7])

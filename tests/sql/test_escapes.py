@@ -12,6 +12,7 @@ from tests.sql.ask import LIMITS, ask, rows
 from tests.sql.memory import MemoryCatalog
 
 from penstock.core.errors import QueryError, QueryInvalid, QueryTooLarge, TableNotFound
+from penstock.sql import sources
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import parse, render
 from penstock.sql.limits import QueryLimits, Stop
@@ -71,6 +72,12 @@ REFUSED = [
     "SELECT * FROM memory.main.t",
     "SELECT * FROM streams.t",
     "SELECT * FROM source_0",
+    "WITH RECURSIVE source_0 AS (SELECT * FROM source_0) SELECT * FROM source_0, t",
+    "WITH RECURSIVE pg_settings AS (SELECT * FROM pg_settings) SELECT * FROM pg_settings",
+    "WITH RECURSIVE pg_settings AS (SELECT 1 INTERSECT SELECT count(*) FROM pg_settings) SELECT * FROM pg_settings",
+    "WITH RECURSIVE a AS (SELECT 1), pg_settings AS (SELECT * FROM (SELECT * FROM pg_settings)) FROM pg_settings",
+    "WITH a AS (SELECT * FROM pg_settings), pg_settings AS (SELECT 1) SELECT * FROM a",
+    "SELECT * FROM (WITH pg_settings AS (SELECT 1) SELECT * FROM pg_settings), pg_settings",
     "SELECT * FROM temp.main.source_0",
     "COPY t TO '/tmp/x'",
     "COPY (SELECT 1) TO '/tmp/x'",
@@ -273,6 +280,25 @@ def test_no_setting_of_the_engine_lets_anything_in() -> None:
     assert found == [False, True, False, False, False, False, False]
     engine.close()
     assert duckdb.__version__
+
+
+@pytest.mark.parametrize("name", ["pg_settings", "duckdb_views", "sqlite_master", "source_0"])
+def test_a_cte_never_means_a_table_of_the_engine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Even if it were thought to be in sight where it is not."""
+    catalog = MemoryCatalog()
+    catalog.add("t", '{"a": 1}')
+    assert rows(catalog, f"WITH {name} AS (SELECT 7 AS one) SELECT {name}.one FROM {name}") == [[7]]
+    monkeypatch.setattr(sources, "_recurs", lambda *_: True)
+    with pytest.raises(QueryError, match=r"does not exist|Circular"):
+        ask(catalog, f"WITH RECURSIVE {name} AS (SELECT * FROM {name}) SELECT * FROM {name}, t")
+
+
+def test_large_rows_are_taken_a_few_at_a_time() -> None:
+    engine = Engine(QueryLimits())
+    engine.begin(Stop(10))
+    pages = [len(page) for page in engine.pages("SELECT * FROM range(3000)", (), 1_000)]
+    engine.close()
+    assert sum(pages) == 3_000 and pages[0] < 50 and max(pages) == 1_000
 
 
 def test_others_streams_are_not_there() -> None:

@@ -21,6 +21,7 @@ NEW_YEAR = 1_577_836_800_000_000_000  # 2020, in ns
         ("SELECT * FROM t FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01T00:00:00.123456789Z' ;", NEW_YEAR + 123_456_789),
         ("SELECT * FROM t AS OF '2020-01-01T00:00:00.5'", NEW_YEAR + 500_000_000),
         ("SELECT * FROM t AS OF $1", 7),
+        ("SELECT * FROM t AS OF ?", 7),
         ("SELECT ' AS OF ''2020-01-01''' FROM t -- AS OF '2020-01-01'", None),
         ("SELECT a AS of FROM t", None),
     ],
@@ -35,6 +36,16 @@ def test_as_of(sql: str, moment: int | None) -> None:
 def test_at_offset(sql: str, position: int) -> None:
     found = prepare(sql, [9])
     assert (found.position, found.sql.strip()) == (position, "SELECT * FROM t")
+
+
+def test_a_moment_may_be_a_question_mark_among_others() -> None:
+    found = prepare("SELECT ? FROM t AT OFFSET ? WHERE a = ?", ["x", 9, 3])
+    assert (found.position, found.sql.split()) == (9, ["SELECT", "$1", "FROM", "t", "WHERE", "a", "=", "$3"])
+
+
+def test_a_column_called_at() -> None:
+    found = prepare("SELECT at offset, at FROM t", [])
+    assert (found.position, found.sql) == (None, "SELECT at offset, at FROM t")
 
 
 def test_a_reason_is_taken_off() -> None:
@@ -71,6 +82,14 @@ def test_question_marks_become_numbers_in_the_order_of_the_text() -> None:
         ("SELECT * FROM t AS OF 'yesterday'", [], QueryInvalid, "takes a moment"),
         ("SELECT * FROM t AS OF '2020-02-31'", [], QueryInvalid, "calendar"),
         ("SELECT * FROM t AT OFFSET 'x'", [], QueryInvalid, "takes a position"),
+        ("SELECT * FROM t AT OFFSET -1", [], QueryInvalid, "takes a position"),
+        ("SELECT * FROM t AT OFFSET (1)", [], QueryInvalid, "takes a position"),
+        ("SELECT * FROM t AT OFFSET 1.5", [], QueryInvalid, "takes a position"),
+        ("SELECT * FROM t AT OFFSET ?", [None], QueryInvalid, "takes a position"),
+        ("SELECT * FROM t AT OFFSET ?", [], QueryError, "parameter $1 not provided"),
+        ("SELECT ? FROM t AT OFFSET ?", [1], QueryError, "parameter $2 not provided"),
+        ("SELECT * FROM t AT OFFSET ? WHERE a = $1", [1], QueryInvalid, "either all"),
+        ("SELECT * FROM t AS OF $1", [None], QueryInvalid, "takes a moment"),
         ("SELECT * FROM t AT OFFSET 1 JOIN u AT OFFSET 2 ON a", [], QueryInvalid, "one moment"),
         ("WITH BREAK_GLASS REASON=1 SELECT 1", [], QueryInvalid, "reason in quotes"),
     ],

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.log.engine import CommitGroup
+
 
 class LogError(Exception):
     """Any failure of the log."""
@@ -30,6 +35,7 @@ class OffsetMismatch(LogError):
         super().__init__(f"expected next offset {expected}, but it is {actual}")
         self.expected = expected
         self.actual = actual
+        self.group: CommitGroup | None = None  # once this is committed, it is certain; None: it is now
 
 
 class OffsetOutOfRange(LogError):

@@ -42,6 +42,7 @@ from penstock.log.errors import (
     LogError,
     LogFull,
     LogReadOnly,
+    OffsetMismatch,
     OffsetOutOfRange,
 )
 from penstock.log.files import Files
@@ -214,7 +215,13 @@ class FileEngine:
     def _check_append(self, writes: Sequence[Write], size: int) -> None:
         if size > min(self.entry_bytes, MAX_BATCH_BYTES // 2):
             raise EntryTooLarge(f"an append of {size} bytes; the log takes {self.entry_bytes}")
-        check_writes(writes, self.next_offset)
+        try:
+            check_writes(writes, self.next_offset)
+        except OffsetMismatch as mismatch:
+            # What is in the way may be lost yet, and who takes a mismatch for the proof that it is stored with it.
+            pending = self._open or self._in_flight
+            mismatch.group = pending[-1].outcome if pending else None
+            raise
 
     def _group_for(self, size: int) -> PendingGroup:
         if self._open:

@@ -16,6 +16,7 @@ from penstock.core.errors import QueryError, QueryInvalid, QueryTooLarge
 from penstock.sql.limits import QueryLimits, Stop
 
 _KEPT: Final = 4  # engines that wait for the next statement
+_FEW: Final = 16  # rows that are taken first
 
 _CONFIG: Final = {
     "autoinstall_known_extensions": "false",
@@ -82,11 +83,13 @@ class Engine:
             return self._connection.execute(sql, list(params)).fetchall()
 
     def pages(self, sql: str, params: Sequence[object], size: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows, `size` at a time."""
+        """The rows, up to `size` at a time; few at first, because nobody knows how large they are."""
+        few = min(_FEW, size)
         with self._translated():
             self._connection.execute(sql, list(params))
-            while page := self._connection.fetchmany(size):
+            while page := self._connection.fetchmany(few):
                 yield page
+                few = min(2 * few, size)
                 if self._stop is not None:
                     self._stop.check()
 

@@ -153,11 +153,12 @@ class Insertion:
         for column in columns:
             needs.add(column.name)
         key = _key([identifier(column.name) for column in columns])
-        rows = f"SELECT k FROM (SELECT {key} AS k FROM ({relation.query(needs)}))"
-        if len(keys) == 1:
-            found = self._engine.rows(f"{rows} WHERE k = ? LIMIT 1", [keys[0]])
-        else:
-            found = self._engine.rows(f"{rows} WHERE k IN (SELECT unnest(CAST(? AS VARCHAR[]))) LIMIT 1", [list(keys)])
+        found = self._engine.rows(
+            f"SELECT k FROM (SELECT {key} AS k FROM ({relation.query(needs)})) WHERE list_contains(?, k) LIMIT 1"
+            if len(keys) > 1
+            else f"SELECT k FROM (SELECT {key} AS k FROM ({relation.query(needs)})) WHERE k = ? LIMIT 1",
+            [list(keys) if len(keys) > 1 else keys[0]],
+        )
         if found:
             names = ", ".join(column.name for column in columns)
             raise DuplicateKey(f"Table '{relation.name}' has a row with {names} = {str(found[0][0])[:100]} already")

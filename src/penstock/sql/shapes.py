@@ -170,8 +170,8 @@ def _columns(seen: Mapping[str, int], wanted: Collection[str], *, everything: bo
         other = found.get(lower)
         if other is not None and other in wanted and name in wanted:
             raise QueryError(
-                f"There are fields '{other}' and '{name}', which are one column in SQL: a statement can name one of them, "
-                f"and take the other out of the event, with data->>'$.{name}' for example"
+                f"There are fields '{other}' and '{name}', which are one column in SQL: a statement can name one of "
+                f"them, and take the other out of the event, with data->>'$.{name}' for example"
             )
         if other is None or name in wanted:
             found[lower] = name

@@ -146,7 +146,8 @@ def rename(node: exp.Table, name: str) -> None:
 
 
 def _need(tree: exp.Expr, found: list[Source]) -> None:
-    aliases = {source.alias for source in found}
+    own = {source.alias for source in found}
+    aliases = set(own)
     aliases.update(str(node.alias).lower() for node in tree.find_all(exp.Subquery, exp.CTE, exp.Table) if node.alias)
     if _asks_for_all(tree):
         for source in found:
@@ -163,6 +164,9 @@ def _need(tree: exp.Expr, found: list[Source]) -> None:
     for qualifier, name, qualifies in _names(tree):
         for source in found:
             if qualifier in aliases and qualifier != source.alias:
+                if source.needs.everything and qualifier not in own:  # it may come through a subquery
+                    source.needs.add(name)
+                    source.needs.defined.add(name)
                 continue
             source.needs.add(name)
             if qualifies or (not qualifier and name in defined):

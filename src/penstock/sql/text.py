@@ -28,6 +28,7 @@ MAX_SUBSCRIPTS: Final = 50  # `a[1][1][1]`
 _DEEPER: Final = {"L_PAREN": ")", "L_BRACKET": "]", "L_BRACE": "}", "CASE": "END"}
 _HIGHER: Final = {"R_PAREN", "R_BRACKET", "R_BRACE", "END"}
 _SIGNS: Final = {"DASH", "PLUS", "TILDE"}
+_OPERATORS: Final = _SIGNS | {"L_PAREN", "NULL", "NUMBER"}  # that begin an expression, and cannot follow a name
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9})\d*)?\s*(Z|[+-]\d\d(?::?\d\d)?)?"
@@ -64,17 +65,19 @@ def prepare(sql: str, params: Sequence[Value]) -> Text:
     numbered = False
     while at < len(words):
         word = words[at]
-        taken = _moment(words, at, params)
+        taken = _moment(words, at, params, marks)
         if taken is not None:
             length, kind, value = taken
             (position if kind == "position" else moment).add(value)
             pieces += (sql[here : word.start], " ")
             here = words[at + length - 1].end + 1
+            marks += words[at + length - 1].kind == "PLACEHOLDER"
+            highest = max(highest, marks)
             at += length
             continue
         if word.kind == "PLACEHOLDER":
             marks += 1
-            highest = marks
+            highest = max(highest, marks)
             pieces += (sql[here : word.start], f"${marks} ")
             here = word.end + 1
         elif word.kind == "PARAMETER":
@@ -142,14 +145,15 @@ def _break_glass(words: list[_Word]) -> tuple[str | None, list[_Word]]:
     return words[4].text, words[5:]
 
 
-def _moment(words: list[_Word], at: int, params: Sequence[Value]) -> tuple[int, str, int] | None:
-    """If the words from `at` on say as of when: how many they are, what they give, and its value."""
+def _moment(words: list[_Word], at: int, params: Sequence[Value], marks: int) -> tuple[int, str, int] | None:
+    """If the words from `at` on say as of when: how many they are, what they give, and its value. `marks` is how many
+    parameters were written ? before."""
     ahead = words[at : at + 7]
     said = " ".join(word.upper for word in ahead if word.kind != "STRING").split()
     if said[:2] == ["AT", "OFFSET"] and len(ahead) > 2:
-        value, length = _operand(ahead[2:], params)
-        if value is None:
-            return None
+        value, length = _operand(ahead[2:], params, marks)
+        if not length and ahead[2].kind not in _OPERATORS:
+            return None  # `at` is a name, and `offset` is another
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise QueryInvalid("AT OFFSET takes a position of the log: a number from 0 on")
         return 2 + length, "position", value
@@ -162,24 +166,25 @@ def _moment(words: list[_Word], at: int, params: Sequence[Value]) -> tuple[int, 
             used += 1
         if used < len(ahead) and ahead[used].upper == "TIMESTAMP":
             used += 1
-        value, length = _operand(ahead[used:], params)
-        if value is None or (isinstance(value, int) and ahead[used].kind == "NUMBER"):
+        value, length = _operand(ahead[used:], params, marks)
+        if not length or (isinstance(value, int) and ahead[used].kind == "NUMBER"):
             return None
         return used + length, "moment", _nanoseconds(value)
     return None
 
 
-def _operand(words: Sequence[_Word], params: Sequence[Value]) -> tuple[Value, int]:
+def _operand(words: Sequence[_Word], params: Sequence[Value], marks: int) -> tuple[Value, int]:
     """The value of a literal or of a parameter, and how many words it is; (None, 0) if it is neither."""
     if words and words[0].kind == "STRING":
         return words[0].text, 1
     if words and words[0].kind == "NUMBER" and words[0].text.isdecimal():
         return int(words[0].text[:20]), 1
-    if len(words) > 1 and words[0].kind == "PARAMETER":
-        number = _number(words, 0)
+    if words and words[0].kind in ("PARAMETER", "PLACEHOLDER"):
+        mark = words[0].kind == "PLACEHOLDER"
+        number = marks + 1 if mark else _number(words, 0)
         if number > len(params):
             raise QueryError(f"parameter ${number} not provided")
-        return params[number - 1], 2
+        return params[number - 1], 1 if mark else 2
     return None, 0
 
 

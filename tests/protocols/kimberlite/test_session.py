@@ -139,6 +139,14 @@ def test_without_a_token_the_connection_is_of_no_use_where_security_is_on() -> N
     assert not peer.closed
 
 
+def test_a_key_that_was_chosen_may_have_points_in_it() -> None:
+    world = secured()
+    chosen = "a.key.that.somebody.chose"
+    world.broker.keys.add(ADMINISTRATOR, KeyTerms("test", str(TENANT), (), roles=("Admin",)), chosen)
+    world.commit()
+    assert isinstance(Peer(world, greets=False).greet(chosen), m.HandshakeResponse)
+
+
 def test_a_wrong_token_is_an_error_and_after_too_many_the_host_is_locked_out() -> None:
     world = secured(lockout=LockOut(3, 60))
     good = key(world)

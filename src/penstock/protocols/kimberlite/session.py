@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
+from penstock.log.errors import OffsetMismatch
 from penstock.protocols.answers import Answer, Later
 from penstock.protocols.kimberlite import messages as m
 from penstock.protocols.kimberlite.call import Call, KimberliteSettings
@@ -172,7 +173,8 @@ class KimberliteSession(OrderedSession):
         if not isinstance(error, EXPECTED):
             logger.error("a request of %s failed", self.channel.peer, exc_info=error)
         data = self._wire.response(request.id, error_response(error, request.payload))
-        self.outbox.put_after(self.broker.unsettled, data, self._failure(request))
+        after = error.group if isinstance(error, OffsetMismatch) else self.broker.unsettled
+        self.outbox.put_after(after, data, self._failure(request))
         error.__traceback__ = None  # frames that know the error: together they would keep a request of up to 16 MiB
         if not isinstance(error, EXPECTED):
             self._finish()
