@@ -25,7 +25,7 @@ from penstock.core.queries import GRACE, QueryPolicy
 from penstock.core.query import Column, Declared, Rows
 from penstock.core.settings import TopicSettings
 from penstock.core.statement import Statement
-from penstock.log.errors import EntryTooLarge
+from penstock.log.errors import EntryTooLarge, OffsetMismatch
 
 ALICE = Identity("alice")
 OTHERS = Scope("others", "default")
@@ -370,7 +370,8 @@ def test_an_append_is_conditional_and_tells_the_position_behind_it() -> None:
     stream(world, "t", b"1")
     desk = world.broker.queries.desk
     asked = begun(world)
-    assert desk.append(asked.number, "t", [b"2"], [b"k"], 0) is None
+    with pytest.raises(OffsetMismatch):
+        desk.append(asked.number, "t", [b"2"], [b"k"], 0)
     assert not asked.run.changed
     group = desk.append(asked.number, "t", [b"2", b"3"], [b"k", None], 1)
     assert group is not None and asked.run.changed

@@ -12,7 +12,7 @@ from tests.crash.kimberlite_killer import Campaign, run
 
 
 def test_what_was_acknowledged_holds_whenever_the_broker_is_killed(tmp_path: Path) -> None:
-    outcomes = run(Campaign(str(tmp_path), 5, seed=1))
+    outcomes = run(Campaign(str(tmp_path), 4, seed=1))
     if outcomes.violations:
         outcomes.history.dump(str(tmp_path / "history.jsonl"))
     assert not outcomes.violations, f"{len(outcomes.violations)}, history in {tmp_path}: {outcomes.violations[:5]}"

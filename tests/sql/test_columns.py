@@ -52,6 +52,29 @@ def test_a_name_before_a_point_does_not_make_a_statement_look_for_more(catalog: 
     assert len(catalog.reads) == 2 * plainly
 
 
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT userid AS userid FROM s", [[1], [2]]),
+        ("SELECT tag AS tag, count(*) AS n FROM s GROUP BY tag ORDER BY n, tag", [["x", 1], ["y", 1]]),
+        ("SELECT userid AS n FROM s WHERE tag = 'x'", [[1]]),
+        ("SELECT -\"userId\" AS tag FROM s WHERE tag = 'x' ORDER BY tag", [[-1]]),
+        ("SELECT -userid AS tag FROM s ORDER BY tag", [[-2], [-1]]),
+        ('SELECT -"userId" AS tag, row_number() OVER (ORDER BY tag) AS n FROM s ORDER BY n', [[-1, 1], [-2, 2]]),
+        ("WITH w AS (SELECT userid AS tag FROM s) SELECT tag FROM w", [[1], [2]]),
+        ("SELECT NESTED.x FROM s WHERE userid = 1", [["5"]]),
+    ],
+)
+def test_a_name_that_the_statement_defines_too(sql: str, found: list[list[object]], known: bool) -> None:
+    """What it means must not depend on what was learnt of the stream before."""
+    catalog, shop = MemoryCatalog(), Workshop()
+    catalog.add("s", '{"userId": 1, "Tag": "x", "nested": {"x": 5}}', '{"userId": 2, "Tag": "y"}')
+    if known:
+        ask(catalog, "SELECT * FROM s", shop=shop)
+    assert ask(catalog, sql, shop=shop).rows == found
+
+
 def test_a_field_of_a_field_that_is_called_like_its_table() -> None:
     catalog = MemoryCatalog()
     catalog.add("t", '{"t": {"in": 5}, "a": 1}')

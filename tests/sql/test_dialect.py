@@ -30,6 +30,16 @@ list_transform([1, 2], lambda x: x + 1)
 {'a': 1}.a
 map {'a': 1}['a']
 DATE '2020-01-31' + INTERVAL 1 MONTH
+DATE '2020-01-01'::VARCHAR
+TIMESTAMP '2020-01-01 10:30:00'::DATE
+TIMESTAMPTZ '2020-01-01T12:00:00+02:00'::TIMESTAMP
+DECIMAL(10,2) '1.555'::VARCHAR
+INTEGER '5'::DOUBLE / 2
+JSON '{"a": [1, 2]}' -> 'a' ->> 0
+INT[] '[1, 2]'::VARCHAR
+VARCHAR 'abc'[1]
+-'5'::INT
+'1'::INT::VARCHAR || '2'
 date_trunc('month', TIMESTAMP '2020-05-05 10:00:00')
 datediff('day', DATE '2020-01-01', DATE '2020-02-01')
 strftime(DATE '2020-01-01', '%Y/%m/%d')

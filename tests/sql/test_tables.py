@@ -162,6 +162,25 @@ def test_a_table_is_a_typed_projection_of_its_stream() -> None:
         rows(catalog, "SELECT extra FROM t")
 
 
+def test_moments_with_a_zone() -> None:
+    catalog = MemoryCatalog()
+    told = {
+        "2020-01-01T02:00:00.123456789+02:00": 1_577_836_800_123_456_789,
+        "2019-12-31T19:00:00.5-0500": 1_577_836_800_500_000_000,
+        "2020-01-01T00:00:00.000000007Z": 1_577_836_800_000_000_007,
+        "1970-01-01T00:59:59.999999999+01": -1,
+        "1960-06-01 12:00:00.000000001+05:30": -302_462_999_999_999_999,
+    }
+    ask(catalog, "CREATE TABLE m (t TIMESTAMP)")
+    for text in told:
+        catalog.add("m", json.dumps({"t": text}))
+        ask(catalog, "INSERT INTO m VALUES ($1)", text)
+    expected = [[Timestamp(moment)] for moment in told.values() for _ in range(2)]
+    assert rows(catalog, 'SELECT t FROM m ORDER BY "offset"') == expected
+    with pytest.raises(QueryError):
+        ask(catalog, "INSERT INTO m VALUES ('2020-13-01T00:00:00+02:00')")
+
+
 def test_base_columns_are_there_when_they_are_named(catalog: MemoryCatalog) -> None:
     ask(catalog, "INSERT INTO users (id, name) VALUES (5, 'x')")
     catalog.add("other", '{"id": 5}')

@@ -43,9 +43,18 @@ def test_a_moment_may_be_a_question_mark_among_others() -> None:
     assert (found.position, found.sql.split()) == (9, ["SELECT", "$1", "FROM", "t", "WHERE", "a", "=", "$3"])
 
 
-def test_a_column_called_at() -> None:
-    found = prepare("SELECT at offset, at FROM t", [])
-    assert (found.position, found.sql) == (None, "SELECT at offset, at FROM t")
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT at offset, at FROM t",
+        'SELECT a FROM t "at" OFFSET 1',
+        'SELECT a FROM t AS "at" OFFSET $1',
+        "SELECT a \"AS\" , of FROM t WHERE b = '2020-01-01'",
+    ],
+)
+def test_names_that_are_like_the_words_for_a_moment(sql: str) -> None:
+    found = prepare(sql, [1])
+    assert (found.position, found.moment, found.sql) == (None, None, sql)
 
 
 def test_a_reason_is_taken_off() -> None:

@@ -149,8 +149,8 @@ class QueryDesk:
         events: Sequence[bytes],
         keys: Sequence[bytes | None] | None,
         expected: int | None,
-    ) -> CommitGroup | None:
-        """None if the stream has grown past `expected`: then nothing was appended."""
+    ) -> CommitGroup:
+        """Raises OffsetMismatch if the stream has grown past `expected`: then nothing was appended."""
         statement, broker = self.find(number), self._broker
         with _Kept(statement):
             try:
@@ -160,7 +160,7 @@ class QueryDesk:
                 )
             except OffsetMismatch:
                 statement.changed = False
-                return None
+                raise
         broker.audit.note(
             statement.identity,
             "query.insert",

@@ -16,7 +16,7 @@ from penstock.core.broker import Broker
 from penstock.core.queries import Queries, QueryPolicy
 from penstock.core.query import Rows
 from penstock.log.engine import CommitGroup
-from penstock.log.errors import LogError
+from penstock.log.errors import LogError, OffsetMismatch
 from penstock.net import surveys
 from penstock.net.backstage import Handler, committed, typed
 from penstock.net.child import Child, Nothing
@@ -131,8 +131,13 @@ class SqlCalls:
         return await self._behind(group)
 
     async def append(self, asked: Append) -> Position:
-        group = self._desk.append(asked.number, asked.name, asked.events, asked.keys, asked.expected)
-        return Position(None) if group is None else await self._behind(group)
+        """None if the stream has grown past what was expected, as the next attempt will see."""
+        try:
+            group = self._desk.append(asked.number, asked.name, asked.events, asked.keys, asked.expected)
+        except OffsetMismatch as mismatch:
+            await committed(mismatch.group)
+            return Position(None)
+        return await self._behind(group)
 
     async def _behind(self, group: CommitGroup) -> Position:
         await committed(group)

@@ -20,7 +20,7 @@ from penstock.sql.engine import Engine
 from penstock.sql.grammar import APPEND_ONLY, render
 from penstock.sql.limits import QueryLimits
 from penstock.sql.names import resolve
-from penstock.sql.relation import PARTITION, Relation
+from penstock.sql.relation import PARTITION, Relation, moment_of
 from penstock.sql.shapes import identifier, quoted
 from penstock.sql.sources import Needs
 from penstock.sql.values import INTEGERS, MOMENTS, bind, described
@@ -226,7 +226,7 @@ def _cast(column: Column, given: str, value: str) -> str:
     wanted = column.type
     if given not in (wanted, '"NULL"', "NULL") and not _fits(wanted, given):
         raise QueryError(f"Column '{column.name}' is {wanted}, but the value is {given}")
-    return f"CAST({value} AS {wanted})"
+    return moment_of(value, "CAST") if (wanted, given) == ("TIMESTAMP_NS", "VARCHAR") else f"CAST({value} AS {wanted})"
 
 
 def _fits(wanted: str, given: str) -> bool:

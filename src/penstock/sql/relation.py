@@ -93,7 +93,7 @@ class Relation:
     def _plain_rows(self, needs: Needs) -> str:
         base = [name for name in self.base() if name in needs]
         wanted = [name for name in needs.names if name.lower() not in self.base()]
-        fields = self._fields(wanted, needs.defined, everything=needs.everything) if wanted or needs.everything else []
+        fields = self._fields(wanted, needs.sure, everything=needs.everything) if wanted or needs.everything else []
         if not fields and self._countable() and set(base) <= {"offset", PARTITION}:
             return self._counted(base or ["offset"])
         read = base if base or fields else ["offset"]
@@ -105,8 +105,8 @@ class Relation:
         ends = tuple((span.partition, span.end) for span in self.stream.partitions)
         return Place(self.stream.identity, self._moment.position, ends)
 
-    def _fields(self, names: Sequence[str] = (), unsure: Collection[str] = (), *, everything: bool) -> list[Field]:
-        found = self._shapes.fields(self._engine, self._place(), self._events, names, unsure, everything=everything)
+    def _fields(self, names: Sequence[str] = (), sure: Collection[str] = (), *, everything: bool) -> list[Field]:
+        found = self._shapes.fields(self._engine, self._place(), self._events, names, sure, everything=everything)
         return [field for field in found if field.name.lower() not in self.base()]
 
     def _countable(self) -> bool:
@@ -255,17 +255,24 @@ def _base_column(name: str) -> str:
 _INTEGER: Final = (
     "CASE WHEN contains({0}, '.') OR contains({0}, 'e') OR contains({0}, 'E') THEN NULL ELSE TRY_CAST({0} AS {1}) END"
 )
-_ZONED: Final = "[0-9]:[0-9:.]+[+-][0-9]{2}(:?[0-9]{2})?$"
+_ZONE: Final = "[+-][0-9]{2}(:?[0-9]{2})?$"
+_ZONED: Final = f"[0-9]:[0-9:.]+{_ZONE}"
+
+
+def moment_of(text: str, cast: str) -> str:
+    """Text as TIMESTAMP_NS, by CAST or TRY_CAST. DuckDB itself would pass over a zone, and where it knows of zones it
+    has microseconds only: what is below them is added."""
+    below = f"epoch_ns(TRY_CAST(regexp_replace({text}, '{_ZONE}', '') AS TIMESTAMP_NS)) % 1000"
+    zoned = f"make_timestamp_ns(epoch_ns({cast}({text} AS TIMESTAMPTZ)) + (coalesce({below}, 0) + 1000) % 1000)"
+    return f"CASE WHEN regexp_matches({text}, '{_ZONED}') THEN {zoned} ELSE {cast}({text} AS TIMESTAMP_NS) END"
+
+
 _FITTING: Final = {
     "VARCHAR": "{0}",
     "JSON": "{0}",
     "BOOLEAN": "CASE {0} WHEN 'true' THEN true WHEN 'false' THEN false END",
     "BLOB": "TRY(from_base64({0}))",
-    "TIMESTAMP_NS": (
-        f"CASE WHEN regexp_matches({{0}}, '{_ZONED}')"
-        " THEN make_timestamp_ns(epoch_ns(TRY_CAST({0} AS TIMESTAMP WITH TIME ZONE)))"
-        " ELSE coalesce(TRY_CAST({0} AS TIMESTAMP_NS), make_timestamp_ns(TRY_CAST({0} AS BIGINT))) END"
-    ),
+    "TIMESTAMP_NS": f"coalesce({moment_of('{0}', 'TRY_CAST')}, make_timestamp_ns(TRY_CAST({{0}} AS BIGINT)))",
     **dict.fromkeys(
         ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"],
         _INTEGER,

@@ -92,12 +92,12 @@ class Shapes:
         place: Place,
         register: Register,
         names: Iterable[str] = (),
-        unsure: Iterable[str] = (),
+        sure: Collection[str] = (),
         *,
         everything: bool = False,
     ) -> list[Field]:
         """The fields of these names, without regard to case, and with `everything` all others too, as far as there are
-        any; in order of their names. Those that are `unsure` are not searched for in other letters. Raises
+        any; in order of their names. Only those that are `sure` are searched for in other letters. Raises
         QueryError."""
         shape = self._begin(place)
         wanted = set(names)
@@ -106,7 +106,7 @@ class Shapes:
             shape.ends = place.ends
         if not shape.complete:
             self._look(engine, shape, register, wanted - shape.seen.keys())
-        if not shape.complete and (everything or not self._covers(shape, wanted.difference(unsure))):
+        if not shape.complete and (everything or not self._covers(shape, wanted.intersection(sure))):
             found = _keys(engine, register(None))
             self._look(engine, shape, register, found - shape.seen.keys())
             shape.complete = len(found) <= MAX_FIELDS

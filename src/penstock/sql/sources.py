@@ -17,22 +17,24 @@ INFORMATION_TABLES: Final = ("tables", "columns")
 class Needs:
     """What a statement may ask of one table, or of one stream under several names."""
 
-    __slots__ = ("_folded", "defined", "everything", "names")
+    __slots__ = ("_folded", "everything", "names", "sure")
 
     def __init__(self) -> None:
         self.everything = False
         self.names: set[str] = set()  # as they are written
-        self.defined: set[str] = set()  # of them, what the statement itself defines: a table need not have it
+        self.sure: set[str] = set()  # of them, those that the statement does not define itself: some table has them
         self._folded: set[str] = set()
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, *, sure: bool = True) -> None:
         self.names.add(name)
+        if sure:
+            self.sure.add(name)
         self._folded.add(name.lower())
 
     def merge(self, other: Needs) -> None:
         self.everything |= other.everything
         self.names |= other.names
-        self.defined |= other.defined
+        self.sure |= other.sure
         self._folded |= other._folded
 
     def named(self, column: str) -> bool:
@@ -161,18 +163,27 @@ def _need(tree: exp.Expr, found: list[Source]) -> None:
             source.needs.everything = True  # they are named by their places
     defined = {node.alias for node in tree.find_all(exp.Alias)}
     defined.update(column.name for alias in tree.find_all(exp.TableAlias) for column in alias.columns)
-    for qualifier, name, qualifies in _names(tree):
+    for node, qualifier, name in _names(tree):
         for source in found:
             if qualifier in aliases and qualifier != source.alias:
-                if source.needs.everything and qualifier not in own:  # it may come through a subquery
-                    source.needs.add(name)
-                    source.needs.defined.add(name)
-                continue
-            source.needs.add(name)
-            if qualifies or (not qualifier and name in defined):
-                source.needs.defined.add(name)
-            if name.lower() == source.alias and not qualifies:
-                source.needs.everything = True  # a table's name as a value is its whole row
+                if source.needs.everything and qualifier not in own:
+                    source.needs.add(name, sure=False)  # it may come through a subquery
+            elif qualifier in aliases and node.arg_key == "table":
+                source.needs.add(name, sure=False)  # it is the table, unless that has a column of this name
+            else:
+                source.needs.add(name, sure=bool(qualifier) or name not in defined or not _is_output(node, source))
+                if name.lower() == source.alias:
+                    source.needs.everything = True  # a table's name as a value is its whole row
+
+
+def _is_output(node: exp.Identifier, source: Source) -> bool:
+    """Whether a name that the statement defines means that here, rather than a column of this table: ORDER BY prefers
+    it, and out of sight of the table it can be nothing else."""
+    key = node.parent.parent if node.parent is not None else None
+    if isinstance(key, exp.Ordered) and key.parent is not None and isinstance(key.parent.parent, exp.Query):
+        return True
+    select = source.node.find_ancestor(exp.Select)
+    return select is None or not _is_within(node, select)
 
 
 def _asks_for_all(tree: exp.Expr) -> bool:
@@ -201,17 +212,17 @@ def _under(star: exp.Star, found: list[Source]) -> Iterator[Source]:
             yield source
 
 
-def _names(tree: exp.Expr) -> Iterator[tuple[str, str, bool]]:
-    """(qualifier in small letters or nothing, name, whether it is itself a qualifier) of all that can be a column."""
+def _names(tree: exp.Expr) -> Iterator[tuple[exp.Identifier, str, str]]:
+    """(node, qualifier in small letters or nothing, name) of everything that can be a column."""
     for node in tree.find_all(exp.Identifier):
         parent = node.parent
         if isinstance(parent, exp.Column):
             parts = [part.name for part in parent.parts if isinstance(part, exp.Identifier)]
             if parent.this is node and len(parts) == 2:
-                yield parts[0].lower(), parts[1], False
+                yield node, parts[0].lower(), parts[1]
             elif parent.this is node or len(parts) > 2:
-                yield "", node.name, False  # of three parts, each may be the column
+                yield node, "", node.name  # of three parts, each may be the column
             else:
-                yield node.name.lower(), node.name, True  # `a.b` is field b of column a, if no table is called a
+                yield node, node.name.lower(), node.name  # `a.b` is field b of column a, if no table is called a
         elif not isinstance(parent, exp.Table | exp.TableAlias | exp.Alias):
-            yield "", node.name, False
+            yield node, "", node.name

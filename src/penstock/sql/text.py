@@ -28,6 +28,7 @@ MAX_SUBSCRIPTS: Final = 50  # `a[1][1][1]`
 _DEEPER: Final = {"L_PAREN": ")", "L_BRACKET": "]", "L_BRACE": "}", "CASE": "END"}
 _HIGHER: Final = {"R_PAREN", "R_BRACKET", "R_BRACE", "END"}
 _SIGNS: Final = {"DASH", "PLUS", "TILDE"}
+_QUOTED: Final = {"STRING", "IDENTIFIER"}
 _OPERATORS: Final = _SIGNS | {"L_PAREN", "NULL", "NUMBER"}  # that begin an expression, and cannot follow a name
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOMENT: Final = re.compile(
@@ -149,7 +150,7 @@ def _moment(words: list[_Word], at: int, params: Sequence[Value], marks: int) ->
     """If the words from `at` on say as of when: how many they are, what they give, and its value. `marks` is how many
     parameters were written ? before."""
     ahead = words[at : at + 7]
-    said = " ".join(word.upper for word in ahead if word.kind != "STRING").split()
+    said = " ".join("?" if word.kind in _QUOTED else word.upper for word in ahead).split()
     if said[:2] == ["AT", "OFFSET"] and len(ahead) > 2:
         value, length = _operand(ahead[2:], params, marks)
         if not length and ahead[2].kind not in _OPERATORS:
