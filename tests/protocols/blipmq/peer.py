@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.core.world import World
+from tests.protocols.channel import Channel
 
 from penstock.core.access import ANONYMOUS, Identity
 from penstock.protocols.blipmq import frames as f
@@ -13,42 +14,16 @@ HELLO_2 = f.encode_hello(1, 2)
 AUTH = f.encode_auth(2, "dev-key")
 
 
-class Peer:
+class Peer(Channel):
     """A client and the channel it came by."""
 
     def __init__(self, world: World, version: int = 1, identity: Identity = ANONYMOUS) -> None:
         """With a version the handshake is done already; with 0 nothing has been said."""
+        super().__init__()
         self.world = world
-        self.sent: list[bytes] = []  # one for each call of `send`
-        self.closed = False
-        self.limit: int | None = None  # bytes that this client takes before the channel is congested
-        self.progressed = 0
-        self._taken = 0
         self.session = DOOR.open(world.broker, self, identity)
         if version:
             assert self.ask(f.encode_hello(1, version), AUTH) == ["ACK 1 of 0", "ACK 2 of 0"]
-
-    # -- the channel
-
-    @property
-    def peer(self) -> str:
-        return "127.0.0.1:50000"
-
-    def send(self, data: bytes) -> None:
-        assert not self.closed
-        self.sent.append(data)
-
-    @property
-    def congested(self) -> bool:
-        return self.limit is not None and sum(map(len, self.sent)) > self.limit
-
-    def close(self) -> None:
-        assert not self.closed
-        self.closed = True
-
-    def progress(self) -> None:
-        assert not self.closed
-        self.progressed += 1
 
     # -- the client
 

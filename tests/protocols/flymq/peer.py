@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain, repeat
 
 from tests.core.world import World
+from tests.protocols.channel import Channel
 
 from penstock.core.access import ANONYMOUS, Identity
 from penstock.protocols.flymq import messages as m
@@ -15,43 +16,16 @@ from penstock.protocols.flymq.operations.call import FlyMqSettings
 from penstock.protocols.flymq.session import flymq_door
 
 
-class Peer:
+class Peer(Channel):
     """A client and the channel it came by."""
 
     def __init__(
         self, world: World, identity: Identity = ANONYMOUS, settings: FlyMqSettings | None = None, port: int = 50000
     ) -> None:
+        super().__init__(port)
         self.world = world
-        self.sent: list[bytes] = []  # one for each call of `send`
-        self.closed = False
-        self.limit: int | None = None  # bytes that this client takes before the channel is congested
-        self.progressed = 0
-        self._port = port
-        self._taken = 0
         door = flymq_door(FlyMqSettings() if settings is None else settings)
         self.session = door.open(world.broker, self, identity)
-
-    # -- the channel
-
-    @property
-    def peer(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
-    def send(self, data: bytes) -> None:
-        assert not self.closed
-        self.sent.append(data)
-
-    @property
-    def congested(self) -> bool:
-        return self.limit is not None and sum(map(len, self.sent)) > self.limit
-
-    def close(self) -> None:
-        assert not self.closed
-        self.closed = True
-
-    def progress(self) -> None:
-        assert not self.closed
-        self.progressed += 1
 
     # -- the client
 

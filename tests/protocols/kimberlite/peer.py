@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.core.world import World
+from tests.protocols.channel import Channel
 
 from penstock.core.access import ANONYMOUS, Identity
 from penstock.protocols.kimberlite import messages as m
@@ -13,7 +14,7 @@ from penstock.protocols.kimberlite.wire import ClientWire
 TENANT = 42
 
 
-class Peer:
+class Peer(Channel):
     """A client and the channel it came by. It greets at once, unless it is told not to."""
 
     def __init__(
@@ -29,44 +30,17 @@ class Peer:
         identity: Identity = ANONYMOUS,
         port: int = 50000,
     ) -> None:
+        super().__init__(port)
         self.world = world
         self.tenant = tenant
         self.wire = ClientWire(dialect, castagnoli=castagnoli)
-        self.sent: list[bytes] = []  # one for each call of `send`
         self.pushed: list[m.Message] = []
-        self.closed = False
-        self.limit: int | None = None  # bytes that this client takes before the channel is congested
-        self.progressed = 0
-        self._port = port
-        self._taken = 0
         self._id = 0
         door = kimberlite_door(KimberliteSettings() if settings is None else settings)
         self.session = door.open(world.broker, self, identity._replace(peer=self.peer))
         if greets:
             reply = self.greet(token)
             assert isinstance(reply, m.HandshakeResponse), reply
-
-    # -- the channel
-
-    @property
-    def peer(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
-    def send(self, data: bytes) -> None:
-        assert not self.closed
-        self.sent.append(data)
-
-    @property
-    def congested(self) -> bool:
-        return self.limit is not None and sum(map(len, self.sent)) > self.limit
-
-    def close(self) -> None:
-        assert not self.closed
-        self.closed = True
-
-    def progress(self) -> None:
-        assert not self.closed
-        self.progressed += 1
 
     # -- the client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.core.world import World
+from tests.protocols.channel import Channel
 
 from penstock.core.access import ANONYMOUS, Identity
 from penstock.protocols.rustlog.dialect import JSON, Dialect, detect
@@ -11,40 +12,14 @@ from penstock.protocols.rustlog.messages import Request, Response
 from penstock.protocols.rustlog.session import DOOR
 
 
-class Peer:
+class Peer(Channel):
     """A client and the channel it came by. It understands the replies of both dialects."""
 
     def __init__(self, world: World, dialect: Dialect = JSON, identity: Identity = ANONYMOUS) -> None:
+        super().__init__()
         self.world = world
         self.dialect = dialect
-        self.sent: list[bytes] = []  # one for each call of `send`
-        self.closed = False
-        self.limit: int | None = None  # bytes that this client takes before the channel is congested
-        self.progressed = 0
-        self._taken = 0
         self.session = DOOR.open(world.broker, self, identity)
-
-    # -- the channel
-
-    @property
-    def peer(self) -> str:
-        return "127.0.0.1:50000"
-
-    def send(self, data: bytes) -> None:
-        assert not self.closed
-        self.sent.append(data)
-
-    @property
-    def congested(self) -> bool:
-        return self.limit is not None and sum(map(len, self.sent)) > self.limit
-
-    def close(self) -> None:
-        assert not self.closed
-        self.closed = True
-
-    def progress(self) -> None:
-        assert not self.closed
-        self.progressed += 1
 
     # -- the client
 
