@@ -412,7 +412,7 @@ JSON_RECOVERABLE = [
     invalid("max_bytes over u64", fetch(max_bytes=1 << 64), "Field 'max_bytes': expected int <= 18446744073709551615"),
     invalid("a commit over u64", commit(offset=1 << 64), "Field 'offset': expected int <= 18446744073709551615"),
     invalid("a group that is a list", commit(group=[]), "Field 'group': expected str | null, got array"),
-    invalid("an empty group", commit(group=""), "Group name of 0 characters; 1 to 255 are allowed"),
+    invalid("an empty group", commit(group=""), "Group name of 0 characters; 1 to 256 are allowed"),
     invalid("records that are a string", produce(records="eA=="), "Field 'records': expected array, got str"),
     invalid("a record that is a number", produce(records=[7]), "Field 'records[0]': expected bytes, got int"),
     invalid("a record that is null", produce(records=["", None]), "Field 'records[1]': expected bytes, got null"),

@@ -236,7 +236,7 @@ HARD: list[tuple[str, bytes, str]] = [
     (
         "a group of 1 MB",
         request(b"OffsetCommit", b'"topic":"small","partition":0,"offset":1,"group":"' + LONG + b'"'),
-        "Group name of 1048576 characters; 1 to 255 are allowed",
+        "Group name of 1048576 characters; 1 to 256 are allowed",
     ),
     (
         "three million records",
@@ -267,7 +267,7 @@ def test_a_name_of_any_length_is_told_in_a_short_error(shared: Besieged) -> None
         reply = wire.ask(b"\x07" + string(b"n" * 0xFFFF))
         assert reply == binary_error(13, "DescribeTopic failed: Topic '" + "n" * 994 + "…")
         reply = wire.ask(binary_create(b"n" * 0xFFFF, 1))
-        assert reply == binary_error(2, "Invalid request: Topic name of 65535 characters; 1 to 255 are allowed")
+        assert reply == binary_error(2, "Invalid request: Topic name of 65535 characters; 1 to 256 are allowed")
     shared.holds()
 
 

@@ -157,7 +157,9 @@ class TestRunning:
             query = (
                 'SELECT id, name, id > 1 AS late, "timestamp" IS NULL AS never FROM people WHERE id <> 2 ORDER BY id'
             )
-            return penstock("sql", query, "--data-dir", str(estate), "--format", form).stdout
+            done = penstock("sql", query, "--data-dir", str(estate), "--format", form)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
 
         assert printed("csv") == "id,name,late,never\n1,Ada,false,false\n3,,true,false\n"
         assert printed("table").splitlines() == [

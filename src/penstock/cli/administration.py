@@ -57,10 +57,10 @@ def ask(settings: Settings, method: str, path: str, body: bytes = b"") -> bytes:
 
 
 def ask_running(
-    settings: Settings, method: str, path: str, body: bytes = b"", patience: float = PATIENCE_SECONDS
+    settings: Settings, method: str, path: str, body: bytes = b"", patience: float | None = None
 ) -> bytes | None:
     """The same of a broker that runs; None if there is none."""
-    connection = _Connection(settings.data_dir, patience)
+    connection = _Connection(settings.data_dir, PATIENCE_SECONDS if patience is None else patience)
     try:
         connection.connect()
     except (FileNotFoundError, ConnectionRefusedError):
