@@ -169,21 +169,21 @@ def test_refusals_reach_the_user(
 # -- tasks that fail
 
 
-def failing(attempts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The last of two tasks fails after its rows, so many times."""
+def failing(attempts: int, task: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The task fails after its rows, so many times."""
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
         context = TaskContext.get()
         assert context is not None
-        if context.partitionId() == 1 and context.attemptNumber() < attempts:
+        if context.partitionId() == task and context.attemptNumber() < attempts:
             raise RuntimeError("planted")
 
     return rows
 
 
 def test_a_task_that_is_tried_again_writes_once(spark: SparkSession, place: Place) -> None:
-    write(numbers(spark, 100).mapInArrow(failing(1), "value string"), place, topic="again")
+    write(numbers(spark, 100).mapInArrow(failing(1, task=1), "value string"), place, topic="again")
     assert Counter(place.values("again")) == Counter(map(str, range(100)))
 
 
@@ -191,7 +191,7 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, place: Place) ->
     place.create("nothing")
     # One task: another one could be killed in the midst of staging, and what it left goes with the hourly cleaning.
     with pytest.raises(Exception, match="planted"):
-        write(numbers(spark, 100, 1).mapInArrow(failing(9), "value string"), place, topic="nothing")
+        write(numbers(spark, 100, 1).mapInArrow(failing(9, task=0), "value string"), place, topic="nothing")
     assert place.values("nothing") == []
     eventually(lambda: place.staged() == [])
 
