@@ -52,10 +52,10 @@ lint: $(VENV)/.ready-to-test
 types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
-# Two processes; those tests that use the one Spark session stay together.
+# Two processes; the tests of a file stay together and in order.
 pytest: $(VENV)/.ready-to-test
 	@sh scripts/java.sh
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this machine's own limits
 	$(BIN)/python benchmarks/run.py $(BENCH)

@@ -87,7 +87,6 @@ def test_a_data_directory_can_be_asked_without_a_broker(estate: Path) -> None:
     assert "not found" in refused(estate, "SELECT * FROM missing")
 
 
-@pytest.mark.xdist_group("sql")
 @pytest.mark.usefixtures("broker")
 class TestRunning:
     """In this order: what one test adds, a later one may see."""
