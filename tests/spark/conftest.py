@@ -1,4 +1,4 @@
-"""One Spark session for all tests: to start it takes longer than most of them."""
+"""One Spark session in each test process: to start it takes longer than most of the tests."""
 
 from __future__ import annotations
 
