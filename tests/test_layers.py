@@ -15,10 +15,10 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 
 # A layer may import itself and those below it.
-LAYERS = ("cli", "net", "config", "protocols", "spark", "sql", "flight", "core", "log")
+LAYERS = ("cli", "net", "config", "conformance", "protocols", "spark", "sql", "flight", "core", "log", "quic")
 BESIDE = ("spark", "sql", "flight")  # for programs beside the broker: protocols know nothing of them
 MODULE_LAYER = {"config_layers": "config"}  # top-level modules that share a layer
-SHARED_IN_PROTOCOLS = ("answers", "session", "ordered", "outbox", "patience", "retry")  # what every protocol may use
+SHARED_IN_PROTOCOLS = ("answers", "session", "ordered", "outbox", "patience", "retry", "streams")  # what every protocol may use
 
 
 def layer_of(module: str) -> str | None:

@@ -163,6 +163,39 @@ class KimberliteSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     read_bytes: Annotated[int, Meta(ge=4 * KIB, le=16 * MIB, extra=SIZE)] = 120 * KIB  # of a reply from version 2 on
 
 
+class FelixSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[felix]`: QUIC, and what this door can do in more than one way."""
+
+    require_auth: bool = False  # refuse streams that do not begin with `auth`, also with security off
+    auto_create_tenants: bool = True  # a tenant comes into being with its first stream
+    cache_tenant: Annotated[str, Meta(min_length=1, max_length=64)] = "default"  # of cache messages that name none
+    cache_namespace: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    cache: Annotated[str, Meta(min_length=1, max_length=256)] = "default"
+    max_frame_bytes: Annotated[int, Meta(ge=64 * KIB, le=256 * MIB, extra=SIZE)] = 16 * MIB
+    batch_events: Annotated[int, Meta(ge=1, le=10_000)] = 64  # of one event frame
+    batch_bytes: Annotated[int, Meta(ge=KIB, le=16 * MIB, extra=SIZE)] = 64 * KIB  # the same; a larger event goes alone
+    subscriptions: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096  # of one connection
+    slow: Literal["keep", "drop_new", "drop_old"] = "keep"  # what a subscriber loses that does not keep up
+    queue_events: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 32_768  # by how many it may lag before it loses some
+    datagram_bytes: Annotated[int, Meta(ge=0, le=65_000)] = 0  # of what is sent; 0: large on loopback, else 1200
+    connection_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 16 * MIB  # not taken yet, of a client
+    stream_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 4 * MIB
+    streams: Annotated[int, Meta(ge=1, le=60_000)] = 1024  # that a client may have open at once, of each kind
+    idle_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 30
+    keep_alive_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10  # between pings; 0: none
+
+
+class CacheSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[cache]`: values under keys, for a time."""
+
+    max_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB, extra=SIZE)] = 256 * MIB  # of keys and values together
+    max_entries: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1_000_000
+    value_bytes: Annotated[int, Meta(ge=1, le=256 * MIB, extra=SIZE)] = MIB
+    key_bytes: Annotated[int, Meta(ge=1, le=64 * KIB, extra=SIZE)] = 4 * KIB
+    journalled: tuple[Annotated[str, Meta(pattern="^[^/]+/[^/]+/[^/]+$")], ...] = ()  # TENANT/NAMESPACE/CACHE patterns
+    journalled_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = 64 * MIB  # of those that survive a restart
+
+
 class SqlSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[sql]`: queries, in a process of their own."""
 
@@ -224,6 +257,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     flight: FlightSection = FlightSection()
     kimberlite: KimberliteSection = KimberliteSection()
     sql: SqlSection = SqlSection()
+    felix: FelixSection = FelixSection()
+    cache: CacheSection = CacheSection()
 
 
 @dataclass(frozen=True, slots=True)

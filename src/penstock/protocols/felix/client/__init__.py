@@ -1,0 +1,1 @@
+"""Our client for Felix brokers."""

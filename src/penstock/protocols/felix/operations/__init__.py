@@ -1,0 +1,1 @@
+"""What each request does, one module for each family."""
