@@ -28,6 +28,7 @@ class BrokerFailed(RuntimeError):
 
 class BrokerProcess:
     flight = False  # whether its Flight endpoint is open
+    felix = False  # the same of its QUIC port
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class BrokerProcess:
         self.flymq_port = 0
         self.kimberlite_port = 0
         self.flight_port = 0
+        self.felix_port = 0
         self._output = f"{data_dir}.out"
 
     def __enter__(self) -> BrokerProcess:
@@ -68,8 +70,9 @@ class BrokerProcess:
         command += ["serve", "--data-dir", self.data_dir, "--durability", self.durability, "--log-level", "warning"]
         self.flight_port = _free_port() if self.flight else 0
         command += ["--listen", f"flight=127.0.0.1:{self.flight_port}" if self.flight else "flight=off"]
-        for name in ("felix", "http"):
-            command += ["--listen", f"{name}=off"]
+        self.felix_port = _free_port() if self.felix else 0
+        command += ["--listen", f"felix=127.0.0.1:{self.felix_port}" if self.felix else "felix=off"]
+        command += ["--listen", "http=off"]
         command += ["--listen", f"rustlog=127.0.0.1:{self.port}"]
         command += ["--listen", f"blipmq=127.0.0.1:{self.blipmq_port}"]
         command += ["--listen", f"flymq=127.0.0.1:{self.flymq_port}"]
@@ -134,9 +137,7 @@ class BrokerProcess:
     def cpu_seconds(self) -> float:
         """Processor time that the process has used, in user and kernel mode."""
         assert self._process is not None
-        with open(f"/proc/{self._process.pid}/stat", encoding="utf-8") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self._process.pid)
 
     def call(self, payload: bytes) -> bytes:
         """One request of the binary dialect on a connection of its own: the reply's payload."""
@@ -228,3 +229,10 @@ def profile_table(path: str, lines: int = 25) -> str:
 
     pstats.Stats(path, stream=_Text()).strip_dirs().sort_stats("tottime").print_stats(lines)  # type: ignore[arg-type]
     return "".join(stats)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used, in user and kernel mode."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -113,6 +113,76 @@ def test_what_belongs_to_no_tenant_needs_a_grant_for_all_tenants() -> None:
         granted(Permission.METRICS, tenant="acme").require(ALICE, Permission.METRICS, EVERYWHERE, "")
 
 
+# -- caches
+
+
+@pytest.mark.parametrize("permission", sorted(OF_CACHES))
+def test_a_cache_is_asked_for_by_its_name_and_is_no_topic(permission: Permission) -> None:
+    access = granted(permission, tenant="acme", topic="sess*")
+    (other,) = OF_CACHES - {permission}
+    access.require(ALICE, permission, ACME, "sessions")
+    for who, asked, scope, name in (
+        (ALICE, other, ACME, "sessions"),
+        (ALICE, permission, ACME, "orders"),
+        (ALICE, permission, DEFAULT_SCOPE, "sessions"),
+        (Identity("bob"), permission, ACME, "sessions"),
+        (Identity("alice", tenant="default"), permission, ACME, "sessions"),
+    ):
+        with pytest.raises(AccessDenied):
+            access.require(who, asked, scope, name)
+    every_other = granted(*set(Permission) - OF_CACHES - {Permission.ADMIN})
+    assert not every_other.allows(ALICE, permission, ACME, "sessions")
+    access.require_any(ALICE, permission, ACME)
+    access.require_member(ALICE, ACME)
+
+
+@pytest.mark.parametrize("permission", sorted(OF_CACHES))
+def test_the_list_and_the_class_of_a_topic_say_nothing_about_a_cache_of_that_name(permission: Permission) -> None:
+    world = World(user_policy=UserPolicy(default_public=True, allow_anonymous=True))
+    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "chart", 1, TopicSettings(data_class="PHI"))
+    world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("closed", False, ("nobody",), (), True))
+    world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("open", True, ("alice",)))
+    world.commit()
+    secure(world, granted(permission, Permission.READ))
+    allows = world.broker.access.allows
+    for name in ("chart", "closed", "open", "unlisted"):
+        assert allows(ALICE, permission, DEFAULT_SCOPE, name)
+        assert not allows(ANONYMOUS, permission, DEFAULT_SCOPE, name)  # public topics are topics
+    assert not allows(ALICE, Permission.READ, DEFAULT_SCOPE, "closed")  # which the list does close
+    assert not allows(ALICE, Permission.READ, DEFAULT_SCOPE, "chart")
+
+
+@pytest.mark.parametrize("permission", sorted(OF_CACHES))
+def test_no_cache_has_a_name_of_the_brokers_own(permission: Permission) -> None:
+    for access in (Access(), granted(Permission.ADMIN)):
+        with pytest.raises(InvalidName, match="broker's own"):
+            access.require(ALICE, permission, ACME, "__audit")
+    with pytest.raises(AccessDenied):
+        granted(permission).require(ALICE, permission, ACME, "__audit")
+
+
+FOR_ADMINISTRATORS = {Permission.DELETE, Permission.ALTER, Permission.METRICS, Permission.ADMIN}
+
+
+def test_each_permission_is_given_by_a_role_or_left_to_administrators_knowingly() -> None:
+    """Who adds a permission decides here who gets it."""
+    built_in = [Directory().role("acme", name) for name in BUILT_IN]
+    of_users = {permission for role in built_in if role is not None for name in role.permissions if name != "admin"
+                for permission in PERMISSIONS[name]}  # fmt: skip
+    of_tokens = {permission for make in ROLES.values() for grant in make("x", "acme") for permission in grant.permissions}
+    assert of_users == set(Permission) - FOR_ADMINISTRATORS - {Permission.PHI, Permission.AUDIT}
+    assert of_tokens == set(Permission) - FOR_ADMINISTRATORS
+    assert frozenset().union(*PERMISSIONS.values()) == of_users | {Permission.PHI, Permission.ADMIN}
+
+
+def test_what_reads_is_never_given_without_what_reads_caches_and_neither_is_what_writes() -> None:
+    given = [PERMISSIONS[name] for name in PERMISSIONS]
+    given += [grant.permissions for make in ROLES.values() for grant in make("x", "acme")]
+    for permissions in given:
+        assert (Permission.READ in permissions) is (Permission.CACHE_READ in permissions)
+        assert (Permission.WRITE in permissions) is (Permission.CACHE_WRITE in permissions)
+
+
 # -- the broker
 
 OPEN_TO_THE_PROCESS = {

@@ -282,8 +282,10 @@ def test_a_public_key_does_not_sign_and_no_key_is_shown() -> None:
 
 
 READ, WRITE, DESCRIBE, PHI, ADMIN = (Permission[name] for name in ("READ", "WRITE", "DESCRIBE", "PHI", "ADMIN"))
-EVERYDAY = {Permission.READ, Permission.WRITE, Permission.COMMIT, Permission.DESCRIBE, Permission.CREATE}
-LOOK = {READ, DESCRIBE}
+CACHE_READ, CACHE_WRITE = Permission.CACHE_READ, Permission.CACHE_WRITE
+LOOK = {READ, DESCRIBE, CACHE_READ}
+APPEND = {WRITE, DESCRIBE, Permission.CREATE, CACHE_WRITE}
+EVERYDAY = LOOK | APPEND | {Permission.COMMIT}
 ALL = set(Permission)
 
 
@@ -298,7 +300,7 @@ ALL = set(Permission)
         (["phi"], {PHI}, {PHI}),
         (["Analyst", "Phi"], LOOK | {PHI}, {PHI}),
         (["Analyst", "Auditor"], LOOK | {Permission.AUDIT}, LOOK | {Permission.AUDIT}),
-        (["Producer"], {WRITE, DESCRIBE, Permission.CREATE}, {WRITE, DESCRIBE, Permission.CREATE}),
+        (["Producer"], APPEND, APPEND),
         (["consumer"], LOOK | {Permission.COMMIT}, LOOK | {Permission.COMMIT}),
         (["guest"], set(), set()),
         (["nobody knows"], set(), set()),

@@ -10,7 +10,16 @@ import pytest
 from tests.core.world import START, World, committed, later
 
 from penstock.core import passwords, users
-from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.core.access import (
+    ADMINISTRATION,
+    ADMINISTRATOR,
+    ANONYMOUS,
+    OF_CACHES,
+    Access,
+    Grant,
+    Identity,
+    Permission,
+)
 from penstock.core.errors import (
     AccessDenied,
     BrokerError,
@@ -38,6 +47,7 @@ PEER = "10.0.0.1:5000"
 WORD = "correct horse"
 READ, WRITE, COMMIT, DESCRIBE = Permission.READ, Permission.WRITE, Permission.COMMIT, Permission.DESCRIBE
 ADMIN = Permission.ADMIN
+OF_TOPICS = set(Permission) - OF_CACHES
 
 
 def secured(*grants: Grant, **options: Any) -> World:
@@ -68,7 +78,8 @@ def enter(world: World, name: str, *, tenant: str = T) -> Identity:
 
 
 def given(world: World, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> set[Permission]:
-    return {permission for permission in Permission if world.broker.access.allows(who, permission, scope, topic)}
+    """What of a topic; what the same roles give of caches is in `test_each_role_gives_…`."""
+    return {permission for permission in OF_TOPICS if world.broker.access.allows(who, permission, scope, topic)}
 
 
 def acl(world: World, topic: str = "orders", **terms: Any) -> None:
@@ -282,7 +293,7 @@ def test_enabled_tells_a_user_whose_time_is_over() -> None:
         (("consumer",), {READ, COMMIT, DESCRIBE}),
         (("producer",), WRITES),
         (("producer", "consumer"), USES | WRITES),
-        (("admin",), set(Permission)),
+        (("admin",), OF_TOPICS),
     ],
 )
 def test_each_role_gives_its_permissions_in_the_tenant_and_nowhere_else(
@@ -294,6 +305,10 @@ def test_each_role_gives_its_permissions_in_the_tenant_and_nowhere_else(
     assert given(world, who) == expected
     assert given(world, who, scope=Scope(T, "other")) == expected
     assert given(world, who, scope=Scope("acme", T)) == set()
+    allows = world.broker.access.allows
+    for permission, like in ((Permission.CACHE_READ, READ), (Permission.CACHE_WRITE, WRITE)):
+        assert allows(who, permission, DEFAULT_SCOPE, "sessions") is (like in expected)
+        assert not allows(who, permission, Scope("acme", T), "sessions")
     for everywhere in (lambda: world.broker.keys.list(who), lambda: world.broker.metrics_text(who)):
         with pytest.raises(AccessDenied):
             everywhere()
@@ -304,10 +319,10 @@ def test_users_of_two_tenants_with_the_same_name_are_two() -> None:
     add(world, "alice", "admin")
     add(world, "alice", "consumer", tenant="acme")
     here, there = enter(world, "alice"), enter(world, "alice", tenant="acme")
-    assert given(world, here) == set(Permission) and given(world, there) == set()
+    assert given(world, here) == OF_TOPICS and given(world, there) == set()
     assert given(world, there, scope=Scope("acme", "x")) == {READ, COMMIT, DESCRIBE}
     world.broker.users.delete(ADMINISTRATOR, "acme", "alice")
-    assert given(world, here) == set(Permission) and given(world, there, scope=Scope("acme", "x")) == set()
+    assert given(world, here) == OF_TOPICS and given(world, there, scope=Scope("acme", "x")) == set()
 
 
 def test_changes_act_at_once_on_those_who_are_logged_in() -> None:
@@ -328,7 +343,7 @@ def test_changes_act_at_once_on_those_who_are_logged_in() -> None:
     change.update(ADMINISTRATOR, T, "alice", ["admin"], enabled=False)
     assert given(world, who) == set()
     change.update(ADMINISTRATOR, T, "alice", enabled=True)
-    assert given(world, who) == set(Permission)
+    assert given(world, who) == OF_TOPICS
     change.delete(ADMINISTRATOR, T, "alice")
     assert given(world, who) == set()
 
@@ -339,7 +354,7 @@ def test_what_failed_to_be_kept_does_not_count() -> None:
     who = enter(world, "alice")
     disk = world.fill_disk()
     world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
-    assert given(world, who) == set(Permission)
+    assert given(world, who) == OF_TOPICS
     world.commit()
     assert given(world, who) == {READ, COMMIT, DESCRIBE}
     assert world.broker.users.get(ADMINISTRATOR, T, "alice").roles == ("consumer",)
@@ -361,7 +376,7 @@ def test_what_failed_is_forgotten_also_if_as_much_has_changed_since() -> None:
     who = enter(world, "alice")
     disk = world.fill_disk()
     world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
-    assert given(world, who) == set(Permission)
+    assert given(world, who) == OF_TOPICS
     world.commit()
     world.free_disk(disk)
     world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
@@ -713,7 +728,7 @@ def test_a_list_adds_or_restricts_or_is_public(
     assert given(world, everyone["lisa"]) == listed
     assert given(world, everyone["paul"]) == producer
     assert given(world, everyone["gina"]) == guest
-    assert given(world, everyone["anna"]) == set(Permission)
+    assert given(world, everyone["anna"]) == OF_TOPICS
     assert given(world, ANONYMOUS) == guest
     assert given(world, everyone["lisa"], "others") == set()
     assert given(world, everyone["lisa"], "orders", Scope(T, "other")) == set()
@@ -726,7 +741,7 @@ def test_a_restricted_topic_is_closed_to_keys_and_grants_that_are_not_listed() -
     reader, chief, listed = key(world, READ, Permission.DELETE), key(world, ADMIN), key(world, READ)
     acl(world, users=(listed.name, "ops", "anonymous"), restrict=True)
     assert given(world, reader) == set()
-    assert given(world, chief) == set(Permission)
+    assert given(world, chief) == OF_TOPICS
     assert given(world, listed) == USES
     assert given(world, Identity("ops")) == set()  # a list names users and keys, nothing else
     assert given(world, ANONYMOUS) == set()

@@ -1,9 +1,12 @@
-"""`penstock token`: makes JSON Web Tokens for development and operators, and says what a broker makes of one."""
+"""`penstock token`: makes JSON Web Tokens, and keys for them, for development and operators, and says what a broker
+makes of one."""
 
 from __future__ import annotations
 
 import base64
+import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -12,15 +15,18 @@ import typer
 
 from penstock.cli import flags, quantity
 from penstock.cli.failure import fail
-from penstock.config import ConfigError
-from penstock.core import role, token
+from penstock.config import ConfigError, SecuritySection
+from penstock.core import role, token, token_permissions
+from penstock.core.access import Identity, Permission
 from penstock.core.clock import wall_clock
 from penstock.core.errors import InvalidArgument
 from penstock.core.user import Directory
 
 LAST: Final = 253_402_300_799  # s since 1970: the end of the year 9999
 
-app = typer.Typer(help="Issue and inspect JSON Web Tokens.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Issue and inspect JSON Web Tokens, and make keys for them.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command()
@@ -31,18 +37,30 @@ def issue(
         typer.Option("--key", metavar="FILE", help="What to sign with: a secret, or a private Ed25519 key as PEM."),
     ],
     roles: Annotated[
-        list[str], typer.Option("--role", metavar="ROLE", help="Such as Admin, User, Analyst or Auditor. Repeatable.")
-    ],
+        list[str] | None,
+        typer.Option("--role", metavar="ROLE", help="Such as Admin, User, Analyst or Auditor. Repeatable."),
+    ] = None,
+    permissions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--perm",
+            metavar="PERMISSION",
+            help="Instead of roles, such as 'stream.publish:stream:default/default/*'. Repeatable.",
+        ),
+    ] = None,
     tenant: Annotated[
         str, typer.Option("--tenant", help="A tenant's name, or the number that Kimberlite's clients give.")
     ] = "default",
     lifetime: Annotated[str, typer.Option("--lifetime", metavar="TIME", help="Such as 15m, 1h or 30d.")] = "1h",
     config: flags.ConfigFile = None,
 ) -> None:
-    """Sign a token and print it. Issuer and audience are those that the configuration wants."""
+    """Sign a token and print it: one with roles, or one with permissions, which takes an Ed25519 key. Issuer and
+    audience are those that the configuration wants."""
     from penstock.core import token_keys  # here, because they take a while to load
     from penstock.net.tokens import key_id, read_file
 
+    if bool(roles) == bool(permissions):
+        fail("a token has roles (--role) or permissions (--perm), one kind of them", 2)
     security = flags.of_directory(config, None, must_exist=False).security
     try:
         signer = token_keys.read(key_id(key), read_file(key), signing=True)
@@ -51,24 +69,61 @@ def issue(
     except InvalidArgument as error:
         fail(f"--key {key}: {error}", 2)
     now = wall_clock() // 1_000_000
-    claims: dict[str, object] = {
-        "sub": subject,
-        "tenant_id": int(tenant) if tenant.isascii() and tenant.isdigit() else tenant,
-        "roles": roles,
-        "iat": now,
-        "exp": now + int(min(quantity.seconds("--lifetime", lifetime), 1e11)),
-    }
-    claims |= {name: said for name, said in (("iss", security.token_issuer), ("aud", security.token_audience)) if said}
+    times = {"iat": now, "exp": now + int(min(quantity.seconds("--lifetime", lifetime), 1e11))}
+    claims = _with_permissions(tenant, permissions) if permissions else _with_roles(tenant, roles or (), security)
+    claims = {"sub": subject} | claims | times
     try:
-        token.identity(token.decode(msgspec.json.encode(claims)), token.TokenPolicy(), "", now * 1_000_000)
+        said = token.decode(msgspec.json.encode(claims), signer.kind)
+        token.identity(said, token.TokenPolicy(), "", now * 1_000_000)
     except token.Unacceptable as error:
         fail(f"no broker would take such a token: {error}", 2)
+    text = token_keys.sign(claims, signer)
+    if len(text) > token.MAX_TOKEN:
+        fail(f"no broker would take such a token: it has {len(text)} characters; {token.MAX_TOKEN} are allowed", 2)
+    typer.echo(text)
+
+
+def _with_roles(tenant: str, roles: Sequence[str], security: SecuritySection) -> dict[str, object]:
     for name in roles:
         try:
             role.check(Directory(), tenant, [name])
         except InvalidArgument:
             typer.echo(f"note: role {name} means nothing unless the tenant has one of its own", err=True)
-    typer.echo(token_keys.sign(claims, signer))
+    number = tenant.isascii() and tenant.isdigit()
+    origin = (("iss", security.token_issuer), ("aud", security.token_audience))
+    claims: dict[str, object] = {"tenant_id": int(tenant) if number else tenant, "roles": list(roles)}
+    return claims | {name: said for name, said in origin if said}
+
+
+def _with_permissions(tenant: str, permissions: Sequence[str]) -> dict[str, object]:
+    """As Felix's own issuer writes them: every broker that takes such tokens takes these names."""
+    for text in permissions:
+        if not token_permissions.meaning(text, tenant):
+            typer.echo(f"note: permission {text} means nothing in tenant {tenant}", err=True)
+    iss, aud = token.PERMISSIONS_ISSUER, token.PERMISSIONS_AUDIENCE
+    return {"tid": tenant, "perms": list(permissions), "iss": iss, "aud": aud}
+
+
+@app.command()
+def key(
+    private: Annotated[str, typer.Argument(metavar="PRIVATE", help="Where to put the key that signs.")],
+    public: Annotated[str, typer.Argument(metavar="PUBLIC", help="Where to put the one for the broker.")],
+) -> None:
+    """Make a pair of Ed25519 keys, as PEM: one to sign tokens with, and one for the broker's security.token_keys."""
+    from penstock.core import token_keys
+
+    # Never over a file that is there: a key that was lost so takes all its tokens with it.
+    if there := [path for path in (private, public) if os.path.lexists(os.path.expanduser(path))]:
+        fail(f"{there[0]}: there is such a file already; choose another name", 2)
+    made = token_keys.pair()
+    for path, data, mode in ((private, made.private, 0o600), (public, made.public, 0o644)):
+        try:
+            file = os.open(os.path.expanduser(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        except OSError as error:
+            fail(f"{path}: {error.strerror}", 2)
+        with os.fdopen(file, "wb") as opened:
+            opened.write(data)
+    typer.echo(f"{private} signs: keep it from others. Give the broker {public} in security.token_keys.", err=True)
 
 
 @app.command()
@@ -94,16 +149,22 @@ def inspect(
         policy = token_policy(settings)
     except ConfigError as error:
         fail(error, 2)
-    payload = token_keys.payload(presented, policy.keys)
-    if payload is None:
+    signed = token_keys.signed(presented, policy.keys)
+    if signed is None:
         fail("not taken: none of the configured keys has signed it")
     try:
-        found = token.identity(token.decode(payload), policy, "", wall_clock())
+        found = token.identity(token.decode(*signed), policy, "", wall_clock())
     except token.Unacceptable as error:
         fail(f"not taken: {error}")
     assert found.expires is not None, "a token without an end is not acceptable"
     until = datetime.fromtimestamp(min(found.expires // 1_000_000, LAST), UTC).strftime("%Y-%m-%d %H:%M:%S")
-    typer.echo(f"taken\t{found.name} in tenant {found.tenant} as {', '.join(found.roles)}, until {until} UTC")
+    by = f"as {', '.join(found.roles)}" if found.roles else f"with {_allowed(found)}"
+    typer.echo(f"taken\t{found.name} in tenant {found.tenant} {by}, until {until} UTC")
+
+
+def _allowed(found: Identity) -> str:
+    given = frozenset[Permission]().union(*(grant.permissions for grant in found.grants))
+    return ", ".join(permission for permission in Permission if permission in given) or "no permission"
 
 
 def _document(part: str) -> str:

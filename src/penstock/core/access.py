@@ -28,6 +28,8 @@ class Permission(enum.StrEnum):
     ALTER = "alter"  # change a topic's settings
     METRICS = "metrics"  # read the figures of the whole broker
     PHI = "phi"  # read and write topics whose data class is PHI, with READ and WRITE
+    CACHE_READ = "cache-read"  # look up keys of a cache
+    CACHE_WRITE = "cache-write"  # set and remove keys of a cache
     AUDIT = "audit"  # read the audit log of a tenant
     ADMIN = "admin"  # all of these
 
@@ -42,6 +44,7 @@ class Identity(NamedTuple):
     roles: tuple[str, ...] = ()  # that a token or a key brought along
     expires: int | None = None  # µs since 1970: when the token ends that proved it; it may do nothing after that
     context: tuple[tuple[str, str], ...] = ()  # what a request says about itself, for the audit log as `peer` is
+    grants: tuple[Grant, ...] = ()  # that a token brought along instead of roles
 
 
 ANONYMOUS: Final = Identity("anonymous")
@@ -59,7 +62,8 @@ def _fits(name: str, pattern: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Grant:
     """Permissions of one principal. `tenant`, `namespace` and `topic` are patterns: `*`, `?` and `[…]`; a `*` also
-    matches slashes. `but` is one of topics that are left out. The principal is a name, or `*` for everyone."""
+    matches slashes. `but` is one of topics that are left out. The principal is a name, or `*` for everyone. For what is
+    asked of caches, `topic` and `but` are patterns of caches' names."""
 
     principal: str
     permissions: frozenset[Permission]
@@ -87,6 +91,10 @@ LISTED: Final = frozenset({Permission.READ, Permission.WRITE, Permission.COMMIT,
 
 CLASSIFIED: Final = frozenset({Permission.READ, Permission.WRITE})
 """What also takes PHI, if the topic is of that class. A topic's own list does not give it."""
+
+OF_CACHES: Final = frozenset({Permission.CACHE_READ, Permission.CACHE_WRITE})
+"""What is asked of a cache. A cache is no topic, even if one has the same name: topics' lists and classes say nothing
+about it."""
 
 _LOOKING: Final = frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE})
 """What who may see the audit log of a tenant may do to the broker's own topics. Everything else nobody may."""
@@ -153,7 +161,7 @@ class Access:
         if covering is None:
             return False
         fitting = [grant for grant in covering if grant.reaches(resource)]
-        listed = self.lists.verdict(identity, scope, resource)
+        listed = None if permission in OF_CACHES else self.lists.verdict(identity, scope, resource)
         if listed is False:
             return any(Permission.ADMIN in grant.permissions for grant in fitting)
         if not fitting and not (listed is True and permission in LISTED):
@@ -163,14 +171,15 @@ class Access:
         return True
 
     def require(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
-        """Raise AccessDenied unless `identity` may do this to `resource`, a topic's name ("" where there is none).
+        """Raise AccessDenied unless `identity` may do this to `resource`: the name of a topic or, for what is asked
+        of caches, of a cache ("" where there is none).
 
         The error is the same whether or not the resource exists. Administrators, and with security off everyone, are
         told with InvalidName that a topic is the broker's own."""
         if (self.enforced or resource.startswith(INTERNAL)) and not self.allows(identity, permission, scope, resource):
             self.on_denied(identity, permission, scope, resource)
             if is_internal(resource) and self.allows(identity, Permission.ADMIN, Scope(scope.tenant, "*"), ""):
-                raise InvalidName(f"Topics whose names begin with '{INTERNAL}' are the broker's own: '{resource}'")
+                raise InvalidName(f"Names that begin with '{INTERNAL}' are the broker's own: '{resource}'")
             raise AccessDenied(f"'{identity.name}' may not {permission} '{resource}'")
 
     def require_any(self, identity: Identity, permission: Permission, scope: Scope) -> None:

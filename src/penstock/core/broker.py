@@ -17,6 +17,7 @@ from penstock.core.access import EVERYWHERE, Access, Grant, Identity, Permission
 from penstock.core.admission import Admission
 from penstock.core.audit import Audit
 from penstock.core.audit_event import AuditPolicy
+from penstock.core.broadcasts import Broadcasts
 from penstock.core.clock import Clock, RetentionClock, monotonic_clock, wall_clock
 from penstock.core.cursors import Cursors
 from penstock.core.dead_letters import DeadLetters
@@ -142,6 +143,7 @@ class Broker:
         self.members = Members(self.limits)
         self.groups = Groups(ledger, self.access, self.members, self.limits, self.audit)
         self.cursors = Cursors(ledger, self.access, self.members, self.limits, clock)
+        self.broadcasts = Broadcasts(ledger, self.access, self.metrics, clock, offload)
         self.rates = Rates(self.limits, self.metrics)
         self.quotas = Quotas(ledger, self.limits, self.metrics)
         self._over = self.quotas.over
@@ -389,6 +391,10 @@ class Broker:
             return found
         return [topic for topic in found if self.access.allows(identity, Permission.DESCRIBE, scope, topic.name)]
 
+    def has_topic(self, scope: Scope, name: str) -> bool:
+        """For a door that finds out what a name means. Nothing that a client is told may depend on this alone."""
+        return name in self._current().topics.get(scope, {})
+
     def describe_topic(self, identity: Identity, scope: Scope, name: str) -> TopicDescription:
         self.access.require(identity, Permission.DESCRIBE, scope, name)
         topic = topics.find(self._current(), scope, name)
@@ -499,6 +505,7 @@ class Broker:
             self.delays.sweep(now)
             self._waits.sweep(now)
             self.cursors.sweep()
+            self.broadcasts.sweep(now)
             self.publications.sweep(now)
             self.audit.sweep(now)
 
@@ -592,4 +599,4 @@ class Broker:
         return default if topic is None else topics.retention(topic, default)  # None: its records are gone already
 
     def _gauges(self) -> Gauges:
-        return gauges(self._ledger, self.positions, self.transactions, self.publications, self.tables)
+        return gauges(self._ledger, self.positions, self.transactions, self.publications, self.tables, self.broadcasts)

@@ -260,6 +260,27 @@ class AuditChained(Event, tag="audit", frozen=True):
     link: bytes
 
 
+class CacheSet(Event, tag="cache+", frozen=True):
+    """A value of a journalled cache."""
+
+    tenant: str
+    namespace: str
+    cache: str
+    key: str
+    value: bytes
+    at: int  # µs since 1970
+    ttl: int | None = None  # µs
+
+
+class CacheRemoved(Event, tag="cache-", frozen=True):
+    """Values of a journalled cache that were deleted or evicted, or whose time is over."""
+
+    tenant: str
+    namespace: str
+    cache: str
+    keys: list[str]
+
+
 class TenantSet(Event, tag="tenant+", frozen=True):
     """A tenant was registered, or got a label. See `tenant.Registered` for the fields."""
 
@@ -269,7 +290,7 @@ class TenantSet(Event, tag="tenant+", frozen=True):
 
 
 class TenantRemoved(Event, tag="tenant-", frozen=True):
-    """All that there was of it is gone: topics, groups, schemas, users, roles, access lists and keys."""
+    """All that there was of it is gone: topics, groups, schemas, users, roles, access lists, keys and caches."""
 
     name: str
 
@@ -307,6 +328,8 @@ AnyEvent: TypeAlias = (
     | TenantSet
     | TenantRemoved
     | AuditChained
+    | CacheSet
+    | CacheRemoved
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.core.broadcasts import Broadcasts
+from penstock.core.caches import Caches
 from penstock.core.lag import FetchPositions, lags
 from penstock.core.ledger import Ledger
 from penstock.core.metrics import Gauges
@@ -16,6 +18,7 @@ def gauges(
     transactions: Transactions,
     publications: Publications,
     tables: Tables,
+    broadcasts: Broadcasts,
 ) -> Gauges:
     ledger.drop_failed()
     state, engine = ledger.state, ledger.engine
@@ -33,5 +36,7 @@ def gauges(
         transactions=len(transactions),
         publications=len(publications),
         tables=tables.figures(),
+        caches=caches.figures(),
+        broadcasts=broadcasts.figures(),
         schemas=sum(len(subject.versions) for by_name in state.schemas.values() for subject in by_name.values()),
     )

@@ -47,18 +47,22 @@ class Keys:
         self._tokens = tokens
         self._ring = KeyRing(lambda: ledger.state.keys, clock, lockout, roles.grants)
 
-    def authenticate(self, key: str, peer: str, now: int | None = None) -> Verdict:
+    def authenticate(self, key: str, peer: str, now: int | None = None, *, tenant: str | None = None) -> Verdict:
         """Whose key this is. `peer` is where it comes from, with or without a port: a host that presents too many
-        wrong ones is locked out. `now` is the wall clock, in µs, if it is not that of the broker.
+        wrong ones is locked out. `now` is the wall clock, in µs, if it is not that of the broker. With a `tenant`, one
+        of another tenant is not taken.
 
         Where a protocol has room for a key, a token may come too (`Tokens`)."""
         if not self._access.enforced:
             return ANONYMOUS._replace(peer=peer)
         if self._tokens.taken and token.looks_like_one(key):
-            return self._tokens.authenticate(key, peer, now)
+            return self._tokens.authenticate(key, peer, now, tenant=tenant)
         self._ledger.current()
         verdict, locks = self._ring.authenticate(key, peer, self._clock() if now is None else now)
-        return self._admission.conclude(verdict, peer, "key", "wrong key", locks=locks)
+        reason = "wrong key"
+        if isinstance(verdict, Identity) and tenant not in (None, verdict.tenant):
+            verdict, reason = None, "it is of another tenant"  # who has a key is not guessing
+        return self._admission.conclude(verdict, peer, "key", reason, locks=locks)
 
     def add(self, identity: Identity, terms: KeyTerms, chosen: str | None = None) -> tuple[NewKey, CommitGroup]:
         """A new key, generated unless it was chosen. It must not be shown before the group is committed.

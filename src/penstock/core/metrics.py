@@ -37,6 +37,7 @@ _COUNTERS: Final = (
     ("queue_redelivered", "queue_redelivered", "Messages delivered again because nobody acknowledged them in time."),
     ("queue_expired", "queue_expired", "Messages that no client took out of its queue before they expired."),
     ("queue_dropped", "queue_dropped", "Messages a queue lost to its capacity, to retention, or for good."),
+    ("broadcast_dropped", "broadcast_dropped", "Records lost by followers too slow for their door or for retention."),
     ("queue_dead_lettered", "queue_dead_lettered", "Messages given up and kept as dead letters."),
     ("records_rejected", "records_rejected", "Records refused because they do not fit their topic's schema."),
     ("records_diverted", "records_diverted", "Records kept as dead letters because they do not fit their schema."),
@@ -65,6 +66,11 @@ _COUNTERS: Final = (
     ("table_failures", "table_failures", "Jobs for tables that failed."),
     ("statements", "statements", "Statements of SQL that were answered, with rows or with an error."),
     ("statement_failures", "statement_failures", "Those of them that were answered with an error."),
+    ("cache_puts", "cache_puts", "Values put into caches, by any operation."),
+    ("cache_gets", "cache_gets", "Lookups in caches."),
+    ("cache_hits", "cache_hits", "Those of them that found a value."),
+    ("cache_expired", "cache_expired", "Values removed from caches because their time was over."),
+    ("cache_evicted", "cache_evicted", "Values removed from caches to make room."),
     (None, "compaction_segments_rewritten", "Files rewritten by compaction."),
     (None, "compaction_records_dropped", "Records dropped by compaction."),
     (None, "compaction_bytes_rewritten", "Bytes rewritten by compaction."),
@@ -95,6 +101,27 @@ class TableFigures(NamedTuple):
 NO_TABLES: Final = TableFigures()
 
 
+class CacheFigures(NamedTuple):
+    """How much is in caches."""
+
+    entries: int = 0
+    memory_bytes: int = 0  # of those that a restart takes
+    journalled_bytes: int = 0  # of those that survive it
+
+
+NO_CACHES: Final = CacheFigures()
+
+
+class BroadcastFigures(NamedTuple):
+    """Those who follow partitions as they grow."""
+
+    followers: int = 0
+    lag: int = 0  # records, of the one that is furthest behind
+
+
+NO_BROADCASTS: Final = BroadcastFigures()
+
+
 @dataclass(slots=True)
 class Gauges:
     """What the broker is asked for at a scrape."""
@@ -113,6 +140,8 @@ class Gauges:
     schemas: int = 0
     publications: int = 0
     tables: TableFigures = NO_TABLES
+    caches: CacheFigures = NO_CACHES
+    broadcasts: BroadcastFigures = NO_BROADCASTS
 
 
 class LatencyRing:
@@ -166,6 +195,7 @@ class Metrics:
         self.queue_redelivered = 0
         self.queue_expired = 0
         self.queue_dropped = 0
+        self.broadcast_dropped = 0
         self.queue_dead_lettered = 0
         self.queues_ended = 0
         self.dead_letters_replayed = 0
@@ -184,6 +214,11 @@ class Metrics:
         self.table_failures = 0
         self.statements = 0
         self.statement_failures = 0
+        self.cache_puts = 0
+        self.cache_gets = 0
+        self.cache_hits = 0
+        self.cache_expired = 0
+        self.cache_evicted = 0
         self.records_diverted = 0
         self.authentication_failures = 0
         self.lockouts = 0
@@ -270,11 +305,16 @@ class Metrics:
             ("partitions", "Partitions of all topics.", gauges.partitions),
             ("queues", "Queues of all topics.", gauges.queues),
             ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
+            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.broadcasts.followers),
+            ("broadcast_lag", "Records between the slowest of them and the end.", gauges.broadcasts.lag),
             ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
             ("schemas", "Versions of all schemas.", gauges.schemas),
             ("table_files_waiting", "Closed journal files that are not in tables yet.", gauges.tables.files),
             ("table_lag_bytes", "Bytes of closed journal files that are not in tables yet.", gauges.tables.bytes),
             ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
+            ("cache_entries", "Values in caches.", gauges.caches.entries),
+            ("cache_bytes", "Bytes that caches in memory take.", gauges.caches.memory_bytes),
+            ("cache_journalled_bytes", "Bytes that journalled caches take.", gauges.caches.journalled_bytes),
             ("publications_open", "Publications on their way into the log.", gauges.publications),
             ("transactions_open", "Transactions neither committed nor dropped yet.", gauges.transactions),
         ):

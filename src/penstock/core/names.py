@@ -1,4 +1,4 @@
-"""What topics, groups, tenants and namespaces may be called: every rule about a name is here and nowhere else.
+"""What topics, caches, groups, tenants and namespaces may be called: every rule about a name is here and nowhere else.
 
 A protocol may be stricter than this (and says so itself), never more lenient. A name that passed is safe in messages,
 in labels and, segment by segment, in a path; nothing here builds one.
@@ -48,14 +48,13 @@ def check_scope(scope: Scope) -> None:
 
 
 def check_topic(name: str) -> None:
-    if _PLAIN.fullmatch(name):
-        return
-    _check_text("Topic", name)
-    if "\\" in name:
-        raise InvalidName(f"Topic name {_shown(name)} has a backslash")
-    for segment in name.split("/"):
-        if segment in ("", ".", ".."):
-            raise InvalidName(f"Topic name {_shown(name)} has an empty, '.' or '..' segment between slashes")
+    if not _PLAIN.fullmatch(name):
+        _check_segments("Topic", name)
+
+
+def check_cache(name: str) -> None:
+    if not _PLAIN.fullmatch(name):
+        _check_segments("Cache", name)
 
 
 def is_internal(name: str) -> bool:
@@ -66,6 +65,15 @@ def is_internal(name: str) -> bool:
 def check_group(name: str) -> None:
     if not _PLAIN.fullmatch(name):
         _check_text("Group", name)
+
+
+def _check_segments(kind: str, name: str) -> None:
+    _check_text(kind, name)
+    if "\\" in name:
+        raise InvalidName(f"{kind} name {_shown(name)} has a backslash")
+    for segment in name.split("/"):
+        if segment in ("", ".", ".."):
+            raise InvalidName(f"{kind} name {_shown(name)} has an empty, '.' or '..' segment between slashes")
 
 
 def _check_text(kind: str, name: str) -> None:

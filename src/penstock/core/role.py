@@ -16,8 +16,8 @@ from penstock.core.user import BUILT_IN, PERMISSIONS, Directory
 KEPT: Final = 10_000  # identities whose grants are remembered
 AUDITED: Final = "audit*"  # the topics that auditors read, and analysts do not
 
-_LOOK: Final = frozenset({Permission.READ, Permission.DESCRIBE})
-_USE: Final = _LOOK | {Permission.WRITE, Permission.COMMIT, Permission.CREATE}
+_LOOK: Final = frozenset({Permission.READ, Permission.DESCRIBE, Permission.CACHE_READ})
+_USE: Final = _LOOK | {Permission.WRITE, Permission.COMMIT, Permission.CREATE, Permission.CACHE_WRITE}
 
 
 def _user(principal: str, tenant: str) -> tuple[Grant, ...]:

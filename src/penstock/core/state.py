@@ -1,5 +1,6 @@
 """What the broker knows besides records, rebuilt from events alone: topics, group offsets, queues, keys, schemas,
-users, what is delayed, what was removed, and which transactions and publications were committed.
+users, what is delayed, what was removed, what journalled caches hold, and which transactions and publications were
+committed.
 
 `apply` is the only thing that changes a state. It reads no clock and does no input or output, so that the same events
 always give the same state. What may happen is decided elsewhere (`topics`, `groups`); here it has happened.
@@ -14,6 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from penstock.core import schema, user
+from penstock.core.cached import Cached, Stored, apply_cached, forget_cached, restored, stored
 from penstock.core.delay import Delayed
 from penstock.core.errors import StateUnreadable
 from penstock.core.events import (
@@ -21,6 +23,8 @@ from penstock.core.events import (
     AclSet,
     AnyEvent,
     AuditChained,
+    CacheRemoved,
+    CacheSet,
     DelayedAdded,
     DelayedEnded,
     GroupDeleted,
@@ -100,12 +104,15 @@ class State:
     tables_left: dict[int, tuple[Scope, str]] = field(default_factory=dict)  # by deleted topics, to be removed
     registered: dict[str, Registered] = field(default_factory=dict)  # tenants
     chains: dict[int, bytes] = field(default_factory=dict)  # topic of an audit log → the last link of its chain
+    cached: Cached = field(default_factory=dict)
 
 
 def apply(state: State, event: AnyEvent) -> None:
     match event:
         case QueueMoved():
             apply_move(state.queues[event.id], event)
+        case CacheSet() | CacheRemoved():
+            apply_cached(state.cached, event)
         case OffsetCommitted():
             _commit(state, event)
         case TopicCreated():
@@ -231,6 +238,7 @@ def _remove_tenant(state: State, tenant: str) -> None:
     for number in [key.id for key in state.keys.values() if key.tenant == tenant]:
         del state.keys[number]
     user.forget_tenant(state.directory, tenant)
+    forget_cached(state.cached, tenant)
     state.registered.pop(tenant, None)
     state.tenants.discard(tenant)
 
@@ -257,6 +265,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     tables_left: list[TableLeft] = []
     registered: list[TenantSet] = []
     chains: dict[int, bytes] = {}
+    cached: Stored = []
 
 
 class _SnapshotVersion(msgspec.Struct, array_like=True):
@@ -303,6 +312,7 @@ def encode_snapshot(state: State) -> bytes:
             [TableLeft(topic, *scope, name) for topic, (scope, name) in state.tables_left.items()],
             [TenantSet(tenant.name, tenant.label, tenant.created) for tenant in state.registered.values()],
             state.chains,
+            stored(state.cached),
         )
     )
 
@@ -338,6 +348,7 @@ def decode_snapshot(data: bytes) -> State:
     apply_all(state, snapshot.tables_left)
     apply_all(state, snapshot.registered)
     state.chains = snapshot.chains
+    state.cached = restored(snapshot.cached)
     return state
 
 

@@ -5,9 +5,10 @@ Loaded only where such keys are configured. What is in a token, and what it is w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from joserfc import jws
@@ -15,7 +16,7 @@ from joserfc.errors import JoseError, UnsupportedAlgorithmError
 from joserfc.jwk import OctKey, OKPKey
 
 from penstock.core.errors import InvalidArgument
-from penstock.core.token import MAX_TOKEN
+from penstock.core.token import MAX_KEYS, MAX_TOKEN, Kind, Signed
 
 MIN_SECRET: Final = 32  # bytes: as many as the hash of HS256 has
 MAX_SECRET: Final = 4096
@@ -27,12 +28,38 @@ _SECRET_ALGORITHMS: Final = ("HS256",)
 _CURVE_ALGORITHMS: Final = ("EdDSA", "Ed25519")
 
 
+_JSON: Final = re.compile(rb'\s*\{\s*["}]')  # how a set begins, and no secret does
+
+
+class _SetMember(msgspec.Struct, frozen=True):
+    """One key of a set (RFC 7517), if it is what it must be for our tokens; others have other fields."""
+
+    kty: str = ""
+    crv: str = ""
+    x: str = ""
+    kid: str = ""
+    use: str = "sig"
+    alg: str = "EdDSA"
+    d: msgspec.Raw | None = None
+
+    @property
+    def usable(self) -> bool:
+        return (self.kty, self.crv, self.use) == ("OKP", CURVE, "sig") and self.alg in _CURVE_ALGORITHMS
+
+
+class _Set(msgspec.Struct, frozen=True):
+    keys: list[_SetMember]
+
+
+_set_decoder: Final = msgspec.json.Decoder(_Set)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenKey:
     """`id` is what a token may name as its `kid`."""
 
     id: str
-    kind: Literal["HS256", "EdDSA"]
+    kind: Kind
     _key: OctKey | OKPKey = field(repr=False)
 
     @property
@@ -59,11 +86,19 @@ class _Registry(jws.JWSRegistry):
 _registry: Final = _Registry(strict_check_header=False)  # headers that nobody knows are to be ignored
 
 
+def read_all(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it is the key's id
+    """The keys in a file of the broker: one as `read` has it, or those of a set (JWKS). Raises InvalidArgument."""
+    return _read_set(id, data) if _JSON.match(_head(data)) else (read(id, data),)
+
+
 def read(id: str, data: bytes, *, signing: bool = False) -> TokenKey:  # noqa: A002 - it is the key's id
     """A key from its file: a PEM with an Ed25519 key, or else a secret. The broker has no use for a private key, so it
     is taken only for `signing`. Raises InvalidArgument."""
-    if b"-----BEGIN" in data[:4096]:
+    head = _head(data)
+    if b"-----BEGIN" in head:
         return _read_pem(id, data, signing=signing)
+    if _JSON.match(head):
+        raise InvalidArgument("a set of keys; give one key, as PEM or as a secret")
     secret = _text_of(data)
     if not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise InvalidArgument(
@@ -89,6 +124,34 @@ def _read_pem(id: str, data: bytes, *, signing: bool) -> TokenKey:  # noqa: A002
     return TokenKey(id, "EdDSA", key)
 
 
+def _head(data: bytes) -> bytes:
+    """What tells the kind of a file, also of one in UTF-16: what others may read must never be taken for a secret."""
+    return data[:4096].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
+
+
+def _read_set(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it is the file's
+    """Those of its keys that can have signed a token. What else is in it is for others: a set is made for anybody."""
+    try:
+        found = _set_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"no set of keys (JWKS): {_reason(error)}") from error
+    usable = [key for key in found.keys if key.usable]
+    if any(key.d is not None for key in usable):
+        raise InvalidArgument("a set with a private key, which the broker must not have; take d out of it")
+    if not 1 <= len(usable) <= MAX_KEYS:
+        raise InvalidArgument(f"{len(usable)} keys of {CURVE} for signatures in this set; 1 to {MAX_KEYS} are allowed")
+    try:
+        return tuple(TokenKey(key.kid or id, "EdDSA", _public(key.x)) for key in usable)
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        raise InvalidArgument(f"a key in this set is none: {_reason(error)}") from error
+
+
+def _public(x: str) -> OKPKey:
+    key = OKPKey.import_key({"kty": "OKP", "crv": CURVE, "x": x})
+    key.get_op_key("verify")  # here, and not when the first token comes
+    return key
+
+
 def _reason(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
@@ -99,18 +162,29 @@ def _text_of(data: bytes) -> bytes:
     return text if text.isascii() and text.decode().isprintable() else data
 
 
-def payload(token: str, keys: Sequence[TokenKey]) -> bytes | None:
+def signed(token: str, keys: Sequence[TokenKey]) -> Signed | None:
     """What was signed, if one of the keys did; None if none did, or if it is no token."""
     if len(token) > MAX_TOKEN:
         return None
     try:
-        signed = jws.extract_compact(token.encode("ascii"), registry=_registry)
-        header = signed.headers()
-        fitting = _candidates(header, keys)
-        right = any(jws.validate_compact(signed, key._key, registry=_registry) for key in fitting)
+        found = jws.extract_compact(token.encode("ascii"), registry=_registry)
+        fitting = _candidates(found.headers(), keys)
+        right = next((key for key in fitting if jws.validate_compact(found, key._key, registry=_registry)), None)
     except (JoseError, ValueError, TypeError, RecursionError):  # whatever is in it, it is no token of ours
         return None
-    return bytes(signed.payload) if right and signed.payload is not None else None
+    return None if right is None or found.payload is None else Signed(bytes(found.payload), right.kind)
+
+
+class Pair(NamedTuple):
+    """A new key, as PEM."""
+
+    private: bytes
+    public: bytes
+
+
+def pair() -> Pair:
+    key = OKPKey.generate_key(CURVE)
+    return Pair(key.as_pem(private=True), key.as_pem(private=False))
 
 
 def _candidates(header: Mapping[str, object], keys: Sequence[TokenKey]) -> Sequence[TokenKey]:

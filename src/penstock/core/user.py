@@ -28,8 +28,10 @@ NO_USERS: Final = ("key:", "token:")  # of API keys and subjects of tokens in li
 PRINCIPAL: Final = "user:"  # what is put before a user's name to make it that of an identity
 
 PERMISSIONS: Final[Mapping[str, frozenset[Permission]]] = {
-    "read": frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE}),
-    "write": frozenset({Permission.WRITE, Permission.DESCRIBE, Permission.CREATE}),  # create: on first use
+    "read": frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE, Permission.CACHE_READ}),
+    "write": frozenset(  # create: on first use
+        {Permission.WRITE, Permission.DESCRIBE, Permission.CREATE, Permission.CACHE_WRITE}
+    ),
     "admin": frozenset({Permission.ADMIN}),
     "phi": frozenset({Permission.PHI}),  # beside `read` and `write`; `admin` has it
 }

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.core import passwords, user
-from penstock.core.access import ADMINISTRATOR, ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.core.access import ADMINISTRATOR, ANONYMOUS, OF_CACHES, Access, Grant, Identity, Permission
 from penstock.core.audit import Audit
 from penstock.core.clock import Clock
 from penstock.core.dead_letter import SUFFIX
@@ -161,7 +161,9 @@ class Users:
         grants = self._access.extra(identity) or ()
         given = frozenset[Permission]().union(*(grant.permissions for grant in grants))
         implied = ADMINISTRATION if Permission.ADMIN in given else ()
-        permissions = tuple(name for name, needed in PERMISSIONS.items() if needed <= given or name in implied)
+        permissions = tuple(  # those of topics: who asks knows nothing of caches
+            name for name, needed in PERMISSIONS.items() if needed - OF_CACHES <= given or name in implied
+        )
         return Who("" if identity.name == ANONYMOUS.name else identity.name, identity.roles, permissions)
 
     def enabled(self, identity: Identity) -> bool:

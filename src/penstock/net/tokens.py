@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from penstock.config import ConfigError, Settings
 from penstock.core.errors import InvalidArgument
 from penstock.core.token import MAX_KEYS, TokenPolicy
+
+if TYPE_CHECKING:
+    from penstock.core.token_keys import TokenKey
 
 MAX_FILE = 64 << 10  # bytes
 
@@ -22,14 +26,16 @@ def token_policy(settings: Settings) -> TokenPolicy:
 
     if len(security.token_keys) > MAX_KEYS:
         raise ConfigError(f"security.token_keys: {len(security.token_keys)} files; {MAX_KEYS} are allowed")
-    keys = []
+    keys: list[TokenKey] = []
     for path in security.token_keys:
         try:
-            keys.append(token_keys.read(key_id(path), read_file(path)))
+            keys += token_keys.read_all(key_id(path), read_file(path))
         except OSError as error:
             raise ConfigError(f"security.token_keys: {path}: {error.strerror}") from error
         except InvalidArgument as error:
             raise ConfigError(f"security.token_keys: {path}: {error}") from error
+    if len(keys) > MAX_KEYS:
+        raise ConfigError(f"security.token_keys: {len(keys)} keys in these files; {MAX_KEYS} are allowed")
     return TokenPolicy(tuple(keys), security.token_issuer, security.token_audience, tenants)
 
 

@@ -89,6 +89,8 @@ class OrderedSession(ABC):
             self._carry_out()
         finally:
             self._working = False
+        if self._closed:
+            return  # a request has ended the connection
         self.outbox.flush()
         if not self._listening and self.outbox.empty and self._idle:
             self._closed = True

@@ -91,7 +91,8 @@ class Outbox:
             data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
             self._ready.clear()
             self.held_bytes -= len(data)
-            self._send(data)
+            if data:
+                self._send(data)
 
     def discard(self) -> None:
         """The connection is lost: nothing is sent any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
@@ -17,8 +17,6 @@ from penstock.protocols.streams import StreamChannel
 
 if TYPE_CHECKING:
     from penstock.protocols.felix.session import FelixHost
-
-SILENT: Final = 0x0007  # what a client is presumed to read that has not said what it reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,9 @@ class FelixSettings:
 class Call:
     """The stream on whose behalf operations are carried out. `auth` changes its identity, tenant and flags."""
 
-    __slots__ = ("broker", "channel", "dialect", "flags", "host", "identity", "outbox", "settings", "tenant")
+    __slots__ = (
+        "_scope", "broker", "channel", "dialect", "flags", "host", "identity", "outbox", "settings", "tenant",
+    )  # fmt: skip
 
     def __init__(
         self, broker: Broker, host: FelixHost, channel: StreamChannel, identity: Identity, outbox: Outbox,
@@ -55,13 +55,28 @@ class Call:
         self.settings = settings
         self.dialect = dialect
         self.tenant: str | None = None  # that `auth` named
-        self.flags = SILENT  # what the client said it reads
+        self.flags: int | None = None  # of frames that the client said it reads; None: it did not say
+        self._scope: Scope | None = None  # of the last request: most act where the one before did
 
-    def scope(self, tenant: str, namespace: str) -> Scope:
-        """Where a request acts. Raises RequestRefused for a tenant that is not the stream's own, or InvalidName."""
-        if self.tenant is not None and tenant != self.tenant:
-            raise RequestRefused("tenant mismatch")
-        return scope(tenant, namespace)
+    @property
+    def original(self) -> bool:
+        return self.dialect.name == "original"
+
+    def scope(self, tenant: str, namespace: str, requests: int = 1) -> Scope:
+        """Where a request acts, if the client may ask anything there now. Called once for each request, or for several
+        that act as one; what the client may do there is looked at by `core`.
+
+        Raises RequestRefused for a tenant that is not the stream's own, InvalidName, QuotaReached for a tenant with
+        too many connections, TooFast for one that asks too much."""
+        found = self._scope
+        if found is None or found.tenant != tenant or found.namespace != namespace:
+            if self.tenant is not None and tenant != self.tenant:
+                raise RequestRefused("tenant mismatch")
+            found = scope(tenant, namespace)
+            self.host.enter(tenant)
+            self._scope = found
+        self.broker.rates.admit(tenant, self.broker.now(), requests)
+        return found
 
 
 Handler: TypeAlias = Callable[[Call, Any], Outcome]

@@ -1,0 +1,206 @@
+"""Bytes as people write them down, for the conversations of the suite. What can be written:
+
+    0a1b        bytes in hexadecimal                 00*7     the same byte, seven times
+    'text'      UTF-8, with ${name} for a variable   ${name}  the bytes of a variable
+    u8( … )     a length in front of what it counts; also u16, u32, u64 (big-endian), u64le and varint
+    vdb5( … )   a frame of Kimberlite, of version 5, around its payload
+    # …         a comment, to the end of the line
+
+and, in what is expected only:
+
+    ??          any byte       ??*8     any eight       ...  whatever follows, to the end
+    <name:8>    any eight, kept as the variable `name`
+
+This knows nothing of the codecs that it is used to judge.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+Variables: TypeAlias = Mapping[str, bytes]
+
+
+class BadNotation(ValueError):
+    """What is written in a vector cannot be understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wild:
+    """So many bytes of any value, kept if they have a name."""
+
+    size: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Whatever follows."""
+
+
+Part: TypeAlias = Fixed | Wild | Rest
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|\#[^\n]*)
+      | '(?P<text>[^']*)'
+      | \$\{(?P<variable>\w+)\}
+      | (?P<group>u8|u16|u32|u64le|u64|varint|vdb(?P<version>\d+))\(
+      | (?P<end>\))
+      | <(?P<keep>\w+):(?P<width>\d+)>
+      | (?P<rest>\.\.\.)
+      | (?P<any>\?\?)(?:\*(?P<anys>\d+))?
+      | (?P<byte>[0-9a-fA-F]{2})\*(?P<times>\d+)
+      | (?P<hex>(?:[0-9a-fA-F]{2})+)
+    """,
+    re.VERBOSE,
+)
+_VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
+
+
+def data(text: str, variables: Variables) -> bytes:
+    """What is to be sent."""
+    parts = pattern(text, variables)
+    for part in parts:
+        if not isinstance(part, Fixed):
+            raise BadNotation(f"{text}: only what is expected may be left open")
+    return b"".join(part.data for part in parts if isinstance(part, Fixed))
+
+
+def pattern(text: str, variables: Variables) -> list[Part]:
+    """What is expected."""
+    stack: list[tuple[str, list[Part]]] = [("", [])]
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise BadNotation(f"{text[at : at + 20]!r} in {text!r} is none of what can be written")
+        at = found.end()
+        if found["group"]:
+            stack.append((found["group"], []))
+        elif found["end"]:
+            if len(stack) == 1:
+                raise BadNotation(f"{text!r}: ')' closes nothing")
+            group, parts = stack.pop()
+            stack[-1][1].extend(_grouped(group, parts))
+        elif not found["space"]:
+            stack[-1][1].append(_part(found, variables))
+    if len(stack) > 1:
+        raise BadNotation(f"{text!r}: {stack[-1][0]}( is not closed")
+    return stack[0][1]
+
+
+def _part(found: re.Match[str], variables: Variables) -> Part:
+    if found["rest"]:
+        return Rest()
+    if found["any"]:
+        return Wild(int(found["anys"] or 1))
+    if found["keep"]:
+        return Wild(int(found["width"]), found["keep"])
+    if found["variable"]:
+        return Fixed(_value(found["variable"], variables))
+    if found["text"] is not None:
+        return Fixed(filled(found["text"], variables).encode())
+    if found["byte"]:
+        return Fixed(bytes.fromhex(found["byte"]) * int(found["times"]))
+    return Fixed(bytes.fromhex(found["hex"]))
+
+
+def _value(name: str, variables: Variables) -> bytes:
+    try:
+        return variables[name]
+    except KeyError:
+        raise BadNotation(f"nothing is known of ${{{name}}}") from None
+
+
+def filled(text: str, variables: Variables) -> str:
+    """A text with its variables put in."""
+    return _VARIABLE.sub(lambda found: _value(found[1], variables).decode(errors="replace"), text)
+
+
+# -- lengths
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*out, number))
+
+
+_LENGTHS: Final[dict[str, Callable[[int], bytes]]] = {
+    "u8": struct.Struct(">B").pack,
+    "u16": struct.Struct(">H").pack,
+    "u32": struct.Struct(">I").pack,
+    "u64": struct.Struct(">Q").pack,
+    "u64le": struct.Struct("<Q").pack,
+    "varint": _varint,
+}
+
+
+def _grouped(group: str, parts: Sequence[Part]) -> list[Part]:
+    sizes = [len(part.data) if isinstance(part, Fixed) else part.size for part in parts if not isinstance(part, Rest)]
+    whole = sum(sizes) if len(sizes) == len(parts) else None
+    if group.startswith("vdb"):
+        return [*_vdb_header(int(group[3:]), parts, whole), *parts]
+    if whole is not None:
+        return [Fixed(_LENGTHS[group](whole)), *parts]
+    if group == "varint":
+        raise BadNotation("a varint cannot count what is left open")
+    return [Wild(len(_LENGTHS[group](0))), *parts]
+
+
+def _vdb_header(version: int, parts: Sequence[Part], whole: int | None) -> list[Part]:
+    """Magic, version, length, and a checksum, which only what is wholly known has."""
+    head = struct.pack(">4sH", b"VDB ", version)
+    if whole is None:
+        return [Fixed(head), Wild(8)]
+    fixed = [part.data for part in parts if isinstance(part, Fixed)]
+    known = len(fixed) == len(parts)
+    checksum: Part = Fixed(struct.pack(">I", zlib.crc32(b"".join(fixed)))) if known else Wild(4)
+    return [Fixed(head + struct.pack(">I", whole)), checksum]
+
+
+# -- matching
+
+
+def match(expected: Sequence[Part], actual: bytes) -> dict[str, bytes] | str:
+    """What was kept, or why the bytes are not as expected."""
+    kept: dict[str, bytes] = {}
+    at = 0
+    for part in expected:
+        if isinstance(part, Rest):
+            return kept
+        size = len(part.data) if isinstance(part, Fixed) else part.size
+        piece = actual[at : at + size]
+        if len(piece) < size:
+            return f"too short: {len(actual)} bytes, {at + size} or more expected"
+        if isinstance(part, Fixed) and piece != part.data:
+            return f"at byte {at}: {shown(part.data)} expected, {shown(piece)} found"
+        if isinstance(part, Wild) and part.name:
+            kept[part.name] = piece
+        at += size
+    if at < len(actual):
+        return f"too long: {len(actual)} bytes, {at} expected; behind them {shown(actual[at:])}"
+    return kept
+
+
+def shown(data: bytes, most: int = 48) -> str:
+    """Bytes for a person: as text if they are one."""
+    piece = data[:most]
+    try:
+        text = piece.decode()
+    except UnicodeDecodeError:
+        text = ""
+    more = "…" if len(data) > most else ""
+    return f"'{text}{more}'" if text and text.isprintable() else piece.hex() + more

@@ -1,0 +1,156 @@
+"""The vectors as values, and where they are found: beside this module in an installed package, in the project else.
+
+`conformance/README.md` says what each field means. A file that is not as it says stops the suite with a plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+PROTOCOLS: Final = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
+
+_INSTALLED: Final = Path(__file__).parent / "vectors"
+_PROJECT: Final = Path(__file__).parents[3] / "conformance" / "vectors"
+
+Reply: TypeAlias = str | dict[str, Any]
+T = TypeVar("T")
+
+
+class BadVectors(Exception):
+    """Files that are missing, or not as the README says."""
+
+
+class Vector(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Bytes and what they mean: `expect`, or that they are to be refused: `reject`."""
+
+    name: str
+    why: str
+    source: str
+    kind: str
+    hex: str
+    dialect: str = ""
+    expect: dict[str, Any] | None = None
+    reject: dict[str, Any] | None = None
+    canonical: bool = True  # whoever writes this message writes these bytes
+    text: str = ""  # what the hex says, for readers
+    parts: int = 1  # frames in it
+
+    @property
+    def data(self) -> bytes:
+        return bytes.fromhex(self.hex)
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One thing that is done or expected. Exactly one of the first eight is given; the others are more about it."""
+
+    send: Reply | None = None
+    reply: Reply | None = None
+    events: list[str] | None = None
+    accept: str | None = None
+    ended: bool = False
+    closed: bool = False
+    reset: int | None = None
+    wait_ms: int = 0
+
+    stream: str = "main"
+    one_way: bool = False  # of a stream that is opened here: the server sends nothing on it
+    end: bool = False  # nothing more is sent on the stream
+    encoding: str = ""  # of events: json, binary, or either
+    note: str = ""
+
+
+class Conversation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What a client says, and what it is to hear."""
+
+    name: str
+    why: str
+    source: str
+    steps: list[Step]
+    needs: list[str] = []
+    login: bool = True  # first say who we are, if we were told
+
+
+class VectorFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    protocol: str
+    about: str
+    vectors: list[Vector]
+
+
+class Session(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    protocol: str
+    about: str
+    conversations: list[Conversation]
+    login: list[Step] = []
+    login_needs: list[str] = []
+
+
+class Original(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A vector in the shape that the Felix project gives its own."""
+
+    name: str
+    frame_hex: str
+    payload_hex: str
+    why: str
+    source: str
+    payload_json: dict[str, Any] | None = None
+    kind: str = "json"
+    flags: int = 0
+    fields: dict[str, Any] | None = None
+
+    def vectors(self) -> Iterator[Vector]:
+        """The frame, and the message in it."""
+        whole = {"name": f"original/{self.name}", "why": self.why, "source": self.source}
+        said = {"flags": self.flags, "payload": "0x" + self.payload_hex}
+        yield Vector(kind="frame", hex=self.frame_hex, expect=said, **whole)
+        if self.payload_json is not None:
+            yield Vector(kind="message", hex=self.payload_hex, expect=self.payload_json, dialect="original", **whole)
+        elif self.fields is not None:
+            yield Vector(kind=self.kind, hex=self.frame_hex, expect=self.fields, **whole)
+
+
+def directory() -> Path:
+    """Where the vectors are."""
+    for place in (_INSTALLED, _PROJECT):
+        if place.is_dir():
+            return place
+    raise BadVectors(f"the vectors are missing: neither {_INSTALLED} nor {_PROJECT} is there. Install penstock again")
+
+
+def vectors(protocol: str) -> list[Vector]:
+    """All that can be checked without a server. Each is named after its file."""
+    folder = directory() / protocol
+    found: list[Vector] = []
+    for path in sorted(folder.glob("*.json")):
+        if path.name.startswith("session_"):
+            continue
+        read = _read(path, VectorFile)
+        if path.with_suffix(".bin").exists():
+            _compare_with_bin(path.with_suffix(".bin"), read.vectors)
+        found += [msgspec.structs.replace(each, name=f"{path.stem}/{each.name}") for each in read.vectors]
+    for path in sorted(folder.glob("original/*.json")):
+        found += _read(path, Original).vectors()
+    if not found:
+        raise BadVectors(f"there are no vectors in {folder}")
+    return found
+
+
+def sessions(protocol: str) -> list[Session]:
+    """All that is played to a server."""
+    return [_read(path, Session) for path in sorted((directory() / protocol).glob("session_*.json"))]
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadVectors(f"{path}: {error}") from error
+
+
+def _compare_with_bin(path: Path, described: list[Vector]) -> None:
+    """A .bin file is the bytes of the vectors that its .json file describes, one behind the other."""
+    if path.read_bytes() != b"".join(each.data for each in described):
+        raise BadVectors(f"{path} and {path.with_suffix('.json').name} differ: the one must hold the other's bytes")

@@ -1,0 +1,115 @@
+"""The cache: values under keys, asked by many at once over a few streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.protocols.felix import messages as m
+from penstock.protocols.felix.client.connection import Exchanges, Sleep
+from penstock.protocols.felix.client.errors import BadReply, ConnectionFailed, OutcomeUnknown
+from penstock.protocols.felix.client.exchange import Lost, Outcome, result_of
+from penstock.protocols.felix.client.options import Options
+from penstock.protocols.felix.client.results import Swapped
+
+R = TypeVar("R", bound=m.Reply)
+
+
+class Cache:
+    """One cache of a server. Requests take the streams in turn, so concurrent ones may overtake each other."""
+
+    def __init__(self, options: Options, exchanges: Exchanges, sleep: Sleep, namespace: str | None, cache: str) -> None:
+        self._options = options
+        self._exchanges = exchanges
+        self._sleep = sleep
+        self._scope = options.tenant, namespace or options.namespace, cache
+
+    async def put(self, key: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """Store a value, for so many milliseconds, or for as long as there is room."""
+        tenant, namespace, cache = self._scope
+        await self._change(
+            lambda number: m.CachePut(
+                tenant_id=tenant, namespace=namespace, cache=cache, key=key, value=value, request_id=number,
+                ttl_ms=ttl_ms,
+            )  # fmt: skip
+        )
+
+    async def get(self, key: str) -> bytes | None:
+        """The value, or None if there is none any more. Asked again if the connection breaks."""
+        tenant, namespace, cache = self._scope
+        attempt = 0
+        while True:
+            outcome = await self._ask(
+                lambda number: m.CacheGet(
+                    tenant_id=tenant, namespace=namespace, cache=cache, key=key, request_id=number
+                )
+            )
+            if not isinstance(outcome, Lost):
+                return _reply(outcome, m.CacheValue).value
+            attempt += 1
+            if attempt >= self._options.retry.attempts:
+                raise ConnectionFailed(f"the connection was lost {attempt} times: {outcome}") from outcome
+            await self._sleep(self._options.retry.delay(attempt - 1))
+
+    async def delete(self, key: str) -> bool:
+        """Whether there was a value to remove."""
+        tenant, namespace, cache = self._scope
+        reply = await self._change(
+            lambda number: m.CacheDelete(
+                tenant_id=tenant, namespace=namespace, cache=cache, key=key, request_id=number
+            )
+        )
+        return bool(getattr(reply, "deleted", False))
+
+    async def compare_and_set(
+        self, key: str, expected: bytes | None, value: bytes, ttl_ms: int | None = None
+    ) -> Swapped:
+        """Store a value if the present one is as expected; None expects that there is none."""
+        tenant, namespace, cache = self._scope
+        reply = await self._change(
+            lambda number: m.CacheCas(
+                tenant_id=tenant, namespace=namespace, cache=cache, key=key, expected=expected, value=value,
+                request_id=number, ttl_ms=ttl_ms,
+            )  # fmt: skip
+        )
+        found = _reply(reply, m.CacheCasOk)
+        return Swapped(found.stored, found.value)
+
+    async def increment(self, key: str, by: int = 1, ttl_ms: int | None = None) -> int:
+        """Add to the number under a key, which is 0 if there is none. `ttl_ms` is for a number that is not there yet.
+        The result is the sum."""
+        tenant, namespace, cache = self._scope
+        reply = await self._change(
+            lambda number: m.CacheIncrement(
+                tenant_id=tenant, namespace=namespace, cache=cache, key=key, by=by, request_id=number, ttl_ms=ttl_ms
+            )
+        )
+        value = _reply(reply, m.CacheValue).value
+        try:
+            return int(value or b"")
+        except ValueError:
+            raise BadReply(f"{value!r} is no number") from None
+
+    async def _change(self, request: Callable[[int | str], m.CacheRequest]) -> m.Reply:
+        """Ask what must not be carried out twice without the caller's knowing."""
+        outcome = await self._ask(request)
+        if isinstance(outcome, Lost):
+            raise OutcomeUnknown(f"the cache may be changed, or not: {outcome}") from outcome
+        return result_of(outcome)
+
+    async def _ask(self, request: Callable[[int | str], m.CacheRequest]) -> Outcome:
+        at = self._exchanges.turn()
+        while True:
+            exchange = self._exchanges.ready(at) or await self._exchanges.get(at)
+            if exchange.full:
+                await exchange.room()
+            if exchange.lost is None:
+                number = exchange.next_id()
+                return await exchange.ask(number, m.encode(request(number)))
+
+
+def _reply(outcome: Outcome, kind: type[R]) -> R:
+    reply = result_of(outcome)
+    if not isinstance(reply, kind):
+        raise BadReply(f"{type(reply).__name__} is no answer to this")
+    return reply

@@ -1,0 +1,134 @@
+"""What can come of a request that is no result: the exceptions of both clients. Nothing here does input or output.
+
+Felix tells an error by a text alone. `refusal` makes an exception of it, by how the text begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+
+class FelixError(Exception):
+    """Any failure."""
+
+
+class Unsendable(FelixError):
+    """The request cannot be written in this dialect, or does not fit a frame. Nothing was sent."""
+
+
+class BadReply(FelixError):
+    """The server sent something that is no answer. The stream was given up. As far as this server can be trusted at
+    all, the outcome is unknown."""
+
+
+class ClientClosed(FelixError):
+    """The client was closed. Nothing was sent."""
+
+
+class ConnectionFailed(FelixError):
+    """No connection, or none that held until the reply, in as many attempts as the retry policy allows. The request was
+    not carried out, or changes nothing."""
+
+
+class CertificateRefused(ConnectionFailed):
+    """The server's certificate is not the expected one, or not signed by whom we trust. It is not tried again."""
+
+
+class OutcomeUnknown(FelixError):
+    """The request was sent and its reply did not come: it may have been carried out, or not."""
+
+
+class TimedOut(OutcomeUnknown):
+    """No reply in the time that the caller allows. It is not asked again, whatever it was: a slow server would only
+    become slower."""
+
+
+class SubscriptionEnded(FelixError):
+    """The server ended a subscription in an orderly way: most likely its stream was deleted."""
+
+
+class SubscriptionLost(FelixError):
+    """A subscription was interrupted, and cannot go on without leaving something out. `offset` is where it was, if that
+    is known. With `allow_gaps` it would have gone on."""
+
+    def __init__(self, message: str, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class PipelineError(FelixError):
+    """Not all of `publish_batches` succeeded. `results` has one entry for each batch that was sent, in order: None if it
+    is stored, or the error. Batches behind those were not sent."""
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        errors = [result for result in results if result is not None]
+        super().__init__(f"{len(errors)} of {len(results)} batches were not stored, the first because: {errors[0]}")
+        self.results = list(results)
+
+
+# -- what the server says
+
+
+class ReplyError(FelixError):
+    """The server refused the request. A more exact class stands for most reasons."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class AuthenticationFailed(ReplyError):
+    """The token is missing, or not accepted for this tenant."""
+
+
+class Forbidden(ReplyError):
+    """Whoever this is may not do this."""
+
+
+class StreamNotFound(ReplyError):
+    pass
+
+
+class CacheNotFound(ReplyError):
+    pass
+
+
+class Overloaded(ReplyError):
+    """The server has too much to do, or this tenant too much already: try again after a while."""
+
+
+class CursorError(ReplyError):
+    """A subscription cannot start at this offset: `reason` is too_old or in_future, `available` the oldest that is kept,
+    or where the stream ends."""
+
+    def __init__(self, reason: str, requested: int, available: int) -> None:
+        kept = "the oldest that is kept is" if reason == "too_old" else "the stream ends at"
+        super().__init__(f"offset {requested} is {reason.replace('_', ' ')}: {kept} {available}")
+        self.reason = reason
+        self.requested = requested
+        self.available = available
+
+
+_BEGINNINGS: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
+    ("auth ", AuthenticationFailed),  # required, failed, already established
+    ("forbidden", Forbidden),
+    ("unauthorized", Forbidden),
+    ("tenant mismatch", Forbidden),
+    ("stream not found", StreamNotFound),
+    ("cache scope not found", CacheNotFound),
+    ("server overloaded", Overloaded),
+    ("ingress overloaded", Overloaded),
+    ("publish queue full", Overloaded),
+    ("publish ingress byte budget exhausted", Overloaded),
+    ("publish admission timed out", Overloaded),
+    ("publish enqueue timed out", Overloaded),
+)
+
+
+def refusal(message: str) -> ReplyError:
+    """The exception for what an error reply says."""
+    for beginning, kind in _BEGINNINGS:
+        if message.startswith(beginning):
+            return kind(message)
+    return ReplyError(message)

@@ -1,0 +1,112 @@
+"""Publishing: which stream a batch goes by, in which form, and how many are under way."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from penstock.protocols.felix import messages as m
+from penstock.protocols.felix.binary import Batch, encode_batch
+from penstock.protocols.felix.client.connection import Exchanges
+from penstock.protocols.felix.client.errors import FelixError, OutcomeUnknown, PipelineError, TimedOut
+from penstock.protocols.felix.client.exchange import Exchange, Lost, Outcome
+from penstock.protocols.felix.client.options import Options, name
+from penstock.protocols.felix.frames import ACKED
+
+
+class Publisher:
+    """What is published to one stream goes by one QUIC stream, so that its order is kept."""
+
+    def __init__(self, options: Options, exchanges: Exchanges) -> None:
+        self._options = options
+        self._exchanges = exchanges
+
+    async def publish(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
+        """Returns when they are stored, all or none."""
+        outcome = await (await self._begin(stream, payloads, namespace))
+        if isinstance(outcome, FelixError):
+            raise _verdict(outcome)
+
+    async def publish_batches(
+        self, stream: str, batches: Iterable[Sequence[bytes]], namespace: str | None, window: int
+    ) -> int:
+        """Up to `window` of them under way; the first failure stops the sending. How many were stored."""
+        futures: deque[asyncio.Future[Outcome]] = deque()
+        results: list[FelixError | None] = []
+        failed = False
+        for payloads in batches:
+            while futures and (len(futures) >= window or futures[0].done()):
+                failed |= not _settle(await futures.popleft(), results)
+            if failed:
+                break
+            try:
+                futures.append(await self._begin(stream, payloads, namespace))
+            except FelixError as error:
+                while futures:
+                    _settle(await futures.popleft(), results)
+                results.append(error)
+                raise PipelineError(results) from error
+        while futures:
+            failed |= not _settle(await futures.popleft(), results)
+        if failed:
+            raise PipelineError(results)
+        return len(results)
+
+    async def tell(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
+        """Without an acknowledgement. Waits only for room to send."""
+        scope = self._options.tenant, namespace or self._options.namespace, name("stream", stream)
+        exchange = await self._roomy(stream)
+        exchange.tell(encode_batch(Batch(*scope, list(payloads))))
+
+    async def _begin(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> asyncio.Future[Outcome]:
+        """Send as soon as there is room. The future is done when the acknowledgement has come."""
+        scope = self._options.tenant, namespace or self._options.namespace, name("stream", stream)
+        exchange = await self._roomy(stream)
+        number = exchange.next_id()
+        return exchange.ask(number, self._request(exchange, number, scope, payloads))
+
+    async def _roomy(self, stream: str) -> Exchange:
+        at = zlib.crc32(stream.encode()) % len(self._exchanges)
+        while True:
+            exchange = self._exchanges.ready(at) or await self._exchanges.get(at)
+            if exchange.full:
+                await exchange.room()
+            if exchange.lost is None:
+                return exchange
+
+    def _request(
+        self, exchange: Exchange, number: int | str, scope: tuple[str, str, str], payloads: Sequence[bytes]
+    ) -> bytes:
+        own = self._options
+        if own.original and own.encoding == "binary" and exchange.flags & ACKED and isinstance(number, int):
+            return encode_batch(Batch(*scope, list(payloads), number))
+        tenant, namespace, stream = scope
+        if len(payloads) == 1:
+            return m.encode(
+                m.Publish(
+                    tenant_id=tenant, namespace=namespace, stream=stream, payload=payloads[0], request_id=number,
+                    ack="per_message",
+                )  # fmt: skip
+            )
+        return m.encode(
+            m.PublishBatch(
+                tenant_id=tenant, namespace=namespace, stream=stream, payloads=list(payloads), request_id=number,
+                ack="per_batch",
+            )  # fmt: skip
+        )
+
+
+def _verdict(outcome: FelixError) -> FelixError:
+    """Of a publish that was sent. It is never sent again: it might be stored twice."""
+    if isinstance(outcome, Lost):
+        return OutcomeUnknown(f"what was published may be stored, or not: {outcome}")
+    if isinstance(outcome, TimedOut):
+        return TimedOut(f"what was published may be stored, or not: {outcome}")
+    return outcome
+
+
+def _settle(outcome: Outcome, results: list[FelixError | None]) -> bool:
+    results.append(_verdict(outcome) if isinstance(outcome, FelixError) else None)
+    return results[-1] is None

@@ -1,0 +1,175 @@
+"""Frames: cuts the bytes of a stream into frames, and puts headers before payloads. Never looks into a payload.
+
+    magic     u32   "FLX1"
+    version   u16   1
+    flags     u16   how the payload is written: see Flag
+    length    u32   of the payload, at most what is configured (16 MiB)
+    payload
+
+All are big-endian.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+MAGIC: Final = b"FLX1"
+VERSION: Final = 1
+HEADER_SIZE: Final = 12
+MAX_FRAME: Final = 16 << 20  # bytes of payload, unless another limit is configured
+
+_HEADER: Final = struct.Struct(">4sHHI")  # magic, version, flags, length
+
+
+class Flag(enum.IntFlag):
+    """Without any of these a payload is JSON. The document knows only the first."""
+
+    BATCH = 0x0001  # payloads to publish, in binary
+    EVENTS = 0x0002  # events, in binary, behind the id of their subscription
+    SHARED = 0x0004  # events, in binary, without one
+    ACKED = 0x0008  # with BATCH: a request id and a mode come first, and an acknowledgement is awaited
+    ACK = 0x0010  # an acknowledgement, in binary
+    OFFSETS = 0x0020  # with EVENTS or SHARED: the offset of the first event is told
+
+
+KNOWN: Final = 0x003F  # all of them
+
+# The same as plain integers: arithmetic with members of an enum is many times slower.
+BATCH: Final = 0x0001
+EVENTS: Final = 0x0002
+SHARED: Final = 0x0004
+ACKED: Final = 0x0008
+ACK: Final = 0x0010
+OFFSETS: Final = 0x0020
+
+
+class Code(enum.IntEnum):
+    """Application error codes that a connection is closed with: after a header like these, nobody knows where the next
+    frame begins. The protocol names no codes; these are our own. 0 is an orderly end."""
+
+    BAD_MAGIC = 0x1
+    BAD_VERSION = 0x2
+    TOO_LARGE = 0x3
+
+
+class BadFrame(Exception):
+    """A header that cannot be accepted. The text is for the peer."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class Frame(NamedTuple):
+    flags: int
+    payload: bytes
+
+
+class Frames:
+    """Collects bytes and gives out frames.
+
+    Pieces that do not complete a frame are only put together when they do, so each byte is copied a fixed number of
+    times, however small the pieces are; and no memory is taken for what a header only announces."""
+
+    __slots__ = ("_at", "_data", "_later", "_needed", "max_frame")
+
+    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        self.max_frame = max_frame
+        self._data = b""  # frames are cut from here,
+        self._at = 0  # from here on;
+        self._later = bytearray()  # what came since
+        self._needed = 0  # bytes from `_at` on, before anything can be done
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held."""
+        return len(self._data) - self._at + len(self._later)
+
+    @property
+    def started(self) -> bool:
+        """Whether the first bytes of a frame are there. Asked when `next` gives none: whether one has been cut off."""
+        return self.buffered > 0
+
+    @property
+    def in_payload(self) -> bool:
+        """As `started`, with the whole header."""
+        return self.buffered >= HEADER_SIZE
+
+    def feed(self, data: bytes) -> None:
+        if self._at == len(self._data) and not self._later:
+            self._data, self._at = data, 0
+        else:
+            self._later += data
+
+    def clear(self) -> None:
+        self._data, self._at, self._needed = b"", 0, 0
+        self._later.clear()
+
+    def next(self) -> Frame | None:
+        """The next whole frame. Raises BadFrame as soon as its header shows that there can be none, and then again."""
+        data, at = self._data, self._at
+        while True:
+            held = len(data) - at
+            if held < self._needed:
+                if held + len(self._later) < self._needed:
+                    self._compact()
+                    return None
+                data = self._data = b"".join((memoryview(data)[at:], self._later))
+                at = self._at = 0
+                self._later.clear()
+                continue
+            if held < HEADER_SIZE:
+                _recognise(data[at : at + 4])
+                if not held and not self._later:
+                    return None
+                self._needed = HEADER_SIZE
+                continue
+            magic, version, flags, length = _HEADER.unpack_from(data, at)
+            if magic != MAGIC or version != VERSION or length > self.max_frame:
+                raise self._bad(magic, version, length)
+            start = at + HEADER_SIZE
+            end = start + length
+            if end > len(data):
+                self._needed = HEADER_SIZE + length
+                continue
+            self._needed = 0
+            if end == len(data):
+                self._data, self._at = b"", 0
+            else:
+                self._at = end
+            return Frame(flags, data[start:end])
+
+    def _compact(self) -> None:
+        """Let go of the frames that were given out, which the first bytes of the next one would keep."""
+        if self._at:
+            self._data, self._at = self._data[self._at :], 0
+
+    def _bad(self, magic: bytes, version: int, length: int) -> BadFrame:
+        if magic != MAGIC:
+            return _bad_magic()
+        if version != VERSION:
+            return BadFrame(Code.BAD_VERSION, f"unsupported protocol version {version}; the only one is {VERSION}")
+        return BadFrame(Code.TOO_LARGE, f"a frame of {length} bytes; the most is {self.max_frame}")
+
+
+def _recognise(start: bytes) -> None:
+    """Who speaks another protocol may wait for a reply to less than a header."""
+    if not MAGIC.startswith(start):
+        raise _bad_magic()
+
+
+def _bad_magic() -> BadFrame:
+    return BadFrame(Code.BAD_MAGIC, "this is no Felix frame: it does not begin with FLX1")
+
+
+def frame(payload: bytes, flags: int = 0) -> bytes:
+    """The payload with its header. That it is not too long for the peer is the caller's business."""
+    return _HEADER.pack(MAGIC, VERSION, flags, len(payload)) + payload
+
+
+def header(length: int, flags: int = 0) -> bytes:
+    """What comes before a payload of this length, for those who put one together from many pieces."""
+    return _HEADER.pack(MAGIC, VERSION, flags, length)

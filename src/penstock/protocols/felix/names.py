@@ -1,0 +1,50 @@
+"""What the name of a stream means: a topic, or one partition of it; and how one that is missing comes into being.
+
+A stream is the topic of its name. `orders#2` is partition 2 of the topic `orders`, as other doors made it, unless there
+is a topic of that full name. Where there is neither, it is a name like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.core.access import Permission
+from penstock.core.errors import TenantNotFound, TopicNotFound
+from penstock.core.names import Scope, check_topic
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+    from penstock.protocols.felix.call import Call
+
+_NUMBERED: Final = re.compile(r"(.+)#(0|[1-9][0-9]{0,8})", re.DOTALL)
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int | None = None  # None: the name says nothing of one
+
+
+def locate(broker: Broker, scope: Scope, stream: str) -> Place:
+    """Which topic a stream is, or would be. Whether the client may know of it is not looked at here: that is done with
+    whatever it asks for, and says the same if there is no such topic."""
+    if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:
+        return Place(stream)
+    if broker.has_topic(scope, stream) or not broker.has_topic(scope, found[1]):
+        return Place(stream)
+    return Place(found[1], int(found[2]))
+
+
+def bring_into_being(call: Call, scope: Scope, topic: str) -> None:
+    """Make a topic that is missing, for one who may write or read it: that has been looked at before. Raises
+    TopicNotFound or TenantNotFound where nothing comes into being on first use."""
+    broker, identity = call.broker, call.identity
+    if not broker.auto_create_topics:
+        raise TopicNotFound(topic)
+    check_topic(topic)  # so that no tenant comes into being for nothing
+    broker.access.require(identity, Permission.CREATE, scope, topic)
+    if call.settings.auto_create_tenants:
+        broker.tenants.ensure(identity, scope.tenant)
+    elif not broker.tenants.exists(scope.tenant):
+        raise TenantNotFound(scope.tenant)
+    broker.create_topic(identity, scope, topic, 1)

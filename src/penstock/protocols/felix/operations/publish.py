@@ -1,0 +1,121 @@
+"""Publishing: what follows each other to one stream is appended as one, and acknowledged when it is committed.
+
+A client that does not wait for acknowledgements costs one append and one reply for all that came at once. If they are
+refused together, the session tries each alone, so that each gets its own verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.core.access import Permission
+from penstock.core.errors import TopicNotFound
+from penstock.log.engine import Appended
+from penstock.protocols.answers import Answer
+from penstock.protocols.felix.binary import Batch
+from penstock.protocols.felix.call import Call
+from penstock.protocols.felix.dialects import Dialect, RequestId
+from penstock.protocols.felix.errors import Names, RequestRefused
+from penstock.protocols.felix.messages import Publish, PublishBatch
+from penstock.protocols.felix.names import bring_into_being, locate
+
+RUN_BYTES: Final = 1 << 20  # a run takes no more publications once it has so much
+
+
+class Publication(NamedTuple):
+    """One request to publish, in whatever form it came."""
+
+    names: Names
+    values: Sequence[bytes]
+    request_id: RequestId
+    acked: bool
+    binary: bool = False
+    what: str = "publish"  # how a client would call it
+
+    def acknowledgement(self, dialect: Dialect) -> bytes:
+        return dialect.published(self.request_id, binary=self.binary) if self.acked else b""
+
+
+def _single(request: Publish) -> Publication:
+    names = (request.tenant_id, request.namespace, request.stream)
+    return Publication(names, (request.payload,), request.request_id, request.acked)
+
+
+def _several(request: PublishBatch) -> Publication:
+    names = (request.tenant_id, request.namespace, request.stream)
+    return Publication(names, request.payloads, request.request_id, request.acked, what="publish batch")
+
+
+def _binary(request: Batch) -> Publication:
+    names = (request.tenant, request.namespace, request.stream)
+    return Publication(names, request.payloads, request.request_id, request.ack, binary=True)
+
+
+PUBLICATIONS: Final[dict[type, Callable[[Any], Publication]]] = {
+    Publish: _single,
+    PublishBatch: _several,
+    Batch: _binary,
+}
+"""How each kind of request becomes a publication."""
+
+
+class Run:
+    """Publications to one stream that follow each other."""
+
+    __slots__ = ("names", "publications", "size", "values")
+
+    def __init__(self, first: Publication) -> None:
+        self.names = first.names
+        self.publications = [first]
+        self.values = list(first.values)
+        self.size = sum(map(len, self.values))
+
+    def take(self, publication: Publication) -> bool:
+        """Whether it belongs here too, which it does then."""
+        if publication.names != self.names or self.size >= RUN_BYTES:
+            return False
+        self.publications.append(publication)
+        self.values += publication.values
+        self.size += sum(map(len, publication.values))
+        return True
+
+    def split(self) -> list[Run]:
+        """A run for each of them."""
+        return [Run(publication) for publication in self.publications]
+
+    def acknowledgement(self, dialect: Dialect) -> bytes:
+        publications = self.publications
+        if len(publications) == 1:
+            return publications[0].acknowledgement(dialect)
+        return b"".join([publication.acknowledgement(dialect) for publication in publications])
+
+
+def publish(call: Call, run: Run) -> Answer:
+    several = len(run.publications) > 1
+    if call.original:
+        _check_ids(run)
+    tenant, namespace, stream = run.names
+    scope = call.scope(tenant, namespace, len(run.publications))
+    topic, partition = locate(call.broker, scope, stream)
+    reply = run.acknowledgement(call.dialect)
+    if not run.values:
+        call.broker.access.require(call.identity, Permission.WRITE, scope, topic)
+        return Answer(reply)
+
+    def produce() -> Appended:
+        return call.broker.produce(call.identity, scope, topic, partition or 0, run.values, divert=not several)
+
+    try:
+        appended = produce()
+    except TopicNotFound:
+        bring_into_being(call, scope, topic)
+        appended = produce()
+    return Answer(reply, appended.group)
+
+
+def _check_ids(run: Run) -> None:
+    """The original's clients tell acknowledgements apart by nothing else."""
+    for publication in run.publications:
+        if publication.acked and publication.request_id is None:
+            raise RequestRefused(f"missing request_id for acked {publication.what}")

@@ -1,0 +1,27 @@
+"""Every request that a client can make, and what carries it out."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.protocols.felix import messages as m
+from penstock.protocols.felix.call import Handler
+from penstock.protocols.felix.operations import auth, cache, publish, subscribe
+
+
+class Operation(NamedTuple):
+    carry_out: Handler
+    reads: bool  # waits until what this stream wrote before is committed, so that it finds it
+
+
+OPERATIONS: Final[dict[type, Operation]] = {
+    m.Auth: Operation(auth.auth, reads=True),
+    publish.Run: Operation(publish.publish, reads=False),  # of `Publish`, `PublishBatch` and binary batches
+    m.Subscribe: Operation(subscribe.subscribe, reads=True),
+    # A change of the cache is seen by whoever comes next; the reply is what waits for the commit.
+    m.CachePut: Operation(cache.put, reads=False),
+    m.CacheGet: Operation(cache.get, reads=False),
+    m.CacheDelete: Operation(cache.delete, reads=False),
+    m.CacheCas: Operation(cache.compare_and_set, reads=False),
+    m.CacheIncrement: Operation(cache.increment, reads=False),
+}

@@ -1,0 +1,19 @@
+"""What can go wrong with a QUIC connection, for those who use one."""
+
+from __future__ import annotations
+
+
+class QuicError(Exception):
+    """The text says what happened."""
+
+
+class LinkClosed(QuicError):
+    """The connection is closed."""
+
+
+class StreamsUsedUp(QuicError):
+    """The peer allows no more streams at the moment."""
+
+
+class ConnectFailed(QuicError):
+    """No connection came about. The text says why and, where that is known, what to do."""
