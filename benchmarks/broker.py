@@ -62,15 +62,15 @@ class BrokerProcess:
 
     def start(self) -> float:
         """Returns the seconds from the start of the process to its first answer."""
-        self.port, self.blipmq_port, self.flymq_port = _free_port(), _free_port(), _free_port()
-        self.kimberlite_port = _free_port()
+        self.port, self.blipmq_port, self.flymq_port = free_port(), free_port(), free_port()
+        self.kimberlite_port = free_port()
         command = [sys.executable, "-m", "penstock.cli.main"]
         if self._profile:
             command = [sys.executable, "-m", "benchmarks.profiled", self._profile]
         command += ["serve", "--data-dir", self.data_dir, "--durability", self.durability, "--log-level", "warning"]
-        self.flight_port = _free_port() if self.flight else 0
+        self.flight_port = free_port() if self.flight else 0
         command += ["--listen", f"flight=127.0.0.1:{self.flight_port}" if self.flight else "flight=off"]
-        self.felix_port = _free_port() if self.felix else 0
+        self.felix_port = free_port() if self.felix else 0
         command += ["--listen", f"felix=127.0.0.1:{self.felix_port}" if self.felix else "felix=off"]
         command += ["--listen", "http=off"]
         command += ["--listen", f"rustlog=127.0.0.1:{self.port}"]
@@ -214,7 +214,7 @@ def _text(name: str) -> bytes:
     return struct.pack(">H", len(data)) + data
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 

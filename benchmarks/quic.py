@@ -7,6 +7,7 @@ a time. Processor time is that of both processes together.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import importlib
 import os
 import ssl
@@ -20,7 +21,7 @@ from benchmarks.broker import cpu_seconds
 from benchmarks.report import Report, Sample, latency, merged
 from benchmarks.settings import Run
 
-from penstock.quic.certificate import kept
+from penstock.quic.certificate import kept, paths
 
 TITLE: Final = "QUIC libraries, one stream and one request at a time"
 LIBRARIES: Final = ("qh3", "aioquic")
@@ -48,7 +49,8 @@ class Outcome:
 
 
 def measure(run: Run, report: Report) -> None:
-    pem = kept(run.directory)
+    kept(run.directory, datetime.datetime.now(datetime.UTC))
+    pem = paths(run.directory)
     amount = (16 if run.quick else 64) << 20
     for size in SIZES:
         moved: dict[str, list[Outcome]] = {name: [] for name in LIBRARIES}
@@ -108,6 +110,8 @@ def _configuration(job: _Job, *, client: bool) -> Any:
     configuration = module.QuicConfiguration(
         is_client=client, alpn_protocols=["bench"], max_datagram_size=job.size, max_data=WINDOW, max_stream_data=WINDOW
     )
+    if job.library == "qh3":
+        configuration.probe_datagram_size = False  # the size is given
     if client:
         configuration.verify_mode = ssl.CERT_NONE
         configuration.server_name = "localhost"
@@ -138,7 +142,9 @@ def _serve(job: _Job, ports: Any) -> None:
                     return
                 self.transmit()
 
-        server = await library.serve("127.0.0.1", 0, configuration=_configuration(job, client=False), create_protocol=Peer)
+        server = await library.serve(
+            "127.0.0.1", 0, configuration=_configuration(job, client=False), create_protocol=Peer
+        )
         ports.put(server._transport.get_extra_info("sockname")[1])
         await asyncio.sleep(PATIENCE * 6)
 
@@ -155,7 +161,10 @@ def _ask(job: _Job, ports: Any, results: Any, server: int) -> None:
             sample = await (_requests(job, reader, writer) if job.requests else _stream(job, reader, writer))
             return sample, cpu_seconds(os.getpid()) + cpu_seconds(server) - before
 
-    results.put(uvloop.run(main()))
+    try:
+        results.put(uvloop.run(main()))
+    except Exception:  # noqa: BLE001 - it is told as "does not work"
+        os._exit(1)
 
 
 async def _stream(job: _Job, reader: Any, writer: Any) -> Sample:
@@ -178,4 +187,3 @@ async def _requests(job: _Job, reader: Any, writer: Any) -> Sample:
         now = time.perf_counter()
         latencies.append(now - sent)
     return Sample(job.requests, now - began, latencies)
-

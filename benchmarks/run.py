@@ -15,6 +15,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("P
 from benchmarks import (
     catch_up,
     dialects,
+    felix,
     figures,
     flight,
     flymq,
@@ -24,6 +25,7 @@ from benchmarks import (
     one_at_a_time,
     publish,
     queues,
+    quic,
     size,
     turns,
 )
@@ -43,6 +45,8 @@ SUBJECTS = {
     "queues": queues,
     "flymq": flymq,
     "kimberlite": kimberlite,
+    "felix": felix,
+    "quic": quic,
     "flight": flight,
     "publish": publish,
     "size": size,
@@ -65,7 +69,7 @@ def main() -> None:
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject in (queues, flymq, kimberlite, flight, publish, turns):
+            if subject in (queues, flymq, kimberlite, felix, quic, flight, publish, turns):
                 about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")

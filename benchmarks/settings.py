@@ -31,13 +31,17 @@ class Run:
         return 0.5 if self.quick else 1.0
 
     @contextmanager
-    def broker(self, durability: str, settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
-        """A broker on an empty data directory, which goes with it."""
+    def broker(
+        self, durability: str, settings: Mapping[str, str] | None = None, *, felix: bool = False
+    ) -> Iterator[BrokerProcess]:
+        """A broker on an empty data directory, which goes with it. `felix`: with its QUIC port open."""
         self._number += 1
         data_dir = os.path.join(self.directory, f"broker-{self._number}")
         figures = f"{data_dir}.profile" if self.profile else None
         try:
-            with BrokerProcess(data_dir, durability, settings, figures) as broker:
+            process = BrokerProcess(data_dir, durability, settings, figures)
+            process.felix = felix
+            with process as broker:
                 yield broker
             if figures is not None:
                 print(profile_table(figures))

@@ -63,6 +63,7 @@ class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name != "pinned")
+UDP_DOORS = ("felix",)  # share no port with the others, whatever its number
 
 
 class TlsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -97,7 +98,8 @@ class PerformanceSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
 
 class Grant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One entry of `security.grants`. The topic is a pattern: `*` stands for anything."""
+    """One entry of `security.grants`. The topic, or the cache for permissions of caches, is a pattern: `*` stands for
+    anything."""
 
     principal: Annotated[str, Meta(min_length=1, max_length=255)]
     permissions: Annotated[tuple[Permission, ...], Meta(min_length=1)]
@@ -119,7 +121,7 @@ class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     audit_retention_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = _AUDIT.bytes  # of each tenant
     default_public: bool = False  # topics without an access list are for every user who logged in
     allow_anonymous: bool = False  # public topics are also for those who did not
-    token_keys: tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...] = ()  # files: a secret (HS256) or a PEM
+    token_keys: tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...] = ()  # files: secret (HS256), PEM, JWKS
     token_issuer: Annotated[str, Meta(max_length=255)] = ""  # `iss` that a JWT must have; empty: any
     token_audience: Annotated[str, Meta(max_length=255)] = ""  # the same of `aud`
 
@@ -188,12 +190,12 @@ class FelixSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class CacheSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[cache]`: values under keys, for a time."""
 
-    max_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB, extra=SIZE)] = 256 * MIB  # of keys and values together
+    max_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB, extra=SIZE)] = 256 * MIB  # of all that are not journalled
     max_entries: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1_000_000
     value_bytes: Annotated[int, Meta(ge=1, le=256 * MIB, extra=SIZE)] = MIB
     key_bytes: Annotated[int, Meta(ge=1, le=64 * KIB, extra=SIZE)] = 4 * KIB
     journalled: tuple[Annotated[str, Meta(pattern="^[^/]+/[^/]+/[^/]+$")], ...] = ()  # TENANT/NAMESPACE/CACHE patterns
-    journalled_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = 64 * MIB  # of those that survive a restart
+    journalled_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = 16 * MIB  # of those that survive a restart
 
 
 class SqlSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -15,12 +15,12 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from penstock.config import DOOR_NAMES, Config, ConfigError, Settings, endpoint
+from penstock.config import DOOR_NAMES, UDP_DOORS, Config, ConfigError, Settings, endpoint
 
 ENV_PREFIX = "PENSTOCK_"
 # Read by the test suite, the benchmarks and the command line itself; they are no keys.
 ENV_NOT_KEYS = ("PENSTOCK_CONFIG", "PENSTOCK_CRASH_", "PENSTOCK_BENCH_", "PENSTOCK_TEST_", "PENSTOCK_SERVER",
-                "PENSTOCK_PROJECT")  # fmt: skip
+                "PENSTOCK_PROJECT", "PENSTOCK_CONFORMANCE_")  # fmt: skip
 
 SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6,
               "gb": 10**9, "tb": 10**12}  # fmt: skip
@@ -180,6 +180,8 @@ def _check_relations(config: Config) -> None:
     for name in settings.listen.pinned:
         if name not in DOOR_NAMES:
             raise refuse("listen.pinned", f"there is no door {name!r}; the doors are {', '.join(DOOR_NAMES)}")
+        if name in UDP_DOORS:
+            continue
         address = endpoint(getattr(settings.listen, name))
         other = pinned_at.setdefault(address, name)
         if address is not None and address.port and other != name:
@@ -187,7 +189,7 @@ def _check_relations(config: Config) -> None:
     alone = endpoint(settings.listen.flight)
     for name in DOOR_NAMES:
         shared = alone is not None and alone.port and endpoint(getattr(settings.listen, name)) == alone
-        if shared and name not in ("flight", "felix"):  # felix is UDP
+        if shared and name not in ("flight", *UDP_DOORS):
             raise refuse("listen.flight", f"{name} is at {alone} too; Arrow Flight needs a port of its own")
     if settings.limits.connection_bytes > settings.limits.total_bytes:
         raise refuse("limits.connection_bytes", "is larger than `limits.total_bytes`")

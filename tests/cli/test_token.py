@@ -94,6 +94,66 @@ def test_what_cannot_be_issued(
     assert done.exit_code == 2 and text in done.stderr and not done.stdout
 
 
+def test_a_token_with_permissions_is_issued_and_taken(place: Path) -> None:
+    publish, read = "stream.publish:stream:t1/default/*", "cache.read:cache:t1/*"
+    text = issue(place, "--perm", publish, "--perm", read, "--tenant", "t1", key="private.pem")
+    done = penstock(place, "token", "inspect", stdin=text + "\n")
+    assert done.exit_code == 0, done.stderr
+    _, said, verdict = (line.split("\t") for line in done.stdout.splitlines())
+    claims = json.loads(said[1])
+    assert claims.pop("exp") - claims.pop("iat") == 3600
+    assert claims == {
+        "sub": "alice", "tid": "t1", "perms": [publish, read], "iss": "felix-auth", "aud": "felix-broker",
+    }  # fmt: skip
+    allowed = "token:alice in tenant t1 with write, describe, create, cache-read, until 20"
+    assert verdict[1].startswith(allowed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--key", "shared.secret", "--perm", "cache.read:*"), "signed with an Ed25519 key"),
+        (("--key", "private.pem", "--perm", "cache.read:*", "--role", "User"), "roles (--role) or permissions"),
+        (("--key", "private.pem"), "roles (--role) or permissions"),
+        (("--key", "private.pem", "--perm", "x" * 9000), "8192 are allowed"),
+        (("--key", "private.pem", "--perm", "cache.read:*", "--tenant", "a/b"), "no tenant can have that name"),
+    ],
+)
+def test_what_of_permissions_cannot_be_issued(
+    place: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], text: str
+) -> None:
+    monkeypatch.chdir(place)
+    done = penstock(place, "token", "issue", "alice", *arguments)
+    assert done.exit_code == 2 and text in done.stderr and not done.stdout
+
+
+def test_a_permission_that_means_nothing_is_pointed_out(place: Path) -> None:
+    arguments = ("--perm", "cache.read:cache:t2/*", "--perm", "cache.read:cache:t1/*", "--tenant", "t1")
+    done = penstock(place, "token", "issue", "a", "--key", str(place / "private.pem"), *arguments)
+    assert done.exit_code == 0 and done.stderr == "note: permission cache.read:cache:t2/* means nothing in tenant t1\n"
+
+
+def test_a_pair_of_keys_is_made_and_nothing_is_overwritten(place: Path) -> None:
+    private, public = place / "issuer.key", place / "shared.pem"
+
+    def key(*paths: Path) -> Result:
+        return CliRunner().invoke(app, ["token", "key", *map(str, paths)])
+
+    assert key(private, place / "public.pem").exit_code == 2 and not private.exists()
+    done = key(private, public)
+    assert done.exit_code == 0, done.stderr
+    assert private.stat().st_mode & 0o777 == 0o600 and "keep it from others" in done.stderr
+    before = private.read_bytes()
+    done = key(private, place / "other.pem")
+    assert done.exit_code == 2 and "there is such a file already" in done.stderr and private.read_bytes() == before
+    config = place / "penstock.toml"
+    config.write_text(config.read_text().replace("shared.secret", "shared.pem"))
+    text = issue(place, "--perm", "cache.read:*", key="issuer.key")
+    assert penstock(place, "token", "inspect", text).exit_code == 0
+    done = key(place / "missing" / "issuer.key", place / "x.pem")
+    assert done.exit_code == 2 and "No such file" in done.stderr and not (place / "x.pem").exists()
+
+
 def test_a_role_that_only_a_tenant_could_know_is_pointed_out(place: Path) -> None:
     done = penstock(place, "token", "issue", "a", "--role", "clerk", "--key", str(place / "shared.secret"))
     assert done.exit_code == 0 and "role clerk means nothing unless" in done.stderr

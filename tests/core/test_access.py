@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from tests.core.world import World
 
-from penstock.core.access import ANONYMOUS, EVERYWHERE, Access, Grant, Identity, Permission
+from penstock.core.access import ANONYMOUS, EVERYWHERE, OF_CACHES, Access, Grant, Identity, Permission
 from penstock.core.audit import Audit, AuditQuery
+from penstock.core.broadcast import Cut
+from penstock.core.broadcasts import Broadcasts
 from penstock.core.broker import Broker
+from penstock.core.cache import CacheName
+from penstock.core.caches import Caches
 from penstock.core.cursors import Cursors
 from penstock.core.dead_letters import DeadLetters
 from penstock.core.delays import Delays
@@ -19,6 +23,7 @@ from penstock.core.errors import (
     AuditOff,
     BrokerError,
     DelayedNotFound,
+    InvalidName,
     RoleNotFound,
     SchemaNotFound,
     StreamNotFound,
@@ -32,6 +37,7 @@ from penstock.core.keys import Keys
 from penstock.core.names import DEFAULT_SCOPE, Scope
 from penstock.core.publications import Publications
 from penstock.core.queries import Queries
+from penstock.core.role import ROLES
 from penstock.core.schema import Compatibility, SchemaKind
 from penstock.core.schemas import Schemas
 from penstock.core.settings import TopicSettings
@@ -40,7 +46,7 @@ from penstock.core.tenants import Tenants
 from penstock.core.tokens import Tokens
 from penstock.core.transaction import TOKEN_BYTES, new_id
 from penstock.core.transactions import Transactions
-from penstock.core.user import Acl
+from penstock.core.user import BUILT_IN, PERMISSIONS, Acl, Directory, UserPolicy
 from penstock.core.users import Users
 
 ALICE = Identity("alice")
@@ -169,7 +175,9 @@ def test_each_permission_is_given_by_a_role_or_left_to_administrators_knowingly(
     built_in = [Directory().role("acme", name) for name in BUILT_IN]
     of_users = {permission for role in built_in if role is not None for name in role.permissions if name != "admin"
                 for permission in PERMISSIONS[name]}  # fmt: skip
-    of_tokens = {permission for make in ROLES.values() for grant in make("x", "acme") for permission in grant.permissions}
+    of_tokens = {
+        permission for make in ROLES.values() for grant in make("x", "acme") for permission in grant.permissions
+    }
     assert of_users == set(Permission) - FOR_ADMINISTRATORS - {Permission.PHI, Permission.AUDIT}
     assert of_tokens == set(Permission) - FOR_ADMINISTRATORS
     assert frozenset().union(*PERMISSIONS.values()) == of_users | {Permission.PHI, Permission.ADMIN}
@@ -187,13 +195,14 @@ def test_what_reads_is_never_given_without_what_reads_caches_and_neither_is_what
 
 OPEN_TO_THE_PROCESS = {
     "close",
+    "has_topic",
     "health",
     "listens",
     "maintain",
     "now",
     "retention_now",
     "sweep",
-}  # what the server itself calls; they take no identity
+}  # what the server itself calls, or a door before it asks; they take no identity
 
 ARGUMENTS: dict[str, Any] = {
     "scope": DEFAULT_SCOPE,
@@ -229,12 +238,17 @@ ARGUMENTS: dict[str, Any] = {
     "refs": [],
     "stream_id": 1,
     "reader": None,  # is offered nothing before it asks
+    "ttl_ms": None,
+    "expected": None,
+    "by": 1,
 }
 ADMINISTRATION = {"keys.list", "tenants.create", "tenants.delete"}  # for administrators of all tenants alone
 OF_KEYS = {"keys.add", "keys.find", "keys.revoke", "keys.rotate"}  # for those of the key's tenant as well
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
     "audit": (Audit, {"denied", "flush", "note", "sweep", "topic_created"}),
+    "broadcasts": (Broadcasts, {"figures", "left", "sweep"}),
+    "caches": (Caches, {"figures", "forget", "name", "settled", "sweep"}),
     "cursors": (Cursors, {"left", "sweep"}),
     "dead_letters": (DeadLetters, set()),
     "delays": (Delays, {"rebuilt", "sweep"}),
@@ -267,6 +281,7 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "dead_letters.fetch": {"maximum": 1},
     "dead_letters.replay": {"letter": 0},
     "bounds": {"names": ["there"]},
+    "broadcasts.open": {"follower": None, "cut": Cut(1, 100)},
     "keys.find": {"named": "1"},
     "keys.rotate": {"named": "1"},
     "publications.prepare": {"names": ["there"]},
@@ -281,6 +296,7 @@ OF_THE_TENANT = {
 OF_THE_LOG = {"audit.export", "audit.query", "audit.verify"}  # for those too, and for who may AUDIT
 
 OF_TWO_TOPICS = {"dead_letters.replay"}  # to read from one and to write to the other
+OF_TWO_PERMISSIONS = {"caches.compare_and_set", "caches.increment"}  # to change a value and be told what it is
 
 OPERATIONS = sorted(
     prefix + name
@@ -305,6 +321,7 @@ def call(broker: Broker, operation: str, topic: str) -> object:
     needed = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
     arguments = {name: value for name, value in ARGUMENTS.items() if name in needed}
     arguments |= {name: topic for name in ("topic", "name") if name in needed}
+    arguments |= {"cache": CacheName(DEFAULT_SCOPE, topic), "key": "k"} if "cache" in needed else {}
     arguments |= OF_ONE_OPERATION.get(operation, {})
     return method(ALICE, **arguments)
 
@@ -354,7 +371,21 @@ def test_every_operation_works_with_one_or_two_permissions_and_no_other(operatio
     if operation == "sync":
         assert needed == set(Permission) - {Permission.ADMIN}
         return
-    assert len(needed) == (0 if operation in ADMINISTRATION | OF_KEYS | OF_THE_TENANT | OF_TWO_TOPICS else 1)
+    assert len(needed) == (
+        0 if operation in ADMINISTRATION | OF_KEYS | OF_THE_TENANT | OF_TWO_TOPICS | OF_TWO_PERMISSIONS else 1
+    )
+
+
+@pytest.mark.parametrize("operation", sorted(OF_TWO_PERMISSIONS))
+def test_who_changes_a_value_and_is_told_it_may_do_both(operation: str) -> None:
+    for permissions in (
+        {Permission.CACHE_READ},
+        {Permission.CACHE_WRITE},
+        set(Permission) - OF_CACHES - {Permission.ADMIN},
+    ):
+        with pytest.raises(AccessDenied):
+            call(World(access=granted(*permissions)).broker, operation, "there")
+    call(World(access=granted(*OF_CACHES)).broker, operation, "there")
 
 
 OF_NO_TOPIC = {

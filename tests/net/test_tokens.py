@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from penstock.config import ConfigError, KimberliteSection, SecuritySection, Settings
+from penstock.core import token_keys
 from penstock.core.token import TokenPolicy
 from penstock.net.tokens import token_policy
 
@@ -32,6 +34,19 @@ def test_keys_are_named_like_their_files_and_tenants_by_number(tmp_path: Path) -
     assert [(key.id, key.kind) for key in policy.keys] == [("2027-01", "HS256"), ("issuer", "EdDSA")]
     assert (policy.issuer, policy.audience) == ("login", "us")
     assert policy.tenants == {"7": "acme", "8": "beta=x"}
+
+
+def test_a_set_of_keys_counts_as_many_as_are_in_it(tmp_path: Path) -> None:
+    def a_set(name: str, count: int) -> Path:
+        keys = [token_keys.read(f"k{number}", token_keys.pair().public) for number in range(count)]
+        members = [{**key._key.as_dict(private=False), "kid": key.id} for key in keys]
+        (tmp_path / name).write_text(json.dumps({"keys": members}))
+        return tmp_path / name
+
+    policy = token_policy(settings(a_set("one.jwks.json", 2), a_set("two.json", 14)))
+    assert [key.id for key in policy.keys[:3]] == ["k0", "k1", "k0"] and len(policy.keys) == 16
+    with pytest.raises(ConfigError, match="17 keys in these files; 16 are allowed"):
+        token_policy(settings(a_set("one.jwks.json", 9), a_set("two.json", 8)))
 
 
 def test_a_file_that_is_not_there_or_holds_no_key_is_named(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def add(
     tenant: Annotated[str, typer.Option("--tenant", help="The only tenant that it may act in.")] = "default",
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="PATTERN", help="Topics, such as 'orders.*'. Repeatable; all if not given."),
+        typer.Option(
+            "--topic", metavar="PATTERN", help="Topics or caches, such as 'a.*'. Repeatable; all if not given."
+        ),
     ] = None,
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="TIME", help="After how long it ends, such as 30d or 12h.")

@@ -9,6 +9,7 @@ from penstock.cli import (
     acl,
     audit,
     config,
+    conformance,
     keys,
     log,
     pipeline,
@@ -51,6 +52,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
 app.command("sql")(sql.sql)
+app.command("conformance")(conformance.conformance)
 app.command("produce")(records.produce)
 app.command("fetch")(records.fetch)
 

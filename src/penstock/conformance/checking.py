@@ -74,7 +74,7 @@ def _of_refusal(vector: Vector, refusal: Rejected) -> str:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
-    """Where what was read is not what the vector says. A field that the vector does not name must be without content."""
+    """Where what was read is not what the vector says. Fields that it does not name must be empty."""
     if isinstance(expected, Mapping) and set(expected) == {"text"}:
         expected = "0x" + str(expected["text"]).encode().hex()
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):

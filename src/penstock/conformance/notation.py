@@ -130,7 +130,8 @@ def filled(text: str, variables: Variables) -> str:
 # -- lengths
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Seven bits in each byte, the lowest first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -144,7 +145,7 @@ _LENGTHS: Final[dict[str, Callable[[int], bytes]]] = {
     "u32": struct.Struct(">I").pack,
     "u64": struct.Struct(">Q").pack,
     "u64le": struct.Struct("<Q").pack,
-    "varint": _varint,
+    "varint": varint,
 }
 
 

@@ -37,7 +37,6 @@ class Vector(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     reject: dict[str, Any] | None = None
     canonical: bool = True  # whoever writes this message writes these bytes
     text: str = ""  # what the hex says, for readers
-    parts: int = 1  # frames in it
 
     @property
     def data(self) -> bytes:
@@ -45,9 +44,9 @@ class Vector(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
 
 class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One thing that is done or expected. Exactly one of the first eight is given; the others are more about it."""
+    """One thing that is done or expected: one of the first eight. The others say more about it."""
 
-    send: Reply | None = None
+    send: Reply | None = None  # with `reply` only if it is said `again_ms` later until there is one
     reply: Reply | None = None
     events: list[str] | None = None
     accept: str | None = None
@@ -60,6 +59,8 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     one_way: bool = False  # of a stream that is opened here: the server sends nothing on it
     end: bool = False  # nothing more is sent on the stream
     encoding: str = ""  # of events: json, binary, or either
+    again_ms: int = 0
+    slow: bool = False  # the server may have to start something first
     note: str = ""
 
 
@@ -70,7 +71,7 @@ class Conversation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
     why: str
     source: str
     steps: list[Step]
-    needs: list[str] = []
+    needs: list[str] = []  # variables without which it cannot be played
     login: bool = True  # first say who we are, if we were told
 
 
@@ -103,7 +104,7 @@ class Original(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
     def vectors(self) -> Iterator[Vector]:
         """The frame, and the message in it."""
-        whole = {"name": f"original/{self.name}", "why": self.why, "source": self.source}
+        whole: dict[str, Any] = {"name": f"original/{self.name}", "why": self.why, "source": self.source}
         said = {"flags": self.flags, "payload": "0x" + self.payload_hex}
         yield Vector(kind="frame", hex=self.frame_hex, expect=said, **whole)
         if self.payload_json is not None:
@@ -138,9 +139,9 @@ def vectors(protocol: str) -> list[Vector]:
     return found
 
 
-def sessions(protocol: str) -> list[Session]:
-    """All that is played to a server."""
-    return [_read(path, Session) for path in sorted((directory() / protocol).glob("session_*.json"))]
+def sessions(protocol: str) -> dict[str, Session]:
+    """All that is played to a server, by the name of the file."""
+    return {path.stem: _read(path, Session) for path in sorted((directory() / protocol).glob("session_*.json"))}
 
 
 def _read(path: Path, kind: type[T]) -> T:

@@ -9,7 +9,7 @@ is further behind reads its own way through the log, off the loop where a disk i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -86,11 +86,15 @@ class Seat:
         Raises AccessDenied or TopicNotFound, for what was allowed at first may not be any more; OffsetOutOfRange if
         retention has overtaken it; and LogError."""
         broadcast = self._broadcast
-        topic = broadcast.check(self._identity)
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        portion = broadcast.find(self, topic)
+        bounds = broadcast.bounds()
+        if self.position >= bounds.high_watermark:  # most often: there is nothing behind what was taken just now
+            broadcast.wait(self)
+            return None
+        topic = broadcast.check(self._identity)
+        portion = broadcast.find(self, topic, bounds)
         if portion is None:
             return None
         if below is not None and portion.end > below:
@@ -153,13 +157,16 @@ class _Reading:
         return self._read.ready
 
     def run(self) -> None:
+        """Never raises: whoever waits for it is told."""
         try:
-            records = self._read.run()
+            records, end = self._read.run(), self._read.end
+            self.found = portions(records, self.start, end, self._cut, self._lifetime, more=end < self._end)
         except LogError as error:
             self.error = error
-            return
-        end = self._read.end
-        self.found = portions(records, self.start, end, self._cut, self._lifetime, more=end < self._end)
+        except Exception as error:  # noqa: BLE001 - a disk that cannot be read is among them
+            self.error = LogError(f"records from offset {self.start} on could not be read: {error}")
+        if not self.found and self.error is None:
+            self.error = LogError(f"there are no records where offset {self.start} belongs")
 
 
 class Broadcast:
@@ -201,6 +208,10 @@ class Broadcast:
             if seat in self._seats:
                 _tell(seat.follower.gone)
 
+    def wait(self, seat: Seat) -> None:
+        """Wake its follower when the log has grown."""
+        self._waiting[seat] = None
+
     def _grown(self) -> None:
         waiting, self._waiting = self._waiting, {}
         self._wake(waiting)
@@ -238,15 +249,12 @@ class Broadcast:
             self._basis = _Basis(basis.rebuilds, gone, expiry)
             self._window.clear()
 
-    def find(self, seat: Seat, topic: Topic) -> Portion | None:
+    def find(self, seat: Seat, topic: Topic, bounds: Bounds) -> Portion | None:
         """The portion that starts where the seat is: as it is kept, or read now. None: the seat is woken."""
-        position, bounds = seat.position, self.bounds()
+        position = seat.position
         if position < bounds.start:
             self.dropped(bounds.start - position)
             raise OffsetOutOfRange(position, *bounds)
-        if position >= bounds.high_watermark:
-            self._waiting[seat] = None
-            return None
         self._used = True
         window, now = self._window, self._all.clock()
         portion = seat.at_hand(now) or window.get(position, now)
@@ -268,7 +276,7 @@ class Broadcast:
                 reading.run()
                 if reading.error is not None:
                     raise reading.error
-                return self._keep(reading)
+                return self._keep(reading.found)
             self._readings[start] = reading
             reading.waiting[seat] = None
             self._all.offload(reading.run, partial(self._came, reading))
@@ -284,11 +292,11 @@ class Broadcast:
         read = LiveRead(self._all.ledger.engine, self._partition, start, size, count, view, int(skim))
         return _Reading(read, start, start + most, cut, live.expiry(topic), self._basis)
 
-    def _keep(self, reading: _Reading) -> Portion | None:
-        """The first of what was read."""
-        for portion in reversed(reading.found):  # so that the first stays longest
+    def _keep(self, found: Sequence[Portion]) -> Portion:
+        """What was read; the answer is the first of it."""
+        for portion in reversed(found):  # so that the first stays longest
             self._window.put(portion)
-        return reading.found[0] if reading.found else None
+        return found[0]
 
     def _came(self, reading: _Reading) -> None:
         """A read that was made off the loop is over."""
@@ -296,9 +304,9 @@ class Broadcast:
         if not self._seats:
             return
         first: Portion | None = None
-        if reading.basis is self._basis:
-            first = self._keep(reading)
-        elif reading.basis.rebuilds == self._basis.rebuilds and reading.found:
+        if reading.found and reading.basis is self._basis:
+            first = self._keep(reading.found)
+        elif reading.found and reading.basis.rebuilds == self._basis.rebuilds:
             first = reading.found[0]  # who waited for it gets what was live then; else what it was planned by is void
         for seat in reading.waiting:
             seat.bring(first, reading.error)

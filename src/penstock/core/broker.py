@@ -18,6 +18,8 @@ from penstock.core.admission import Admission
 from penstock.core.audit import Audit
 from penstock.core.audit_event import AuditPolicy
 from penstock.core.broadcasts import Broadcasts
+from penstock.core.cache import CachePolicy
+from penstock.core.caches import Caches
 from penstock.core.clock import Clock, RetentionClock, monotonic_clock, wall_clock
 from penstock.core.cursors import Cursors
 from penstock.core.dead_letters import DeadLetters
@@ -90,6 +92,7 @@ _AUDIT_POLICY: Final = AuditPolicy()
 _TABLE_POLICY: Final = TablePolicy()
 _TOKEN_POLICY: Final = TokenPolicy()
 _QUERY_POLICY: Final = QueryPolicy()
+_CACHE_POLICY: Final = CachePolicy()
 
 
 class Broker:
@@ -110,6 +113,7 @@ class Broker:
         tables: TablePolicy = _TABLE_POLICY,
         tokens: TokenPolicy = _TOKEN_POLICY,
         queries: QueryPolicy = _QUERY_POLICY,
+        caches: CachePolicy = _CACHE_POLICY,
         clock: Clock = wall_clock,
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
@@ -147,6 +151,7 @@ class Broker:
         self.rates = Rates(self.limits, self.metrics)
         self.quotas = Quotas(ledger, self.limits, self.metrics)
         self._over = self.quotas.over
+        self.caches = Caches(ledger, self.access, caches, self.quotas, self.metrics, clock, monotonic)
         self.partitioner = Partitioner()
         ledger.on_rebuilt.append(self.partitioner.clear)
         self.schemas = Schemas(ledger, self.access, self.limits, clock, offload, self.audit)
@@ -184,7 +189,7 @@ class Broker:
             self.topic_for_produce,
         )
         self.tables = Tables(ledger, self.access, tables, self.metrics, clock, self._retention)
-        self._deletion = Deletion(ledger, self.tables, self.partitioner, self.members, self.metrics)
+        self._deletion = Deletion(ledger, self.tables, self.partitioner, self.members, self.caches, self.metrics)
         self.tenants = Tenants(ledger, self.access, self.limits, self._deletion, self.audit, clock)
         self.queries = Queries(self, ledger, queries, monotonic)
         self._waits = Waits(engine)
@@ -508,6 +513,7 @@ class Broker:
             self.broadcasts.sweep(now)
             self.publications.sweep(now)
             self.audit.sweep(now)
+            self.caches.sweep()
 
     def _grants(self, identity: Identity) -> Sequence[Grant] | None:
         """What keys, tokens and users may do, for the access check."""
@@ -599,4 +605,12 @@ class Broker:
         return default if topic is None else topics.retention(topic, default)  # None: its records are gone already
 
     def _gauges(self) -> Gauges:
-        return gauges(self._ledger, self.positions, self.transactions, self.publications, self.tables, self.broadcasts)
+        return gauges(
+            self._ledger,
+            self.positions,
+            self.transactions,
+            self.publications,
+            self.tables,
+            self.broadcasts,
+            self.caches,
+        )

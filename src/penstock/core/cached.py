@@ -24,7 +24,6 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Cached: TypeAlias = dict[CacheName, dict[str, Kept]]
-"""In each cache, what was set last is the last."""
 
 Stored: TypeAlias = list[tuple[str, str, str, dict[str, Kept]]]
 """The same in a snapshot. A dictionary is encoded as it is: there may be a hundred thousand values."""
@@ -33,9 +32,7 @@ Stored: TypeAlias = list[tuple[str, str, str, dict[str, Kept]]]
 def apply_cached(cached: Cached, event: CacheSet | CacheRemoved) -> None:
     name = CacheName(Scope(event.tenant, event.namespace), event.cache)
     if isinstance(event, CacheSet):
-        values = cached.setdefault(name, {})
-        values.pop(event.key, None)
-        values[event.key] = Kept(event.value, event.at, event.ttl)
+        cached.setdefault(name, {})[event.key] = Kept(event.value, event.at, event.ttl)
         return
     values = cached.get(name, {})
     for key in event.keys:
@@ -58,6 +55,6 @@ def restored(values: Stored) -> Cached:
 
 
 def remaining(kept: Kept, now: int) -> int | None:
-    """How much longer it is to live, in µs, when the wall clock says `now`; None: for ever. A clock that was set back in
-    between does not make it live longer than was asked for."""
+    """How much longer it is to live, in µs, when the wall clock says `now`; None: for ever. A clock that was set back
+    in between does not make it live longer than was asked for."""
     return None if kept.ttl is None else min(kept.ttl, kept.at + kept.ttl - now)

@@ -1,4 +1,5 @@
-"""The end of topics, one or all of a tenant: records, groups' offsets, queues and what waits go in one commit group.
+"""The end of topics, one or all of a tenant: records, groups' offsets, queues and what waits go in one commit group,
+and the caches of a tenant with them.
 
 Whether it may happen is decided elsewhere; here it does.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.caches import Caches
 from penstock.core.events import TenantRemoved, TopicDeleted
 from penstock.core.ledger import Ledger
 from penstock.core.members import Members
@@ -19,12 +21,19 @@ from penstock.log.engine import CommitGroup, PartitionId, partition_id
 
 class Deletion:
     def __init__(
-        self, ledger: Ledger, tables: Tables, partitioner: Partitioner, members: Members, metrics: Metrics
+        self,
+        ledger: Ledger,
+        tables: Tables,
+        partitioner: Partitioner,
+        members: Members,
+        caches: Caches,
+        metrics: Metrics,
     ) -> None:
         self._ledger = ledger
         self._tables = tables
         self._partitioner = partitioner
         self._members = members
+        self._caches = caches
         self._metrics = metrics
 
     def delete(self, event: TopicDeleted | TenantRemoved, topics: Sequence[Topic]) -> CommitGroup:
@@ -34,6 +43,8 @@ class Deletion:
         left = [left for topic in topics for left in self._tables.left_by(topic)]
         group = self._ledger.keep((event, *left))
         self._metrics.delayed_dropped += waiting - len(state.delayed)
+        if isinstance(event, TenantRemoved):
+            self._caches.forget(event.name)
         ends: dict[PartitionId, int] = {}
         for topic in topics:
             self._tables.forget(topic.id)

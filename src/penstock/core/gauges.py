@@ -19,6 +19,7 @@ def gauges(
     publications: Publications,
     tables: Tables,
     broadcasts: Broadcasts,
+    caches: Caches,
 ) -> Gauges:
     ledger.drop_failed()
     state, engine = ledger.state, ledger.engine

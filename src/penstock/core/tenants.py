@@ -1,8 +1,8 @@
 """All tenants of a broker: registering, looking at and deleting them.
 
 A tenant is there if it was registered or has topics. What belongs to one goes with it, in one commit group: topics of
-all namespaces, the audit log too, and groups, schemas, users, roles, access lists and keys. Tokens that others have
-signed for it are not the broker's to take back.
+all namespaces, the audit log too, and groups, schemas, users, roles, access lists, keys and caches. Tokens that others
+have signed for it are not the broker's to take back.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ class Tenants:
 
     # -- for doors
 
-    def ensure(self, identity: Identity, tenant: str) -> CommitGroup | None:
-        """Register a tenant that is not there yet, for one who may create something in it. None if it is there."""
-        self._access.require_any(identity, Permission.CREATE, Scope(tenant, DEFAULT_SCOPE.namespace))
+    def ensure(self, identity: Identity, tenant: str, namespace: str = DEFAULT_SCOPE.namespace) -> CommitGroup | None:
+        """Register a tenant that is not there yet, for one who may create something in this namespace of it. None if it
+        is there."""
+        self._access.require_any(identity, Permission.CREATE, Scope(tenant, namespace))
         return None if self.exists(tenant) else self._register(identity, tenant, None)
 
     def exists(self, tenant: str) -> bool:

@@ -40,7 +40,11 @@ class _SetMember(msgspec.Struct, frozen=True):
     kid: str = ""
     use: str = "sig"
     alg: str = "EdDSA"
-    d: msgspec.Raw | None = None
+    d: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def public(self) -> dict[str, str | list[str]]:  # as the library wants it typed
+        return {"kty": self.kty, "crv": self.crv, "x": self.x}
 
     @property
     def usable(self) -> bool:
@@ -136,20 +140,14 @@ def _read_set(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it 
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"no set of keys (JWKS): {_reason(error)}") from error
     usable = [key for key in found.keys if key.usable]
-    if any(key.d is not None for key in usable):
+    if any(key.d is not msgspec.UNSET for key in usable):
         raise InvalidArgument("a set with a private key, which the broker must not have; take d out of it")
     if not 1 <= len(usable) <= MAX_KEYS:
         raise InvalidArgument(f"{len(usable)} keys of {CURVE} for signatures in this set; 1 to {MAX_KEYS} are allowed")
     try:
-        return tuple(TokenKey(key.kid or id, "EdDSA", _public(key.x)) for key in usable)
+        return tuple(TokenKey(key.kid or id, "EdDSA", OKPKey.import_key(key.public)) for key in usable)
     except (JoseError, ValueError, TypeError, KeyError) as error:
         raise InvalidArgument(f"a key in this set is none: {_reason(error)}") from error
-
-
-def _public(x: str) -> OKPKey:
-    key = OKPKey.import_key({"kty": "OKP", "crv": CURVE, "x": x})
-    key.get_op_key("verify")  # here, and not when the first token comes
-    return key
 
 
 def _reason(error: Exception) -> str:

@@ -58,12 +58,10 @@ def grants(principal: str, tenant: str, permissions: Sequence[str]) -> tuple[Gra
         for place in _places(action.kind, resource, tenant):
             if place in given or len(given) < MAX_GRANTS:
                 given[place] |= action.permissions
-    made = tuple(
+    return tuple(
         Grant(principal, frozenset(permitted), tenant, _escaped(namespace), _escaped(name))
         for (namespace, name), permitted in given.items()
     )
-    # One grant even of nothing: who is there at all may do what everyone may.
-    return made or (Grant(principal, frozenset(), tenant),)
 
 
 def meaning(text: str, tenant: str) -> frozenset[Permission]:

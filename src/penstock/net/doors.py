@@ -8,6 +8,8 @@ from penstock.core.errors import InvalidName
 from penstock.core.names import DEFAULT_SCOPE, scope
 from penstock.net.http import http_door
 from penstock.protocols.blipmq import session as blipmq
+from penstock.protocols.felix.call import FelixSettings
+from penstock.protocols.felix.session import felix_door
 from penstock.protocols.flymq.messages import AuthStyle
 from penstock.protocols.flymq.operations.call import FlyMqSettings
 from penstock.protocols.flymq.session import flymq_door
@@ -15,9 +17,11 @@ from penstock.protocols.kimberlite.call import KimberliteSettings
 from penstock.protocols.kimberlite.session import kimberlite_door
 from penstock.protocols.rustlog import session as rustlog
 from penstock.protocols.session import Door
+from penstock.protocols.streams import StreamsDoor
 
 FLIGHT = "flight"  # is served by a process of its own, on a port that it shares with nobody
-BUILT = ("rustlog", "blipmq", "flymq", "kimberlite", "http", FLIGHT)
+FELIX = "felix"  # QUIC
+BUILT = ("rustlog", "blipmq", "flymq", "kimberlite", FELIX, "http", FLIGHT)
 
 
 def stream_doors(settings: Settings) -> dict[str, Door]:
@@ -30,6 +34,28 @@ def stream_doors(settings: Settings) -> dict[str, Door]:
         http_door(settings.log.durability),
     )
     return {door.name: door for door in doors}
+
+
+def quic_door(settings: Settings) -> StreamsDoor:
+    """The door that a UDP port serves."""
+    return felix_door(_felix(settings))
+
+
+def _felix(settings: Settings) -> FelixSettings:
+    own = settings.felix
+    return FelixSettings(
+        require_auth=own.require_auth,
+        auto_create_tenants=own.auto_create_tenants,
+        cache_tenant=own.cache_tenant,
+        cache_namespace=own.cache_namespace,
+        cache=own.cache,
+        max_frame=own.max_frame_bytes,
+        batch_events=own.batch_events,
+        batch_bytes=own.batch_bytes,
+        subscriptions=own.subscriptions,
+        slow=own.slow,
+        queue_events=own.queue_events,
+    )
 
 
 def _flymq(settings: Settings) -> FlyMqSettings:

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from penstock.config import DOOR_NAMES, Config, Endpoint, endpoint
+from penstock.config import DOOR_NAMES, UDP_DOORS, Config, Endpoint, endpoint
 from penstock.net.connection import Connection, Port
 
 BACKLOG = 1024
@@ -47,12 +47,18 @@ def plan(config: Config, built: Collection[str]) -> Plan:
     grouped: dict[Endpoint, list[str]] = {}
     places: list[Place] = []
     pinned_to = {endpoint(getattr(listen, name)): name for name in listen.pinned if name in built}
+    client_ca = config.settings.tls.client_ca
     for name in DOOR_NAMES:
         where = endpoint(getattr(listen, name))
         if where is None:
             closed[name] = "off"
         elif name not in built:
             closed[name] = "closed (not built yet)"
+        elif name in UDP_DOORS:
+            if client_ca:
+                closed[name] = "closed (tls.client_ca is set, and QUIC clients cannot be asked for a certificate)"
+            else:
+                places.append(Place(where, (name,), pinned=True))
         elif where in pinned_to and pinned_to[where] != name and where.port:
             closed[name] = f"closed ({where} is pinned to {pinned_to[where]})"
         elif where.port == 0:
@@ -76,17 +82,18 @@ def is_loopback(where: Endpoint) -> bool:
     return all(ipaddress.ip_address(str(info[4][0]).partition("%")[0]).is_loopback for info in found)
 
 
-def bind(place: Place) -> list[socket.socket]:
+def bind(place: Place, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[socket.socket]:
     """Sockets of the place, bound and not listening yet: one for each address that its host resolves to."""
     where = place.endpoint
     flag = " or ".join(f"--listen {name}=HOST:PORT" for name in place.doors)
     sockets: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        found = socket.getaddrinfo(where.host, where.port, type=kind, flags=socket.AI_PASSIVE)
+        for family, _, protocol, _, address in dict.fromkeys(found):
             one = socket.socket(family, kind, protocol)
             sockets.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if kind == socket.SOCK_STREAM:  # with UDP it would let two programs have the same port
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind(address)

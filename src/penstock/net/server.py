@@ -21,6 +21,7 @@ from penstock import __version__
 from penstock.config import Config, ConfigError, Settings
 from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant
 from penstock.core.broker import Broker
+from penstock.core.cache import CachePolicy
 from penstock.core.clock import wall_clock
 from penstock.core.errors import StateUnreadable
 from penstock.core.limits import Limits
@@ -261,10 +262,15 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             tables=table_policy(settings, root),
             tokens=token_policy(settings),
             queries=query_policy(settings),
+            caches=cache_policy(settings),
         )
     except BaseException:
         engine.close()
         raise
+
+
+def cache_policy(settings: Settings) -> CachePolicy:
+    return CachePolicy(**msgspec.structs.asdict(settings.cache))
 
 
 def table_policy(settings: Settings, data_dir: str) -> TablePolicy:

@@ -1,5 +1,5 @@
-"""What a server tells a client without remembering it: a token that proves the client's address (RFC 9000, 8.1.2), and a
-token by which the client knows that its connection is not known here any more (10.3)."""
+"""What a server tells a client without remembering it: a token that proves the client's address (RFC 9000, 8.1.2), and
+one by which the client knows that its connection is not known here any more (10.3)."""
 
 from __future__ import annotations
 

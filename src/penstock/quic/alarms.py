@@ -1,7 +1,7 @@
 """When each link wants to be called, with one timer of the event loop for all of them.
 
-Links move their times with every packet, mostly to later. So an entry stays where it is, and when its time has come, who
-finds nothing to do enters itself again.
+Links move their times with every packet, mostly to later. So an entry stays where it is; if there is nothing to do when
+its time has come, it is entered again.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.quic.certificate import CertificateUnusable, is_authority, show
 from penstock.quic.endpoint import Endpoint
-from penstock.quic.errors import ConnectFailed
+from penstock.quic.errors import CertificateRefused, ConnectFailed
 from penstock.quic.link import Link, Owner
 from penstock.quic.machine import Ending, client_machine
 from penstock.quic.settings import QuicSettings, datagram_bytes
@@ -85,7 +85,8 @@ async def _handshake(
         endpoint.close()
         raise
     if ending is not None:
-        raise ConnectFailed(f"{where}: {_why(ending, link)}")
+        refused = link.machine.refused_by_tls and ending.code in TLS_FAILED
+        raise (CertificateRefused if refused else ConnectFailed)(f"{where}: {_why(ending, link)}")
     return link
 
 

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 TURN_SECONDS: Final = 0.02  # of work on what has arrived, after which everybody else has a turn
 FLIGHT_BYTES: Final = 512 << 10  # that one link sends before the next has its turn
 SWEEP_SECONDS: Final = 1.0
+LONG: Final = 0x80  # bit of the first byte: a long header, which says what it is
 
 
 class Endpoint:
@@ -46,7 +47,6 @@ class Endpoint:
         self._dirty: dict[Link, None] = {}
         self._unfinished: deque[Link] = deque()
         self._flush_planned = False
-        self._refused: OSError | None = None  # by the host of a client's server
         self._alarms = Alarms(loop, self._alarm)
         times = [SWEEP_SECONDS, settings.handshake_seconds / 4, settings.idle_seconds / 4]
         self._interval = min([*times, settings.keep_alive_seconds / 4] if settings.keep_alive_seconds else times)
@@ -66,10 +66,6 @@ class Endpoint:
         if not self._udp.blocked:
             self._udp.send([datagram], address)
             self._watch_writing()
-
-    @property
-    def refused(self) -> OSError | None:
-        return self._refused
 
     def flush(self) -> None:
         """Send now what there is to send."""
@@ -131,11 +127,7 @@ class Endpoint:
     def _readable(self) -> None:
         datagrams, error = self._udp.receive()
         if error is not None:
-            self._refused = error
-            if self._stranger is None and isinstance(error, ConnectionRefusedError):
-                for link in list(self.links):
-                    if not link.established:
-                        link.close(0, str(error))
+            self._refused(error)
         if not datagrams:
             return
         if self._moved is not None:
@@ -143,28 +135,38 @@ class Endpoint:
         now = time.monotonic()
         until = now + TURN_SECONDS
         arrived: dict[Link, Address] = {}
-        routes = self._routes
         for datagram, address in datagrams:
-            if len(datagram) <= CID_BYTES:
-                continue
-            if datagram[0] < 0x80:
-                link = routes.get(datagram[1 : 1 + CID_BYTES])
-                header = None
-            else:
-                header = long_header(datagram)
-                if header is None:
-                    continue
-                link = routes.get(header.destination)
+            link = self._whose(datagram, address)
             if link is None:
-                link = None if self._stranger is None else self._stranger(datagram, header, address)
-                if link is None:
-                    continue
+                continue
             if arrived.setdefault(link, address) != address:  # it has moved, in the middle of what came
                 self._feed(link, arrived[link], now, until)
                 arrived[link] = address
             link.inbox.append(datagram)
         for link, address in arrived.items():
             self._feed(link, address, now, until)
+
+    def _whose(self, datagram: bytes, address: Address) -> Link | None:
+        if len(datagram) <= CID_BYTES:
+            return None
+        header = None
+        if datagram[0] < LONG:
+            link = self._routes.get(datagram[1 : 1 + CID_BYTES])
+        else:
+            header = long_header(datagram)
+            if header is None:
+                return None
+            link = self._routes.get(header.destination)
+        if link is None and self._stranger is not None:
+            return self._stranger(datagram, header, address)
+        return link
+
+    def _refused(self, error: OSError) -> None:
+        """Only a client learns of it, whose socket has one peer. A connection that is open may survive it."""
+        if isinstance(error, ConnectionRefusedError):
+            for link in self.links:
+                if not link.established:
+                    link.close(0, "nobody listens there, at this UDP port")
 
     def _feed(self, link: Link, address: Address, now: float, until: float) -> None:
         datagrams, link.inbox = link.inbox, []
@@ -173,7 +175,7 @@ class Endpoint:
         link.heard = now
         try:
             link.machine.receive_many_datagrams(datagrams, address, now)
-        except Exception as error:  # what a peer can send that its machine does not foresee is not ours to know
+        except Exception as error:  # noqa: BLE001 - whatever a peer can send that the machine does not foresee
             logger.debug("%s: %s: %s", link.peer, type(error).__name__, error)
             link.fail("what was received could not be handled")
         self._work(link, until)
@@ -265,7 +267,7 @@ class Endpoint:
                 self._alarms.set(link, at)
                 return
             machine.handle_timer(now)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             logger.debug("%s: %s: %s", link.peer, type(error).__name__, error)
             link.fail("internal error")
         if link.closed and machine.over:

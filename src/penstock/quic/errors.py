@@ -17,3 +17,7 @@ class StreamsUsedUp(QuicError):
 
 class ConnectFailed(QuicError):
     """No connection came about. The text says why and, where that is known, what to do."""
+
+
+class CertificateRefused(ConnectFailed):
+    """The server's certificate is not accepted: to try again would not help."""

@@ -1,8 +1,8 @@
 """One QUIC connection, of either side, and its streams. Who drives it (sockets, timers) is `penstock.quic.endpoint`.
 
-A link hands on what arrives, stream by stream, all of one turn in one piece. While it is paused it takes nothing, and the
-peer may send only until its windows are used up. In the other direction nothing blocks: who sends asks `congested`, and
-is told by `drained` when there is room again.
+A link hands on what arrives, stream by stream, all of one turn in one piece. While it is paused it takes nothing, and
+the peer may send only until its windows are used up. In the other direction nothing blocks: who sends asks
+`congested`, and is told by `drained` when there is room again.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ class Link:
         if self.closed:
             return
         if machine.ending is None and machine.over:
-            while machine.ending is None and machine.take(TAKE_BYTES).more:
+            while machine.take(TAKE_BYTES).more:
                 pass  # nobody wants it any more; behind it is how the connection ended
         if machine.ending is not None or machine.over:
             self.closed = True

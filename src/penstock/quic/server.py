@@ -1,4 +1,4 @@
-"""The server's side: strangers who want to connect, how many of them at a time, and how they have to prove themselves."""
+"""The server's side: strangers who want to connect, how many of them at a time, and what they have to prove."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ class QuicServer:
             return None
         configuration = self._configurations[datagram_bytes(self._settings, address[0])]
         machine = server_machine(configuration, original, retried, self._resets.of)
+        machine.begin(header, address, now)
         link = Link(machine, self.endpoint, address, self._owners, lambda _: None, now)
         self.endpoint.add(link, header.destination, machine.host_cid)
         return link

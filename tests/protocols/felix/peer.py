@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from tests.core.world import World
 from tests.protocols.channel import Channel
 
-from penstock.core.access import ANONYMOUS, Identity
+from penstock.core.access import ADMINISTRATOR, ANONYMOUS, Identity
+from penstock.core.names import Scope
 from penstock.protocols.felix.call import FelixSettings
 from penstock.protocols.felix.session import felix_door
 from penstock.protocols.streams import StreamSession, StreamsUsedUp
@@ -249,14 +250,5 @@ def original(peer: Peer, tenant: str = TENANT, token: str = "", client_flags: in
 
 def values(world: World, topic: str = "orders", tenant: str = TENANT, partition: int = 0) -> list[bytes]:
     """What a stream has in the log."""
-    from penstock.core.names import Scope
-
-    read = world.broker.fetch(ANONYMOUS, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
-    found: list[bytes] = []
-    while read is not None:
-        read.run()
-        onward = read.onward()
-        if onward is None:
-            found += [value for piece in read.slices for value in piece.values]
-        read = onward  # type: ignore[assignment]
-    return found
+    read = world.broker.fetch(ADMINISTRATOR, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
+    return [value for part in read.run() for value in part.values()]

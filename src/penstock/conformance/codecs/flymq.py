@@ -20,6 +20,7 @@ class Message(NamedTuple):
 
 
 _OURS = {"code_order", "style"}  # fields that say how a message was written, and not what it says
+_NAMES = {"timestamp_ms": "timestamp"}  # where our name is not the document's
 
 
 def read(vector: Vector, pieces: Sequence[bytes]) -> list[Message]:
@@ -47,7 +48,7 @@ def fields(vector: Vector, message: list[Message]) -> dict[str, Any]:  # noqa: A
         {
             "opcode": each.opcode,
             "flags": each.flags,
-            **{name: value for name, value in plain(each.content).items() if name not in _OURS},
+            **{_NAMES.get(name, name): value for name, value in plain(each.content).items() if name not in _OURS},
         }
         for each in message
     ]

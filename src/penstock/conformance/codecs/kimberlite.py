@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
@@ -16,7 +16,8 @@ from penstock.protocols.kimberlite.encoding import Malformed
 from penstock.protocols.kimberlite.frames import Frame, FrameError, Framer, crc32, crc32c, frame
 from penstock.protocols.kimberlite.wire import Refused, ServerWire
 
-_PLACES = {m.UsEast1: "USEast1", m.ApSoutheast2: "APSoutheast2"}
+_NAMES: Final[dict[type[m.Message], str]] = {m.ErrorResponse: "Error"}
+_PLACES: Final[dict[type[m.Message], str]] = {m.UsEast1: "USEast1", m.ApSoutheast2: "APSoutheast2"}
 
 
 class Greeting(NamedTuple):
@@ -84,9 +85,6 @@ def _said(message: m.Request | m.Response | m.Push) -> dict[str, Any]:
     if isinstance(message, m.Response):
         return {"request_id": message.request_id, "payload": said}
     return {"push": said}
-
-
-_NAMES = {m.ErrorResponse: "Error"}
 
 
 def _plain(value: Any) -> Any:

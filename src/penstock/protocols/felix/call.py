@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.core.access import Identity
 from penstock.core.broker import Broker
+from penstock.core.errors import TooFast
 from penstock.core.names import Scope, scope
 from penstock.protocols.answers import Outcome
 from penstock.protocols.felix.dialects import Dialect
@@ -75,7 +76,10 @@ class Call:
             found = scope(tenant, namespace)
             self.host.enter(tenant)
             self._scope = found
-        self.broker.rates.admit(tenant, self.broker.now(), requests)
+        if (rate := self.broker.limits.tenant_requests) > 0:
+            if 1 < requests > rate:
+                raise TooFast(f"{requests} requests at once")  # they are not paid in advance: each is asked for alone
+            self.broker.rates.admit(tenant, self.broker.now(), requests)
         return found
 
 

@@ -137,13 +137,9 @@ class Document(_Common):
         return encode(EventBatch(*names, list(payloads)))
 
     def events_key(
-        self,
-        names: tuple[str, str, str],
-        subscription_id: int,
-        flags: int | None,
-        *,
-        offsets: bool,  # noqa: ARG002
-    ) -> object:
+        self, names: tuple[str, str, str], subscription_id: int, flags: int | None,  # noqa: ARG002
+        *, offsets: bool,  # noqa: ARG002
+    ) -> object:  # fmt: skip
         return names
 
 
@@ -193,13 +189,9 @@ class Original(_Common):
         )
 
     def events_key(
-        self,
-        names: tuple[str, str, str],
-        subscription_id: int,
-        flags: int | None,
-        *,
-        offsets: bool,  # noqa: ARG002
-    ) -> object:
+        self, names: tuple[str, str, str], subscription_id: int, flags: int | None,  # noqa: ARG002
+        *, offsets: bool,
+    ) -> object:  # fmt: skip
         told = offsets and flags is not None and bool(flags & OFFSETS)
         return subscription_id if _with_id(flags) else -1, told
 

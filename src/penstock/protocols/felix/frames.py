@@ -125,7 +125,7 @@ class Frames:
                 _recognise(data[at : at + 4])
                 if not held and not self._later:
                     return None
-                self._needed = HEADER_SIZE
+                self._needed = HEADER_SIZE if held >= 4 else 4
                 continue
             magic, version, flags, length = _HEADER.unpack_from(data, at)
             if magic != MAGIC or version != VERSION or length > self.max_frame:

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct, field
 
 from penstock.protocols.felix.binary import Malformed
 from penstock.protocols.felix.frames import frame
-from penstock.protocols.felix.strictness import Bulk, flaw
+from penstock.protocols.felix.strictness import Bulk, bulk, flaw
 
 RequestId: TypeAlias = int | str | None
 
@@ -245,10 +245,11 @@ _ID: Final = msgspec.json.Decoder(_Id)
 _ENCODER: Final = msgspec.json.Encoder()
 
 _BULK: Final[dict[type, Bulk]] = {
-    Publish: Bulk("payload", b'"payload":"', b'"', b""),
-    PublishBatch: Bulk("payloads", b'"payloads":[', b"]", []),
-    CachePut: Bulk("value", b'"value":"', b'"', b""),
+    Publish: bulk("payload", b'"', b'"', b""),
+    PublishBatch: bulk("payloads", b"[", b"]", []),
+    CachePut: bulk("value", b'"', b'"', b""),
 }
+_REQUEST_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Request))
 _REPLY_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Reply))
 
 _WRONG_TYPE: Final = re.compile(r"Invalid value '(.*)' - at `\$\.type`", re.DOTALL)
@@ -265,7 +266,7 @@ def encode(message: Message) -> bytes:
 def decode_request(payload: bytes, *, original: bool) -> Request:
     """Raises Malformed, with the request's id if it can be told."""
     try:
-        request: Request = _decode(_REQUESTS, payload)
+        request: Request = _decode(_REQUESTS, payload, _REQUEST_TYPES)
         text = _misfit(request, original) or flaw(payload, request, _BULK.get(type(request)))
     except Malformed as problem:
         text = problem.text
@@ -276,17 +277,17 @@ def decode_request(payload: bytes, *, original: bool) -> Request:
 
 def decode_reply(payload: bytes) -> Reply:
     """For clients; of either dialect. Raises Malformed."""
-    return _decode(_REPLIES, payload)  # type: ignore[no-any-return]
+    return _decode(_REPLIES, payload, _REPLY_TYPES)  # type: ignore[no-any-return]
 
 
-def _decode(decoder: Any, payload: bytes) -> Any:
-    """Decode, with every refusal turned into the protocol's own."""
+def _decode(decoder: Any, payload: bytes, types: frozenset[Any]) -> Any:
+    """Decode, with every refusal turned into the protocol's own. `types`: that may come."""
     try:
         if not payload.isascii():
             payload.decode()  # msgspec does not look into strings that it skips
         return decoder.decode(payload)
     except msgspec.ValidationError as error:
-        text = _plain(str(error))
+        text = _plain(str(error), types)
     except RecursionError:
         text = "malformed JSON: nested too deeply"
     except UnicodeDecodeError as error:
@@ -296,16 +297,23 @@ def _decode(decoder: Any, payload: bytes) -> Any:
     raise Malformed(text)
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, types: frozenset[Any]) -> str:
     """msgspec's message in the words of this protocol."""
     if found := _WRONG_TYPE.fullmatch(text):
-        what = "unexpected" if found[1] in _REPLY_TYPES else "unknown"
-        return f"{what} message type '{found[1][:_MOST_TOLD]}'"
+        return _wrong_type(found[1], types)
     if found := _MISSING.fullmatch(text):
         return f"missing field '{found[1]}'"
     if found := _AT.fullmatch(text):
         return f"field '{found[2]}': {_sentence(found[1])}"
     return f"malformed message: {_sentence(text)}"
+
+
+def _wrong_type(name: str, types: frozenset[Any]) -> str:
+    if name in types:
+        return "duplicate field 'type'"  # it would be right, were it not the second
+    if name in _REQUEST_TYPES | _REPLY_TYPES:
+        return f"unexpected message type '{name}'"
+    return f"unknown message type '{name[:_MOST_TOLD]}'"
 
 
 def _sentence(text: str) -> str:

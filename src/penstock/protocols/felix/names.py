@@ -44,7 +44,7 @@ def bring_into_being(call: Call, scope: Scope, topic: str) -> None:
     check_topic(topic)  # so that no tenant comes into being for nothing
     broker.access.require(identity, Permission.CREATE, scope, topic)
     if call.settings.auto_create_tenants:
-        broker.tenants.ensure(identity, scope.tenant)
+        broker.tenants.ensure(identity, *scope)
     elif not broker.tenants.exists(scope.tenant):
         raise TenantNotFound(scope.tenant)
     broker.create_topic(identity, scope, topic, 1)

@@ -87,10 +87,13 @@ class FelixHost:
 
     def violated(self, code: int, text: str) -> None:
         """Something came after which nothing here can be understood any more: the connection ends, with this code."""
-        peer = self.line.peer
-        if self._complaints.due(host_of(peer), self.broker.now()):
-            logger.warning("felix: %s is closed: %s", peer, text)
+        self.complain(host_of(self.line.peer), f"{self.line.peer} is closed: {text}")
         self.line.abort(code, text)
+
+    def complain(self, about: str, text: str) -> None:
+        """Log it, once a minute for all that is about the same, at any connection."""
+        if self._complaints.due(about, self.broker.now()):
+            logger.warning("felix: %s", text)
 
 
 def felix_door(settings: FelixSettings) -> StreamsDoor:

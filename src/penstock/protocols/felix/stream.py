@@ -98,6 +98,8 @@ class RequestStream(OrderedSession):
     # -- one request after the other
 
     def _carry_out(self) -> None:
+        if self._congested:
+            return  # nor is anything done for one who asks in small pieces and takes no answers
         while not self._resting:
             left = STRETCH
             while left > 0:
@@ -112,6 +114,10 @@ class RequestStream(OrderedSession):
                 self._carry_out_one(request)
             self._resting = True
             self.broker.offload(_nothing, self._rested)
+
+    @property
+    def _congested(self) -> bool:
+        return self.channel.congested
 
     def _rested(self) -> None:
         self._resting = False
@@ -228,7 +234,7 @@ class RequestStream(OrderedSession):
 
     def _answer(self, request: Any, answer: Answer) -> None:
         reply, group = answer
-        holds = request.size if isinstance(request, Run) else 0
+        holds = request.size if isinstance(request, Run) else len(getattr(request, "value", b""))
         self._put(self.broker.unsettled if group is None else group, reply, request, holds)
 
     def _put(self, after: CommitGroup | None, reply: bytes, request: Any, holds: int) -> None:
@@ -276,6 +282,13 @@ class RequestStream(OrderedSession):
 class PublishStream(RequestStream):
     """A stream on which only the client sends: publications, and nobody can be told what became of them. One that
     cannot be stored is dropped; what has no business here ends the stream."""
+
+    @property
+    def _congested(self) -> bool:
+        return False  # nothing is sent here
+
+    def _must_wait(self, *, reads: bool) -> bool:  # noqa: ARG002
+        return False
 
     def _admit(self, request: Any) -> None:
         super()._admit(request)

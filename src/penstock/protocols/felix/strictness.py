@@ -16,42 +16,53 @@ import msgspec
 from msgspec import Struct, structs
 
 _ENCODER: Final = msgspec.json.Encoder()
-_LARGE: Final = 4096  # bytes of a message; from here on it pays not to encode all of it again
-_NO_TTL: Final = b',"ttl_ms":null'  # what we write always, but others need not
+_LARGE: Final = 4096  # bytes of a message; from here on it pays to leave out its bulk
 
 # The end of a string that would be base64 with bits set behind its last byte. Other strings may end so as well.
 _STRAY_BITS: Final = re.compile(rb'=(?:(?<=[^AEIMQUYcgkosw048=]=)"|(?<=[^AQgw]=)=")')
 
 
 class Bulk(NamedTuple):
-    """Where the bulk of a message is: the field, and what comes before and behind its value when nothing is between."""
+    """The field of a message that is nearly all of it, when it is large."""
 
     field: str
-    before: bytes
-    behind: bytes
+    start: re.Pattern[bytes]  # what comes before its value
+    end: bytes  # what comes behind it, and is not in it
     empty: Any
 
 
-def flaw(payload: bytes, message: Struct, bulk: Bulk | None = None) -> str | None:
-    """What is wrong with the JSON that this message was read from, if anything is.
-
-    Nothing can be written shorter than we write it, but for `ttl_ms`: what is no longer than that has no field twice,
-    and no base64 with escapes."""
-    excess = len(payload) - _shortest(payload, message, bulk)
-    plain = excess == 0 or (excess == -len(_NO_TTL) and b'"ttl_ms"' not in payload)
-    if plain and _STRAY_BITS.search(payload) is None:
-        return None
-    return _read_again(payload, message)
+def bulk(field: str, start: bytes, end: bytes, empty: Any) -> Bulk:
+    return Bulk(field, re.compile(b'"' + field.encode() + rb'"\s*:\s*' + re.escape(start)), end, empty)
 
 
-def _shortest(payload: bytes, message: Struct, bulk: Bulk | None) -> int:
-    """The length that the message has when we write it."""
-    if bulk is not None and len(payload) > _LARGE:
-        start = payload.find(bulk.before) + len(bulk.before)
-        end = payload.find(bulk.behind, start)
-        if start >= len(bulk.before) and end >= 0:
-            return len(_ENCODER.encode(structs.replace(message, **{bulk.field: bulk.empty}))) + end - start
-    return len(_ENCODER.encode(message))
+def flaw(payload: bytes, message: Struct, large: Bulk | None = None) -> str | None:
+    """What is wrong with the JSON that this message was read from, if anything is."""
+    if large is None or len(payload) <= _LARGE:
+        given, written = payload, _ENCODER.encode(message)
+        if written == payload:  # as the original's clients have it
+            return None
+    else:
+        given, message_alone = _without(payload, message, large)
+        written = _ENCODER.encode(message_alone)
+    if b"\\" in payload or _STRAY_BITS.search(payload) is not None or given.count(b'"') != _quotes(given, written):
+        return _read_again(payload, message)
+    return None
+
+
+def _quotes(given: bytes, written: bytes) -> int:
+    """How many there are in a message without escapes that has no field twice: as many as when we write it. But we
+    write `ttl_ms` always, and others need not."""
+    count = written.count(b'"')
+    return count - 2 if written.endswith(b',"ttl_ms":null}') and b'"ttl_ms"' not in given else count
+
+
+def _without(payload: bytes, message: Struct, large: Bulk) -> tuple[bytes, Struct]:
+    """Both without the bulk."""
+    found = large.start.search(payload)
+    end = payload.find(large.end, found.end()) if found else -1
+    if found is None or end < 0:
+        return payload, message
+    return payload[: found.end()] + payload[end:], structs.replace(message, **{large.field: large.empty})
 
 
 def _read_again(payload: bytes, message: Struct) -> str | None:

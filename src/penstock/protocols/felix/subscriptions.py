@@ -11,7 +11,6 @@ reason, it is reset with one of the codes of `Reset`, so that nobody takes the e
 from __future__ import annotations
 
 import enum
-import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -27,8 +26,6 @@ from penstock.protocols.felix.errors import Names
 from penstock.protocols.felix.frames import HEADER_SIZE
 from penstock.protocols.outbox import Outbox
 from penstock.protocols.streams import StreamChannel
-
-logger = logging.getLogger(__name__)
 
 STRETCH: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
 FLUSH_BYTES: Final = 64 << 10  # frames of this size are not collected any further before they are sent
@@ -309,7 +306,8 @@ class Subscription:
             return
         code = next(code for kind, code in _RESETS if isinstance(error, kind))
         if code is not Reset.DENIED:
-            logger.warning("a subscription of %s to '%s' is broken off: %s", self._channel.peer, self._names[2], error)
+            who, what = self._channel.peer, "/".join(self._names)
+            self._host.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
         self._break(code)
 
     def _break(self, code: Reset) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.protocols.felix import messages as m
 from penstock.protocols.felix.client.connection import Exchanges, Sleep
@@ -26,24 +25,13 @@ class Cache:
 
     async def put(self, key: str, value: bytes, ttl_ms: int | None = None) -> None:
         """Store a value, for so many milliseconds, or for as long as there is room."""
-        tenant, namespace, cache = self._scope
-        await self._change(
-            lambda number: m.CachePut(
-                tenant_id=tenant, namespace=namespace, cache=cache, key=key, value=value, request_id=number,
-                ttl_ms=ttl_ms,
-            )  # fmt: skip
-        )
+        await self._change(m.CachePut, key=key, value=value, ttl_ms=ttl_ms)
 
     async def get(self, key: str) -> bytes | None:
         """The value, or None if there is none any more. Asked again if the connection breaks."""
-        tenant, namespace, cache = self._scope
         attempt = 0
         while True:
-            outcome = await self._ask(
-                lambda number: m.CacheGet(
-                    tenant_id=tenant, namespace=namespace, cache=cache, key=key, request_id=number
-                )
-            )
+            outcome = await self._ask(m.CacheGet, {"key": key})
             if not isinstance(outcome, Lost):
                 return _reply(outcome, m.CacheValue).value
             attempt += 1
@@ -53,59 +41,45 @@ class Cache:
 
     async def delete(self, key: str) -> bool:
         """Whether there was a value to remove."""
-        tenant, namespace, cache = self._scope
-        reply = await self._change(
-            lambda number: m.CacheDelete(
-                tenant_id=tenant, namespace=namespace, cache=cache, key=key, request_id=number
-            )
-        )
+        reply = await self._change(m.CacheDelete, key=key)
         return bool(getattr(reply, "deleted", False))
 
     async def compare_and_set(
         self, key: str, expected: bytes | None, value: bytes, ttl_ms: int | None = None
     ) -> Swapped:
         """Store a value if the present one is as expected; None expects that there is none."""
-        tenant, namespace, cache = self._scope
-        reply = await self._change(
-            lambda number: m.CacheCas(
-                tenant_id=tenant, namespace=namespace, cache=cache, key=key, expected=expected, value=value,
-                request_id=number, ttl_ms=ttl_ms,
-            )  # fmt: skip
-        )
+        reply = await self._change(m.CacheCas, key=key, expected=expected, value=value, ttl_ms=ttl_ms)
         found = _reply(reply, m.CacheCasOk)
         return Swapped(found.stored, found.value)
 
     async def increment(self, key: str, by: int = 1, ttl_ms: int | None = None) -> int:
         """Add to the number under a key, which is 0 if there is none. `ttl_ms` is for a number that is not there yet.
         The result is the sum."""
-        tenant, namespace, cache = self._scope
-        reply = await self._change(
-            lambda number: m.CacheIncrement(
-                tenant_id=tenant, namespace=namespace, cache=cache, key=key, by=by, request_id=number, ttl_ms=ttl_ms
-            )
-        )
-        value = _reply(reply, m.CacheValue).value
+        value = _reply(await self._change(m.CacheIncrement, key=key, by=by, ttl_ms=ttl_ms), m.CacheValue).value
         try:
             return int(value or b"")
         except ValueError:
             raise BadReply(f"{value!r} is no number") from None
 
-    async def _change(self, request: Callable[[int | str], m.CacheRequest]) -> m.Reply:
+    async def _change(self, kind: type[m.CacheRequest], **fields: Any) -> m.Reply:
         """Ask what must not be carried out twice without the caller's knowing."""
-        outcome = await self._ask(request)
+        outcome = await self._ask(kind, fields)
         if isinstance(outcome, Lost):
             raise OutcomeUnknown(f"the cache may be changed, or not: {outcome}") from outcome
         return result_of(outcome)
 
-    async def _ask(self, request: Callable[[int | str], m.CacheRequest]) -> Outcome:
+    async def _ask(self, kind: type[m.CacheRequest], fields: dict[str, Any]) -> Outcome:
+        tenant, namespace, cache = self._scope
         at = self._exchanges.turn()
         while True:
             exchange = self._exchanges.ready(at) or await self._exchanges.get(at)
+            number = exchange.next_id()
+            request = kind(tenant_id=tenant, namespace=namespace, cache=cache, request_id=number, **fields)
+            data = m.encode(request)
             if exchange.full:
                 await exchange.room()
             if exchange.lost is None:
-                number = exchange.next_id()
-                return await exchange.ask(number, m.encode(request(number)))
+                return await exchange.ask(number, data)
 
 
 def _reply(outcome: Outcome, kind: type[R]) -> R:

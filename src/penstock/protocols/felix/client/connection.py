@@ -6,8 +6,9 @@ A connection carries streams that the client opens (`exchange`) and those on whi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from penstock.protocols.felix.client.errors import (
     CertificateRefused,
@@ -48,6 +49,7 @@ class Connection:
         self.subscribing = asyncio.Lock()  # where the server does not say whose an event stream is, one at a time
         self.lost: FelixError | None = None
         self.over: asyncio.Future[None] = self._loop.create_future()
+        self._gone = asyncio.Event()
 
     # -- called by the link
 
@@ -61,6 +63,7 @@ class Connection:
 
     def closed(self, code: int, reason: str) -> None:
         self._lose(Lost(f"the connection was lost: {reason or 'closed by the server'} (code {code})"))
+        self._gone.set()
 
     # -- streams of ours
 
@@ -138,7 +141,9 @@ class Connection:
     def overfull(self, feed: Feed) -> None:
         """To stop the whole connection holds back the sender, and everybody else on it. If there are others, the event
         stream is let go instead; its subscription comes back to where it was when its reader has caught up."""
-        if len(self._feeds) > 1 and feed.resumable:
+        if feed.id is not None and self._strays.get(feed.id) is feed:
+            feed.let_go(Lost("nobody asked for this event stream"))
+        elif len(self._feeds) > 1 and feed.resumable:
             feed.let_go(Lost("the reader did not keep up"))
         elif self._link is not None:
             self._full.add(feed)
@@ -164,12 +169,11 @@ class Connection:
             for feed in list(self._feeds):
                 feed.let_go(ClientClosed("the client was closed"))
             await asyncio.gather(*[exchange.finish(seconds) for exchange in self._exchanges])
-        self.abort(ClientClosed("the client was closed"))
-
-    def abort(self, reason: FelixError) -> None:
-        self._lose(reason)
-        if self._link is not None:
+            self._lose(ClientClosed("the client was closed"))
             self._link.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._gone.wait()
 
     def _lose(self, reason: FelixError) -> None:
         if self.lost is not None:
@@ -185,12 +189,53 @@ class Connection:
         self.over.set_result(None)
 
 
+class Usable(Protocol):
+    lost: FelixError | None
+
+
+T = TypeVar("T", bound=Usable)
+
+
+class Place(Generic[T]):
+    """Room for one connection or stream, which is made when it is needed, and anew when it is lost."""
+
+    __slots__ = ("_failure", "_failures", "_thing", "_turn")
+
+    def __init__(self) -> None:
+        self._thing: T | None = None
+        self._turn = asyncio.Lock()
+        self._failure: FelixError | None = None
+        self._failures = 0
+
+    @property
+    def usable(self) -> T | None:
+        return self._thing if self._thing is not None and self._thing.lost is None else None
+
+    async def filled(self, make: Callable[[], Awaitable[T]]) -> T:
+        failures = self._failures
+        async with self._turn:
+            thing = self.usable
+            if thing is not None:
+                return thing
+            if failures != self._failures and self._failure is not None:
+                # It failed while we waited for our turn. Everybody who waited shares that failure, or else each of
+                # them would go through all the attempts, one after the other.
+                raise self._failure
+            try:
+                thing = self._thing = await make()
+            except FelixError as error:
+                self._failures += 1
+                self._failure = error
+                raise
+            return thing
+
+
 class Connections:
     """So many connections of one kind, each in its place."""
 
     def __init__(self, options: Options, size: int, dial: Dial, sleep: Sleep) -> None:
         self._options = options
-        self._places: list[_Place] = [_Place() for _ in range(size)]
+        self._places: list[Place[Connection]] = [Place() for _ in range(size)]
         self._dial = dial
         self._sleep = sleep
         self.made = 0  # how many were made so far
@@ -200,40 +245,23 @@ class Connections:
         return len(self._places)
 
     async def get(self, at: int) -> Connection:
-        """The connection in this place, made if there is none or it is lost. Raises ConnectionFailed."""
-        place = self._places[at]
-        failures = place.failures
-        if place.connection is not None and place.connection.lost is None:
-            return place.connection
-        async with place.turn:
-            if place.connection is not None and place.connection.lost is None:
-                return place.connection
-            if failures != place.failures and place.failure is not None:
-                # Connecting failed while we waited for our turn. Everybody who waited shares that failure, or else
-                # each of them would go through all the attempts, one after the other.
-                raise place.failure
-            try:
-                place.connection = await self._reached()
-            except FelixError as error:
-                place.failures += 1
-                place.failure = error
-                raise
-            self.made += 1
-            return place.connection
+        """The connection in this place. Raises ConnectionFailed."""
+        return self._places[at].usable or await self._places[at].filled(self._reached)
 
     def readable(self) -> int:
         """The place with the fewest subscriptions, of those that read. A new place if none does: to subscribe on a
         connection that does not read would wait for somebody else's reader."""
-        found = [at for at, place in enumerate(self._places) if place.connection is None or not place.connection.paused]
-        if not found:
-            self._places.append(_Place())
+        held = [(place.usable, at) for at, place in enumerate(self._places)]
+        loads = [(0 if own is None else own.subscriptions, at) for own, at in held if own is None or not own.paused]
+        if not loads:
+            self._places.append(Place())
             return len(self._places) - 1
-        return min(found, key=lambda at: self._places[at].subscriptions)
+        return min(loads)[1]
 
     async def finish(self, seconds: float) -> None:
         self.closed = True
-        connections = [place.connection for place in self._places if place.connection is not None]
-        await asyncio.gather(*[connection.finish(seconds) for connection in connections])
+        connections = [place.usable for place in self._places]
+        await asyncio.gather(*[connection.finish(seconds) for connection in connections if connection is not None])
 
     async def _reached(self) -> Connection:
         own = self._options
@@ -245,6 +273,7 @@ class Connections:
             try:
                 async with asyncio.timeout(own.timeout):
                     connection.connected(await self._dial(own, connection))
+                self.made += 1
                 return connection
             except TimeoutError:
                 failure: Exception = TimeoutError(f"no answer in {own.timeout:g} seconds")
@@ -258,64 +287,41 @@ class Connections:
             await self._sleep(own.retry.delay(attempt - 1))
 
 
-class _Place:
-    __slots__ = ("connection", "failure", "failures", "turn")
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.turn = asyncio.Lock()
-        self.failure: FelixError | None = None
-        self.failures = 0
-
-    @property
-    def subscriptions(self) -> int:
-        return 0 if self.connection is None else self.connection.subscriptions
-
-
 class Exchanges:
     """Streams for requests, so many on each of several connections."""
 
     def __init__(self, options: Options, connections: Connections, streams: int, sleep: Sleep) -> None:
         self._options = options
         self._connections = connections
-        self._exchanges: list[Exchange | None] = [None] * (len(connections) * streams)
-        self._turns = [asyncio.Lock() for _ in self._exchanges]
+        self._places: list[Place[Exchange]] = [Place() for _ in range(len(connections) * streams)]
         self._sleep = sleep
         self._last = 0
 
     def __len__(self) -> int:
-        return len(self._exchanges)
+        return len(self._places)
 
     def turn(self) -> int:
         """The places one after the other."""
-        self._last = (self._last + 1) % len(self._exchanges)
+        self._last = (self._last + 1) % len(self._places)
         return self._last
 
     def ready(self, at: int) -> Exchange | None:
         """The stream in this place, if there is one."""
-        exchange = self._exchanges[at]
-        return exchange if exchange is not None and exchange.lost is None else None
+        return self._places[at].usable
 
     async def get(self, at: int) -> Exchange:
         """The stream in this place, opened if there is none or it is lost. Raises ConnectionFailed or ReplyError."""
-        async with self._turns[at]:
-            exchange = self.ready(at)
-            if exchange is None:
-                exchange = self._exchanges[at] = await opened(
-                    self._options, lambda: self._connections.get(at % len(self._connections)), self._sleep
-                )
-            return exchange
+        return await self._places[at].filled(lambda: self._opened(at % len(self._connections)))
 
-
-async def opened(options: Options, get: Callable[[], Awaitable[Connection]], sleep: Sleep) -> Exchange:
-    """A new stream on the connection that `get` gives. Tried again if the connection is lost meanwhile."""
-    attempt = 0
-    while True:
-        connection = await get()
-        try:
-            return await connection.exchange()
-        except Lost as error:
-            attempt += 1
-            if attempt >= options.retry.attempts:
-                raise ConnectionFailed(f"No stream to {options.place}: {error}") from error
-        await sleep(options.retry.delay(attempt - 1))
+    async def _opened(self, at: int) -> Exchange:
+        """A new stream. Tried again if the connection is lost meanwhile."""
+        attempt = 0
+        while True:
+            connection = await self._connections.get(at)
+            try:
+                return await connection.exchange()
+            except Lost as error:
+                attempt += 1
+                if attempt >= self._options.retry.attempts:
+                    raise ConnectionFailed(f"No stream to {self._options.place}: {error}") from error
+            await self._sleep(self._options.retry.delay(attempt - 1))

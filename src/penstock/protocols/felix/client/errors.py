@@ -58,8 +58,8 @@ class SubscriptionLost(FelixError):
 
 
 class PipelineError(FelixError):
-    """Not all of `publish_batches` succeeded. `results` has one entry for each batch that was sent, in order: None if it
-    is stored, or the error. Batches behind those were not sent."""
+    """Not all of `publish_batches` succeeded. `results` has one entry for each batch that was sent, in order: None if
+    it is stored, or the error. Batches behind those were not sent."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if result is not None]
@@ -99,8 +99,8 @@ class Overloaded(ReplyError):
 
 
 class CursorError(ReplyError):
-    """A subscription cannot start at this offset: `reason` is too_old or in_future, `available` the oldest that is kept,
-    or where the stream ends."""
+    """A subscription cannot start at this offset: `reason` is too_old or in_future, `available` the oldest that is
+    kept, or where the stream ends."""
 
     def __init__(self, reason: str, requested: int, available: int) -> None:
         kept = "the oldest that is kept is" if reason == "too_old" else "the stream ends at"

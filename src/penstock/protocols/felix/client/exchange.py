@@ -36,6 +36,8 @@ class Lost(FelixError):
     request is asked again."""
 
 
+_ACKNOWLEDGED: Final = m.Ok()
+
 Outcome: TypeAlias = "m.Reply | FelixError"
 
 
@@ -137,9 +139,8 @@ class Exchange:
 
     def ask(self, id: m.RequestId, data: bytes) -> asyncio.Future[Outcome]:  # noqa: A002
         """Send a request of this id; the future gets its outcome. Raises Unsendable, before anything is sent."""
-        self._check(data)
+        self._begin(data)
         future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._turn = None
         if self.lost is not None:
             future.set_result(self.lost)
             return future
@@ -153,9 +154,8 @@ class Exchange:
 
     def tell(self, data: bytes) -> None:
         """Send what gets no reply."""
-        self._check(data)
+        self._begin(data)
         self._told = True
-        self._turn = None
         if self.lost is None:
             self._send(data)
 
@@ -208,9 +208,11 @@ class Exchange:
     def _crowded(self) -> bool:
         return self._in_flight >= self._options.limits.window or self.stream.congested
 
-    def _check(self, data: bytes) -> None:
+    def _begin(self, data: bytes) -> None:
+        self._turn = None
         if len(data) - HEADER_SIZE > self._options.limits.frame:
-            raise Unsendable(f"{len(data)} bytes do not fit a frame of {self._options.limits.frame}: publish less at once")
+            self._admit()
+            raise Unsendable(f"{len(data)} bytes do not fit a frame of {self._options.limits.frame}: send less at once")
 
     def _send(self, data: bytes) -> None:
         self.stream.send(data)
@@ -234,11 +236,11 @@ class Exchange:
 
     def _take(self, frame: Frame) -> None:
         if frame.flags & ACK:
-            request_id, error = decode_ack(frame.payload)
-            self._answer(request_id, None if error is None else refusal(error), m.Ok())
+            ack = decode_ack(frame.payload)
+            self._answer(ack.request_id, None if ack.error is None else refusal(ack.error), _ACKNOWLEDGED)
             return
         reply = m.decode_reply(frame.payload)
-        request_id = getattr(reply, "request_id", None)
+        request_id: m.RequestId = getattr(reply, "request_id", None)
         match reply:
             case m.Error(message=message) | m.PublishError(message=message):
                 if request_id is None and self._told and not self._options.original:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
@@ -72,6 +73,8 @@ def trust(place: Address, ca: str | None, fingerprint: str | None, insecure: boo
             'fingerprint="sha256:…" (the broker prints it at its start, and `penstock cert show`), '
             'ca="file.pem", or insecure=True to believe anyone'
         )
+    if ca is not None and not os.access(ca, os.R_OK):
+        raise ValueError(f"{ca} cannot be read")
     digits = None if fingerprint is None else fingerprint.lower().removeprefix("sha256:").replace(":", "")
     if digits is not None and (len(digits) != 64 or not set(digits) <= set("0123456789abcdef")):
         raise ValueError("fingerprint must be the SHA-256 of the certificate, in 64 hex digits")

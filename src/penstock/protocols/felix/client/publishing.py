@@ -57,24 +57,30 @@ class Publisher:
     async def tell(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
         """Without an acknowledgement. Waits only for room to send."""
         scope = self._options.tenant, namespace or self._options.namespace, name("stream", stream)
-        exchange = await self._roomy(stream)
-        exchange.tell(encode_batch(Batch(*scope, list(payloads))))
+        data = encode_batch(Batch(*scope, list(payloads)))
+        while True:
+            exchange = await self._exchange(stream)
+            if exchange.full:
+                await exchange.room()
+            if exchange.lost is None:
+                exchange.tell(data)
+                return
 
     async def _begin(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> asyncio.Future[Outcome]:
         """Send as soon as there is room. The future is done when the acknowledgement has come."""
         scope = self._options.tenant, namespace or self._options.namespace, name("stream", stream)
-        exchange = await self._roomy(stream)
-        number = exchange.next_id()
-        return exchange.ask(number, self._request(exchange, number, scope, payloads))
-
-    async def _roomy(self, stream: str) -> Exchange:
-        at = zlib.crc32(stream.encode()) % len(self._exchanges)
         while True:
-            exchange = self._exchanges.ready(at) or await self._exchanges.get(at)
+            exchange = await self._exchange(stream)
+            number = exchange.next_id()
+            data = self._request(exchange, number, scope, payloads)
             if exchange.full:
                 await exchange.room()
             if exchange.lost is None:
-                return exchange
+                return exchange.ask(number, data)
+
+    async def _exchange(self, stream: str) -> Exchange:
+        at = zlib.crc32(stream.encode()) % len(self._exchanges)
+        return self._exchanges.ready(at) or await self._exchanges.get(at)
 
     def _request(
         self, exchange: Exchange, number: int | str, scope: tuple[str, str, str], payloads: Sequence[bytes]
@@ -82,20 +88,9 @@ class Publisher:
         own = self._options
         if own.original and own.encoding == "binary" and exchange.flags & ACKED and isinstance(number, int):
             return encode_batch(Batch(*scope, list(payloads), number))
-        tenant, namespace, stream = scope
         if len(payloads) == 1:
-            return m.encode(
-                m.Publish(
-                    tenant_id=tenant, namespace=namespace, stream=stream, payload=payloads[0], request_id=number,
-                    ack="per_message",
-                )  # fmt: skip
-            )
-        return m.encode(
-            m.PublishBatch(
-                tenant_id=tenant, namespace=namespace, stream=stream, payloads=list(payloads), request_id=number,
-                ack="per_batch",
-            )  # fmt: skip
-        )
+            return m.encode(m.Publish(*scope, payloads[0], number, "per_message"))
+        return m.encode(m.PublishBatch(*scope, list(payloads), number, "per_batch"))
 
 
 def _verdict(outcome: FelixError) -> FelixError:

@@ -37,14 +37,14 @@ def subscribe(call: Call, request: Subscribe) -> Answer:
     partitions = _partitions(call, scope, place)
     starts = beginning(request.start, partitions)
     if isinstance(starts, CursorError):
-        return Answer(call.dialect.cursor_error(*starts))
+        return Answer(call.dialect.cursor_error(*starts, request.request_id))
     names = (request.tenant_id, request.namespace, request.stream)
     number = _number(call, request)
     try:
         Subscription(call, names, number, offsets=len(starts) == 1).follow(call, scope, place.topic, starts)
     except StreamsUsedUp:
         raise RequestRefused("no more streams: the client allows none for these events") from None
-    return Answer(call.dialect.subscribed(number))
+    return Answer(call.dialect.subscribed(number, request.request_id))
 
 
 def _partitions(call: Call, scope: Scope, place: Place) -> Sequence[tuple[int, Bounds]]:

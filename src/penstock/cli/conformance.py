@@ -1,0 +1,153 @@
+"""`penstock conformance`: the vectors of the five protocols, checked with our codecs or played to a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from penstock.cli.failure import fail
+from penstock.config import Endpoint, endpoint
+
+if TYPE_CHECKING:
+    from penstock.conformance.playing import Dial
+    from penstock.conformance.results import Result
+
+Protocol = Literal["rustlog", "blipmq", "flymq", "kimberlite", "felix"]
+
+
+def conformance(
+    protocol: Annotated[Protocol | None, typer.Option("--protocol", "-p", help="Only this one.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="HOST:PORT", help="Play the conversations of --protocol to this server."),
+    ] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Of Kimberlite (a number, 42) and Felix (t1).", show_default=False)
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", envvar="PENSTOCK_CONFORMANCE_TOKEN", help="Of Kimberlite's handshake and Felix's auth."),
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", help="To log in to FlyMQ.")] = None,
+    password: Annotated[
+        str | None, typer.Option("--password", envvar="PENSTOCK_CONFORMANCE_PASSWORD", help="To log in to FlyMQ.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", envvar="PENSTOCK_CONFORMANCE_KEY", help="BlipMQ's API key. Without security, any will do."),
+    ] = None,
+    tls_ca: Annotated[
+        str | None,
+        typer.Option("--tls-ca", metavar="FILE", help="Talk TLS, and trust this PEM file. Felix always talks TLS."),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, max=600, help="Seconds for each step.")] = 5.0,
+    every: Annotated[bool, typer.Option("--all", help="Tell of each vector, not only of those that fail.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Check that the five protocols are spoken as their documents say.
+
+    Without --against, our own codecs read and write every vector. With it, conversations are played to whatever server
+    answers there: a broker of ours or any other. Topics are made under names that nobody uses; what the protocol can
+    delete is deleted afterwards. The exit code is 1 if anything is not as it should be.
+
+    Examples: penstock conformance; penstock conformance --against 127.0.0.1:5555 --protocol blipmq --key dev-key
+    """
+    from penstock.conformance.checking import check_protocol
+    from penstock.conformance.results import FAILED
+    from penstock.conformance.vectors import PROTOCOLS, BadVectors
+
+    given = {"tenant": tenant, "token": token, "user": user, "password": password, "key": key}
+    known = {name: value for name, value in given.items() if value is not None}
+    try:
+        if against is not None:
+            results = _played(against, protocol, known, tls_ca, timeout)
+        else:
+            results = [each for name in ([protocol] if protocol else PROTOCOLS) for each in check_protocol(name)]
+    except BadVectors as error:
+        fail(error)
+    _tell(results, every=every, as_json=as_json)
+    if any(each.status == FAILED for each in results):
+        raise typer.Exit(1)
+
+
+def _played(
+    against: str, protocol: Protocol | None, known: dict[str, str], tls_ca: str | None, timeout: float
+) -> list[Result]:
+    from penstock.conformance.lines import Unreachable
+    from penstock.conformance.playing import play_protocol
+
+    if protocol is None:
+        fail("--against: say with --protocol which one is spoken there, for example --protocol blipmq", 2)
+    try:
+        where = endpoint(against)
+    except ValueError as error:
+        fail(f"--against: {error}", 2)
+    if where is None:
+        fail("--against: expected HOST:PORT", 2)
+    dial = _quic_dial(where, tls_ca, timeout) if protocol == "felix" else _tcp_dial(
+        protocol, where, tls_ca, timeout
+    )  # fmt: skip
+    try:
+        return asyncio.run(play_protocol(protocol, dial, known, timeout))
+    except Unreachable as error:
+        fail(f"{error}. Is this where {protocol} is spoken?")
+
+
+def _tcp_dial(protocol: str, where: Endpoint, tls_ca: str | None, timeout: float) -> Dial:
+    from penstock.conformance.lines import TcpLine
+
+    try:
+        tls = ssl.create_default_context(cafile=tls_ca) if tls_ca else None
+    except OSError as error:
+        fail(f"--tls-ca {tls_ca}: {error.strerror or error}")
+    return lambda: TcpLine.dial(protocol, where.host, where.port, tls, timeout)
+
+
+def _quic_dial(where: Endpoint, tls_ca: str | None, timeout: float) -> Dial:
+    """Without --tls-ca any certificate is taken: it is the protocol that is looked at."""
+    from penstock.conformance.quic_lines import QuicLine
+    from penstock.quic.settings import QuicSettings
+
+    settings = QuicSettings(handshake_seconds=timeout, ca_file=tls_ca or "", verify=tls_ca is not None)
+    return lambda: QuicLine.dial("felix", where.host, where.port, settings)
+
+
+# -- telling
+
+
+def _tell(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
+    from penstock.conformance import results as told
+
+    if as_json:
+        typer.echo(json.dumps(told.as_json(results), ensure_ascii=False, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("protocol", "vectors"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ok", "failed", "skipped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in told.counted(results):
+        numbers = (str(each.ok), str(each.failed or "–"), str(each.skipped or "–"))
+        table.add_row(each.protocol, each.group, *numbers, style="red" if each.failed else None)
+    Console(soft_wrap=True).print(table)
+    for result in results:
+        if every or result.status != told.OK:
+            typer.echo(_line(result))
+    statuses = [each.status for each in results]
+    typer.echo(f"{statuses.count(told.OK)} of {len(results)} are as they should be")
+
+
+def _line(result: Result) -> str:
+    head = f"{result.status}\t{result.protocol}/{result.name}"
+    if not result.detail:
+        return head
+    shows = f"\n\tshows: {result.why} ({result.source})" if result.status == "failed" else ""
+    return f"{head}\n\t{result.detail}{shows}"

@@ -1,0 +1,170 @@
+"""Connections to the server that conversations are played to: whole frames are sent and received.
+
+How long a frame is, is read from its header by a table of its own: the codecs are what is being judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+import zlib
+from typing import Final, NamedTuple, Protocol
+
+MAIN: Final = "main"  # the one stream of a TCP connection
+
+
+class Unreachable(Exception):
+    """There is no server, or none that speaks like one. The text is for the user."""
+
+
+class Unexpected(Exception):
+    """The server did not do what is expected. The text says what it did."""
+
+
+class Framing(NamedTuple):
+    """How much comes before a payload, and where in it a u32 says how long the payload is."""
+
+    header: int
+    length_at: int
+    most: int = 64 << 20  # no reply is longer; more would be a misreading
+
+
+FRAMINGS: Final = {
+    "rustlog": Framing(4, 0),
+    "blipmq": Framing(4, 0),
+    "flymq": Framing(8, 4),
+    "kimberlite": Framing(14, 6),
+    "felix": Framing(12, 8),
+}
+
+
+class Line(Protocol):
+    """One connection. Only QUIC has streams besides `main`."""
+
+    async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None: ...
+
+    async def frame(self, stream: str) -> bytes | None:
+        """The next whole frame; None if the stream has ended. Raises Unexpected if it ended within one."""
+
+    async def accept(self, label: str) -> None:
+        """Wait for a stream that the server opens, and call it so."""
+
+    async def ended(self, stream: str) -> None:
+        """Wait for the stream's end. Raises Unexpected for anything that comes before it."""
+
+    async def gone(self) -> int | None:
+        """Wait for the connection's end; what comes before is dropped. The code it was closed with, if it has one."""
+
+    def reset(self, stream: str, code: int) -> None:
+        """Give the stream up, in both directions."""
+
+    async def close(self) -> None: ...
+
+
+class Cutter:
+    """Bytes of one stream, as frames."""
+
+    def __init__(self, protocol: str) -> None:
+        self._framing = FRAMINGS[protocol]
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        self._data += data
+
+    @property
+    def held(self) -> bytes:
+        return bytes(self._data)
+
+    def next(self) -> bytes | None:
+        header, at, most = self._framing
+        if len(self._data) < header:
+            return None
+        (length,) = struct.unpack_from(">I", self._data, at)
+        if length > most:
+            raise Unexpected(f"a frame of {length} bytes: {self.held[:header].hex()}")
+        if len(self._data) < header + length:
+            return None
+        found = bytes(self._data[: header + length])
+        del self._data[: header + length]
+        _check_sum(self._framing, found)
+        return found
+
+
+def _check_sum(framing: Framing, frame: bytes) -> None:
+    """Of the frames that have one. Our side always uses CRC-32, so the server must."""
+    if framing is not FRAMINGS["kimberlite"]:
+        return
+    (said,) = struct.unpack_from(">I", frame, 10)
+    if said != zlib.crc32(frame[14:]):
+        raise Unexpected(f"the checksum of a reply is {said:08x}, and {zlib.crc32(frame[14:]):08x} expected")
+
+
+class TcpLine:
+    """A TCP connection: one stream."""
+
+    def __init__(self, protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._cutter = Cutter(protocol)
+
+    @classmethod
+    async def dial(cls, protocol: str, host: str, port: int, tls: ssl.SSLContext | None, patience: float) -> TcpLine:
+        try:
+            async with asyncio.timeout(patience):
+                return cls(protocol, *await asyncio.open_connection(host, port, ssl=tls))
+        except (OSError, TimeoutError) as error:
+            reason = f"nothing answered within {patience:g} s" if isinstance(error, TimeoutError) else str(error)
+            raise Unreachable(f"no server answers at {host}:{port}: {reason}") from None
+
+    async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None:
+        if stream != MAIN or one_way:
+            raise Unexpected("a TCP connection has one stream only")
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+            if end:
+                self._writer.write_eof()
+        except OSError as error:
+            raise Unexpected(f"the server has closed the connection: {error}") from None
+
+    async def frame(self, stream: str) -> bytes | None:  # noqa: ARG002 - there is one
+        while True:
+            found = self._cutter.next()
+            if found is not None:
+                return found
+            data = await self._read()
+            if not data:
+                if self._cutter.held:
+                    raise Unexpected(f"the connection ended within a frame: {self._cutter.held.hex()}")
+                return None
+            self._cutter.feed(data)
+
+    async def _read(self) -> bytes:
+        try:
+            return await self._reader.read(1 << 16)
+        except OSError:
+            return b""  # a reset is an end as well
+
+    async def accept(self, label: str) -> None:
+        raise Unexpected(f"a TCP connection has one stream only, and no {label}")
+
+    async def ended(self, stream: str) -> None:
+        found = await self.frame(stream)
+        if found is not None:
+            raise Unexpected(f"one more frame came: {found.hex()}")
+
+    async def gone(self) -> int | None:
+        while await self._read():
+            pass
+        return None
+
+    def reset(self, stream: str, code: int) -> None:  # noqa: ARG002
+        raise Unexpected("a TCP connection has one stream only")
+
+    async def close(self) -> None:
+        self._writer.close()
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return

@@ -1,0 +1,283 @@
+"""Playing conversations to a server: what a client says is sent, and what it hears compared with what it should."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import secrets
+import struct
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from penstock.conformance import notation
+from penstock.conformance.lines import FRAMINGS, Line, Unexpected
+from penstock.conformance.results import FAILED, OK, SKIPPED, Result
+from penstock.conformance.vectors import Conversation, Session, Step, sessions
+
+PATIENCE: Final = 5.0  # seconds for a step
+SLOW: Final = 6  # times as long for one that is said to be slow
+
+Dial: TypeAlias = Callable[[], Awaitable[Line]]
+Told: TypeAlias = Callable[[Result], None]
+
+
+async def play_protocol(
+    protocol: str, dial: Dial, given: Mapping[str, str], patience: float = PATIENCE, told: Told = lambda _: None
+) -> list[Result]:
+    """All conversations of a protocol, each on a connection of its own. `given`: variables such as user and token."""
+    results = []
+    for stem, session in sessions(protocol).items():
+        for each in session.conversations:
+            results.append(await play(protocol, stem, session, each, dial, given, patience))
+            told(results[-1])
+    return results
+
+
+async def play(
+    protocol: str, stem: str, session: Session, conversation: Conversation, dial: Dial, given: Mapping[str, str],
+    patience: float,
+) -> Result:  # fmt: skip
+    """One of them. Raises Unreachable."""
+    name = f"{stem}/{conversation.name}"
+    missing = [each for each in conversation.needs if each not in given]
+    if missing:
+        return Result(protocol, name, SKIPPED, "needs " + ", ".join(f"--{each}" for each in missing),
+                      conversation.why, conversation.source)  # fmt: skip
+    player = Player(protocol, await dial(), variables(given), patience)
+    login = session.login if conversation.login and all(each in given for each in session.login_needs) else []
+    try:
+        detail = await player.run("login", login) or await player.run("step", conversation.steps)
+    finally:
+        await player.line.close()
+    return Result(protocol, name, FAILED if detail else OK, detail, conversation.why, conversation.source)
+
+
+def variables(given: Mapping[str, str]) -> dict[str, bytes]:
+    """What was given, and names that nobody has used, of a fixed length: lengths can be written down."""
+    unique = secrets.token_hex(4)
+    names = {"topic": f"conformance_{unique}", "group": f"readers_{unique}", "key": f"key_{unique}"}
+    return {name: value.encode() for name, value in {**_USUAL, **names, **given}.items()} | _kimberlite(given)
+
+
+_USUAL: Final = {"tenant": "t1", "namespace": "default", "token": "conformance"}
+
+
+def _kimberlite(given: Mapping[str, str]) -> dict[str, bytes]:
+    """A tenant is a number there, and a token one that need not be: each in the three encodings."""
+    tenant = int(given["tenant"]) if given.get("tenant", "").isdigit() else 42
+    token = given.get("token", "").encode()
+    wide = struct.pack("<Q", len(token)) + token
+    return {
+        "tenant_short": notation.varint(tenant),
+        "tenant_wide": struct.pack("<Q", tenant),
+        "token_short": b"\1" + notation.varint(len(token)) + token if token else b"\0",
+        "token_wide": b"\1" + wide if token else b"\0",
+        "token_printed": b"\1\0\0\0" + wide if token else bytes(4),
+    }
+
+
+class Player:
+    """One connection, and what has been said on it so far."""
+
+    def __init__(self, protocol: str, line: Line, variables: dict[str, bytes], patience: float) -> None:
+        self.line = line
+        self._protocol = protocol
+        self._variables = variables
+        self._patience = patience
+
+    async def run(self, what: str, steps: Sequence[Step]) -> str:
+        """What is wrong; nothing if all steps went as they should."""
+        for number, step in enumerate(steps, 1):
+            where = f"{what} {number}" + (f" ({step.note})" if step.note else "")
+            patience = self._patience * (SLOW if step.slow else 1)
+            try:
+                async with asyncio.timeout(patience + step.wait_ms / 1000):
+                    await self._step(step)
+            except TimeoutError:
+                return f"{where}: {_awaited(step)} did not come within {patience:g} s"
+            except (Unexpected, notation.BadNotation) as error:
+                return f"{where}: {error}"
+        return ""
+
+    async def _step(self, step: Step) -> None:
+        if step.wait_ms:
+            await asyncio.sleep(step.wait_ms / 1000)
+        if step.again_ms:
+            await self._until_answered(step)
+            return
+        if step.send is not None or step.end:
+            await self._send(step)
+        if step.accept is not None:
+            await self.line.accept(step.accept)
+        if step.reply is not None:
+            self._compare(step.reply, await self._frame(step.stream))
+        if step.events is not None:
+            await self._events(step)
+        if step.reset is not None:
+            self.line.reset(step.stream, step.reset)
+        if step.ended:
+            await self.line.ended(step.stream)
+        if step.closed:
+            code = await self.line.gone()
+            if code == 0:
+                raise Unexpected("the connection was closed with code 0, and that is no error")
+
+    async def _send(self, step: Step) -> None:
+        data = self._written(step.send) if step.send is not None else b""
+        await self.line.send(step.stream, data, end=step.end, one_way=step.one_way)
+
+    async def _until_answered(self, step: Step) -> None:
+        """Say the same again and again, until there is an answer."""
+        assert step.reply is not None
+        awaited = asyncio.ensure_future(self._frame(step.stream))
+        try:
+            while not awaited.done():
+                await self._send(step)
+                await asyncio.wait((awaited,), timeout=step.again_ms / 1000)
+        except BaseException:
+            awaited.cancel()
+            raise
+        self._compare(step.reply, awaited.result())
+
+    async def _frame(self, stream: str) -> bytes:
+        found = await self.line.frame(stream)
+        if found is None:
+            raise Unexpected("the server ended it without a reply")
+        return found
+
+    # -- writing and comparing
+
+    def _written(self, text: str | dict[str, Any]) -> bytes:
+        if isinstance(text, str):
+            return notation.data(text, self._variables)
+        payload = json.dumps(self._filled(text["json"]), separators=(",", ":"), ensure_ascii=False).encode()
+        return _JSON_HEADERS[self._protocol](payload, text.get("flags", 0)) + payload
+
+    def _filled(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return notation.filled(value, self._variables)
+        if isinstance(value, dict):
+            return {name: self._filled(each) for name, each in value.items()}
+        return [self._filled(each) for each in value] if isinstance(value, list) else value
+
+    def _compare(self, expected: str | dict[str, Any], frame: bytes) -> None:
+        """Raises Unexpected."""
+        if isinstance(expected, str):
+            kept = notation.match(notation.pattern(expected, self._variables), frame)
+            if isinstance(kept, str):
+                raise Unexpected(f"{kept}. The reply was {frame.hex()}")
+            self._variables.update(kept)
+        elif "any" in expected:
+            self._compare_any(expected["any"], frame)
+        else:
+            self._compare_json(expected["json"], frame)
+
+    def _compare_json(self, expected: Any, frame: bytes) -> None:
+        payload = frame[FRAMINGS[self._protocol].header :]
+        try:
+            said = json.loads(payload)
+        except ValueError:
+            raise Unexpected(f"a reply in JSON was expected, and {notation.shown(frame)} came") from None
+        wrong = _json_difference(self._filled(expected), said)
+        if wrong:
+            raise Unexpected(f"{wrong}. The reply was {payload.decode(errors='replace')}")
+
+    def _compare_any(self, choices: Sequence[str | dict[str, Any]], frame: bytes) -> None:
+        problems = []
+        for choice in choices:
+            try:
+                self._compare(choice, frame)
+            except Unexpected as error:
+                problems.append(str(error))
+            else:
+                return
+        raise Unexpected("none of what is allowed: " + "; or ".join(problems))
+
+    async def _events(self, step: Step) -> None:
+        """Events may be put together in frames as the server likes: it is the payloads that count."""
+        assert step.events is not None
+        awaited = [notation.filled(text, self._variables).encode() for text in step.events]
+        found: list[bytes] = []
+        while len(found) < len(awaited):
+            found += felix_events(await self._frame(step.stream), step.encoding)
+        if found != awaited:
+            raise Unexpected(f"the events were {found}, and {awaited} expected")
+
+
+def _awaited(step: Step) -> str:
+    if step.accept is not None:
+        return "a stream of the server"
+    if step.closed:
+        return "the end of the connection"
+    if step.ended:
+        return "the end of the stream"
+    return "events" if step.events is not None else "a reply"
+
+
+# -- JSON
+
+_JSON_HEADERS: Final[dict[str, Callable[[bytes, int], bytes]]] = {
+    "rustlog": lambda payload, _: struct.pack(">I", len(payload)),
+    "felix": lambda payload, flags: struct.pack(">4sHHI", b"FLX1", 1, flags, len(payload)),
+}
+
+_KINDS: Final[dict[str, Callable[[Any], bool]]] = {
+    "$any": lambda _: True,
+    "$text": lambda value: isinstance(value, str),
+    "$number": lambda value: isinstance(value, int) and not isinstance(value, bool),
+}
+
+
+def _json_difference(expected: Any, actual: Any, path: str = "the reply") -> str:
+    """Where a reply is not as expected. Fields beyond those that are named are nobody's business."""
+    if isinstance(expected, str) and expected in _KINDS:
+        return "" if _KINDS[expected](actual) else f"{path} is {actual!r}, {expected} expected"
+    if isinstance(expected, str) and expected.startswith("$has "):
+        held = isinstance(actual, str) and expected.removeprefix("$has ") in actual
+        return "" if held else f"{path} is {actual!r}, without {expected.removeprefix('$has ')!r}"
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        missing = [name for name in expected if name not in actual]
+        if missing:
+            return f"{path} has no {missing[0]}"
+        pairs = [(expected[name], actual[name], f"{path}.{name}") for name in expected]
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        pairs = [(a, b, f"{path}[{at}]") for at, (a, b) in enumerate(zip(expected, actual, strict=True))]
+    else:
+        same = expected == actual and isinstance(expected, bool) == isinstance(actual, bool)
+        return "" if same else f"{path} is {actual!r}, {expected!r} expected"
+    return next(filter(None, (_json_difference(*pair) for pair in pairs)), "")
+
+
+# -- events of Felix, read without our codec
+
+
+def felix_events(frame: bytes, encoding: str) -> list[bytes]:
+    """The payloads in a frame of events, of any kind or of the one that must be. Raises Unexpected."""
+    (flags,) = struct.unpack_from(">H", frame, 6)
+    payload = frame[12:]
+    if encoding and (encoding == "binary") != bool(flags):
+        raise Unexpected(f"{encoding} events were expected, and a frame with the flags {flags:#06x} came")
+    try:
+        return _binary_events(flags, payload) if flags else _json_events(payload)
+    except (ValueError, KeyError, struct.error, binascii.Error):
+        raise Unexpected(f"these are no events: {frame.hex()}") from None
+
+
+def _json_events(payload: bytes) -> list[bytes]:
+    said = json.loads(payload)
+    texts = [said["payload"]] if said["type"] == "event" else said["payloads"]
+    return [base64.b64decode(text, validate=True) for text in texts]
+
+
+def _binary_events(flags: int, payload: bytes) -> list[bytes]:
+    at = 8 * bool(flags & 0x02) + 8 * bool(flags & 0x20)
+    (count,) = struct.unpack_from(">I", payload, at)
+    at += 4
+    found = []
+    for _ in range(count):
+        (length,) = struct.unpack_from(">I", payload, at)
+        found.append(payload[at + 4 : at + 4 + length])
+        at += 4 + length
+    return found

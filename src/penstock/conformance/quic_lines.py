@@ -1,0 +1,150 @@
+"""QUIC connections to play conversations on. Streams have the labels that conversations give them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from penstock.conformance.lines import Cutter, Unexpected, Unreachable
+from penstock.quic.client import connect
+from penstock.quic.errors import ConnectFailed, QuicError
+from penstock.quic.link import Link, Reader, Stream
+from penstock.quic.settings import QuicSettings
+
+
+class QuicStream:
+    """A stream, and what came on it."""
+
+    def __init__(self, protocol: str) -> None:
+        self.stream: Stream | None = None
+        self._cutter = Cutter(protocol)
+        self._over = ""  # how it ended
+        self._changed = asyncio.Event()
+
+    # -- what the link calls
+
+    def received(self, data: bytes, end: bool) -> None:
+        self._cutter.feed(data)
+        self.over("its end" if end else "")
+
+    def reset(self, code: int) -> None:
+        self.over(f"a reset with code {code}")
+
+    def refused(self, code: int) -> None: ...
+
+    def drained(self) -> None: ...
+
+    def over(self, how: str) -> None:
+        self._over = self._over or how
+        self._changed.set()
+
+    # -- what a conversation asks
+
+    async def frame(self) -> bytes | None:
+        while True:
+            found = self._cutter.next()
+            if found is not None:
+                return found
+            if self._over:
+                if self._cutter.held:
+                    raise Unexpected(f"the stream ended within a frame: {self._cutter.held.hex()}")
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def ended(self) -> None:
+        found = await self.frame()
+        if found is not None:
+            raise Unexpected(f"one more frame came: {found.hex()}")
+
+
+class QuicLine:
+    """A QUIC connection; the owner of its link."""
+
+    def __init__(self, protocol: str) -> None:
+        self._protocol = protocol
+        self._link: Link | None = None
+        self._streams: dict[str, QuicStream] = {}
+        self._unnamed: deque[QuicStream] = deque()  # that the server has opened, and nobody has asked for yet
+        self._opened = asyncio.Event()
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def dial(cls, protocol: str, host: str, port: int, settings: QuicSettings) -> QuicLine:
+        line = cls(protocol)
+        try:
+            line._link = await connect(host, port, settings, line)
+        except ConnectFailed as error:
+            raise Unreachable(f"no server answers over QUIC at {error}") from None
+        return line
+
+    # -- what the link calls
+
+    def connected(self, link: Link) -> None: ...
+
+    def accepted(self, stream: Stream) -> Reader:
+        opened = QuicStream(self._protocol)
+        opened.stream = stream
+        self._unnamed.append(opened)
+        self._opened.set()
+        return opened
+
+    def closed(self, code: int, reason: str) -> None:  # noqa: ARG002 - the reason is for people
+        if not self._ended.done():
+            self._ended.set_result(code)
+        for each in (*self._streams.values(), *self._unnamed):
+            each.over(f"the end of the connection, with code {code}")
+
+    # -- what a conversation asks
+
+    async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None:
+        known = self._streams.get(stream) or self._open(stream, one_way)
+        assert known.stream is not None
+        if data:
+            known.stream.send(data)
+        if end:
+            known.stream.finish()
+
+    def _open(self, label: str, one_way: bool) -> QuicStream:
+        assert self._link is not None
+        opened = QuicStream(self._protocol)
+        try:
+            opened.stream = self._link.open(opened, bidirectional=not one_way)
+        except QuicError as error:
+            raise Unexpected(f"no stream could be opened: {error}") from None
+        self._streams[label] = opened
+        return opened
+
+    def _stream(self, label: str) -> QuicStream:
+        try:
+            return self._streams[label]
+        except KeyError:
+            raise Unexpected(f"there is no stream {label} yet") from None
+
+    async def frame(self, stream: str) -> bytes | None:
+        return await self._stream(stream).frame()
+
+    async def accept(self, label: str) -> None:
+        while not self._unnamed:
+            if self._ended.done():
+                raise Unexpected("the connection ended before the server opened a stream")
+            self._opened.clear()
+            await self._opened.wait()
+        self._streams[label] = self._unnamed.popleft()
+
+    async def ended(self, stream: str) -> None:
+        await self._stream(stream).ended()
+
+    async def gone(self) -> int | None:
+        return await asyncio.shield(self._ended)
+
+    def reset(self, stream: str, code: int) -> None:
+        known = self._stream(stream).stream
+        if known is not None:
+            known.refuse(code)
+            known.reset(code)
+
+    async def close(self) -> None:
+        if self._link is not None and not self._link.closed:
+            self._link.close()
+            await asyncio.wait((self._ended,), timeout=1)
