@@ -505,6 +505,32 @@ def test_a_read_under_way_while_something_was_removed_is_not_kept() -> None:
     assert list(third.got) == [0, 1, 3, 4, 5, 6, 7]
 
 
+def test_what_was_read_for_one_that_did_not_take_it_is_looked_at_again() -> None:
+    slowly = Slowly(8)
+    listener = follow(slowly.world, 0)
+    listener.room = 0
+    slowly.run()
+    remove(slowly.world, 2)
+    listener.room = 100
+    listener.go_on()
+    while slowly.run():
+        pass
+    assert list(listener.got) == [0, 1, 3, 4, 5, 6, 7]
+
+
+def test_records_that_expire_during_a_read_are_not_delivered() -> None:
+    slowly = Slowly(0)
+    world = slowly.world
+    world.broker.produce(*HERE, "orders", 0, [b"0", b"1"], expires=[0, world.now + 5_000_000])
+    world.commit()
+    world.restart()
+    listener = follow(world, 0)
+    world.pass_time(5)
+    while slowly.run():
+        pass
+    assert listener.got == expected(0)
+
+
 def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[int]) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
     world = a_world(0, TopicSettings(expiry_seconds=10), offload=later(calls))

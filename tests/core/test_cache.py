@@ -16,13 +16,20 @@ ROOM = 8 * ENTRY_BYTES  # some values, of which the largest take the place of se
 HUGE = 1 << 40
 
 
-def put(store: Store, name: CacheName, key: str, value: bytes, deadline: int = NEVER, now: int = 0) -> list[str]:
-    """As a cache in memory does it. The keys of what had to go."""
+def make_room_and_put(
+    store: Store, name: CacheName, key: str, value: bytes, deadline: int, now: int
+) -> list[tuple[CacheName, str]]:
+    """As a cache in memory does it. What had to go, first of all what was not asked for longest."""
     victims = store.victims(name, key, value)
     for entry in victims:
         store.remove(entry)
     store.set(name, key, value, deadline, now)
-    return [entry.key for entry in victims]
+    return [(entry.cache.name, entry.key) for entry in victims]
+
+
+def put(store: Store, name: CacheName, key: str, value: bytes, deadline: int = NEVER, now: int = 0) -> list[str]:
+    """The keys of what had to go."""
+    return [gone for _, gone in make_room_and_put(store, name, key, value, deadline, now)]
 
 
 def got(store: Store, name: CacheName, key: str, now: int = 0) -> bytes | None:
@@ -62,12 +69,11 @@ def test_the_store_is_a_dictionary_with_deadlines_that_forgets_what_was_not_aske
             case ("put", CacheName() as name, str(key), int(size), ttl):
                 deadline = now + ttl if isinstance(ttl, int) else NEVER
                 value = bytes(size)
-                gone = put(store, name, key, value, deadline, now)
-                for _ in gone:
-                    (_, oldest), _ = model.popitem(last=False)
-                    assert oldest in gone
-                model[name, key] = value, deadline
+                model.setdefault((name, key), (b"", 0))
                 model.move_to_end((name, key))
+                for gone in make_room_and_put(store, name, key, value, deadline, now):
+                    assert model.popitem(last=False)[0] == gone
+                model[name, key] = value, deadline
                 assert len(store) <= 3
                 assert store.bytes <= ROOM
             case ("get", CacheName() as name, str(key)):
@@ -95,7 +101,9 @@ def test_the_store_is_a_dictionary_with_deadlines_that_forgets_what_was_not_aske
                 store.purge(1_000)
                 for place in [place for place in model if place[0].scope.tenant == tenant]:
                     del model[place]
-    sizes = [len(value) + len(key) * (1 if key.isascii() else 4) + ENTRY_BYTES for (_, key), (value, _) in model.items()]
+    sizes = [
+        len(value) + len(key) * (1 if key.isascii() else 4) + ENTRY_BYTES for (_, key), (value, _) in model.items()
+    ]
     assert len(store) == len(model)
     assert store.bytes == sum(sizes) + CACHE_BYTES * len({name for name, _ in model})
 
@@ -232,7 +240,9 @@ def test_numbers_are_incremented(value: bytes | None, by: int, result: int) -> N
     assert rules.incremented(value, by) == result
 
 
-@pytest.mark.parametrize("value", [b"", b"-", b"x", b"1.5", b" 1", b"1\n", b"+1", b"1_0", b"--1", "²".encode(), b"0" * 99])
+@pytest.mark.parametrize(
+    "value", [b"", b"-", b"x", b"1.5", b" 1", b"1\n", b"+1", b"1_0", b"--1", "²".encode(), b"0" * 99]
+)
 def test_what_is_no_number_cannot_be_incremented(value: bytes) -> None:
     with pytest.raises(InvalidArgument, match="decimal digits"):
         rules.incremented(value, 1)

@@ -14,6 +14,7 @@ from penstock.core.caches import REMOVED_KEYS, SETTLED, SWEEP_ENTRIES
 from penstock.core.errors import AccessDenied, InvalidArgument, InvalidName, QuotaReached, ShuttingDown
 from penstock.core.limits import Limits
 from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.core.offline import OfflineLog
 from penstock.core.state import decode_snapshot, encode_snapshot
 from penstock.log.engine import GroupState
 from penstock.log.errors import LogFull
@@ -231,6 +232,18 @@ def test_ten_thousand_keys_end_at_once_and_go_in_steps_while_others_are_served(c
         assert clockwork.journalled == {KEPT: ["stays"]}
 
 
+@pytest.mark.parametrize("cache", [LOST, KEPT])
+def test_a_value_without_any_time_takes_the_place_of_another_and_no_room(cache: CacheName) -> None:
+    clockwork = Clockwork()
+    clockwork.put(cache, "k", b"old")
+    clockwork.put(cache, "k", b"new", 0)
+    clockwork.put(cache, "never there", b"new", 0)
+    assert clockwork.caches.increment(ME, cache, "n", 1, 0)[0] == 1
+    assert clockwork.caches.compare_and_set(ME, cache, "c", None, b"v", 0)[:2] == (True, None)
+    assert clockwork.caches.figures() == (0, 0, 0)
+    assert clockwork.journalled == {}
+
+
 # -- room
 
 
@@ -370,6 +383,15 @@ def test_a_snapshot_has_what_the_events_said() -> None:
     assert clockwork.get(KEPT, "k0") is None
 
 
+def test_the_log_of_a_broker_that_is_gone_can_be_read_without_one() -> None:
+    clockwork = Clockwork()
+    clockwork.put(KEPT, "k", b"v", 1_000)
+    clockwork.put(KEPT, "l", b"v")
+    clockwork.wait(2)
+    log = OfflineLog(clockwork.world.disk.kill(), "data", lambda: None)
+    assert {name: list(values) for name, values in log.state.cached.items()} == {KEPT: ["l"]}
+
+
 def test_a_cache_that_is_not_journalled_any_more_is_empty_and_stays_so() -> None:
     clockwork = Clockwork()
     for number in range(2 * REMOVED_KEYS + 1):
@@ -403,6 +425,7 @@ def test_a_deleted_tenants_caches_go_with_it_and_a_new_tenant_of_that_name_start
         clockwork.put(cache, "l", b"old")
     broker.tenants.delete(ME, "acme")
     clockwork.world.commit()
+    assert list(clockwork.journalled) == [OTHER]
     assert [clockwork.get(cache, "l") for cache in (LOST, KEPT, OTHER)] == [None, None, b"old"]
     clockwork.put(KEPT, "k", b"new")
     clockwork.wait(2)  # what is left of the old ones ends, and must not take the new one along
@@ -411,6 +434,19 @@ def test_a_deleted_tenants_caches_go_with_it_and_a_new_tenant_of_that_name_start
     clockwork.restart()
     assert [clockwork.get(cache, "k") for cache in (LOST, KEPT)] == [None, b"new"]
     assert [clockwork.get(OTHER, key) for key in "kl"] == [None, b"old"]
+
+
+def test_room_that_a_deleted_tenant_leaves_is_not_taken_from_its_successor() -> None:
+    policy = CachePolicy(max_entries=3, journalled=POLICY.journalled)
+    clockwork = Clockwork(policy)
+    clockwork.world.broker.tenants.create(ME, "acme")
+    clockwork.put(KEPT, "k", b"old")
+    clockwork.world.broker.tenants.delete(ME, "acme")
+    for key in ("k", "l", "m"):  # the last takes the place of the old one
+        clockwork.put(KEPT, key, b"new")
+    assert clockwork.caches.figures().entries == 3
+    clockwork.restart(policy=policy)
+    assert [clockwork.get(KEPT, key) for key in "klm"] == [b"new"] * 3
 
 
 READER, WRITER, BOTH, TOPICS, BOUND = (Identity(name) for name in ("reader", "writer", "both", "topics", "bound"))

@@ -60,6 +60,7 @@ def test_ten_thousand_deadlines_all_over_a_day_share_some_slots() -> None:
     wheel: Wheel[Item] = Wheel()
     for number in range(10_000):
         wheel.put(Item(number * 8_640_000), 0)
+        wheel.put(Item(number * 400), 0)
     assert wheel.slots < 200
 
 
@@ -81,8 +82,9 @@ def test_a_look_is_a_step_of_a_bounded_size_and_the_next_one_goes_on() -> None:
 
 def test_what_is_due_and_not_taken_is_found_again() -> None:
     wheel: Wheel[Item] = Wheel()
-    item = Item(1)
+    item = Item(FINE)
     wheel.put(item, 0)
+    assert wheel.due(FINE - 1, 10) == []
     assert wheel.due(FINE, 10) == wheel.due(FINE, 10) == [item]
 
 

@@ -8,6 +8,7 @@ from penstock import __version__
 from penstock.cli import (
     acl,
     audit,
+    cert,
     config,
     conformance,
     keys,
@@ -51,6 +52,7 @@ app.add_typer(acl.app, name="acl")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
+app.add_typer(cert.app, name="cert")
 app.command("sql")(sql.sql)
 app.command("conformance")(conformance.conformance)
 app.command("produce")(records.produce)

@@ -41,7 +41,7 @@ TURN_SECONDS = 0.25
 PR_SET_PDEATHSIG = 1
 ROLL_SECONDS, ROLL = "PENSTOCK_LOG__ROLL_SECONDS", "60"
 
-_DOOR = re.compile(r"^  (\w+) +(\S+:\d+)$", re.MULTILINE)
+_DOOR = re.compile(r"^  (\w+) +(\S+:\d+)(?: \(QUIC\).*)?$", re.MULTILINE)
 
 
 def up(

@@ -8,10 +8,12 @@ only decides what a proved identity may do.
 from __future__ import annotations
 
 import enum
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.errors import AccessDenied, InvalidName
@@ -55,8 +57,19 @@ EVERYWHERE: Final = Scope("*", "*")
 """The scope of what belongs to no tenant; only grants with `*` as tenant and namespace cover it."""
 
 
+@lru_cache(maxsize=4096)
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """What `fnmatch` does, which remembers 256: a token can bring more, and making one takes 0.1 ms."""
+    return re.compile(translate(pattern)).match
+
+
 def _fits(name: str, pattern: str) -> bool:
-    return pattern == "*" or fnmatchcase(name, pattern)  # most are `*`, and every record passes here
+    return pattern == "*" or _matcher(pattern)(name) is not None  # most are `*`, and every record passes here
+
+
+def _fits_part(name: str, pattern: str) -> bool:
+    """The same for tenants and namespaces, which are mostly named: no character of such a name is special."""
+    return pattern == name or _fits(name, pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +91,8 @@ class Grant:
     def covers(self, permission: Permission, scope: Scope) -> bool:
         return (
             (permission in self.permissions or Permission.ADMIN in self.permissions)
-            and _fits(scope.tenant, self.tenant)
-            and _fits(scope.namespace, self.namespace)
+            and _fits_part(scope.tenant, self.tenant)
+            and _fits_part(scope.namespace, self.namespace)
         )
 
 

@@ -24,7 +24,7 @@ from penstock.core.quotas import Quotas
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError
 
-SWEEP_ENTRIES: Final = 2_000  # that one sweep looks at, of each kind: some 3 ms
+SWEEP_ENTRIES: Final = 1_000  # that one sweep looks at, of each kind: some 3 ms
 REMOVED_KEYS: Final = 500  # of one event
 REMOVED_BYTES: Final = 32 << 10  # about the most that they have together
 NAMES: Final = 10_000  # that are remembered as checked

@@ -58,7 +58,7 @@ def plan(config: Config, built: Collection[str]) -> Plan:
             if client_ca:
                 closed[name] = "closed (tls.client_ca is set, and QUIC clients cannot be asked for a certificate)"
             else:
-                places.append(Place(where, (name,), pinned=True))
+                places.append(Place(where, (name,)))
         elif where in pinned_to and pinned_to[where] != name and where.port:
             closed[name] = f"closed ({where} is pinned to {pinned_to[where]})"
         elif where.port == 0:

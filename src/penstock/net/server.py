@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -41,7 +42,7 @@ from penstock.log.lock import DirectoryLock
 from penstock.net.admin import SOCKET, AdminSocket
 from penstock.net.admin_audit import audit_policy
 from penstock.net.connection import Port
-from penstock.net.doors import BUILT, FLIGHT, stream_doors
+from penstock.net.doors import BUILT, FELIX, FLIGHT, quic_door, stream_doors
 from penstock.net.flight_door import FlightDoor
 from penstock.net.gate import Gate, GateLimits
 from penstock.net.listener import Listener, Plan, PortUnavailable, bind, is_loopback, plan
@@ -51,6 +52,9 @@ from penstock.net.sql_calls import SqlKeeper, query_policy
 from penstock.net.table_calls import TableKeeper
 from penstock.net.tls import TlsUnusable, server_context
 from penstock.net.tokens import token_policy
+
+if TYPE_CHECKING:
+    from penstock.net.quic_listener import QuicListener
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +75,7 @@ class Server:
         self.config = config
         self.plan: Plan = plan(config, BUILT)
         self.listeners: list[Listener] = []
+        self._quic: QuicListener | None = None
         self.broker: Broker | None = None
         self.gate: Gate | None = None
         self._lock: DirectoryLock | None = None
@@ -106,6 +111,10 @@ class Server:
         for place in self.plan.places:
             if FLIGHT in place.doors:
                 self._flight = FlightDoor(place)
+            elif FELIX in place.doors:
+                from penstock.net.quic_listener import QuicListener  # here: who has no such door loads no QUIC
+
+                self._quic = QuicListener(place)
             else:
                 self.listeners.append(Listener(place, bind(place)))
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
@@ -140,6 +149,8 @@ class Server:
                 spin=spin,
             )
             await listener.start(port)
+        if self._quic is not None:
+            self._start_quic(self._quic, self.broker, self.gate, spin)
         self._admin = await self._open_admin(self.broker)
         if self._flight is not None:
             publishing = PublishCalls(self.broker, settings.log.durability).handlers()
@@ -148,6 +159,19 @@ class Server:
         if settings.sql.enabled:
             self._sql = SqlKeeper(self.broker, settings, self.data_dir)
         self._maintenance = loop.create_task(self._maintain(self.broker))
+
+    def _start_quic(self, listener: QuicListener, broker: Broker, gate: Gate, spin: Spin) -> None:
+        from penstock.net.quic_connection import QuicPort
+        from penstock.net.quic_listener import quic_settings, server_certificate
+        from penstock.quic.certificate import CertificateUnusable
+
+        settings = self.config.settings
+        try:
+            certificate = server_certificate(settings, self.data_dir)
+        except CertificateUnusable as error:
+            raise StartFailed(f"felix: {error}. To go without this door: --listen felix=off") from None
+        port = QuicPort(quic_door(settings), broker, ANONYMOUS, gate, asyncio.get_running_loop().time)
+        listener.start(port, quic_settings(settings), certificate, spin)
 
     async def _open_admin(self, broker: Broker) -> AdminSocket | None:
         """A file system that has no sockets is no reason not to serve."""
@@ -179,6 +203,8 @@ class Server:
         """Take no more connections, answer what was accepted, commit it, and let go of the data directory."""
         for listener in self.listeners:
             listener.close()
+        if self._quic is not None:
+            self._quic.stop_accepting()
         if self._flight is not None:
             await self._flight.stop()
         if self.gate is not None:
@@ -187,6 +213,8 @@ class Server:
             if cut_off:
                 logger.warning("%d connections were not done after %g s and were cut off", cut_off, seconds)
             self.gate.close()
+        if self._quic is not None:
+            self._quic.close()
         if self._admin is not None:
             await self._admin.stop(self.config.settings.limits.shutdown_seconds)
         if self._sql is not None:
@@ -209,9 +237,16 @@ class Server:
     def addresses(self) -> dict[str, str]:
         """Door → where it is open."""
         found = {name: listener.address for listener in self.listeners for name in listener.place.doors}
+        if self._quic is not None:
+            found[FELIX] = self._quic.address
         if self._flight is not None:
             found[FLIGHT] = str(self._flight.endpoint)
         return found
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the certificate that QUIC clients see; empty if there are none."""
+        return "" if self._quic is None else self._quic.fingerprint
 
 
 def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> Broker:
@@ -340,7 +375,8 @@ def start_block(server: Server) -> str:
     )]  # fmt: skip
     lines.append("")
     order = [*addresses, *(name for name in server.plan.closed if name not in addresses)]
-    lines += [f"  {name:<12}{addresses.get(name) or server.plan.closed[name]}" for name in order]
+    more = {FELIX: f" (QUIC), certificate sha256:{server.fingerprint}"} if FELIX in addresses else {}
+    lines += [f"  {name:<12}{addresses.get(name) or server.plan.closed[name]}{more.get(name, '')}" for name in order]
     lines += ["", *(f"  note: {note}" for note in (server.broker.notes if server.broker else ()))]
     lines.append(f"  Process {os.getpid()} is ready. Stop it with Ctrl-C or SIGTERM; a second signal does not wait.")
     return "\n".join(lines)

@@ -44,7 +44,7 @@ class Certificate:
 
 def load(chain_path: str, key_path: str, now: datetime.datetime) -> Certificate:
     """Raises CertificateUnusable."""
-    chain, key = _read(chain_path), _read(key_path)
+    chain, key = read(chain_path), read(key_path)
     shown = show(chain, chain_path)
     try:
         private = serialization.load_pem_private_key(key, password=None)
@@ -145,7 +145,8 @@ def _names(own: x509.Certificate) -> tuple[str, ...]:
     return (*found.get_values_for_type(x509.DNSName), *addresses)
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
+    """Raises CertificateUnusable."""
     try:
         with open(path, "rb") as file:
             return file.read(MAX_FILE)

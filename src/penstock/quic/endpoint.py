@@ -12,7 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.quic.alarms import Alarms
 from penstock.quic.link import Link
@@ -28,20 +28,28 @@ SWEEP_SECONDS: Final = 1.0
 LONG: Final = 0x80  # bit of the first byte: a long header, which says what it is
 
 
+class Watcher(Protocol):
+    """Who wants to know when datagrams come and go."""
+
+    def received(self) -> None: ...
+
+    def sent(self) -> None: ...
+
+
 class Endpoint:
     """One socket. A server's has a `stranger`, who is asked about datagrams of no connection."""
 
     def __init__(
         self, own: socket.socket, settings: QuicSettings, loop: asyncio.AbstractEventLoop,
         stranger: Callable[[bytes, Header | None, Address], Link | None] | None = None,
-        moved: Callable[[], None] | None = None,
+        watcher: Watcher | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.links: dict[Link, None] = {}  # in the order in which they came
         self.half_open = 0
         self._loop = loop
         self._stranger = stranger
-        self._moved = moved  # told when datagrams came or left
+        self._watcher = watcher
         self._udp = UdpSocket(own)
         self._routes: dict[bytes, Link] = {}
         self._dirty: dict[Link, None] = {}
@@ -130,8 +138,8 @@ class Endpoint:
             self._refused(error)
         if not datagrams:
             return
-        if self._moved is not None:
-            self._moved()
+        if self._watcher is not None:
+            self._watcher.received()
         now = time.monotonic()
         until = now + TURN_SECONDS
         arrived: dict[Link, Address] = {}
@@ -242,8 +250,8 @@ class Endpoint:
                 if to != address:
                     self._udp.send([datagram], to)
         self._watch_writing()
-        if self._moved is not None:
-            self._moved()
+        if self._watcher is not None:
+            self._watcher.sent()
 
     def _watch_writing(self) -> None:
         if self._udp.blocked:

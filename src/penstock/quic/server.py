@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.quic.address_proof import ResetTokens, RetryTokens
 from penstock.quic.certificate import Certificate
-from penstock.quic.endpoint import Endpoint
+from penstock.quic.endpoint import Endpoint, Watcher
 from penstock.quic.link import Link, Owner
 from penstock.quic.machine import (
     CID_BYTES,
@@ -35,7 +35,7 @@ class QuicServer:
 
     def __init__(
         self, own: socket.socket, settings: QuicSettings, certificate: Certificate, owners: Callable[[Link], Owner],
-        loop: asyncio.AbstractEventLoop, moved: Callable[[], None] | None = None,
+        loop: asyncio.AbstractEventLoop, watcher: Watcher | None = None,
     ) -> None:  # fmt: skip
         self._settings = settings
         self._certificate = certificate
@@ -50,7 +50,7 @@ class QuicServer:
         self._second = 0
         self._answers = 0
         self.address: Address = own.getsockname()
-        self.endpoint = Endpoint(own, settings, loop, self._meet, moved)
+        self.endpoint = Endpoint(own, settings, loop, self._meet, watcher)
 
     def stop_accepting(self) -> None:
         """Those that there are stay."""

@@ -6,8 +6,8 @@ what the server sends arrives in the next turn of the event loop, or later if th
     server = ScriptedServer()
     client = AsyncFelixClient("broker:1", dial=server.dial)
 
-`server.held` keeps replies back (`release` sends them), `server.mute` drops them, `server.refusals` says what to refuse,
-`server.failures` are raised by the next dials, `link.cut()` loses a connection.
+`server.held` keeps replies back (`release` sends them), `server.mute` drops them, `server.refusals` says what to
+refuse, `server.failures` are raised by the next dials, `link.cut()` loses a connection.
 """
 
 from __future__ import annotations

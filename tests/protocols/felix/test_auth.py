@@ -227,6 +227,14 @@ def test_who_may_write_but_not_create_makes_nothing() -> None:
     assert stream.ask(batch(b"x", request_id=2)) == ack(2)
 
 
+def test_no_tenant_comes_into_being_for_a_stream_that_may_not() -> None:
+    world = secured(Grant("*", frozenset({WRITE})), Grant("*", frozenset({CREATE}), topic="open"))
+    stream = Peer(world).stream()
+    assert said(stream.ask(publish(b"x"))).startswith("unauthorized: ")
+    assert not world.broker.tenants.exists(TENANT)
+    assert stream.ask(publish(b"x", stream="open")) == {"type": "ok"}
+
+
 def test_an_empty_batch_passes_the_check_too() -> None:
     world = secured()
     stream = entered(Peer(world), key(world, READ))

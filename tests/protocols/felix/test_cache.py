@@ -17,7 +17,7 @@ SCOPE = {"tenant_id": "t1", "namespace": "default", "cache": "primary"}
 JOURNALLED = CachePolicy(journalled=("*/*/primary",))
 
 
-def put(key: str, value: bytes, request_id: object = None, ttl_ms: int | None = None, **more: object) -> dict[str, Any]:
+def put(key: str, value: bytes, request_id: object = None, ttl_ms: object = None, **more: object) -> dict[str, Any]:
     return _message("cache_put", key, request_id, value=b64(value), ttl_ms=ttl_ms, **more)
 
 

@@ -166,8 +166,8 @@ def test_closing_the_client_ends_its_subscriptions_also_for_those_who_wait() -> 
         felix = client(server)
         subscription = felix.subscribe("visits")
         waiting = asyncio.create_task(subscription.next())
-        while not server.followers:
-            await asyncio.sleep(0)
+        await turns()
+        assert server.followers
         await felix.close()
         assert await waiting is None
         assert server.links[0].events[0].codes == {"refused": 0}
@@ -224,7 +224,7 @@ def test_an_offset_that_is_not_there() -> None:
             assert (old.value.reason, old.value.requested, old.value.available) == ("too_old", 3, 5)
             with pytest.raises(CursorError, match="offset 11 is in future: the stream ends at 10"):
                 await felix.subscribe("visits", 11).next()
-            assert await felix.subscribe("visits", "earliest").next() == Event(b"5", 5) or True
+            assert await felix.subscribe("visits", "earliest").next() == Event(b"5", 5)
 
     run(main())
 
@@ -337,7 +337,7 @@ def test_without_offsets_a_lost_connection_is_the_end_unless_gaps_are_allowed(to
             assert [await each.next() for each in (strict, lenient)] == [Event(b"0", None)] * 2
             server.cut()
             server.publish("visits", b"missed")
-            with pytest.raises(SubscriptionLost, match="without their offsets.*cut"):
+            with pytest.raises(SubscriptionLost, match=r"without their offsets.*cut"):
                 await strict.next()
             assert await strict.next() is None
             waiting = asyncio.create_task(lenient.next())
@@ -441,9 +441,7 @@ def test_resets_without_end_are_an_end() -> None:
         async with client(server) as felix, felix.subscribe("visits", "earliest") as subscription:
             waiting = asyncio.create_task(subscription.next())
             for number in range(4):
-                while len(server.followers) <= number:
-                    await asyncio.sleep(0)
-                await turns()
+                await turns(100)
                 server.followers[number].stream.give_up(0x13)
             with pytest.raises(SubscriptionLost, match="larger than a frame"):
                 await waiting
@@ -570,7 +568,7 @@ def test_every_event_comes_once_and_in_order(steps: list[tuple[str, int]], start
         server.publish("visits", *numbers(0, 5))
         first = {"latest": 5, "earliest": 0}.get(start, start)
         retry = RetryPolicy(attempts=100, base=0.0)
-        async with client(server, limits=Limits(queue=500), retry=retry) as felix:
+        async with client(server, limits=Limits(queue=500), retry=retry, timeout=1.0) as felix:
             if beside:
                 await felix.subscribe("other").__aenter__()
             async with felix.subscribe("visits", start) as subscription:

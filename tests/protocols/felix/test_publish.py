@@ -213,6 +213,7 @@ def test_each_record_gets_its_own_verdict_by_a_schema(world: World, monkeypatch:
     assert "does not fit its schema" in said(replies[1])
     assert values(world) == [b"1", b"3"]
     assert counts == [1, 1]
+    assert world.broker.metrics.records_rejected == 1
 
 
 def test_dead_letters_of_a_run_are_those_of_its_members(world: World) -> None:
@@ -312,6 +313,11 @@ def test_names_that_nothing_can_have(peer: Peer, fields: dict[str, str], text: s
     assert len(told) <= 1024
     assert stream.ask(publish(b"x")) == OK
     assert not peer.world.broker.tenants.exists("../x")
+
+
+def test_no_tenant_comes_into_being_for_a_stream_that_cannot(peer: Peer) -> None:
+    assert said(peer.stream().ask(publish(b"x", stream="a//b")))
+    assert not peer.world.broker.tenants.exists(TENANT)
 
 
 def test_a_topic_that_was_deleted_comes_again(peer: Peer) -> None:

@@ -29,6 +29,7 @@ PER_BATCH: Final = 2
 MAX_ERROR: Final = 512  # bytes of the text in an acknowledgement
 MAX_NAME: Final = 0xFFFF  # bytes
 
+_MANY: Final = 8  # payloads, that it pays to look at together
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
@@ -168,11 +169,10 @@ def decode_events(flags: int, payload: bytes) -> Events:
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
+    """A name that is cut off is noticed by whoever reads on behind it."""
     (length,) = _U16.unpack_from(data, at)
     at += 2
     end = at + length
-    if end > len(data):
-        raise struct.error
     return data[at:end].decode(), end
 
 
@@ -182,6 +182,8 @@ def _payloads(data: bytes, at: int) -> list[bytes]:
     size = len(data)
     if count > (size - at) // 4:  # each has a length of four bytes: nothing is done for a count that cannot be true
         raise struct.error
+    if count >= _MANY and (equal := _equal_payloads(data, at, count)) is not None:
+        return equal
     payloads: list[bytes] = []
     add, length_at = payloads.append, _U32.unpack_from
     for _ in range(count):
@@ -195,9 +197,23 @@ def _payloads(data: bytes, at: int) -> list[bytes]:
     return payloads
 
 
+def _equal_payloads(data: bytes, at: int, count: int) -> list[bytes] | None:
+    """As they are in most batches, all of one length: cut in a few calls. None if they are not."""
+    length = data[at : at + 4]
+    size = int.from_bytes(length)
+    end = at + count * (4 + size)
+    if end > len(data):
+        return None
+    if any(data[at + i : end : 4 + size] != length[i : i + 1] * count for i in (3, 2, 1, 0)):
+        return None
+    return [payload for (payload,) in struct.iter_unpack(f"4x{size}s", memoryview(data)[at:end])]
+
+
 def _encode(flags: int, head: bytes, payloads: Sequence[bytes]) -> bytes:
     """A frame whose payloads come behind `head`, put together in one go."""
     sizes = list(map(len, payloads))
     length = len(head) + 4 + 4 * len(sizes) + sum(sizes)
     start = header(length, flags) + head + _U32.pack(len(sizes))
+    if sizes and sizes.count(sizes[0]) == len(sizes):
+        return _U32.pack(sizes[0]).join((start, *payloads))
     return b"".join(chain((start,), chain.from_iterable(zip(map(_U32.pack, sizes), payloads, strict=True))))

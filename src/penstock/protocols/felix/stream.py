@@ -193,7 +193,7 @@ class RequestStream(OrderedSession):
         try:
             frame = self._frames.next()
         except BadFrame as bad:
-            self._drained, self._listening = True, False
+            self._drained = True
             return Violation(bad.code, bad.text)
         if frame is not None:
             self._size = before - self._frames.buffered

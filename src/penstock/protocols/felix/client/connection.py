@@ -44,6 +44,7 @@ class Connection:
         self._feeds: set[Feed] = set()
         self._full: set[Feed] = set()  # of them, those whose reader does not keep up
         self._strays: dict[int | str, Feed] = {}
+        self._expected: set[int | str | None] = set()  # those that were asked for; None is any
         self._awaited: dict[int | str | None, asyncio.Future[Feed]] = {}
         self._ids = 0
         self.subscribing = asyncio.Lock()  # where the server does not say whose an event stream is, one at a time
@@ -106,11 +107,23 @@ class Connection:
         self._ids += 1
         return self._ids
 
+    def expect(self, number: int | None) -> None:
+        """The event stream of this subscription will be asked for; None if the server is to number it."""
+        self._expected.add(number)
+
+    def expect_no_more(self, number: int | None) -> None:
+        self._expected.discard(number)
+        stray = None if number is None else self._strays.pop(number, None)
+        if stray is not None:
+            stray.let_go(Lost("nobody wants this event stream"))
+
     async def feed(self, number: int | str | None) -> Feed:
         """The event stream of this subscription; of any, if the server does not tell them apart. Raises TimedOut, or
         Lost."""
         feed = self._strays.pop(number, None) if number is not None else self._any_stray()
         if feed is not None:
+            if feed.full:
+                self.overfull(feed)
             return feed
         if self.lost is not None:
             raise self.lost
@@ -140,14 +153,19 @@ class Connection:
 
     def overfull(self, feed: Feed) -> None:
         """To stop the whole connection holds back the sender, and everybody else on it. If there are others, the event
-        stream is let go instead; its subscription comes back to where it was when its reader has caught up."""
+        stream is let go instead; its subscription comes back to where it was when its reader has caught up. The reply
+        to who has just subscribed is among the others."""
         if feed.id is not None and self._strays.get(feed.id) is feed:
-            feed.let_go(Lost("nobody asked for this event stream"))
+            if feed.resumable or not self._is_expected(feed):
+                feed.let_go(Lost("there was no reader yet"))
         elif len(self._feeds) > 1 and feed.resumable:
             feed.let_go(Lost("the reader did not keep up"))
         elif self._link is not None:
             self._full.add(feed)
             self._link.pause()
+
+    def _is_expected(self, feed: Feed) -> bool:
+        return feed.id in self._expected or None in self._expected
 
     def relieved(self, feed: Feed) -> None:
         if feed in self._full:
@@ -157,7 +175,7 @@ class Connection:
 
     def forget(self, feed: Feed) -> None:
         self._feeds.discard(feed)
-        if feed.id is not None:
+        if feed.id is not None and not self._is_expected(feed):
             self._strays.pop(feed.id, None)
         self.relieved(feed)
 

@@ -41,7 +41,7 @@ class Feed:
         self._batches: deque[Batch] = deque()
         self._limit = limit
         self._held = 0
-        self._full = False
+        self.full = False  # more than is good is held
         self.id: int | str | None = None
         self.next_offset: int | None = None  # behind what came so far
         self.untold = False  # events came without an offset
@@ -65,8 +65,8 @@ class Feed:
         if end:
             self.ended = True
             self.lose(FelixError("the server ended the event stream"))
-        elif self._held >= self._limit and not self._full:
-            self._full = True
+        elif self._held >= self._limit and not self.full:
+            self.full = True
             self._keeper.overfull(self)
         self.on_change()
 
@@ -85,8 +85,8 @@ class Feed:
             return None
         batch = self._batches.popleft()
         self._held -= _weight(batch.payloads)
-        if self._full and self._held <= self._limit // 2:
-            self._full = False
+        if self.full and self._held <= self._limit // 2:
+            self.full = False
             self._keeper.relieved(self)
         return batch
 

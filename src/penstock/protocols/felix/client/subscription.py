@@ -284,10 +284,14 @@ class AsyncSubscription:
         if self._next is not None:
             start = m.From(self._next)
         exchange = await connection.exchange()
-        reply = result_of(await self._request(exchange, number, start))
-        if not isinstance(reply, m.Subscribed | m.Ok):
-            raise BadReply(f"{type(reply).__name__} is no answer to subscribe")
-        return await connection.feed(reply.subscription_id)
+        connection.expect(number)
+        try:
+            reply = result_of(await self._request(exchange, number, start))
+            if not isinstance(reply, m.Subscribed | m.Ok):
+                raise BadReply(f"{type(reply).__name__} is no answer to subscribe")
+            return await connection.feed(reply.subscription_id)
+        finally:
+            connection.expect_no_more(number)
 
     async def _end(self, connection: Connection) -> int | None:
         """Where the stream ends, so that a subscription which loses its connection before the first event knows where

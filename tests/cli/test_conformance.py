@@ -1,0 +1,124 @@
+"""`penstock conformance`, as somebody types it: with our codecs, and against a real broker."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.process import BrokerProcess, penstock
+
+from penstock.conformance import vectors
+
+VECTORS = Path(__file__).parents[2] / "conformance" / "vectors"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("conformance"), "--listen", "felix=127.0.0.1:0").ready() as running:
+        yield running
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Vectors that a test may change."""
+    place = tmp_path / "vectors"
+    shutil.copytree(VECTORS, place)
+    monkeypatch.setattr(vectors, "_INSTALLED", place)
+    return place
+
+
+# -- our codecs
+
+
+def test_all_vectors_are_checked_and_counted() -> None:
+    done = penstock("conformance")
+    assert done.returncode == 0, done.stdout
+    for protocol, group in (("felix", "frame_valid"), ("kimberlite", "greeting_valid"), ("blipmq", "frame_invalid")):
+        assert any(line.split()[:2] == [protocol, group] for line in done.stdout.splitlines())
+    assert "failed\t" not in done.stdout
+
+
+def test_one_protocol_is_checked() -> None:
+    done = penstock("conformance", "--protocol", "blipmq")
+    assert done.returncode == 0 and "felix" not in done.stdout and "blipmq" in done.stdout
+
+
+def test_each_vector_is_told_if_that_is_wanted() -> None:
+    done = penstock("conformance", "--protocol", "felix", "--all")
+    assert "ok\tfelix/original/binary_publish_acked" in done.stdout
+
+
+def test_machines_get_json() -> None:
+    done = penstock("conformance", "--protocol", "felix", "--json")
+    said = json.loads(done.stdout)
+    assert said["ok"] is True and said["counts"]["failed"] == 0 and len(said["results"]) == said["counts"]["ok"]
+    assert {"protocol", "name", "status", "detail", "why", "source"} == set(said["results"][0])
+
+
+def test_a_wrong_vector_is_told_with_what_it_shows(copy: Path) -> None:
+    file = copy / "blipmq" / "frame_valid.json"
+    file.write_text(file.read_text().replace('"correlation_id": 42', '"correlation_id": 43').replace("dev-key", "d"))
+    done = penstock("conformance", "--protocol", "blipmq")
+    assert done.returncode == 1
+    assert "failed\tblipmq/frame_valid/auth\n\tkey is 'dev-key', 'd' expected" in done.stdout
+    assert "spec, Hex-Encoded Sample Frames" in done.stdout
+
+
+def test_a_file_that_cannot_be_read_is_told(copy: Path) -> None:
+    (copy / "blipmq" / "frame_valid.json").write_text("{")
+    done = penstock("conformance", "--protocol", "blipmq")
+    assert done.returncode == 1 and "frame_valid.json" in done.stderr and "Traceback" not in done.stderr
+
+
+# -- a server
+
+
+@pytest.mark.parametrize("protocol", vectors.PROTOCOLS)
+def test_a_real_broker_passes(broker: BrokerProcess, protocol: str) -> None:
+    where = broker.address(protocol)
+    done = penstock("conformance", "--against", where, "--protocol", protocol, "--json", "--timeout", "10")
+    said = json.loads(done.stdout)
+    assert [each for each in said["results"] if each["status"] == "failed"] == []
+    assert done.returncode == 0 and said["counts"]["ok"] >= 20
+
+
+def test_a_conversation_that_goes_otherwise_is_told(broker: BrokerProcess, copy: Path) -> None:
+    file = copy / "blipmq" / "session_basics.json"
+    file.write_text(file.read_text().replace("'unauthenticated'", "'who are you'"))
+    done = penstock("conformance", "--against", broker.address("blipmq"), "--protocol", "blipmq", "--timeout", "10")
+    assert done.returncode == 1
+    assert "failed\tblipmq/session_basics/unauthenticated\n\tstep 2: " in done.stdout
+
+
+@pytest.mark.parametrize("protocol", ["rustlog", "felix"])
+def test_nobody_there_is_told(protocol: str) -> None:
+    with socket.socket() as one:  # a port that is taken, and on which nobody listens
+        one.bind(("127.0.0.1", 0))
+        where = f"127.0.0.1:{one.getsockname()[1]}"
+        done = penstock("conformance", "--against", where, "--protocol", protocol, "--timeout", "0.5")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert where in done.stderr and f"Is this where {protocol} is spoken?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--against", "127.0.0.1:1"), "say with --protocol"),
+        (("--against", "nowhere", "--protocol", "blipmq"), "expected HOST:PORT"),
+        (("--against", "off", "--protocol", "blipmq"), "expected HOST:PORT"),
+        (("--protocol", "mqtt"), "'mqtt' is not one of"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    done = penstock("conformance", *arguments)
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_a_certificate_file_that_is_not_there_is_told() -> None:
+    for protocol in ("blipmq", "felix"):
+        done = penstock("conformance", "--against", "127.0.0.1:1", "--protocol", protocol, "--tls-ca", "/nowhere.pem")
+        assert done.returncode == 1 and "/nowhere.pem" in done.stderr

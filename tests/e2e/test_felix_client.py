@@ -1,0 +1,268 @@
+"""The Felix clients against a broker process: over real QUIC, with real certificates, and over its death."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import textwrap
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.process import BrokerProcess
+
+import penstock.protocols.felix.client
+from penstock.protocols.felix.client import (
+    AsyncFelixClient,
+    AuthenticationFailed,
+    CertificateRefused,
+    ConnectionFailed,
+    CursorError,
+    FelixClient,
+    FelixError,
+    Limits,
+    OutcomeUnknown,
+    RetryPolicy,
+    SubscriptionEnded,
+)
+
+PATIENT = RetryPolicy(attempts=200, base=0.05, cap=0.1)
+MIB = 1 << 20
+
+
+def start(data_dir: Path, place: str = "127.0.0.1:0", **environment: str) -> BrokerProcess:
+    return BrokerProcess(data_dir, "--listen", f"felix={place}", **environment).ready()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with start(tmp_path_factory.mktemp("broker") / "data") as process:
+        yield process
+
+
+def test_the_examples_of_the_package_work(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    text = penstock.protocols.felix.client.__doc__
+    assert text is not None
+    first, second = re.findall(r"(?:^    .*\n|^\n)+", text, re.MULTILINE)[:2]
+    assert "with FelixClient(" in first and "async with AsyncFelixClient(" in second
+    exec(textwrap.dedent(first).replace("127.0.0.1:5000", broker.address("felix")))
+    assert capsys.readouterr().out.splitlines() == [
+        "0 b'the first'",
+        "1 b'one'",
+        "2 b'batch'",
+        "b'hello' 1",
+    ]
+    names = {"asyncio": asyncio, "AsyncFelixClient": AsyncFelixClient}
+    body = textwrap.indent(textwrap.dedent(second), "    ").replace("127.0.0.1:5000", broker.address("felix"))
+    exec(f"async def main():\n{body}\nasyncio.run(main())", names)
+    assert re.fullmatch(r"3 \d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("dialect", ["original", "document"])
+def test_both_dialects_do_it_all(broker: BrokerProcess, dialect: str) -> None:
+    async def main() -> None:
+        async with AsyncFelixClient(broker.address("felix"), insecure=True, dialect=dialect) as client:  # type: ignore[arg-type]
+            async with client.subscribe(f"all-{dialect}") as events:
+                await client.publish(f"all-{dialect}", b"0")
+                await client.publish_many(f"all-{dialect}", [b"1", b"2"])
+                assert await client.publish_batches(f"all-{dialect}", [[b"3"], [b"4", b"5"]]) == 2
+                await client.publish_nowait(f"all-{dialect}", b"6", b"7")
+                found = [await anext(events) for _ in range(8)]
+                assert [event.payload for event in found] == [b"%d" % number for number in range(8)]
+                told = list(range(8)) if dialect == "original" else [None] * 8
+                assert [event.offset for event in found] == told
+            cache = client.cache("sessions", namespace=dialect)
+            await cache.put("key", b"value", ttl_ms=60_000)
+            assert await cache.get("key") == b"value"
+            assert (await cache.compare_and_set("key", b"value", b"5")).stored
+            assert not (await cache.compare_and_set("key", b"value", b"6")).stored
+            assert await cache.increment("key", 2) == 7
+            assert await cache.delete("key")
+            assert not await cache.delete("key")
+            assert await cache.get("key") is None
+
+    run(main())
+
+
+def test_json_instead_of_binary(broker: BrokerProcess) -> None:
+    with FelixClient(broker.address("felix"), insecure=True, encoding="json") as client:
+        client.publish("json", b"0")
+        client.publish_many("json", [b"1", b"2"])
+        with client.subscribe("json", "earliest") as events:
+            assert [event.payload for event, _ in zip(events, range(3), strict=False)] == [b"0", b"1", b"2"]
+
+
+def test_offsets_that_are_not_there(broker: BrokerProcess) -> None:
+    with FelixClient(broker.address("felix"), insecure=True) as client:
+        client.publish("short", b"0")
+        with pytest.raises(CursorError, match="the stream ends at 1"), client.subscribe("short", 2):
+            pass
+
+
+def test_who_the_server_is(broker: BrokerProcess, tmp_path: Path) -> None:
+    place = broker.address("felix")
+    found = re.search(r"sha256:([0-9a-f]{64})", broker.block)
+    assert found is not None
+    with FelixClient(place, fingerprint=f"sha256:{found[1]}") as client:
+        client.connect()
+    data = re.search(r"^  data +(\S+)$", broker.block, re.MULTILINE)
+    assert data is not None
+    with FelixClient(place, ca=str(Path(data[1]) / "certificates" / "felix.crt")) as client:
+        client.connect()
+    with FelixClient(place, fingerprint="00" * 32) as client, pytest.raises(CertificateRefused, match="fingerprint"):
+        client.connect()
+
+
+def test_nobody_is_there() -> None:
+    retry = RetryPolicy(attempts=2, base=0.0)
+    with FelixClient("127.0.0.1:9", insecure=True, retry=retry, timeout=5) as client:
+        with pytest.raises(ConnectionFailed, match="No connection to 127.0.0.1:9"):
+            client.connect()
+
+
+def test_who_has_no_token_is_not_let_in(tmp_path: Path) -> None:
+    with start(tmp_path / "data", PENSTOCK_SECURITY__MODE="on") as broker:
+        for token in (None, "nonsense"):
+            with FelixClient(broker.address("felix"), insecure=True, token=token) as client:
+                with pytest.raises(AuthenticationFailed, match="auth failed"):
+                    client.publish("visits", b"x")
+
+
+def test_a_slow_reader_holds_a_bounded_amount_and_loses_nothing(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        limits = Limits(queue=MIB)
+        async with AsyncFelixClient(broker.address("felix"), insecure=True, limits=limits) as client:
+            async with client.subscribe("slow") as slow, client.subscribe("slow") as quick:
+                seen = 0
+                for number in range(150):
+                    payloads = [b"%08d" % (number * 64 + at) + bytes(2040) for at in range(64)]
+                    await client.publish_many("slow", payloads)
+                    while seen < (number + 1) * 64:
+                        batch = await quick.next_batch()
+                        assert batch is not None
+                        seen += len(batch.payloads)
+                feed = slow._feed
+                assert feed is not None and feed.over is not None  # it does not stand in the way of the other
+                held = sum(map(len, [payload for batch in feed._batches for payload in batch.payloads]))
+                assert held < 2 * MIB
+                next_offset = 0
+                async for batch in slow.batches():
+                    assert batch.offset == next_offset
+                    assert [int(payload[:8]) for payload in batch.payloads] == list(
+                        range(next_offset, next_offset + len(batch.payloads))
+                    )
+                    next_offset += len(batch.payloads)
+                    if next_offset == 150 * 64:
+                        break
+            async with client.subscribe("slow", "earliest") as lonely:
+                await asyncio.sleep(0.2)
+                assert lonely._feed is not None and lonely._feed.over is None
+                assert lonely._feed._held < 2 * MIB  # the connection stands still
+                count = 0
+                async for batch in lonely.batches():
+                    count += len(batch.payloads)
+                    if count == 150 * 64:
+                        break
+
+    run(main())
+
+
+def test_a_stream_that_is_deleted_ends_its_subscriptions(broker: BrokerProcess) -> None:
+    from penstock.protocols.rustlog.client import Client
+
+    async def main() -> None:
+        async with AsyncFelixClient(broker.address("felix"), insecure=True) as client:
+            async with client.subscribe("doomed") as events:
+                await client.publish("doomed", b"0")
+                assert await events.next() is not None
+                with Client(*broker.endpoint("rustlog")) as other:
+                    other.delete_topic("doomed")
+                with pytest.raises(SubscriptionEnded):
+                    await events.next(timeout=10)
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
+def test_nothing_is_lost_or_comes_twice_when_the_broker_dies_and_comes_back(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    async def main() -> None:
+        with start(tmp_path / "data") as first:
+            place = first.address("felix")
+            client = AsyncFelixClient(place, insecure=True, retry=PATIENT, idle=1.0, timeout=5.0)
+            async with client, client.subscribe("visits") as events, client.subscribe("quiet") as quiet:
+                stored: list[bytes] = []
+                doubtful: set[bytes] = set()
+                found: list[tuple[int, bytes]] = []
+
+                async def publish() -> None:
+                    for number in range(200):
+                        payload = b"%d" % number
+                        try:
+                            await client.publish("visits", payload)
+                            stored.append(payload)
+                        except OutcomeUnknown:
+                            doubtful.add(payload)
+                        await asyncio.sleep(0.005)
+                    await client.publish("visits", b"end")
+
+                async def read() -> None:
+                    async for event in events:
+                        assert event.offset is not None
+                        found.append((event.offset, event.payload))
+                        if event.payload == b"end":
+                            break
+
+                work = asyncio.gather(publish(), read())
+                while len(found) < 50:
+                    await asyncio.sleep(0.01)
+                first.signal(how)
+                await asyncio.to_thread(first.process.wait)
+                with await asyncio.to_thread(start, tmp_path / "data", place):
+                    await work
+                    await client.publish("quiet", b"0")
+                    event = await quiet.next(timeout=20)  # had no event before its connection was lost
+                    assert event is not None and event.payload == b"0"
+                assert [offset for offset, _ in found] == list(range(len(found)))
+                assert len({payload for _, payload in found}) == len(found)
+                missing = set(stored) - {payload for _, payload in found}
+                assert not missing
+                assert {payload for _, payload in found} <= {*stored, *doubtful, b"end"}
+
+    run(main())
+
+
+def test_close_sends_what_was_published_without_acknowledgement(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        async with AsyncFelixClient(broker.address("felix"), insecure=True) as client:
+            for number in range(200):
+                await client.publish_nowait("unacked", *[b"%d" % number + bytes(1000)] * 20)
+        async with AsyncFelixClient(broker.address("felix"), insecure=True) as client:
+            count = 0
+            async with client.subscribe("unacked", "earliest") as events:
+                async for batch in events.batches():
+                    count += len(batch.payloads)
+                    if count == 4000:
+                        return
+
+    run(main())
+
+
+def test_a_client_that_is_not_closed_leaves_nothing_behind_but_its_connection(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        client = AsyncFelixClient(broker.address("felix"), insecure=True)
+        await client.publish("left", b"x")
+
+    run(main())
+    with FelixClient(broker.address("felix"), insecure=True) as client:
+        try:
+            client.publish("left", b"y")
+        except FelixError as error:
+            pytest.fail(str(error))
