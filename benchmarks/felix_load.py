@@ -25,6 +25,7 @@ HEADER: Final = struct.Struct(">IHHI")
 SHORTEST: Final = 24  # bytes of a frame: header, base offset, count; every reply has as many
 
 _CONTEXT = get_context("fork")
+_LINKS: list[Link] = []  # of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,18 @@ def _child(job: Job, pipe: Any) -> None:
         Asking: _asking,
     }
     try:
-        pipe.send(uvloop.run(works[type(job)](job)))
+        pipe.send(uvloop.run(_and_close(works[type(job)](job))))
     except BaseException as error:  # noqa: BLE001 - it is told to the parent, which raises it
         pipe.send(f"{type(error).__name__}: {error}")
+
+
+async def _and_close(work: Coroutine[Any, Any, Sample]) -> Sample:
+    """A connection that is left open would be sent to until it is found to be idle."""
+    sample = await work
+    for link in _LINKS:
+        link.close()
+    await asyncio.sleep(0.05)
+    return sample
 
 
 class _Frames:
@@ -155,6 +165,7 @@ class _Peer:
 
     def connected(self, link: Link) -> None:
         self.link = link
+        _LINKS.append(link)
 
     def accepted(self, stream: Stream) -> Reader:  # noqa: ARG002 - all that the server opens are event streams
         self.events.append(_Frames(self._arrived))

@@ -86,12 +86,35 @@ def test_a_real_broker_passes(broker: BrokerProcess, protocol: str) -> None:
     assert done.returncode == 0 and said["counts"]["ok"] >= 20
 
 
-def test_a_conversation_that_goes_otherwise_is_told(broker: BrokerProcess, copy: Path) -> None:
-    file = copy / "blipmq" / "session_basics.json"
-    file.write_text(file.read_text().replace("'unauthenticated'", "'who are you'"))
-    done = penstock("conformance", "--against", broker.address("blipmq"), "--protocol", "blipmq", "--timeout", "10")
-    assert done.returncode == 1
-    assert "failed\tblipmq/session_basics/unauthenticated\n\tstep 2: " in done.stdout
+@pytest.mark.parametrize(
+    ("file", "written", "instead", "failed"),
+    [
+        ("blipmq/session_basics", "'unauthenticated'", "'who are you'", "unauthenticated\n\tstep 2: at byte"),
+        ("rustlog/session_json", '"type": "Pong"', '"type": "Gong"', "ping\n\tstep 1: the reply.type is 'Pong'"),
+        ("felix/session_document", '"gamma"', '"delta"', "subscribe\n\tstep 9: the events were"),
+        ("felix/session_original", '"publish_ok"', '"ok"', "acks_in_order\n\tstep 8: the reply.type is 'publish_ok'"),
+        ("felix/session_original", '"encoding": "binary"', '"encoding": "json"', "json events were expected"),
+    ],
+)
+def test_a_conversation_that_goes_otherwise_is_told(
+    broker: BrokerProcess, copy: Path, file: str, written: str, instead: str, failed: str
+) -> None:
+    protocol = file.partition("/")[0]
+    for other in (copy / protocol).glob("session_*.json"):
+        if other.stem != file.partition("/")[2]:
+            other.unlink()
+    path = copy / f"{file}.json"
+    path.write_text(path.read_text().replace(written, instead))
+    done = penstock("conformance", "--against", broker.address(protocol), "--protocol", protocol, "--timeout", "10")
+    assert done.returncode == 1 and failed in done.stdout
+
+
+def test_what_cannot_be_said_is_not_played(broker: BrokerProcess) -> None:
+    """The document's dialect of Felix has no login."""
+    where = broker.address("felix")
+    done = penstock("conformance", "--against", where, "--protocol", "felix", "--token", "x", "--timeout", "10")
+    assert done.returncode == 0 and "there is no way to say --token" in done.stdout
+    assert "felix     session_document     0" in done.stdout
 
 
 @pytest.mark.parametrize("protocol", ["rustlog", "felix"])

@@ -99,6 +99,14 @@ def test_one_of_several_replies_may_come() -> None:
     assert played(echo, talk([{"send": PING}, {"reply": {"any": ["00", PING]}}])).status == OK
 
 
+def test_several_replies_may_come_in_any_order() -> None:
+    other = "u32( 08 00*8 )"
+    steps: list[dict[str, Any]] = [{"send": f"{PING} {other}"}, {"reply": {"all": [other, PING]}}]
+    assert played(echo, talk(steps)).status == OK
+    twice: list[dict[str, Any]] = [{"send": f"{PING} {PING}"}, {"reply": {"all": [other, PING]}}]
+    assert "none of what is allowed" in played(echo, talk(twice)).detail
+
+
 def test_an_end_is_noticed() -> None:
     assert played(hang_up, talk([{"send": PING}, {"ended": True}])).status == OK
     assert played(hang_up, talk([{"send": PING}, {"closed": True}])).status == OK
@@ -131,6 +139,16 @@ def test_a_slow_step_has_more_time() -> None:
 def test_what_is_needed_and_not_given_is_told() -> None:
     result = played(echo, talk([], needs=["user", "password"]), given={"user": "u"})
     assert (result.status, result.detail) == (SKIPPED, "needs --password")
+
+
+def test_what_is_given_and_cannot_be_said_is_told() -> None:
+    said = "there is no way to say --token in this dialect"
+    for result in (
+        played(echo, talk([], without=["token"]), given={"token": "t"}),
+        played(echo, talk([]), given={"token": "t"}, of=session(without=["token"])),
+    ):
+        assert (result.status, result.detail) == (SKIPPED, said)
+    assert played(echo, talk([], without=["token"])).status == OK
 
 
 def test_who_we_are_is_said_first_if_it_is_known() -> None:

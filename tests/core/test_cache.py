@@ -77,8 +77,8 @@ def test_the_store_is_a_dictionary_with_deadlines_that_forgets_what_was_not_aske
                 assert len(store) <= 3
                 assert store.bytes <= ROOM
             case ("get", CacheName() as name, str(key)):
-                value, deadline = model.get((name, key), (None, NEVER))
-                expected = None if deadline <= now else value
+                held, deadline = model.get((name, key), (None, NEVER))
+                expected = None if deadline <= now else held
                 assert got(store, name, key, now) == expected
                 if expected is not None:
                     model.move_to_end((name, key))

@@ -159,3 +159,14 @@ def test_whatever_gets_ready_when_the_order_of_replies_is_that_of_requests(
     assert b"".join(client.sent) == b"".join(expected)
     assert client.outbox.held_bytes == 0
     assert all(group.state is not GroupState.OPEN for group in groups)
+
+
+def test_where_nothing_is_said_nothing_is_sent() -> None:
+    sent: list[bytes] = []
+    outbox = Outbox(sent.append)
+    group = CommitGroup()
+    outbox.put_after(group, b"", None, holds=10)
+    outbox.put_after(group, b"", None)
+    assert outbox.held_bytes == 10
+    group.finish()
+    assert (sent, outbox.empty, outbox.held_bytes) == ([], True, 0)

@@ -1,5 +1,5 @@
-"""Both sides of QUIC connections for tests: our server with an owner that notes what happens, and clients of three kinds:
-our own, aioquic's (somebody else's idea of QUIC), and qh3's as it comes."""
+"""Both sides of QUIC connections for tests: our server with an owner that notes what happens, and two kinds of clients:
+our own, and aioquic's, which is somebody else's idea of QUIC."""
 
 from __future__ import annotations
 
@@ -91,7 +91,11 @@ class House:
     def __init__(self, settings: QuicSettings, *, echo: bool, port: int = 0, host: str = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         own = socket.socket(family, socket.SOCK_DGRAM)
-        own.bind((host, port))
+        try:
+            own.bind((host, port))
+        except OSError:
+            own.close()
+            raise
         self.households: list[Household] = []
         self._echo = echo
         self.server = QuicServer(own, settings, certificate(), self._move_in, asyncio.get_running_loop())
@@ -133,7 +137,7 @@ async def house(settings: QuicSettings | None = None, *, echo: bool = False, **m
         await asyncio.sleep(0)
 
 
-class Stranger(QuicConnectionProtocol):  # type: ignore[misc]  # aioquic's decorators have no types
+class Stranger(QuicConnectionProtocol):
     """aioquic's client, with all that happens to it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

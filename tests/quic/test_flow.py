@@ -7,6 +7,7 @@ import asyncio
 from tests.net.harness import run
 from tests.quic.peers import House, Stranger, Tape, aioquic, house, until
 
+from penstock.quic.link import Link
 from penstock.quic.settings import QuicSettings
 
 WINDOW = 1 << 20
@@ -92,22 +93,23 @@ def test_what_is_taken_in_one_turn_is_bounded_so_that_a_pause_acts_soon() -> Non
     """A reader that pauses its link in the middle of a great deal gets only what was already on its way to it."""
 
     class Pausing(Tape):
+        def __init__(self, link: Link) -> None:
+            super().__init__()
+            self.link = link
+
         def received(self, data: bytes, end: bool) -> None:
             super().received(data, end)
-            assert self.stream is not None
-            there_link.pause()
+            self.link.pause()
 
     async def scene() -> None:
-        nonlocal there_link
         async with house(QuicSettings()) as there:
             link, _ = await there.call()
             stream = link.open(Tape(), bidirectional=True)
             stream.send(b"x")
             tape = await _paused(there)
-            there_link = there.link
             stream.send(bytes(3 << 20))
             await asyncio.sleep(0.3)
-            pausing = Pausing(tape.stream)
+            pausing = Pausing(there.link)
             assert tape.stream is not None
             tape.stream.attach(pausing)
             there.link.resume()
@@ -115,7 +117,6 @@ def test_what_is_taken_in_one_turn_is_bounded_so_that_a_pause_acts_soon() -> Non
             assert 0 < len(pausing.data) < 600_000
             link.close()
 
-    there_link = None  # type: ignore[assignment]  # until the scene knows it
     run("uvloop", scene)
 
 

@@ -175,7 +175,7 @@ def test_a_retry_token_is_good_for_its_address_and_for_a_while() -> None:
 
 def test_an_error_in_a_reader_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Tape):
-        def received(self, data: bytes, end: bool) -> None:
+        def received(self, data: bytes, end: bool) -> None:  # noqa: ARG002
             raise RuntimeError("planted")
 
     async def scene() -> None:
@@ -296,7 +296,7 @@ def test_who_does_not_answer_or_is_not_there_is_told() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
             deaf.bind(("127.0.0.1", 0))
             port = deaf.getsockname()[1]
-            with pytest.raises(ConnectFailed, match="no answer within 0.3 s"):
+            with pytest.raises(ConnectFailed, match=r"no answer within 0\.3 s"):
                 await connect("127.0.0.1", port, settings, peers.Household())
         with pytest.raises(ConnectFailed, match="nobody listens there"):
             await connect("127.0.0.1", port, settings, peers.Household())

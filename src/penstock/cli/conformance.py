@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,7 +32,9 @@ def conformance(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option("--token", envvar="PENSTOCK_CONFORMANCE_TOKEN", help="Of Kimberlite's handshake and Felix's auth."),
+        typer.Option(
+            "--token", envvar="PENSTOCK_CONFORMANCE_TOKEN", help="Of Kimberlite's handshake and Felix's auth."
+        ),
     ] = None,
     user: Annotated[str | None, typer.Option("--user", help="To log in to FlyMQ.")] = None,
     password: Annotated[
@@ -39,7 +42,9 @@ def conformance(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", envvar="PENSTOCK_CONFORMANCE_KEY", help="BlipMQ's API key. Without security, any will do."),
+        typer.Option(
+            "--key", envvar="PENSTOCK_CONFORMANCE_KEY", help="BlipMQ's API key. Without security, any will do."
+        ),
     ] = None,
     tls_ca: Annotated[
         str | None,
@@ -139,8 +144,11 @@ def _tell(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
         table.add_row(each.protocol, each.group, *numbers, style="red" if each.failed else None)
     Console(soft_wrap=True).print(table)
     for result in results:
-        if every or result.status != told.OK:
+        if every or result.status == told.FAILED:
             typer.echo(_line(result))
+    if not every:
+        for reason, count in Counter(each.detail for each in results if each.status == told.SKIPPED).items():
+            typer.echo(f"skipped\t{count}: {reason}")
     statuses = [each.status for each in results]
     typer.echo(f"{statuses.count(told.OK)} of {len(results)} are as they should be")
 

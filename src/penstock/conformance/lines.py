@@ -6,6 +6,7 @@ How long a frame is, is read from its header by a table of its own: the codecs a
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import struct
 import zlib
@@ -100,6 +101,13 @@ def _check_sum(framing: Framing, frame: bytes) -> None:
         raise Unexpected(f"the checksum of a reply is {said:08x}, and {zlib.crc32(frame[14:]):08x} expected")
 
 
+def _reason(error: OSError | TimeoutError, patience: float) -> str:
+    if isinstance(error, TimeoutError) and not error.errno:
+        return f"nothing within {patience:g} s"
+    known = error.errno is not None and error.errno > 0
+    return os.strerror(error.errno or 0) if known else error.strerror or str(error)
+
+
 class TcpLine:
     """A TCP connection: one stream."""
 
@@ -114,8 +122,7 @@ class TcpLine:
             async with asyncio.timeout(patience):
                 return cls(protocol, *await asyncio.open_connection(host, port, ssl=tls))
         except (OSError, TimeoutError) as error:
-            reason = f"nothing answered within {patience:g} s" if isinstance(error, TimeoutError) else str(error)
-            raise Unreachable(f"no server answers at {host}:{port}: {reason}") from None
+            raise Unreachable(f"no server answers at {host}:{port}: {_reason(error, patience)}") from None
 
     async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None:
         if stream != MAIN or one_way:

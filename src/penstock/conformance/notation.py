@@ -9,7 +9,7 @@
 and, in what is expected only:
 
     ??          any byte       ??*8     any eight       ...  whatever follows, to the end
-    <name:8>    any eight, kept as the variable `name`
+    <name:8>    any eight, kept as the variable `name`; <name:varint> as many as a varint has
 
 This knows nothing of the codecs that it is used to judge.
 """
@@ -44,11 +44,18 @@ class Wild:
 
 
 @dataclass(frozen=True, slots=True)
+class Short:
+    """A varint of any value, kept."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rest:
     """Whatever follows."""
 
 
-Part: TypeAlias = Fixed | Wild | Rest
+Part: TypeAlias = Fixed | Wild | Short | Rest
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
@@ -56,7 +63,7 @@ _TOKEN: Final = re.compile(
       | \$\{(?P<variable>\w+)\}
       | (?P<group>u8|u16|u32|u64le|u64|varint|vdb(?P<version>\d+))\(
       | (?P<end>\))
-      | <(?P<keep>\w+):(?P<width>\d+)>
+      | <(?P<keep>\w+):(?P<width>\d+|varint)>
       | (?P<rest>\.\.\.)
       | (?P<any>\?\?)(?:\*(?P<anys>\d+))?
       | (?P<byte>[0-9a-fA-F]{2})\*(?P<times>\d+)
@@ -104,6 +111,8 @@ def _part(found: re.Match[str], variables: Variables) -> Part:
         return Rest()
     if found["any"]:
         return Wild(int(found["anys"] or 1))
+    if found["width"] == "varint":
+        return Short(found["keep"])
     if found["keep"]:
         return Wild(int(found["width"]), found["keep"])
     if found["variable"]:
@@ -150,7 +159,7 @@ _LENGTHS: Final[dict[str, Callable[[int], bytes]]] = {
 
 
 def _grouped(group: str, parts: Sequence[Part]) -> list[Part]:
-    sizes = [len(part.data) if isinstance(part, Fixed) else part.size for part in parts if not isinstance(part, Rest)]
+    sizes = [_size(part) for part in parts if isinstance(part, Fixed | Wild)]
     whole = sum(sizes) if len(sizes) == len(parts) else None
     if group.startswith("vdb"):
         return [*_vdb_header(int(group[3:]), parts, whole), *parts]
@@ -182,18 +191,29 @@ def match(expected: Sequence[Part], actual: bytes) -> dict[str, bytes] | str:
     for part in expected:
         if isinstance(part, Rest):
             return kept
-        size = len(part.data) if isinstance(part, Fixed) else part.size
+        size = _varint_size(actual, at) if isinstance(part, Short) else _size(part)
         piece = actual[at : at + size]
         if len(piece) < size:
             return f"too short: {len(actual)} bytes, {at + size} or more expected"
         if isinstance(part, Fixed) and piece != part.data:
             return f"at byte {at}: {shown(part.data)} expected, {shown(piece)} found"
-        if isinstance(part, Wild) and part.name:
+        if isinstance(part, Wild | Short) and part.name:
             kept[part.name] = piece
         at += size
     if at < len(actual):
         return f"too long: {len(actual)} bytes, {at} expected; behind them {shown(actual[at:])}"
     return kept
+
+
+def _size(part: Fixed | Wild) -> int:
+    return len(part.data) if isinstance(part, Fixed) else part.size
+
+
+def _varint_size(data: bytes, at: int) -> int:
+    size = 1
+    while at + size <= len(data) and data[at + size - 1] > 0x7F:
+        size += 1
+    return size
 
 
 def shown(data: bytes, most: int = 48) -> str:

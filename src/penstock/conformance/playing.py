@@ -20,19 +20,17 @@ PATIENCE: Final = 5.0  # seconds for a step
 SLOW: Final = 6  # times as long for one that is said to be slow
 
 Dial: TypeAlias = Callable[[], Awaitable[Line]]
-Told: TypeAlias = Callable[[Result], None]
 
 
 async def play_protocol(
-    protocol: str, dial: Dial, given: Mapping[str, str], patience: float = PATIENCE, told: Told = lambda _: None
+    protocol: str, dial: Dial, given: Mapping[str, str], patience: float = PATIENCE
 ) -> list[Result]:
     """All conversations of a protocol, each on a connection of its own. `given`: variables such as user and token."""
-    results = []
-    for stem, session in sessions(protocol).items():
-        for each in session.conversations:
-            results.append(await play(protocol, stem, session, each, dial, given, patience))
-            told(results[-1])
-    return results
+    return [
+        await play(protocol, stem, session, each, dial, given, patience)
+        for stem, session in sessions(protocol).items()
+        for each in session.conversations
+    ]
 
 
 async def play(
@@ -41,10 +39,9 @@ async def play(
 ) -> Result:  # fmt: skip
     """One of them. Raises Unreachable."""
     name = f"{stem}/{conversation.name}"
-    missing = [each for each in conversation.needs if each not in given]
-    if missing:
-        return Result(protocol, name, SKIPPED, "needs " + ", ".join(f"--{each}" for each in missing),
-                      conversation.why, conversation.source)  # fmt: skip
+    left_out = _left_out(session, conversation, given)
+    if left_out:
+        return Result(protocol, name, SKIPPED, left_out, conversation.why, conversation.source)
     player = Player(protocol, await dial(), variables(given), patience)
     login = session.login if conversation.login and all(each in given for each in session.login_needs) else []
     try:
@@ -52,6 +49,15 @@ async def play(
     finally:
         await player.line.close()
     return Result(protocol, name, FAILED if detail else OK, detail, conversation.why, conversation.source)
+
+
+def _left_out(session: Session, conversation: Conversation, given: Mapping[str, str]) -> str:
+    """Why it cannot be played; nothing if it can."""
+    missing = [f"--{each}" for each in conversation.needs if each not in given]
+    if missing:
+        return "needs " + ", ".join(missing)
+    unsayable = [f"--{each}" for each in (*session.without, *conversation.without) if each in given]
+    return f"there is no way to say {', '.join(unsayable)} in this dialect" if unsayable else ""
 
 
 def variables(given: Mapping[str, str]) -> dict[str, bytes]:
@@ -111,7 +117,9 @@ class Player:
             await self._send(step)
         if step.accept is not None:
             await self.line.accept(step.accept)
-        if step.reply is not None:
+        if isinstance(step.reply, dict) and "all" in step.reply:
+            await self._all(step.reply["all"], step.stream)
+        elif step.reply is not None:
             self._compare(step.reply, await self._frame(step.stream))
         if step.events is not None:
             await self._events(step)
@@ -184,7 +192,8 @@ class Player:
         if wrong:
             raise Unexpected(f"{wrong}. The reply was {payload.decode(errors='replace')}")
 
-    def _compare_any(self, choices: Sequence[str | dict[str, Any]], frame: bytes) -> None:
+    def _compare_any(self, choices: Sequence[str | dict[str, Any]], frame: bytes) -> str | dict[str, Any]:
+        """The one that it is."""
         problems = []
         for choice in choices:
             try:
@@ -192,8 +201,15 @@ class Player:
             except Unexpected as error:
                 problems.append(str(error))
             else:
-                return
+                return choice
         raise Unexpected("none of what is allowed: " + "; or ".join(problems))
+
+    async def _all(self, choices: Sequence[str | dict[str, Any]], stream: str) -> None:
+        """Each of these comes once, in any order."""
+        left = list(choices)
+        while left:
+            frame = await self._frame(stream)
+            left.remove(self._compare_any(left, frame))
 
     async def _events(self, step: Step) -> None:
         """Events may be put together in frames as the server likes: it is the payloads that count."""

@@ -72,6 +72,7 @@ class Conversation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
     source: str
     steps: list[Step]
     needs: list[str] = []  # variables without which it cannot be played
+    without: list[str] = []  # variables with which it cannot: what they stand for cannot be said
     login: bool = True  # first say who we are, if we were told
 
 
@@ -87,6 +88,7 @@ class Session(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     conversations: list[Conversation]
     login: list[Step] = []
     login_needs: list[str] = []
+    without: list[str] = []  # as of a conversation, for all of them
 
 
 class Original(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from penstock.quic.certificate import CertificateUnusable, is_authority, show
 from penstock.quic.endpoint import Endpoint
 from penstock.quic.errors import CertificateRefused, ConnectFailed
 from penstock.quic.link import Link, Owner
-from penstock.quic.machine import Ending, client_machine
+from penstock.quic.machine import Address, Ending, Header, client_machine
 from penstock.quic.settings import QuicSettings, datagram_bytes
 
 TLS_FAILED: Final = range(0x100, 0x200)  # QUIC's codes of a failed handshake: 0x100 and TLS's own
@@ -23,7 +23,7 @@ class _Lonely(Endpoint):
 
     def ended(self, link: Link) -> None:
         super().ended(link)
-        self._loop.call_soon(self.close)
+        self.close()
 
 
 async def connect(host: str, port: int, settings: QuicSettings, owner: Owner) -> Link:
@@ -67,7 +67,11 @@ async def _handshake(
         if not outcome.done():
             outcome.set_result(ending)
 
-    endpoint = _Lonely(own, settings, loop)
+    def met(_datagram: bytes, header: Header | None, _address: Address) -> Link | None:
+        """A server that does not know the connection any more says so under no id of it."""
+        return link if header is None else None
+
+    endpoint = _Lonely(own, settings, loop, met)
     now = time.monotonic()
     machine = client_machine(settings, datagram_bytes(settings, str(address[0])), name)
     link = Link(machine, endpoint, address, made, failed, now)

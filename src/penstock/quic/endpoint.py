@@ -87,10 +87,10 @@ class Endpoint:
         """Links that are open are closed, as far as one datagram can do that."""
         if self._closed:
             return
+        self._closed = True
         for link in list(self.links):
             link.close()
         self.flush()
-        self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._alarms.close()

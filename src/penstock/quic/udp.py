@@ -28,7 +28,7 @@ class UdpSocket:
         _enlarge(own, socket.SO_RCVBUF, SO_RCVBUFFORCE)
         _enlarge(own, socket.SO_SNDBUF, SO_SNDBUFFORCE)
         self._socket = own
-        self._state = UdpSocketState(own.fileno())
+        self._state: UdpSocketState | None = UdpSocketState(own.fileno())  # None: closed
         self._waiting: deque[tuple[list[bytes], Address]] = deque()
 
     def fileno(self) -> int:
@@ -42,9 +42,10 @@ class UdpSocket:
         """What is there, about `READ_BYTES` at most; and an error that came instead of the rest."""
         found: list[tuple[bytes, Address]] = []
         size = 0
-        while size < READ_BYTES:
+        state = self._state
+        while state is not None and size < READ_BYTES:
             try:
-                batch = self._state.recv()
+                batch = state.recv()
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
@@ -74,15 +75,16 @@ class UdpSocket:
 
     def _send(self, datagrams: list[bytes], address: Address) -> list[bytes]:
         """Returns those for which there is no room."""
-        while datagrams:
+        state = self._state
+        while datagrams and state is not None:
             try:
-                sent = self._state.send(datagrams, address)
+                sent = state.send(datagrams, address)
                 return datagrams[sent:]
             except (BlockingIOError, InterruptedError) as error:
                 return datagrams[getattr(error, "datagrams_sent", 0) :]
             except OSError as error:
                 if error.errno in NO_SEGMENTS:
-                    self._state.disable_gso()  # of no use to this device; the next try goes without
+                    state.disable_gso()  # of no use to this device; the next try goes without
                 if error.errno == errno.ENOBUFS:
                     return []
                 logger.debug("a datagram of %d bytes to %s was not sent: %s", len(datagrams[0]), address[0], error)
@@ -94,6 +96,7 @@ class UdpSocket:
 
     def close(self) -> None:
         self._waiting.clear()
+        self._state = None  # it has a descriptor of its own
         self._socket.close()
 
 

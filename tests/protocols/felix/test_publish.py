@@ -126,6 +126,26 @@ def test_empty_payloads_are_records(peer: Peer) -> None:
     assert values(peer.world) == [b"", b""]
 
 
+@pytest.mark.parametrize("form", ["json", "binary", "acked"])
+def test_a_batch_of_too_many_payloads_is_refused_and_the_most_is_held(peer: Peer, form: str) -> None:
+    """However small they are: each is a step during which nobody else is served."""
+    stream = peer.stream() if form != "acked" else original(peer)
+
+    def some(count: int) -> Any:
+        payloads = [b""] * count
+        return publish_batch(payloads, 1) if form == "json" else batch(*payloads, request_id=form == "acked" or None)
+
+    assert "a batch of 100001 payloads; the most is 100000: send several" in said(stream.ask(some(100_001)))
+    (refused,) = stream.all(batch(stream="orders"), some(100_001))
+    assert "the most is 100000" in said(refused)
+    assert not peer.world.broker.has_topic(HERE, "orders")
+    stream.feed(some(100_000))
+    assert stream.session.held_bytes > 1 << 20
+    peer.world.commit()
+    assert len(values(peer.world)) == 100_000
+    assert stream.session.held_bytes == 0
+
+
 # -- runs
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests.core.world import World, later
 from tests.protocols.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, original, publish
 
+from penstock.core import removal
 from penstock.core.access import ANONYMOUS, Access, Grant, Permission
 from penstock.core.names import Scope
-from penstock.log.engine import Bounds, partition_id
+from penstock.log.engine import Bounds, CommitGroup, partition_id
 from penstock.protocols.felix import subscriptions
 from penstock.protocols.felix.call import FelixSettings
 from penstock.protocols.felix.dialects import Document, Original
@@ -395,6 +396,40 @@ def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
     events = subscribe(peer, peer.stream() if dialect == "document" else original(peer), start="earliest")
     assert max(len(data) for data in frame_sizes(events.stream)) <= 8192
     assert events.take().numbers == list(range(3000))
+    assert len(events.frames) > 1
+    assert events.bases in ([], [int(frame[0]) for frame in events.frames])
+
+
+def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
+    world = a_world()
+    world.broker.produce(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
+    world.commit()
+    calls: Calls = []
+    world.broker.offload = later(calls)
+    peer = Peer(world, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
+    events = subscribe(peer, original(peer), start="earliest")
+    calls.pop(0)[1]()
+    assert events.take().frames == [[b"0", b"1"]]
+    assert events.stream.reset_with is None, "what was sent has a start"
+    assert not peer.host.subscriptions
+    calls.pop(0)[1]()
+    assert events.stream.reset_with == Reset.TOO_LARGE
+    assert not calls
+
+
+def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
+    world = a_world()
+    produce(world, size=70_000)
+    calls: Calls = []
+    world.broker.offload = later(calls)
+    peer = Peer(world, FelixSettings(max_frame=64 << 10))
+    events = subscribe(peer, original(peer), start="earliest")
+    calls.pop(0)[1]()
+    peer.stop()
+    assert not events.stream.finished
+    events.stream.session.refused(5)
+    run(calls)
+    assert events.stream.reset_with == 5
 
 
 def frame_sizes(stream: Stream) -> list[bytes]:
@@ -674,6 +709,14 @@ def test_who_may_not_read_any_more_gets_no_more() -> None:
     assert events.stream.replies() == []
 
 
+def test_who_may_not_read_makes_nothing_come_into_being() -> None:
+    writer = Grant(READER, frozenset({Permission.WRITE, Permission.CREATE, Permission.DESCRIBE}))
+    world = World(access=Access(enforced=True, grants=[writer]))
+    peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
+    assert "unauthorized" in peer.stream().ask(SUBSCRIBE)["message"]
+    assert not world.broker.has_topic(HERE[1], "orders")
+
+
 def test_what_depended_on_a_change_that_failed_is_not_sent() -> None:
     world = a_world(4)
     peer = Peer(world)
@@ -698,6 +741,44 @@ def test_what_depends_on_a_change_waits_for_it() -> None:
     assert opened.sent == []
     world.commit()
     assert Events(opened).take().numbers == [0, 1, 2, 3]
+
+
+def remove(world: World, offset: int) -> CommitGroup:
+    """Take a record out of the midst of the log, as the broker does by itself at times."""
+    ledger, partition = world.broker._ledger, place(world)
+    event = removal.remove(ledger.state.removed, world.broker.limits, partition, [offset], 0)
+    return ledger.keep((event,))
+
+
+def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer).take()
+    events.stream.limit = 0
+    produce(world)  # congests it
+    produce(world, 3)
+    remove(world, 2)
+    assert events.take().numbers == [0]
+    assert events.stream.sent == []
+    assert events.stream.session.held_bytes > 0
+    world.commit()
+    assert events.take().frames == [[b"0"], [b"1"], [b"3"]]
+
+
+def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "STRETCH", 1)
+    calls: Calls = []
+    world = a_world(4, offload=later(calls))
+    peer = Peer(world, FelixSettings(batch_events=1))
+    events = subscribe(peer, start="earliest").take()
+    fault = world.fill_disk()
+    remove(world, 1).on_done(lambda _: run(calls))  # what is next is looked at before the stream hears of the failure
+    calls.pop(0)[1]()
+    assert len(calls) == 1, "the first event waits, and others have a turn"
+    world.commit()
+    assert events.stream.reset_with == Reset.FAILED
+    assert events.stream.sent == []
+    world.free_disk(fault)
 
 
 # -- any order of things

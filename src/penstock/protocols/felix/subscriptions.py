@@ -132,6 +132,7 @@ class Subscription:
         self._working = False
         self._resting = False  # others have their turn
         self._over = False  # nothing more is read
+        self._doom: Reset | None = None  # how it will be broken off in a moment
         self._void = False  # what was to be sent depended on a change that could not be kept
         self._closed = False  # nothing more is sent
 
@@ -196,8 +197,7 @@ class Subscription:
         if not track.due:
             track.due = True
             self._due.append(track)
-        if not self._resting:
-            self._go_on()
+        self._go_on()
 
     def finish(self) -> None:
         """There is nothing more to come: end the stream behind what was sent, once it is certain."""
@@ -224,7 +224,7 @@ class Subscription:
             return
         if self._void:
             self._break(Reset.FAILED)
-        elif self._over and self._outbox.empty:
+        elif self._over and self._doom is None and self._outbox.empty:
             self._closed = True
             self._channel.close()
 
@@ -308,7 +308,16 @@ class Subscription:
         if code is not Reset.DENIED:
             who, what = self._channel.peer, "/".join(self._names)
             self._host.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
-        self._break(code)
+        # A reset may overtake what was sent before it. A client that goes on behind the last event it got would never
+        # get further, so these have a start.
+        self._leave()
+        self._doom = code
+        self._outbox.flush()
+        self._broker.offload(_nothing, self._perish)
+
+    def _perish(self) -> None:
+        if not self._closed and self._doom is not None:
+            self._break(self._doom)
 
     def _break(self, code: Reset) -> None:
         self.lost()

@@ -13,7 +13,7 @@ from penstock.core.access import Permission
 from penstock.core.errors import TopicNotFound
 from penstock.log.engine import Appended
 from penstock.protocols.answers import Answer
-from penstock.protocols.felix.binary import Batch
+from penstock.protocols.felix.binary import MAX_PAYLOADS, Batch
 from penstock.protocols.felix.call import Call
 from penstock.protocols.felix.dialects import Dialect, RequestId
 from penstock.protocols.felix.errors import Names, RequestRefused
@@ -21,6 +21,7 @@ from penstock.protocols.felix.messages import Publish, PublishBatch
 from penstock.protocols.felix.names import bring_into_being, locate
 
 RUN_BYTES: Final = 1 << 20  # a run takes no more publications once it has so much
+OVERHEAD: Final = 16  # bytes that a value takes besides its own: there are 16 MiB of empty ones too
 
 
 class Publication(NamedTuple):
@@ -69,7 +70,7 @@ class Run:
         self.names = first.names
         self.publications = [first]
         self.values = list(first.values)
-        self.size = sum(map(len, self.values))
+        self.size = sum(map(len, first.values), OVERHEAD * len(first.values))
 
     def take(self, publication: Publication) -> bool:
         """Whether it belongs here too, which it does then."""
@@ -77,7 +78,7 @@ class Run:
             return False
         self.publications.append(publication)
         self.values += publication.values
-        self.size += sum(map(len, publication.values))
+        self.size += sum(map(len, publication.values), OVERHEAD * len(publication.values))
         return True
 
     def split(self) -> list[Run]:
@@ -93,8 +94,7 @@ class Run:
 
 def publish(call: Call, run: Run) -> Answer:
     several = len(run.publications) > 1
-    if call.original:
-        _check_ids(run)
+    _check(run, original=call.original)
     tenant, namespace, stream = run.names
     scope = call.scope(tenant, namespace, len(run.publications))
     topic, partition = locate(call.broker, scope, stream)
@@ -114,8 +114,10 @@ def publish(call: Call, run: Run) -> Answer:
     return Answer(reply, appended.group)
 
 
-def _check_ids(run: Run) -> None:
-    """The original's clients tell acknowledgements apart by nothing else."""
+def _check(run: Run, *, original: bool) -> None:
+    """The original's clients tell acknowledgements apart by nothing but their ids."""
     for publication in run.publications:
-        if publication.acked and publication.request_id is None:
+        if original and publication.acked and publication.request_id is None:
             raise RequestRefused(f"missing request_id for acked {publication.what}")
+        if (count := len(publication.values)) > MAX_PAYLOADS:
+            raise RequestRefused(f"a batch of {count} payloads; the most is {MAX_PAYLOADS}: send several")
