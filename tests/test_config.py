@@ -6,10 +6,12 @@ import dataclasses
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from penstock.config import DOOR_NAMES, ConfigError, Endpoint, LogSection, Settings, endpoint
+from penstock.config import DOOR_NAMES, CacheSection, ConfigError, Endpoint, LogSection, Settings, endpoint
 from penstock.config_layers import FLAG_OF, keys, load, to_toml
+from penstock.core.cache import CachePolicy
 from penstock.log.engine import Durability
 from penstock.log.file_engine import LogSettings
 
@@ -33,6 +35,10 @@ def test_without_anything_the_defaults_hold() -> None:
 def test_every_setting_of_the_log_can_be_configured_and_has_the_logs_default() -> None:
     fields = {field.name: field.default for field in dataclasses.fields(LogSettings)}
     assert {name: getattr(LogSection(), name) for name in LogSection.__struct_fields__} == fields
+
+
+def test_every_setting_of_caches_can_be_configured_and_has_their_default() -> None:
+    assert dataclasses.asdict(CachePolicy()) == msgspec.structs.asdict(CacheSection())
 
 
 def test_a_flag_is_stronger_than_a_variable_and_a_variable_than_the_file(tmp_path: Path) -> None:
