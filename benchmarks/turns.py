@@ -25,8 +25,13 @@ from penstock.log.engine import Durability
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.protocols.blipmq import session as blipmq
+from penstock.protocols.felix.binary import Batch, encode_batch
+from penstock.protocols.felix.call import FelixSettings
+from penstock.protocols.felix.frames import frame
+from penstock.protocols.felix.session import felix_door
 from penstock.protocols.rustlog import session as rustlog
 from penstock.protocols.session import Door
+from penstock.protocols.streams import StreamSession
 
 TITLE: Final = "processor time of one turn, no sockets, written"
 TOPIC: Final = "bench"
@@ -97,14 +102,99 @@ def measure(run: Run, report: Report) -> None:
     client.broker.close()
     report.add("RustLog, binary, Produce of one record of 1 KiB", 1e6 * seconds, "µs")
 
+    for size, frames, fan_out in ((256, 1, 1), (256, 1, 10), (256, 3, 1), (256, 3, 10)):
+        streams = Streams(os.path.join(run.directory, f"felix-{size}-{frames}-{fan_out}"), fan_out)
+        seconds = _least(_deliver(streams, size, frames), rounds=ROUNDS // 5)
+        streams.broker.close()
+        name = f"Felix, {frames} x 64 of {size} B at once, to {fan_out} subscribers"
+        report.add(name, 1e6 * seconds / frames, "µs", note="for one batch")
+
+
+class Streams:
+    """A Felix connection with one stream to publish on and some subscriptions."""
+
+    peer = "benchmark:1"
+
+    def __init__(self, directory: str, fan_out: int) -> None:
+        self._loop = loop = Loop()
+        settings = LogSettings(durability=Durability.WRITTEN)
+        engine = FileEngine(OsFiles(directory), settings, committer=ThreadCommitter(cast(Any, loop)), clock=wall_clock)
+        self.broker = Broker(engine, offload=lambda work, done: loop.call_soon(lambda: (work(), done())))
+        self._host = felix_door(FelixSettings()).open(self.broker, self, ANONYMOUS)
+        self.delivered = 0
+        self._streams = [self._accept() for _ in range(1 + fan_out)]
+        auth = b'{"type":"auth","tenant_id":"bench","token":"any","client_flags":63}'
+        subscribe = b'{"type":"subscribe","tenant_id":"bench","namespace":"default","stream":"bench"}'
+        for stream in self._streams:
+            stream.receive(frame(auth))
+            self._loop.run()
+        for stream in self._streams[1:]:
+            stream.receive(frame(subscribe))
+            self._loop.run()
+
+    def _accept(self) -> StreamSession:
+        stream = Stream(self)
+        stream.session = self._host.accept(stream, replies=True)
+        return stream.session
+
+    def open(self, session: StreamSession) -> Stream:
+        stream = Stream(self)
+        stream.session = session
+        return stream
+
+    def abort(self, code: int, reason: str) -> None:
+        raise RuntimeError(f"{code}: {reason}")
+
+    def publish(self, data: bytes) -> int:
+        """How many bytes were sent to subscribers."""
+        before = self.delivered
+        self._streams[0].receive(data)
+        self._loop.run()
+        return self.delivered - before
+
+
+class Stream:
+    """One of its streams, to a client that takes everything."""
+
+    peer = "benchmark:1"
+    congested = False
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self.session: StreamSession
+
+    def send(self, data: bytes) -> None:
+        self._streams.delivered += len(data)
+
+    def close(self) -> None: ...
+
+    def reset(self, code: int) -> None:
+        raise RuntimeError(f"reset with {code}")
+
+    def refuse(self, code: int) -> None: ...
+
+    def progress(self) -> None:
+        _ = self.session.held_bytes
+
+
+def _deliver(streams: Streams, size: int, frames: int) -> Callable[[], None]:
+    data = encode_batch(Batch("bench", "default", "bench", [os.urandom(size)] * 64)) * frames
+    expected = streams.publish(data)
+    assert expected > frames * 64 * size, expected
+
+    def turn() -> None:
+        assert streams.publish(data) == expected
+
+    return turn
+
 
 def about(_run: Run) -> str:
     return f"the least of {ROUNDS} rounds of {TURNS} turns"
 
 
-def _least(turn: Callable[[], None]) -> float:
+def _least(turn: Callable[[], None], rounds: int = ROUNDS) -> float:
     found = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         began = time.thread_time()
         for _ in range(TURNS):
             turn()

@@ -153,3 +153,4 @@ def test_the_broker_starts_without_what_only_its_children_need() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "penstock.log.file_engine" in loaded
     assert {"pyarrow", "deltalake", "numpy", "pyspark", "grpc", "duckdb", "sqlglot"}.isdisjoint(loaded)
+    assert {"qh3", "cryptography"}.isdisjoint(loaded)  # for brokers whose QUIC door is off

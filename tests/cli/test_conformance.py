@@ -6,19 +6,26 @@ import json
 import shutil
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.cli.process import BrokerProcess, penstock
 
 from penstock.conformance import vectors
+from penstock.quic.certificate import make
 
 VECTORS = Path(__file__).parents[2] / "conformance" / "vectors"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("conformance"), "--listen", "felix=127.0.0.1:0").ready() as running:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("conformance")
+
+
+@pytest.fixture(scope="module")
+def broker(data: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(data, "--listen", "felix=127.0.0.1:0").ready() as running:
         yield running
 
 
@@ -144,4 +151,17 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str) -
 def test_a_certificate_file_that_is_not_there_is_told() -> None:
     for protocol in ("blipmq", "felix"):
         done = penstock("conformance", "--against", "127.0.0.1:1", "--protocol", protocol, "--tls-ca", "/nowhere.pem")
-        assert done.returncode == 1 and "/nowhere.pem" in done.stderr
+        assert done.returncode == 1 and done.stderr == "penstock: --tls-ca /nowhere.pem: No such file or directory\n"
+
+
+def test_a_certificate_can_be_asked_for(broker: BrokerProcess, copy: Path, data: Path, tmp_path: Path) -> None:
+    """The broker's own is trusted as it is; that of another server is refused."""
+    (copy / "felix" / "session_document.json").unlink()
+    (copy / "felix" / "session_original.json").unlink()
+    command = ("conformance", "--against", broker.address("felix"), "--protocol", "felix", "--timeout", "10")
+    (own,) = data.glob("certificates/*.crt")
+    assert penstock(*command, "--tls-ca", str(own)).returncode == 0
+    other = tmp_path / "other.crt"
+    other.write_bytes(make(datetime.now(UTC), "localhost")[0])
+    refused = penstock(*command, "--tls-ca", str(other))
+    assert refused.returncode == 1 and "certificate is not accepted" in refused.stderr

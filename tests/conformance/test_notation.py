@@ -62,6 +62,7 @@ def test_what_cannot_be_sent(text: str, said: str) -> None:
         ("<id:varint> 03", "ac0203", {"id": b"\xac\x02"}),
         ("varint( 'a' ) <id:varint>", "016105", {"id": b"\5"}),
         ("u16( <id:varint> )", "000205", {"id": b"\5"}),  # its length cannot be known then
+        ("<id:u16> 03", "0002616203", {"id": b"\0\2ab"}),
         ("01 ...", "01", {}),
         ("01 ...", "0102030405", {}),
         ("u16( <id:2> )", "0002abcd", {"id": b"\xab\xcd"}),
@@ -80,6 +81,7 @@ def test_what_is_expected_and_comes(text: str, actual: str, kept: dict[str, byte
         ("01 02", "0103", "at byte 1: 02 expected, 03 found"),
         ("01 ??", "01", "too short: 1 bytes, 2 or more expected"),
         ("<id:varint>", "ffff", "too short"),
+        ("<id:u16>", "000361", "too short"),
         ("01", "0102", "too long: 2 bytes, 1 expected; behind them 02"),
         ("u16( ?? )", "000207", "at byte 0: 0001 expected, 0002 found"),
         ("'hello'", "68656c6c70", "'hello' expected, 'hellp' found"),

@@ -8,7 +8,7 @@ from tests.core.world import World, later
 
 from penstock.core import broadcasts as module
 from penstock.core.access import ANONYMOUS, Access, Grant, Identity, Permission
-from penstock.core.broadcast import Cut, Portion
+from penstock.core.broadcast import FRESH_BYTES, Cut, Portion
 from penstock.core.broadcasts import AHEAD, Seat
 from penstock.core.errors import AccessDenied, BrokerError, PartitionNotFound, TopicNotFound
 from penstock.core.live import LiveRead
@@ -211,11 +211,16 @@ def test_where_it_may_not_begin() -> None:
 # -- sharing
 
 
-def test_a_hundred_followers_cost_one_read_and_one_form(reads: list[int]) -> None:
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int], fresh: bool) -> None:
     world = a_world()
     listeners = [follow(world) for _ in range(100)]
-    produce(world, 3)
-    assert reads == [0]
+    if fresh:
+        produce(world, 3)
+    else:
+        world.broker.scatter(*HERE, "orders", [b"0", b"1", b"2"], None, [0, 0, 0])
+        world.commit()
+    assert reads == [] if fresh else [0]
     assert {id(portion) for listener in listeners for portion in listener.portions} == {id(listeners[0].portions[0])}
     made: list[Portion] = []
 
@@ -291,8 +296,64 @@ def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
     assert broker.broadcasts.budget.used == 0
     reads.clear()
     produce(world, 1)
-    assert reads == [8]
     assert listener.got == expected(*range(9))
+    behind = follow(world, 0)
+    assert reads == [0]
+    assert behind.got == expected(*range(9))
+
+
+# -- what was appended just now
+
+
+def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
+    world = a_world()
+    listener = follow(world)
+    for count in (1, 3 * CUT.events + 1, 2):
+        produce(world, count)
+    assert reads == []
+    assert listener.got == expected(*range(3 * CUT.events + 4))
+    assert all(portion.count <= CUT.events for portion in listener.portions)
+
+
+def test_what_could_not_be_kept_reaches_nobody() -> None:
+    world = a_world()
+    listener = follow(world)
+    fault = world.fill_disk()
+    world.broker.produce(*HERE, "orders", 0, [b"lost"])
+    world.commit()
+    assert listener.got == {}
+    world.free_disk(fault)
+    world.broker.produce(*HERE, "orders", 0, [b"kept"])  # at the same offset
+    assert listener.got == {}
+    world.commit()
+    assert listener.got == {0: b"kept"}
+
+
+def test_one_that_lags_reads_the_log_and_nothing_is_kept_for_it(reads: list[int]) -> None:
+    world = a_world()
+    listener = follow(world, room=1)
+    produce(world, 2)
+    used = world.broker.broadcasts.budget.used
+    for _ in range(50):
+        produce(world, 20)
+    assert world.broker.broadcasts.budget.used <= used + FRESH_BYTES
+    listener.room = 10_000
+    listener.go_on()
+    assert listener.got == expected(*range(1002))
+
+
+def test_records_that_expire_are_read_when_they_are_taken(reads: list[int]) -> None:
+    world = a_world()
+    listener = follow(world)
+    produce(world, 2, expires=[world.now + 1_000_000, 0])
+    assert reads == [0]
+    assert listener.got == expected(0, 1)
+    short = a_world(topic=TopicSettings(expiry_seconds=60))
+    other = follow(short)
+    produce(short, 1)
+    produce(short, 1)
+    assert other.got == expected(0, 1)
+    assert len(reads) == 3
 
 
 def test_one_that_fails_is_nobody_elses_business(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 async def until(happened: Callable[[], bool]) -> None:
     """Wait for something that nobody tells."""
-    while not happened():
+    while not happened():  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(0.02)
 
 
@@ -269,7 +269,7 @@ class Link(asyncio.DatagramProtocol):
         return len(datagrams)
 
     def close(self) -> None:
-        if self.closed is None:
+        if self.closed is None and not self._transport.is_closing():
             self.quic.close()
             self.transmit()
         self.vanish()

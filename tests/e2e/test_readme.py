@@ -12,7 +12,7 @@ import pytest
 from tests.cli.process import BrokerProcess, penstock
 
 README = Path(__file__).parents[2] / "README.md"
-DOORS = {"9092": "rustlog", "5555": "blipmq", "5432": "kimberlite"}
+DOORS = {"9092": "rustlog", "5555": "blipmq", "5432": "kimberlite", "5000": "felix"}
 PROGRAMS = [
     block
     for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
@@ -23,14 +23,14 @@ PROGRAMS = [
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     directory = tmp_path_factory.mktemp("readme")
-    with BrokerProcess(directory, "--durability", "written") as running:
+    with BrokerProcess(directory, "--durability", "written", "--listen", "felix=127.0.0.1:0") as running:
         running.ready()
         assert penstock("topic", "create", "logs", "--server", running.address("rustlog")).returncode == 0
         yield running
 
 
 def test_they_are_found() -> None:
-    assert len(PROGRAMS) == 4
+    assert len(PROGRAMS) == 5
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))

@@ -86,3 +86,26 @@ def test_an_address_that_is_not_here_is_refused_with_the_reason(host: str, reaso
 )
 def test_loopback_is_what_nobody_else_can_reach(host: str, expected: bool) -> None:
     assert is_loopback(Endpoint(host, 1)) is expected
+
+
+def test_a_udp_door_has_its_port_for_itself_also_where_another_has_the_same_number() -> None:
+    flags = {"listen.felix": "127.0.0.1:9092"}
+    planned = plan(load(environment={"PENSTOCK_LISTEN__PINNED": "rustlog,felix"}, flags=flags), ALL)
+    at = [place for place in planned.places if place.endpoint.port == 9092]
+    assert [(place.doors, place.pinned) for place in at] == [(("rustlog",), True), (("felix",), False)]
+    assert "felix" not in planned.closed
+
+
+def test_a_udp_door_stays_closed_where_clients_must_show_a_certificate() -> None:
+    flags = {"tls.cert": "x", "tls.key": "x", "tls.client_ca": "x"}
+    planned = plan(load(flags=flags), ALL)
+    assert "tls.client_ca" in planned.closed["felix"]
+    assert "felix" not in {door for place in planned.places for door in place.doors}
+
+
+def test_a_taken_udp_port_is_named_and_a_tcp_port_of_the_same_number_is_no_obstacle() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as tcp:
+        place = Place(Endpoint("127.0.0.1", tcp.getsockname()[1]), ("felix",))
+        (first,) = bind(place, socket.SOCK_DGRAM)
+        with first, pytest.raises(PortUnavailable, match=r"felix: .* is taken by another program"):
+            bind(place, socket.SOCK_DGRAM)

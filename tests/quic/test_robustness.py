@@ -202,6 +202,43 @@ def test_an_error_in_a_reader_ends_its_connection_only(caplog: pytest.LogCapture
     assert "planted" in caplog.text and caplog.text.count("closed because of an error") == 1
 
 
+def test_a_connection_that_was_closed_here_is_forgotten_after_a_while() -> None:
+    async def scene() -> None:
+        async with house() as there:
+            _, owner = await there.call()
+            endpoint = there.server.endpoint
+            there.link.close(5, "go")
+            await until(lambda: owner.endings)
+            assert owner.endings == there.only.endings == [(5, "go")]
+            await until(lambda: not endpoint.links and not endpoint._routes, 3)
+
+    run("uvloop", scene)
+
+
+def test_a_machine_that_breaks_ends_its_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it does then, in whatever call."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    async def scene() -> None:
+        async with house(echo=True) as there:
+            for number, method in enumerate(("receive_many_datagrams", "datagrams", "take", "get_timer")):
+                link, _ = await there.call()
+                await until(lambda at=number: len(there.households) == at + 1)  # type: ignore[misc]
+                theirs = there.households[number].link
+                assert theirs is not None
+                for name in (method, "close"):
+                    monkeypatch.setattr(theirs.machine, name, broken)
+                link.open(Tape(), bidirectional=True).send(b"x")
+                await until(lambda at=number: there.households[at].endings)  # type: ignore[misc]
+                link.close()
+            await works(there)
+            assert there.server.endpoint.half_open == 0
+
+    run("uvloop", scene)
+
+
 def test_a_client_without_a_word_stays_as_long_as_it_answers_pings() -> None:
     async def scene() -> None:
         settings = QuicSettings(idle_seconds=1, keep_alive_seconds=0.25)

@@ -7,6 +7,7 @@ import json
 import ssl
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -118,6 +119,11 @@ def _quic_dial(where: Endpoint, tls_ca: str | None, timeout: float) -> Dial:
     from penstock.conformance.quic_lines import QuicLine
     from penstock.quic.settings import QuicSettings
 
+    try:
+        if tls_ca:
+            Path(tls_ca).read_bytes()
+    except OSError as error:
+        fail(f"--tls-ca {tls_ca}: {error.strerror or error}")
     settings = QuicSettings(handshake_seconds=timeout, ca_file=tls_ca or "", verify=tls_ca is not None)
     return lambda: QuicLine.dial("felix", where.host, where.port, settings)
 

@@ -6,6 +6,7 @@ How long a frame is, is read from its header by a table of its own: the codecs a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
 import struct
@@ -171,7 +172,5 @@ class TcpLine:
 
     async def close(self) -> None:
         self._writer.close()
-        try:
-            await self._writer.wait_closed()
-        except OSError:
-            return
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), 1)

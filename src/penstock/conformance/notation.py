@@ -9,7 +9,8 @@
 and, in what is expected only:
 
     ??          any byte       ??*8     any eight       ...  whatever follows, to the end
-    <name:8>    any eight, kept as the variable `name`; <name:varint> as many as a varint has
+    <name:8>    any eight, kept as the variable `name`
+                <name:varint>: as many as a varint has; <name:u16>: a u16 and what it counts
 
 This knows nothing of the codecs that it is used to judge.
 """
@@ -44,10 +45,11 @@ class Wild:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
-    """A varint of any value, kept."""
+class Counted:
+    """Bytes that tell themselves how many they are, kept: a varint, or a u16 and what it counts."""
 
     name: str
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Rest:
     """Whatever follows."""
 
 
-Part: TypeAlias = Fixed | Wild | Short | Rest
+Part: TypeAlias = Fixed | Wild | Counted | Rest
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
@@ -63,7 +65,7 @@ _TOKEN: Final = re.compile(
       | \$\{(?P<variable>\w+)\}
       | (?P<group>u8|u16|u32|u64le|u64|varint|vdb(?P<version>\d+))\(
       | (?P<end>\))
-      | <(?P<keep>\w+):(?P<width>\d+|varint)>
+      | <(?P<keep>\w+):(?P<width>\d+|varint|u16)>
       | (?P<rest>\.\.\.)
       | (?P<any>\?\?)(?:\*(?P<anys>\d+))?
       | (?P<byte>[0-9a-fA-F]{2})\*(?P<times>\d+)
@@ -111,8 +113,8 @@ def _part(found: re.Match[str], variables: Variables) -> Part:
         return Rest()
     if found["any"]:
         return Wild(int(found["anys"] or 1))
-    if found["width"] == "varint":
-        return Short(found["keep"])
+    if found["width"] in _COUNTS:
+        return Counted(found["keep"], found["width"])
     if found["keep"]:
         return Wild(int(found["width"]), found["keep"])
     if found["variable"]:
@@ -191,13 +193,13 @@ def match(expected: Sequence[Part], actual: bytes) -> dict[str, bytes] | str:
     for part in expected:
         if isinstance(part, Rest):
             return kept
-        size = _varint_size(actual, at) if isinstance(part, Short) else _size(part)
+        size = _COUNTS[part.kind](actual, at) if isinstance(part, Counted) else _size(part)
         piece = actual[at : at + size]
         if len(piece) < size:
             return f"too short: {len(actual)} bytes, {at + size} or more expected"
         if isinstance(part, Fixed) and piece != part.data:
             return f"at byte {at}: {shown(part.data)} expected, {shown(piece)} found"
-        if isinstance(part, Wild | Short) and part.name:
+        if isinstance(part, Wild | Counted) and part.name:
             kept[part.name] = piece
         at += size
     if at < len(actual):
@@ -214,6 +216,12 @@ def _varint_size(data: bytes, at: int) -> int:
     while at + size <= len(data) and data[at + size - 1] > 0x7F:
         size += 1
     return size
+
+
+_COUNTS: Final[dict[str, Callable[[bytes, int], int]]] = {
+    "varint": _varint_size,
+    "u16": lambda data, at: 2 + int.from_bytes(data[at : at + 2], "big"),
+}
 
 
 def shown(data: bytes, most: int = 48) -> str:

@@ -18,24 +18,26 @@ class QuicStream:
     def __init__(self, protocol: str) -> None:
         self.stream: Stream | None = None
         self._cutter = Cutter(protocol)
-        self._over = ""  # how it ended
+        self._finished = False  # in an orderly way
+        self._broken = ""  # how it ended otherwise
         self._changed = asyncio.Event()
 
     # -- what the link calls
 
     def received(self, data: bytes, end: bool) -> None:
         self._cutter.feed(data)
-        self.over("its end" if end else "")
+        self._finished = self._finished or end
+        self._changed.set()
 
     def reset(self, code: int) -> None:
-        self.over(f"a reset with code {code}")
+        self.broken(f"the stream was reset with code {code}")
 
     def refused(self, code: int) -> None: ...
 
     def drained(self) -> None: ...
 
-    def over(self, how: str) -> None:
-        self._over = self._over or how
+    def broken(self, how: str) -> None:
+        self._broken = self._broken or how
         self._changed.set()
 
     # -- what a conversation asks
@@ -45,10 +47,12 @@ class QuicStream:
             found = self._cutter.next()
             if found is not None:
                 return found
-            if self._over:
+            if self._finished:
                 if self._cutter.held:
                     raise Unexpected(f"the stream ended within a frame: {self._cutter.held.hex()}")
                 return None
+            if self._broken:
+                raise Unexpected(self._broken)
             self._changed.clear()
             await self._changed.wait()
 
@@ -75,7 +79,7 @@ class QuicLine:
         try:
             line._link = await connect(host, port, settings, line)
         except ConnectFailed as error:
-            raise Unreachable(f"no server answers over QUIC at {error}") from None
+            raise Unreachable(f"no connection over QUIC: {error}") from None
         return line
 
     # -- what the link calls
@@ -89,11 +93,12 @@ class QuicLine:
         self._opened.set()
         return opened
 
-    def closed(self, code: int, reason: str) -> None:  # noqa: ARG002 - the reason is for people
+    def closed(self, code: int, reason: str) -> None:
         if not self._ended.done():
             self._ended.set_result(code)
+        self._opened.set()
         for each in (*self._streams.values(), *self._unnamed):
-            each.over(f"the end of the connection, with code {code}")
+            each.broken(f"the connection was closed with code {code}: {reason or 'no reason given'}")
 
     # -- what a conversation asks
 

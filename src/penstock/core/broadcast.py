@@ -15,6 +15,7 @@ from penstock.log.batch import EXPIRES, RecordSlice
 FOREVER: Final = 1 << 62  # µs since 1970
 FORMS: Final = 16  # of one portion that are kept; what more readers need is made for each of them again
 WINDOW_BYTES: Final = 4 << 20  # kept of one partition
+FRESH_BYTES: Final = 2 << 20  # the same, of what was not read but appended just now
 ALL_BYTES: Final = 64 << 20  # kept of all partitions together
 VALUE_OVERHEAD: Final = 48  # what a value costs in memory beside its bytes
 PORTION_OVERHEAD: Final = 640  # the same, for a portion
@@ -43,7 +44,7 @@ class Portion:
         self.size = size  # bytes of all values
         self.until = until  # µs since 1970: when the first of them expires
         self.forms: dict[Hashable, bytes] = {}  # what protocols made of it; only they know what that is
-        self.kept: Window | None = None
+        self.kept: Window | Fresh | None = None
         self.cost = PORTION_OVERHEAD + size + VALUE_OVERHEAD * self.count
 
     def form(self, key: Hashable, make: Callable[[Portion], bytes]) -> bytes:
@@ -145,6 +146,65 @@ class Window:
         portion.kept = None
         self.used -= portion.cost
         self._budget.used -= portion.cost
+
+
+class Fresh:
+    """Portions of what was appended just now, for those who have been waiting for it: they need not be read. The oldest
+    goes first, whoever has asked for it."""
+
+    __slots__ = ("_budget", "_limit", "_portions", "used", "wanted")
+
+    def __init__(self, budget: Budget, limit: int = FRESH_BYTES) -> None:
+        self._budget = budget
+        self._limit = limit
+        self._portions: dict[int, Portion] = {}  # by where they start, in the order of the log
+        self.used = 0  # bytes
+        self.wanted = False  # somebody has taken what was put here, and nothing has gone since that nobody took
+
+    def get(self, start: int) -> Portion | None:
+        portion = self._portions.get(start)
+        if portion is not None:
+            self.wanted = True
+        return portion
+
+    def put(self, portions: Sequence[Portion]) -> None:
+        for portion in portions:
+            portion.kept = self
+            self._portions[portion.start] = portion
+        self.grow(sum([portion.cost for portion in portions]))
+
+    def grow(self, size: int) -> None:
+        self.used += size
+        self._budget.used += size
+        while self._portions and (self.used > self._limit or self._budget.used > self._budget.limit):
+            self._drop()
+
+    def clear(self) -> None:
+        while self._portions:
+            self._drop()
+
+    def _drop(self) -> None:
+        portion = self._portions.pop(next(iter(self._portions)))
+        portion.kept = None
+        if not portion.forms:
+            self.wanted = False
+        self.used -= portion.cost
+        self._budget.used -= portion.cost
+
+
+def fresh(base: int, values: Sequence[bytes], cut: Cut) -> list[Portion]:
+    """What was appended from `base` on, cut. All of it is live."""
+    made: list[Portion] = []
+    at, count = 0, len(values)
+    while at < count:
+        part = list(values[at : at + cut.events])
+        size = sum(map(len, part))
+        while size > cut.bytes and len(part) > 1:
+            del part[-(len(part) // 2) :]
+            size = sum(map(len, part))
+        made.append(Portion(base + at, base + at + len(part), [(base + at, part)], size))
+        at += len(part)
+    return made
 
 
 def portions(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.core import live, topics
 from penstock.core.access import Access, Identity, Permission
-from penstock.core.broadcast import Budget, Cut, Portion, Window, portions
+from penstock.core.broadcast import Budget, Cut, Fresh, Portion, Window, fresh, portions
 from penstock.core.clock import Clock
 from penstock.core.errors import TopicNotFound
 from penstock.core.ledger import Ledger
@@ -25,7 +25,7 @@ from penstock.core.names import Scope
 from penstock.core.offload import Offload
 from penstock.core.removal import NOTHING, Gone
 from penstock.core.state import State, Topic
-from penstock.log.engine import Bounds, CommitGroup, partition_id
+from penstock.log.engine import COMMITTED, Bounds, CommitGroup, PartitionId, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
 
 logger = logging.getLogger(__name__)
@@ -177,6 +177,7 @@ class Broadcast:
         self.place = place
         self._partition = partition_id(place.id, place.partition)
         self._window = Window(broadcasts.budget)
+        self._fresh = Fresh(broadcasts.budget)
         self._seats: dict[Seat, None] = {}
         self._waiting: dict[Seat, None] = {}  # for the log to grow
         self._readings: dict[int, _Reading] = {}  # under way, by where they start
@@ -188,6 +189,7 @@ class Broadcast:
     def join(self, identity: Identity, follower: Follower, position: int) -> Seat:
         if not self._seats:
             self._all.ledger.engine.watch(self._partition, self._grown)
+            self._all.followed.setdefault(self._partition, []).append(self)
         seat = Seat(self, identity, follower, position)
         self._seats[seat] = None
         return seat
@@ -198,8 +200,9 @@ class Broadcast:
         del self._seats[seat]
         self._waiting.pop(seat, None)
         if not self._seats:
-            self._window.clear()
+            self._forget()
             self._all.ledger.engine.unwatch(self._partition, self._grown)
+            self._all.unfollowed(self._partition, self)
             self._all.left(self)
 
     def end(self) -> None:
@@ -222,6 +225,20 @@ class Broadcast:
                 _tell(seat.follower.wake)
 
     # -- portions
+
+    def offer(self, base: int, values: Sequence[bytes], group: CommitGroup) -> None:
+        """These values have been appended, and never expire. Whoever waits for them gets them from here when their group
+        is committed, which it is told of before it is woken."""
+        if (self._waiting or self._fresh.wanted) and self._basis.expiry is None:
+            group.on_done(partial(self._offered, base, values, self._basis))
+
+    def _offered(self, base: int, values: Sequence[bytes], basis: _Basis, group: CommitGroup) -> None:
+        if group.state is COMMITTED and basis is self._basis and self._seats:
+            self._fresh.put(fresh(base, values, self.place.cut))
+
+    def _forget(self) -> None:
+        self._window.clear()
+        self._fresh.clear()
 
     def bounds(self) -> Bounds:
         return self._all.ledger.engine.bounds(self._partition)
@@ -247,7 +264,7 @@ class Broadcast:
         gone = state.removed.get(self._partition, NOTHING) if state.removed else NOTHING
         if gone is not basis.gone or expiry != basis.expiry:
             self._basis = _Basis(basis.rebuilds, gone, expiry)
-            self._window.clear()
+            self._forget()
 
     def find(self, seat: Seat, topic: Topic, bounds: Bounds) -> Portion | None:
         """The portion that starts where the seat is: as it is kept, or read now. None: the seat is woken."""
@@ -257,7 +274,7 @@ class Broadcast:
             raise OffsetOutOfRange(position, *bounds)
         self._used = True
         window, now = self._window, self._all.clock()
-        portion = seat.at_hand(now) or window.get(position, now)
+        portion = self._fresh.get(position) or seat.at_hand(now) or window.get(position, now)
         if portion is not None:
             return portion
         around = window.around(position, now)
@@ -321,12 +338,12 @@ class Broadcast:
 
     def rebuilt(self) -> None:
         self._basis = self._basis._replace(rebuilds=self._basis.rebuilds + 1)
-        self._window.clear()
+        self._forget()
 
     def rest(self) -> None:
         """Forget what is kept if nobody came by since this was called last."""
         if not self._used:
-            self._window.clear()
+            self._forget()
         self._used = False
 
     def figures(self) -> BroadcastFigures:
@@ -345,6 +362,7 @@ class Broadcasts:
         self.clock = clock
         self.offload = offload
         self.budget = Budget()
+        self.followed: dict[PartitionId, list[Broadcast]] = {}
         self._broadcasts: dict[Place, Broadcast] = {}
         self._rested = 0  # µs: when what nobody uses was looked for last
         ledger.on_rebuilt.append(self._rebuilt)
@@ -369,6 +387,17 @@ class Broadcasts:
         if broadcast is None:
             broadcast = self._broadcasts[place] = Broadcast(self, place)
         return broadcast.join(identity, follower, offset)
+
+    def offer(self, partition: PartitionId, base: int, values: Sequence[bytes], group: CommitGroup) -> None:
+        """Values that are being appended and never expire: see `Broadcast.offer`. Whoever appends otherwise need not
+        say so; then they are read."""
+        for broadcast in self.followed.get(partition, ()):
+            broadcast.offer(base, values, group)
+
+    def unfollowed(self, partition: PartitionId, broadcast: Broadcast) -> None:
+        self.followed[partition].remove(broadcast)
+        if not self.followed[partition]:
+            del self.followed[partition]
 
     def left(self, broadcast: Broadcast) -> None:
         """Nobody follows it any more."""

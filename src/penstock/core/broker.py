@@ -148,6 +148,7 @@ class Broker:
         self.groups = Groups(ledger, self.access, self.members, self.limits, self.audit)
         self.cursors = Cursors(ledger, self.access, self.members, self.limits, clock)
         self.broadcasts = Broadcasts(ledger, self.access, self.metrics, clock, offload)
+        self._followed = self.broadcasts.followed
         self.rates = Rates(self.limits, self.metrics)
         self.quotas = Quotas(ledger, self.limits, self.metrics)
         self._over = self.quotas.over
@@ -235,6 +236,8 @@ class Broker:
             size = self.intake.measure(values, keys)
             records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
             appended = self._engine.append((records,), (), producer)
+            if self._followed and expires is None and not appended.repeated:
+                self.broadcasts.offer(records.partition, appended.base_offsets[0], values, appended.group)
         else:
             admitted = self.intake.admit(
                 found, [partition] * len(values), values, keys, headers, expires, divert=divert

@@ -46,7 +46,8 @@ def plan(config: Config, built: Collection[str]) -> Plan:
     closed: dict[str, str] = {}
     grouped: dict[Endpoint, list[str]] = {}
     places: list[Place] = []
-    pinned_to = {endpoint(getattr(listen, name)): name for name in listen.pinned if name in built}
+    pinned = [name for name in listen.pinned if name in built and name not in UDP_DOORS]
+    pinned_to = {endpoint(getattr(listen, name)): name for name in pinned}
     client_ca = config.settings.tls.client_ca
     for name in DOOR_NAMES:
         where = endpoint(getattr(listen, name))

@@ -20,7 +20,7 @@ from penstock.net.gate import Gate
 from penstock.protocols import streams
 from penstock.protocols.streams import Host, StreamsDoor, StreamSession
 from penstock.quic.errors import QuicError
-from penstock.quic.link import Link, Stream
+from penstock.quic.link import INTERNAL_ERROR, Link, Stream
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +30,12 @@ GOODBYE: Final = "broker shutting down"
 
 
 class Code(enum.IntEnum):
-    """With which code a connection is closed."""
+    """With which code a connection is closed. Protocols have those below 0x20."""
 
     NONE = 0x00
-    INTERNAL = 0x01
-    TOO_MANY = 0x02  # connections
-    TOO_MUCH = 0x03  # is held for this one
+    INTERNAL = INTERNAL_ERROR
+    TOO_MANY = 0x22  # connections
+    TOO_MUCH = 0x23  # is held for this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ class QuicChannel:
     def reset_by_peer(self, code: int) -> None:  # noqa: ARG002 - whatever it says, nothing more comes
         session = self.session
         if session is not None:
+            self._stream.reset(0)  # nobody waits for replies; and as long as one side is open, the stream counts
             self._leave()
             self._connection.call(session.lost)
 
@@ -167,7 +168,8 @@ class QuicConnection:
     def connected(self, link: Link) -> None:
         port = self._port
         if not self._gate.admit(self):
-            link.close(Code.TOO_MANY, GOODBYE if self._gate.stopping else "too many connections")
+            refusal = (Code.NONE, GOODBYE) if self._gate.stopping else (Code.TOO_MANY, "too many connections")
+            link.close(*refusal)
             return
         try:
             self._host = port.door.open(port.broker, self, port.identity._replace(peer=self.peer))

@@ -7,10 +7,10 @@ another, or the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -53,8 +53,8 @@ class Endpoint:
         self._udp = UdpSocket(own)
         self._routes: dict[bytes, Link] = {}
         self._dirty: dict[Link, None] = {}
-        self._unfinished: deque[Link] = deque()
-        self._flush_planned = False
+        self._unfinished: dict[Link, None] = {}  # in the order in which they have their turn
+        self._flush_planned = self._go_on_planned = False
         self._alarms = Alarms(loop, self._alarm)
         times = [SWEEP_SECONDS, settings.handshake_seconds / 4, settings.idle_seconds / 4]
         self._interval = min([*times, settings.keep_alive_seconds / 4] if settings.keep_alive_seconds else times)
@@ -109,10 +109,10 @@ class Endpoint:
             self._loop.call_soon(self._flush)
 
     def continue_later(self, link: Link) -> None:
-        if link not in self._unfinished:
-            self._unfinished.append(link)
-            if len(self._unfinished) == 1:
-                self._loop.call_soon(self._go_on)
+        self._unfinished[link] = None
+        if not self._go_on_planned:
+            self._go_on_planned = True
+            self._loop.call_soon(self._go_on)
 
     def route(self, link: Link, issued: list[bytes], retired: list[bytes]) -> None:
         for connection_id in issued:
@@ -127,7 +127,7 @@ class Endpoint:
         """If it was closed here, it stays for a while, to say so again to a peer that has not heard it."""
         if not link.established:
             self.half_open -= 1
-        if link.machine.over or link.machine.get_timer() is None:
+        if link in self.links and (link.machine.over or link.machine.get_timer() is None):
             self._forget(link)
 
     # -- what the event loop calls
@@ -200,13 +200,16 @@ class Endpoint:
         self.touch(link)
 
     def _go_on(self) -> None:
+        self._go_on_planned = False
+        if self._closed:
+            return
         until = time.monotonic() + TURN_SECONDS
-        for _ in range(len(self._unfinished)):
-            self._work(self._unfinished.popleft(), until)
+        for link in list(self._unfinished):
             if time.monotonic() >= until:
+                self.continue_later(link)  # and those behind it, which are in there as well
                 break
-        if self._unfinished:
-            self._loop.call_soon(self._go_on)
+            del self._unfinished[link]
+            self._work(link, until)
 
     def _flush(self) -> None:
         self._flush_planned = False
@@ -236,7 +239,8 @@ class Endpoint:
         except Exception:
             logger.exception("%s: closed because of an error in the broker; no other connection is touched", link.peer)
             self._forget(link)
-            link.give_up()
+            with contextlib.suppress(Exception):  # the same again, most likely
+                link.give_up()
             return
         if at is not None and link in self.links:
             self._alarms.set(link, at)

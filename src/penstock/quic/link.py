@@ -7,6 +7,7 @@ the peer may send only until its windows are used up. In the other direction not
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -14,10 +15,12 @@ from typing import Final, Protocol
 from penstock.quic.errors import LinkClosed, StreamsUsedUp
 from penstock.quic.machine import Address, Burst, Ending, Machine, StreamRefused
 
+logger = logging.getLogger(__name__)
+
 TAKE_BYTES: Final = 256 << 10  # at once; a pause acts after so many at the latest
 STREAM_HIGH: Final = 256 << 10  # unsent bytes of a stream above which it is congested
 LINK_HIGH: Final = 4 << 20  # the same of all streams together
-INTERNAL_ERROR: Final = 0x01  # to the peer, when something here went wrong
+INTERNAL_ERROR: Final = 0x21  # to the peer, when something here went wrong
 
 
 class Reader(Protocol):
@@ -241,7 +244,10 @@ class Link:
         if not self.closed:
             self.closed = True
             self._ending = Ending(code, reason)
-            self.machine.close(code, None, reason)
+            try:
+                self.machine.close(code, None, reason)
+            except Exception as error:  # noqa: BLE001 - its machine is broken; the owner learns of the end all the same
+                logger.debug("%s: %s: %s", self.peer, type(error).__name__, error)
             self._driver.touch(self)
 
     def part(self, code: int = 0, reason: str = "") -> None:
@@ -350,6 +356,8 @@ class Link:
                     told(known, code)
                     if self.closed:
                         return
+                elif told is Stream.receive_reset and not number & 2 and number & 1 != self._ours:
+                    self.reset_stream(number, 0)  # given up before anything came of it; our side is open all the same
 
     def _accept(self, number: int, owner: Owner) -> Stream:
         stream = Stream(self, number, local=False)

@@ -48,11 +48,17 @@ def fields(vector: Vector, message: list[Message]) -> dict[str, Any]:  # noqa: A
         {
             "opcode": each.opcode,
             "flags": each.flags,
-            **{_NAMES.get(name, name): value for name, value in plain(each.content).items() if name not in _OURS},
+            **_named(plain(each.content)),
         }
         for each in message
     ]
     return said[0] if len(said) == 1 else {"frames": said}
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_NAMES.get(name, name): _named(each) for name, each in value.items() if name not in _OURS}
+    return [_named(each) for each in value] if isinstance(value, list) else value
 
 
 def write(vector: Vector, message: list[Message]) -> bytes | None:

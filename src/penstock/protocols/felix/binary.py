@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -31,6 +32,7 @@ MAX_NAME: Final = 0xFFFF  # bytes
 MAX_PAYLOADS: Final = 100_000  # to publish as one: some 15 ms, during which nobody else is served
 
 _MANY: Final = 8  # payloads, that it pays to look at together
+_USUAL: Final = 256  # the same, of which a layout is kept
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
@@ -210,7 +212,15 @@ def _equal_payloads(data: bytes, at: int, count: int) -> list[bytes] | None:
         return None
     if any(data[at + i : end : 4 + size] != length[i : i + 1] * count for i in (3, 2, 1, 0)):
         return None
+    if count <= _USUAL:
+        return list(_together(size, count).unpack_from(data, at))
     return [payload for (payload,) in struct.iter_unpack(f"4x{size}s", memoryview(data)[at:end])]
+
+
+@lru_cache(64)
+def _together(size: int, count: int) -> struct.Struct:
+    """So many payloads of this size, without their lengths."""
+    return struct.Struct(f"4x{size}s" * count)
 
 
 def _encode(flags: int, head: bytes, payloads: Sequence[bytes]) -> bytes:
