@@ -1,5 +1,6 @@
-"""What the QUIC library does without a broker: a relay that hands on bytes to every subscriber and answers requests
-with prepared frames. The same socket code and settings as the broker's, nothing above them."""
+"""What QUIC does on this machine without a broker: relays that hand on bytes to every subscriber and answer requests
+with prepared frames. One is on the broker's own socket code and settings (`own`), the other on the server that comes
+with the library (`library`), with datagrams of the same size; nothing is above them."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import asyncio
 import datetime
 import socket
 import sys
+from typing import Any
 
 import uvloop
 
-from penstock.quic.certificate import Certificate, kept
+from penstock.quic.certificate import Certificate, kept, paths
 from penstock.quic.link import Link, Reader, Stream
 from penstock.quic.server import QuicServer
-from penstock.quic.settings import QuicSettings
+from penstock.quic.settings import LOOPBACK_DATAGRAM, QuicSettings
 
 HELLO = bytes.fromhex("464c5831000100000000000c") + b"x" * 12  # any frame
 
@@ -99,14 +101,64 @@ class Talk:
         self.peer.relay.relieved()
 
 
-async def main(port: int, directory: str) -> None:
-    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    own.bind(("127.0.0.1", port))
+async def library(port: int, directory: str) -> None:
+    """The library's own server, which holds nobody back: what a subscriber has not taken yet is in its memory."""
+    from qh3.asyncio import QuicConnectionProtocol, serve
+    from qh3.quic.configuration import QuicConfiguration
+    from qh3.quic.events import ConnectionTerminated, StreamDataReceived
+
+    followers: list[tuple[QuicConnectionProtocol, int]] = []
+
+    class Plain(QuicConnectionProtocol):  # type: ignore[misc]
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            super().__init__(*arguments, **more)
+            self.talks: dict[int, list[int]] = {}  # stream → kind, bytes of a frame, bytes of one that is not whole
+
+        def quic_event_received(self, event: Any) -> None:
+            if isinstance(event, ConnectionTerminated):
+                followers[:] = [one for one in followers if one[0] is not self]
+            elif isinstance(event, StreamDataReceived) and event.data:
+                self.take(event.stream_id, event.data)
+
+        def take(self, stream: int, data: bytes) -> None:
+            quic = self._quic
+            talk = self.talks.get(stream)
+            if talk is None:
+                talk = self.talks[stream] = [data[0], int.from_bytes(data[1:5]), 0]
+                data = data[5:]
+                quic.send_stream_data(stream, HELLO)
+                if talk[0] == ord("s"):
+                    own = quic.get_next_available_stream_id(is_unidirectional=True)
+                    quic.send_stream_data(own, HELLO)
+                    quic.send_stream_data(stream, HELLO)
+                    followers.append((self, own))
+            if data and talk[0] in b"pP":
+                for peer, own in followers:
+                    peer._quic.send_stream_data(own, data)
+                    peer._transmit_soon()
+            talk[2] += len(data)
+            count, talk[2] = divmod(talk[2], talk[1])
+            if count and talk[0] in b"Pq":
+                quic.send_stream_data(stream, HELLO * count)
+
+    kept(directory, datetime.datetime.now(datetime.UTC))
+    configuration = QuicConfiguration(is_client=False, max_datagram_size=LOOPBACK_DATAGRAM, probe_datagram_size=False)
+    configuration.load_cert_chain(*paths(directory))
+    await serve("127.0.0.1", port, configuration=configuration, create_protocol=Plain)
+
+
+async def own(port: int, directory: str) -> None:
+    taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    taken.bind(("127.0.0.1", port))
     certificate: Certificate = kept(directory, datetime.datetime.now(datetime.UTC))
-    QuicServer(own, QuicSettings(), certificate, Relay().owner, asyncio.get_running_loop())
+    QuicServer(taken, QuicSettings(), certificate, Relay().owner, asyncio.get_running_loop())
+
+
+async def main(kind: str, port: int, directory: str) -> None:
+    await {"own": own, "library": library}[kind](port, directory)
     print("ready", flush=True)
     await asyncio.sleep(3600)
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]), sys.argv[2]))
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))

@@ -109,9 +109,8 @@ class Crew:
             Shouter(load, "shouter", seed()),
             *(Subscriber(load, f"subscriber-{place.topic}", seed(), place) for place in PLACES),
             Visitor(load, "visitor", seed()),
-            Keeper(load, "keeper", seed()),
-            Keeper(load, "keeper-2", seed()),
-            Undertaker(load, "undertaker", seed()),
+            *(Keeper(load, f"keeper-{number}", seed()) for number in range(4)),
+            *(Undertaker(load, f"undertaker-{number}", seed()) for number in range(2)),
         )
         self._thread = threading.Thread(target=self._live, name="crew", daemon=True)
         self._thread.start()
@@ -139,14 +138,15 @@ class Crew:
             raise AssertionError(f"clients do not end; {self.load.answered}, {ends}, {self.load.problems[:3]}")
 
 
-AWAITED = ("binary", "json", "document", "keeper", "undertaker", "subscriber-first")
+AWAITED = ("binary", "json", "document", "keeper-0", "undertaker-0", "subscriber-first")
 
 
 def run(campaign: Campaign, progress: Callable[[str], None] = lambda _: None) -> Outcomes:
     """Kill the broker `cycles` times, then read everything back and check it."""
     rng = random.Random(campaign.seed)
     history = FelixHistory(time.monotonic)
-    with FelixBroker(campaign.directory, campaign.durability, settings=SETTINGS | campaign.settings) as broker:
+    broker = FelixBroker(campaign.directory, campaign.durability, settings=SETTINGS | campaign.settings)
+    with broker:
         broker.start()
         with Connection(broker.port) as connection:
             for place in PLACES:
@@ -164,7 +164,7 @@ def run(campaign: Campaign, progress: Callable[[str], None] = lambda _: None) ->
             crew.wait_for(AWAITED)
         finally:
             load.stopping = True
-        contents = _read_back(broker, load, crew)
+        contents = _read_back(broker, crew)
         if (code := broker.stop()) != 0 or "Traceback" in broker.errors():
             raise AssertionError(f"the broker ended with {code}\n{broker.errors()}")
     if load.problems:
@@ -188,7 +188,7 @@ def _cycle(campaign: Campaign, broker: FelixBroker, crew: Crew, rng: random.Rand
     crew.load.history.kill()
 
 
-def _read_back(broker: FelixBroker, load: Load, crew: Crew) -> Contents:
+def _read_back(broker: FelixBroker, crew: Crew) -> Contents:
     """When nobody publishes any more. Subscribers get as far as everything that was there then."""
     records, starts, ends = {}, {}, {}
     with Connection(broker.port) as connection:
@@ -207,4 +207,4 @@ def _settle(connection: Connection) -> None:
     while (now := [connection.bounds(*place) for place in PLACES]) != last:
         assert time.monotonic() < end, "the streams never stop growing"
         last = now
-        time.sleep(0.5)
+        time.sleep(0.3)

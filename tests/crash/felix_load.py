@@ -40,7 +40,7 @@ WIDE_PARTITIONS: Final = 2
 KEPT: Final = "default/default/kept"  # the cache that survives
 COUNTER: Final = "counter"
 PATIENT: Final = RetryPolicy(attempts=1 << 30, base=0.02, cap=0.1)
-IDLE: Final = 1.0  # s after which a broker that is silent is taken for dead
+IDLE: Final = 0.6  # s after which a broker that is silent is taken for dead
 SIZES: Final = (20, 100, 1000)
 
 R = TypeVar("R")
@@ -154,13 +154,16 @@ class Teller(Worker):
 class Shouter(Worker):
     """Publishes on a stream of its own that has no way back."""
 
+    def _going(self) -> bool:
+        return not self.load.stopping
+
     async def work(self) -> None:
         place = ("127.0.0.1", self.load.port)
-        while not self.load.stopping:
+        while self._going():
             with contextlib.suppress(ConnectFailed):
                 async with wired(place, idle_seconds=IDLE, keep_alive_seconds=IDLE / 3, handshake_seconds=5) as wire:
                     stream = wire.link.open(Inbox(wire.news), bidirectional=False)
-                    while not self.load.stopping and not wire.over:
+                    while not wire.over and self._going():
                         ids = self.ids(self.rng.choice((1, 3, 20)))
                         self.history.ask(self.name, "append", FIRST, ids)
                         values = [payload_of(record, 100) for record in ids]
@@ -237,7 +240,7 @@ class Keeper(Worker):
             while not self.load.stopping:
                 key = self.rng.choice(list(self._known))
                 await self.rng.choice(acts)(cache, key)
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.001)
             for key in self._known:
                 await self._get(cache, key)
             await self._count(cache, "")

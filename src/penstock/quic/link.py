@@ -116,7 +116,7 @@ class Stream:
             return False
         if self.unsent <= STREAM_HIGH and link.unsent <= LINK_HIGH:
             return False
-        link.waiting.add(self)
+        link.waiting[self] = None
         return True
 
     # -- what the link calls
@@ -143,16 +143,12 @@ class Stream:
             if self._reader is not None:
                 self._reader.refused(code)
 
-    def relieve(self) -> bool:
-        """True if it is not congested any more, which its reader has been told then."""
-        if self._output_over:
-            return True
-        if self.unsent > STREAM_HIGH // 2:
-            return False
-        self._link.waiting.discard(self)  # before the call, in which it may be congested again
-        if self._reader is not None:
-            self._reader.drained()
-        return False
+    def relieve(self) -> None:
+        """Tell its reader if it is not congested any more."""
+        if self.unsent <= STREAM_HIGH // 2:
+            self._link.waiting.pop(self, None)  # before the call, in which it may be congested again
+            if self._reader is not None and not self._output_over:
+                self._reader.drained()
 
     # -- inside
 
@@ -170,7 +166,7 @@ class Stream:
 
     def _end_output(self) -> None:
         self._output_over = True
-        self._link.waiting.discard(self)
+        self._link.waiting.pop(self, None)
         if self._input_over:
             self._link.forget(self)
 
@@ -206,7 +202,7 @@ class Link:
         self.peer = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
         self.closed = False  # nothing is sent or handed on any more
         self.bound = 0  # no more than this is unsent
-        self.waiting: set[Stream] = set()  # who was told that it is congested
+        self.waiting: dict[Stream, None] = {}  # who was told that it is congested, in this order
         self.began = self.heard = self.pinged = now
         self.routes: set[bytes] = set()  # the endpoint's
         self.inbox: list[bytes] = []  # the same
@@ -310,7 +306,7 @@ class Link:
 
     def forget(self, stream: Stream) -> None:
         self._streams.pop(stream.id, None)
-        self.waiting.discard(stream)
+        self.waiting.pop(stream, None)
 
     # -- what the endpoint calls
 
@@ -387,8 +383,9 @@ class Link:
             return
         if self.waiting and self.unsent <= LINK_HIGH // 2:
             for stream in list(self.waiting):
-                if stream.relieve():
-                    self.waiting.discard(stream)
+                if self.bound > LINK_HIGH:
+                    break  # the first ones have filled it again; the others are the first next time
+                stream.relieve()
         if self._parting is not None and not self.machine.unsent and not self.machine.unacknowledged:
             self.close(*self._parting)
 

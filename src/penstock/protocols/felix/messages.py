@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-from penstock.protocols.felix.binary import Malformed
+from penstock.protocols.felix.binary import MAX_PAYLOADS, Malformed
 from penstock.protocols.felix.frames import frame
 from penstock.protocols.felix.strictness import Bulk, bulk, flaw
 
@@ -256,6 +256,7 @@ _WRONG_TYPE: Final = re.compile(r"Invalid value '(.*)' - at `\$\.type`", re.DOTA
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
 _AT: Final = re.compile(r"(.*) - at `\$\.(.*)`", re.DOTALL)
 _MOST_TOLD: Final = 64  # characters of what the peer wrote
+_MOST_QUOTES: Final = 2 * MAX_PAYLOADS + 200  # of a message; more would take long to read, and much memory
 
 
 def encode(message: Message) -> bytes:
@@ -266,6 +267,8 @@ def encode(message: Message) -> bytes:
 def decode_request(payload: bytes, *, original: bool) -> Request:
     """Raises Malformed, with the request's id if it can be told."""
     try:
+        if len(payload) > _MOST_QUOTES and payload.count(b'"') > _MOST_QUOTES:
+            raise Malformed(f"too many strings in a message; a batch has at most {MAX_PAYLOADS} payloads: send several")
         request: Request = _decode(_REQUESTS, payload, _REQUEST_TYPES)
         text = _misfit(request, original) or flaw(payload, request, _BULK.get(type(request)))
     except Malformed as problem:
