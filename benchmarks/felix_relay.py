@@ -103,13 +103,14 @@ class Talk:
 
 async def library(port: int, directory: str) -> None:
     """The library's own server, which holds nobody back: what a subscriber has not taken yet is in its memory."""
-    from qh3.asyncio import QuicConnectionProtocol, serve
+    from qh3.asyncio.protocol import QuicConnectionProtocol
+    from qh3.asyncio.server import serve
     from qh3.quic.configuration import QuicConfiguration
     from qh3.quic.events import ConnectionTerminated, StreamDataReceived
 
     followers: list[tuple[QuicConnectionProtocol, int]] = []
 
-    class Plain(QuicConnectionProtocol):  # type: ignore[misc]
+    class Plain(QuicConnectionProtocol):
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
             self.talks: dict[int, list[int]] = {}  # stream → kind, bytes of a frame, bytes of one that is not whole

@@ -119,7 +119,7 @@ class Streams:
         self._loop = loop = Loop()
         settings = LogSettings(durability=Durability.WRITTEN)
         engine = FileEngine(OsFiles(directory), settings, committer=ThreadCommitter(cast(Any, loop)), clock=wall_clock)
-        self.broker = Broker(engine, offload=lambda work, done: loop.call_soon(lambda: (work(), done())))
+        self.broker = Broker(engine, offload=self._offload)
         self._host = felix_door(FelixSettings()).open(self.broker, self, ANONYMOUS)
         self.delivered = 0
         self._streams = [self._accept() for _ in range(1 + fan_out)]
@@ -131,6 +131,10 @@ class Streams:
         for stream in self._streams[1:]:
             stream.receive(frame(subscribe))
             self._loop.run()
+
+    def _offload(self, work: Callable[[], None], done: Callable[[], None]) -> None:
+        self._loop.call_soon(work)
+        self._loop.call_soon(done)
 
     def _accept(self) -> StreamSession:
         stream = Stream(self)

@@ -18,7 +18,8 @@ SOURCE = Path(__file__).parent.parent / "src"
 LAYERS = ("cli", "net", "config", "conformance", "protocols", "spark", "sql", "flight", "core", "log", "quic")
 BESIDE = ("spark", "sql", "flight")  # for programs beside the broker: protocols know nothing of them
 MODULE_LAYER = {"config_layers": "config"}  # top-level modules that share a layer
-SHARED_IN_PROTOCOLS = ("answers", "session", "ordered", "outbox", "patience", "retry", "streams")  # what every protocol may use
+# What every protocol may use.
+SHARED_IN_PROTOCOLS = ("answers", "session", "ordered", "outbox", "patience", "retry", "streams")
 
 
 def layer_of(module: str) -> str | None:

@@ -7,6 +7,7 @@ Adds these kinds of operations to a `History`; `key` is that of a cache, `value`
     put         a value; delete: `found` says whether there was one
     swap        compare and set: what is `expected` for `value`; `number` is whether it was done, `found` what is there
     add         `number` to a number; `found` is the sum
+    count       1 to a number that others add to as well; `found` is the sum
     get         `found` is what there was
     mortal      a put of a key that nobody uses twice, for `number` ms; glance: a get of such a key
     kill        of the broker: what was not answered before, will never be

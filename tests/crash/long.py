@@ -12,7 +12,7 @@ import tempfile
 import time
 import traceback
 
-from tests.crash import flymq_killer, killer, kimberlite_killer, queue_killer, schedule
+from tests.crash import felix_killer, flymq_killer, killer, kimberlite_killer, queue_killer, schedule
 
 FLYMQ_COUNTS = {
     "store": "transactions and batches",
@@ -30,6 +30,16 @@ KIMBERLITE_COUNTS = {
     "settle": "credits of groups",
     "make": "tenants, streams, tables and keys",
     "enter": "keys tried",
+}
+
+
+FELIX_COUNTS = {
+    "put": "puts",
+    "delete": "deletions",
+    "swap": "swaps",
+    "add": "additions",
+    "count": "counts",
+    "mortal": "values with a time",
 }
 
 
@@ -122,6 +132,24 @@ def kimberlite_kills(cycles: int, seed: int, durability: str) -> int:
     return len(outcomes.violations)
 
 
+def felix_kills(cycles: int, seed: int, durability: str) -> int:
+    """Kill a broker under the load of Felix's clients; returns how many violations were found."""
+    begin = time.monotonic()
+    name = f"Felix at {durability}"
+    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
+        campaign = felix_killer.Campaign(directory, cycles, seed, durability)
+        outcomes = felix_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
+    for violation in outcomes.violations[:20]:
+        print(f"violation: {violation}")
+    counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in FELIX_COUNTS.items())
+    print(
+        f"{name}: {outcomes.kills} kills, {outcomes.events()} events, and {outcomes.unasked()} not acknowledged, "
+        f"{counts}, {len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
+        flush=True,
+    )
+    return len(outcomes.violations)
+
+
 def spark_kills(cycles: int, seed: int) -> int:
     """Kill a pipeline, its workers, the broker and its children; returns how many violations were found."""
     from tests.crash import spark_killer  # Spark need not be there for the rest
@@ -147,6 +175,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="how many kills of a real broker at level synced")
     parser.add_argument("--flymq-kills", type=int, help="how many of them under FlyMQ's load; half of --kills")
     parser.add_argument("--kimberlite-kills", type=int, help="the same under Kimberlite's; a quarter of --kills")
+    parser.add_argument("--felix-kills", type=int, help="the same under Felix's; a quarter of --kills")
     parser.add_argument("--spark-kills", type=int, default=30, help="how many kills around a pipeline on Spark")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
@@ -169,6 +198,10 @@ def main() -> int:
     if kimberlite:
         found += kimberlite_kills(kimberlite, arguments.seed, "synced")
         found += kimberlite_kills(max(1, kimberlite // 5), arguments.seed, "written")
+    felix = arguments.kills // 4 if arguments.felix_kills is None else arguments.felix_kills
+    if felix:
+        found += felix_kills(felix, arguments.seed, "synced")
+        found += felix_kills(max(1, felix // 5), arguments.seed, "written")
     if arguments.spark_kills:
         found += spark_kills(arguments.spark_kills, arguments.seed)
     if arguments.schedules:

@@ -227,8 +227,8 @@ class Broadcast:
     # -- portions
 
     def offer(self, base: int, values: Sequence[bytes], group: CommitGroup) -> None:
-        """These values have been appended, and never expire. Whoever waits for them gets them from here when their group
-        is committed, which it is told of before it is woken."""
+        """These values have been appended, and never expire. Whoever waits for them gets them from here when their
+        group is committed: that is told here before anybody is woken."""
         if (self._waiting or self._fresh.wanted) and self._basis.expiry is None:
             group.on_done(partial(self._offered, base, values, self._basis))
 

@@ -593,7 +593,7 @@ def test_a_key_that_is_refused(world: World, verdict: Any) -> None:
         presented.append((key, peer, now))
         return verdict
 
-    world.broker.keys.authenticate = authenticate  # type: ignore[method-assign]
+    world.broker.keys.authenticate = authenticate  # type: ignore[method-assign, assignment]
     peer = Peer(world, version=0)
     text = "invalid API key" if verdict is None else "too many failed attempts, try again later"
     assert peer.ask(HELLO, AUTH, PING) == ["ACK 1 of 0", f"NACK 2 401 {text}", "NACK 99 401 unauthenticated"]

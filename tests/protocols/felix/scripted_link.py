@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from penstock.protocols.felix import messages as m
@@ -24,6 +24,18 @@ from penstock.protocols.felix.client.options import Options
 from penstock.protocols.felix.frames import ACKED, BATCH, KNOWN, OFFSETS, Frame, Frames
 from penstock.quic.errors import LinkClosed, StreamsUsedUp
 from penstock.quic.link import Link, Reader
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """A whole test, which fails also if something goes wrong that nobody waits for."""
+    problems: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+        await asyncio.wait_for(work, 10)
+
+    asyncio.run(main())
+    assert problems == []
 
 
 class ScriptedStream:
@@ -158,6 +170,7 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.links: list[ScriptedLink] = []
         self.requests: list[Any] = []  # messages and batches, in the order in which they came
+        self.ways: dict[str, set[int]] = {}  # name of a stream → by which QUIC streams binary batches came to it
         self.logs: dict[str, list[bytes]] = {}
         self.oldest = 0  # offset that is still kept
         self.cache: dict[str, bytes] = {}
@@ -220,6 +233,7 @@ class ScriptedServer:
         if frame.flags & BATCH:
             batch = decode_batch(frame.payload, acked=bool(frame.flags & ACKED))
             self.requests.append(batch)
+            self.ways.setdefault(batch.stream, set()).add(id(stream))
             error = self._store(batch.stream, batch.payloads)
             if batch.request_id is not None:
                 self._reply(stream, encode_ack(batch.request_id, error))
@@ -244,8 +258,8 @@ class ScriptedServer:
         stream.original = True
         stream.client_flags = auth.client_flags
         if self.auth_error is not None:
+            stream.link.later(lambda: stream.reader.refused(0))  # before it says why
             stream.say(m.encode(m.Error(message=self.auth_error)))
-            stream.link.later(lambda: stream.reader.refused(0))
             stream.end()
         else:
             stream.say(m.encode(m.Ok() if self.flags is None else m.AuthOk(self.flags)))

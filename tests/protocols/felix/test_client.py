@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.protocols.felix.scripted_link import ScriptedServer
+from tests.protocols.felix.scripted_link import ScriptedServer, run
 
 from penstock.protocols.felix import messages as m
 from penstock.protocols.felix.binary import Batch
@@ -46,10 +46,6 @@ QUICK = RetryPolicy(attempts=3, base=0.0)
 def client(server: ScriptedServer, **told: Any) -> AsyncFelixClient:
     given = {"dial": server.dial, "pools": ONE_STREAM, "retry": QUICK, "timeout": 5.0, **told}
     return AsyncFelixClient("broker:1", **given)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 10))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -160,6 +156,42 @@ def test_one_that_gives_up_when_it_is_let_in_does_not_keep_the_others_out() -> N
             server.held = False
             await asyncio.gather(first, third)
             with pytest.raises(asyncio.CancelledError):
+                await second
+
+    run(main())
+
+
+def test_a_newcomer_does_not_overtake_the_one_who_is_let_in() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        async with client(server, limits=Limits(window=100)) as felix:
+            await felix.connect()
+            server.held = True
+            first, second = [asyncio.create_task(felix.publish("v", b"%d" % at + bytes(100))) for at in range(2)]
+            await until(lambda: server.replies)
+            await turns()
+            server.held = False
+            server.release()
+            third = asyncio.create_task(felix.publish("v", b"2"))  # has its turn right after the reply has come
+            await asyncio.gather(first, second, third)
+        assert [payload[:1] for payload in server.logs["v"]] == [b"0", b"1", b"2"]
+
+    run(main())
+
+
+def test_one_that_cannot_be_sent_when_it_is_let_in_does_not_keep_the_others_out() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        async with client(server, limits=Limits(window=100, frame=1000)) as felix:
+            await felix.connect()
+            server.held = True
+            first, second, third = [asyncio.create_task(felix.publish("v", bytes(n))) for n in (100, 2000, 100)]
+            await until(lambda: server.replies)
+            await turns()
+            server.held = False
+            server.release()
+            await asyncio.gather(first, third)
+            with pytest.raises(Unsendable):
                 await second
 
     run(main())
@@ -365,6 +397,7 @@ def test_streams_share_the_publishing_and_one_stream_keeps_to_one() -> None:
                 await felix.publish(f"stream-{number % 10}", b"%d" % number)
             assert len(server.links) == 2
             assert [len(link.streams) for link in server.links] == [2, 2]
+        assert {len(ways) for ways in server.ways.values()} == {1}
         for number in range(10):
             assert server.logs[f"stream-{number}"] == [b"%d" % (number + 10 * turn) for turn in range(4)]
 
@@ -528,6 +561,27 @@ def test_closing_does_not_wait_for_ever() -> None:
         await felix.close()
         assert server.links[0].closed
         assert server.links[0].streams[0].codes == {"reset": 0, "refused": 0}
+
+    run(main())
+
+
+def test_a_connection_that_comes_too_late_is_closed() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        gate = asyncio.Event()
+
+        async def dial(*told: Any) -> Any:
+            await gate.wait()
+            return await server.dial(*told)
+
+        felix = client(server, dial=dial)
+        late = asyncio.create_task(felix.publish("v", b"x"))
+        await turns()
+        await felix.close()
+        gate.set()
+        with pytest.raises(ClientClosed):
+            await late
+        assert [link.closed for link in server.links] == [True]
 
     run(main())
 
@@ -793,3 +847,26 @@ def test_whoever_waits_for_the_blocking_client_may_be_closed_by_another_thread()
     thread.join(5)
     assert not thread.is_alive()
     assert len(failures) <= 1  # or else there was no event
+
+
+def test_closing_the_blocking_client_ends_what_cannot_be_finished() -> None:
+    dialling = threading.Event()
+    failures: list[ClientClosed] = []
+
+    async def dial(*_: object) -> Any:
+        dialling.set()
+        await asyncio.sleep(100)
+
+    felix = FelixClient("broker:1", dial=dial)
+
+    def work() -> None:
+        with pytest.raises(ClientClosed) as caught:
+            felix.publish("visits", b"x")
+        failures.append(caught.value)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    dialling.wait(5)
+    felix.close()
+    thread.join(5)
+    assert len(failures) == 1

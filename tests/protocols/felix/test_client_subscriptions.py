@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from itertools import islice
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protocols.felix.scripted_link import ScriptedServer
+from tests.protocols.felix.scripted_link import ScriptedServer, run
 
 from penstock.protocols.felix import messages as m
 from penstock.protocols.felix.client import (
@@ -43,10 +42,6 @@ QUICK = RetryPolicy(attempts=3, base=0.0)
 def client(server: ScriptedServer, **told: Any) -> AsyncFelixClient:
     given = {"dial": server.dial, "retry": QUICK, "timeout": 5.0, **told}
     return AsyncFelixClient("broker:1", **given)
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 10))
 
 
 def numbers(start: int, end: int) -> list[bytes]:
@@ -323,14 +318,15 @@ def test_the_earliest_are_asked_for_again_if_none_has_come() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("start", ["latest", "earliest", 0])
 @pytest.mark.parametrize("told", [{"dialect": "document"}, {}], ids=["document", "no offsets"])
-def test_without_offsets_a_lost_connection_is_the_end_unless_gaps_are_allowed(told: dict[str, Any]) -> None:
+def test_without_offsets_a_lost_connection_is_the_end_unless_gaps_are_allowed(told: dict[str, Any], start: Any) -> None:
     async def main() -> None:
         server = ScriptedServer()
         server.flags = KNOWN & ~OFFSETS
         async with client(server, **told) as felix:
-            strict = felix.subscribe("visits")
-            lenient = felix.subscribe("visits", allow_gaps=True)
+            strict = felix.subscribe("visits", start)
+            lenient = felix.subscribe("visits", start, allow_gaps=True)
             for subscription in (strict, lenient):
                 await subscription.__aenter__()
             server.publish("visits", b"0")
@@ -525,6 +521,71 @@ def test_a_full_subscription_that_is_closed_lets_the_others_go_on() -> None:
             assert server.links[0].paused
             await slow.close()
             assert await quick.next() == Event(b"later", None)
+
+    run(main())
+
+
+def test_events_that_come_before_the_reply_take_no_more_memory_than_others() -> None:
+    """The connection cannot be stopped then: the reply is still to come by it."""
+
+    async def main() -> None:
+        server = ScriptedServer()
+        server.publish("visits", *[bytes(100)] * 100)
+        async with client(server, limits=Limits(queue=1000)) as felix:
+            server.held = True
+            subscription = felix.subscribe("visits", "earliest")
+            assert await subscription.next(timeout=0.01) is None
+            assert server.links[0].events[0].codes == {"refused": 0}
+            server.held = False
+            server.release()
+            assert [event.offset for event in await take(subscription, 100)] == list(range(100))
+
+    run(main())
+
+
+def test_events_that_came_before_the_reply_stop_the_connection_after_it() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        server.publish("visits", *[bytes(100)] * 100)
+        async with client(server, dialect="document", limits=Limits(queue=1000)) as felix:
+            server.held = True
+            subscription = felix.subscribe("visits", "earliest")
+            assert await subscription.next(timeout=0.01) is None
+            assert not server.links[0].paused
+            server.held = False
+            server.release()
+            await turns()
+            assert server.links[0].paused
+            assert len(await take(subscription, 100)) == 100
+
+    run(main())
+
+
+def test_the_event_stream_of_a_request_that_failed_is_not_wanted() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        async with client(server, timeout=0.03) as felix:
+            server.mute = True
+            with pytest.raises(TimedOut):
+                await felix.subscribe("visits", "earliest").next()
+            await turns()
+            assert server.links[0].events[0].codes == {"refused": 0}
+
+    run(main())
+
+
+def test_where_event_streams_are_not_told_apart_one_is_asked_for_after_the_other() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        server.tells_ids = False
+        async with client(server, dialect="document") as felix:
+            server.held = True
+            waiting = [asyncio.create_task(felix.subscribe(name).__aenter__()) for name in ("a", "b")]
+            await turns()
+            assert [request.stream for request in server.asked(m.Subscribe)] == ["a"]
+            server.held = False
+            server.release()
+            await asyncio.gather(*waiting)
 
     run(main())
 

@@ -184,7 +184,8 @@ TEXTS = {
     b'{"type":"cache_get","key":"a\nb"}': "malformed JSON: invalid character",
     b'{"type":"cache_get","key":' + b"[" * 1_000_000 + b"}": "",
     b'{"type":"cache_get","key":"k","x":' + b"[" * 1_000_000: "malformed JSON: nested too deeply",
-    b'{"type":"cache_get","key":"k","x":' + b'{"a":' * 1_000_000: "malformed JSON: nested too deeply",
+    b'{"type":"cache_get","key":"k","x":' + b'{"a":' * 50_000: "malformed JSON: nested too deeply",
+    b'{"type":"cache_get","key":"k","x":' + b'{"a":' * 1_000_000: "too many strings in a message; a batch has at most",
 }
 
 

@@ -388,6 +388,16 @@ def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
     assert calls == []
 
 
+def test_large_requests_take_turns_sooner() -> None:
+    calls: list[Any] = []
+    stream = Peer(World(offload=later(calls))).stream()
+    stream.feed(*[frame(b" " * (256 << 10))] * 8)
+    assert len(stream.replies()) == 4  # a MiB of JSON
+    (_, done) = calls.pop()
+    done()
+    assert len(stream.replies()) == 4
+
+
 def test_publications_of_one_input_take_turns_too() -> None:
     calls: list[Any] = []
     world = World(offload=later(calls))

@@ -132,3 +132,32 @@ def test_nesting_that_only_the_second_reader_refuses_is_told(monkeypatch: pytest
     monkeypatch.setattr(json, "loads", too_deep)
 
     assert strictness.flaw(b'{"x":[[]]}', Publish("t", "n", "s", b"")) == "malformed JSON: nested too deeply"
+
+
+# -- messages so large that their values are not looked at one by one
+
+HUGE = b"YWJj" * 20_000  # more than is read again as a whole
+TWICE = "malformed message: a field comes twice"
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (b'{%s,"payloads":["%s","Y\\/8="]}' % (BATCH, HUGE), None),  # as some encoders write a slash
+        (b'{%s,"payloads":["%s","Y\\/9="]}' % (BATCH, HUGE), "field 'payloads': invalid base64 encoded string"),
+        (b'{"type":"cache_put","key":"k\\n","value":"%s"}' % HUGE, None),
+        (b'{"type":"cache_put","key":"k","value":"%sYR=="}' % HUGE, "field 'value': invalid base64 encoded string"),
+        (b'{"type":"cache_put","key":"k\\"","value":"%s","request_id":1,"x":["",{"a":""}]}' % HUGE, None),
+        (b'{"type":"cache_cas","key":"\\\\","value":"%s","expected":null}' % HUGE, None),
+        (b'{"type":"cache_put","key":"k\\n","value":"%s","key":"k"}' % HUGE, TWICE),
+        (b'{"type":"cache_put","key":"k","value":"%s","value":"%s"}' % (HUGE, HUGE), TWICE),
+        (b'{"type":"cache_get","key":"k","x":"%s","request_id":1,"request_id":2}' % HUGE, TWICE),
+        (b'{"type":"cache_get","key":"k","key":"k","\\u0022":"%s"}' % HUGE, TWICE),  # a quote too few, and two too many
+        (b'{%s,"start":{"offset":1,"offset":2},"x":"%s"}' % (SUBSCRIBE, HUGE), TWICE),
+        (b'{%s,"start":{"offset":1},"x":"\\n%s"}' % (SUBSCRIBE, HUGE), None),
+        (b'{%s,"start":"latest","x":"\\n%s"}' % (SUBSCRIBE, HUGE), None),
+    ],
+)  # fmt: skip
+def test_large_messages_are_held_to_the_same(payload: bytes, text: str | None) -> None:
+    assert len(payload) > strictness._WHOLE
+    assert text_of(payload) == text

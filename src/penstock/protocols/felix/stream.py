@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-STRETCH: Final = 256  # requests; then everybody else has a turn
+STRETCH: Final = 256  # requests, or so many of their units; then everybody else has a turn
+JSON_UNIT: Final = 12  # as a power of two, bytes that count as one more request
+BINARY_UNIT: Final = 14
 
 
 class RequestStream(OrderedSession):
@@ -51,6 +53,7 @@ class RequestStream(OrderedSession):
         self._ahead: Any = None  # the one behind it
         self._taken = 0  # bytes of both
         self._size = 0  # bytes of the frame that was read last
+        self._units = 0  # of what was read, and is still to be counted
         self._over = False  # nothing more is carried out
         self._resting = False  # others have their turn
         self._later: Later | None = None  # the answer to the last request that was carried out is still to come
@@ -108,7 +111,8 @@ class RequestStream(OrderedSession):
                 operation = OPERATIONS.get(type(request))
                 if self._must_wait(reads=operation is not None and operation.reads):
                     return
-                left -= len(request.publications) if isinstance(request, Run) else 1
+                left -= self._units + (len(request.publications) if isinstance(request, Run) else 1)
+                self._units = 0
                 self._next = None
                 self._taken = 0 if self._ahead is None else self._size
                 self._carry_out_one(request)
@@ -198,6 +202,7 @@ class RequestStream(OrderedSession):
         if frame is not None:
             self._size = before - self._frames.buffered
             self._taken += self._size
+            self._units += self._size >> (BINARY_UNIT if frame.flags & BATCH else JSON_UNIT)
             return self._understand(frame)
         self._drained = True
         if self._ended and self._frames.in_payload:

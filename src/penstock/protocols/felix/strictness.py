@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 _ENCODER: Final = msgspec.json.Encoder()
 _LARGE: Final = 4096  # bytes of a message; from here on it pays to leave out its bulk
-_WHOLE: Final = 64 << 10  # bytes of a message that is read a second time as a whole, which may take some 10 ms
+_WHOLE: Final = 32 << 10  # bytes of a message that is read a second time as a whole, which may take some 6 ms
 _PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXTS: Final = msgspec.json.Decoder(str | list[str])
 

@@ -290,9 +290,13 @@ class Connections:
             connection = Connection(own)
             try:
                 async with asyncio.timeout(own.timeout):
-                    connection.connected(await self._dial(own, connection))
-                self.made += 1
-                return connection
+                    link = await self._dial(own, connection)
+                if not self.closed:
+                    connection.connected(link)
+                    self.made += 1
+                    return connection
+                link.close()
+                continue
             except TimeoutError:
                 failure: Exception = TimeoutError(f"no answer in {own.timeout:g} seconds")
             except CertificateRefused:

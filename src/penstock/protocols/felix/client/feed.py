@@ -43,8 +43,7 @@ class Feed:
         self._held = 0
         self.full = False  # more than is good is held
         self.id: int | str | None = None
-        self.next_offset: int | None = None  # behind what came so far
-        self.untold = False  # events came without an offset
+        self.resumable = True  # another event stream can go on where this one stops: all events came with offsets
         self.over: FelixError | None = None  # nothing more comes, and why
         self.ended = False  # in an orderly way
         self.reset_code: int | None = None
@@ -90,11 +89,6 @@ class Feed:
             self._keeper.relieved(self)
         return batch
 
-    @property
-    def resumable(self) -> bool:
-        """Whether another event stream can go on where this one stops."""
-        return self.next_offset is not None and not self.untold
-
     def let_go(self, reason: FelixError) -> None:
         """Want nothing more of the server."""
         if self.over is None:
@@ -134,10 +128,7 @@ class Feed:
     def _add(self, payloads: list[bytes], offset: int | None) -> None:
         if not payloads:
             return
-        if offset is None:
-            self.untold = True
-        else:
-            self.next_offset = offset + len(payloads)
+        self.resumable &= offset is not None
         self._batches.append(Batch(payloads, offset))
         self._held += _weight(payloads)
 
