@@ -228,13 +228,15 @@ class Stream:
 class Link(asyncio.DatagramProtocol):
     """One connection. Nothing is read ahead of the events, nothing is sent again but by QUIC itself."""
 
-    def __init__(self, quic: QuicConnection, server: tuple[str, int]) -> None:
+    def __init__(self, quic: QuicConnection, server: tuple[str, int], lose: int = 0) -> None:
         self.quic = quic
         self.alpn: str | None = None  # that was agreed on
         self.connected = asyncio.Event()  # or closed
         self.closed: Closed | None = None
         self.opened: asyncio.Queue[Stream] = asyncio.Queue()  # by the server
         self._server = server
+        self._lose = lose
+        self._crossed = 0  # datagrams, in either direction
         self._streams: dict[int, Stream] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -260,7 +262,8 @@ class Link(asyncio.DatagramProtocol):
         """How many datagrams it took."""
         datagrams = self.quic.datagrams_to_send(now=self._loop.time())
         for data, _ in datagrams:
-            self._transport.sendto(data)
+            if self._arrives():
+                self._transport.sendto(data)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -280,20 +283,45 @@ class Link(asyncio.DatagramProtocol):
             self._timer.cancel()
         self._transport.close()
 
+    async def bind(self) -> None:
+        """Get a socket, and with it a port of one's own."""
+        own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        own.setblocking(False)
+        own.connect(self._server)
+        await self._loop.create_datagram_endpoint(lambda: self, sock=own)
+
+    async def move(self) -> None:
+        """Go on from another port, as behind a router that forgot which one it gave us."""
+        old = self._transport
+        await self.bind()
+        old.close()
+
+    async def begin(self) -> None:
+        """Shake hands. Raises ConnectionLost."""
+        await self.bind()
+        self.quic.connect(self._server, now=self._loop.time())
+        self.transmit()
+        await self.connected.wait()
+        if self.closed is not None:
+            raise ConnectionLost(str(self.closed))
+
     # -- what the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
-        self.quic.connect(self._server, now=self._loop.time())
-        self.transmit()
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         del addr  # as aioquic knows it, from the connect: the socket takes from nobody else
-        self.quic.receive_datagram(data, self._server, now=self._loop.time())
-        self._listen()
+        if self._arrives():
+            self.quic.receive_datagram(data, self._server, now=self._loop.time())
+            self._listen()
 
     def error_received(self, exc: Exception) -> None:
         """The server's port may be closed; whoever waits finds out by the time."""
+
+    def _arrives(self) -> bool:
+        self._crossed += 1
+        return not self._lose or self._crossed % self._lose != 0
 
     def _alarm(self) -> None:
         self._timer = None
@@ -326,9 +354,10 @@ class Link(asyncio.DatagramProtocol):
 @asynccontextmanager
 async def connect(
     server: tuple[str, int], *, alpn: Sequence[str] | None = None, certificate: str | None = None,
-    idle_seconds: float = 30.0,
+    idle_seconds: float = 30.0, window: int = 1 << 20, lose: int = 0,
 ) -> AsyncIterator[Link]:  # fmt: skip
-    """A connection. `certificate`: a file with the one that the server has to have; without it any will do."""
+    """A connection. `certificate`: a file with the one that the server has to have; without it any will do. `window`:
+    bytes of each stream that the server may send at first. `lose`: each so many-th datagram, of either side."""
     configuration = QuicConfiguration(
         is_client=True,
         alpn_protocols=None if alpn is None else list(alpn),
@@ -336,16 +365,11 @@ async def connect(
         idle_timeout=idle_seconds,
         verify_mode=ssl.CERT_NONE if certificate is None else ssl.CERT_REQUIRED,
         cafile=certificate,
+        max_stream_data=window,
     )
-    link = Link(QuicConnection(configuration=configuration), server)
-    own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    own.setblocking(False)
-    own.connect(server)
-    await asyncio.get_running_loop().create_datagram_endpoint(lambda: link, sock=own)
+    link = Link(QuicConnection(configuration=configuration), server, lose)
     try:
-        await link.connected.wait()
-        if link.closed is not None:
-            raise ConnectionLost(str(link.closed))
+        await link.begin()
         yield link
     finally:
         link.close()

@@ -121,6 +121,47 @@ def test_the_certificate_is_the_one_that_the_broker_keeps(broker: BrokerProcess)
     run(main())
 
 
+def test_a_connection_survives_new_keys_and_new_ids(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        async with connect(broker.endpoint("felix")) as link:
+            events, stream = await subscribe(link, "renewed"), link.open()
+            for number in range(4):
+                assert await stream.ask(publish("renewed", b"%d" % number)) == OK
+                assert await take(events, 1) == [b"%d" % number]
+                link.quic.request_key_update()
+                link.quic.change_connection_id()
+
+    run(main())
+
+
+@pytest.mark.parametrize("lose", [5, 8])
+def test_nothing_is_lost_with_datagrams(broker: BrokerProcess, lose: int) -> None:
+    async def main() -> None:
+        async with connect(broker.endpoint("felix"), lose=lose) as link:
+            events, stream = await subscribe(link, f"lossy-{lose}"), link.open()
+            for number in range(20):
+                stream.send(publish(f"lossy-{lose}", b"%d" % number, request_id=str(number)))
+                stream.send(binary(f"lossy-{lose}", bytes([number]) * 5000))
+            for number in range(20):
+                assert await stream.message() == OK | {"request_id": str(number)}
+            expected = [each for number in range(20) for each in (b"%d" % number, bytes([number]) * 5000)]
+            assert await take(events, 40) == expected
+
+    run(main())
+
+
+def test_a_client_may_move_to_another_port(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        async with connect(broker.endpoint("felix")) as link:
+            events, stream = await subscribe(link, "moved"), link.open()
+            for number in range(3):
+                assert await stream.ask(publish("moved", b"%d" % number)) == OK
+                assert await take(events, 1) == [b"%d" % number]
+                await link.move()
+
+    run(main())
+
+
 # -- Publish with Acknowledgement
 
 

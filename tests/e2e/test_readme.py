@@ -1,4 +1,4 @@
-"""The programs of the README, as they stand there, against a broker; with what their comments say they print."""
+"""The programs of the README and of Felix's page, as they stand there, against a broker; and what they print."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from tests.cli.process import BrokerProcess, penstock
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", ROOT / "docs/protocols/felix.md")
 DOORS = {"9092": "rustlog", "5555": "blipmq", "5432": "kimberlite", "5000": "felix"}
 PROGRAMS = [
     block
-    for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    for page in PAGES
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     if "penstock.protocols" in block  # those for Spark are in its own page, and run by its test
 ]
 
@@ -30,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_they_are_found() -> None:
-    assert len(PROGRAMS) == 5
+    assert len(PROGRAMS) == 6
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))

@@ -420,6 +420,27 @@ def test_who_is_not_done_when_the_time_is_up_is_cut_off(tmp_path: Path) -> None:
     run("uvloop", scene)
 
 
+def test_a_stream_that_is_opened_while_the_broker_stops_is_stopped_as_well(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with stage(tmp_path) as here:
+            link, owner = await here.call()
+            stays, _ = opened(link)
+            stays.send(b"STAY")
+            await until(lambda: here.hosts and here.host.streams)
+            draining = asyncio.create_task(here.gate.drain(5))
+            await until(lambda: here.host.events)
+            late, tape = opened(link)
+            late.send(b"x")
+            await tape.ended.wait()
+            assert bytes(tape.data) == b"STOPPED" and not owner.endings
+            assert here.host.streams[1].events == ["stop"] and here.host.streams[1].data == b""
+            here.host.streams[0].finish(b"done")
+            assert await draining == 0
+            await until(lambda: owner.endings)
+
+    run("uvloop", scene)
+
+
 def test_nobody_is_let_in_while_the_broker_stops(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:

@@ -79,6 +79,15 @@ def test_the_peer_may_open_as_many_streams_as_the_settings_say() -> None:
         wire.client.open(bidirectional=True)
 
 
+def test_they_may_be_more_than_qh3_allows_by_itself() -> None:
+    wire = Wire(QuicSettings(streams=150))
+    numbers = [wire.client.open(bidirectional=way) for way in (True, False) for _ in range(150)]
+    for number in numbers:
+        wire.client.send(number, b"x", False)
+    wire.carry()
+    assert sorted(wire.server.take(1000).data) == sorted(numbers) and wire.server.ending is None
+
+
 def test_both_sides_take_large_datagrams_and_the_server_says_what_it_is_called_when_it_is_lost() -> None:
     wire = Wire(QuicSettings(), datagram=16_000)
     for machine in (wire.client, wire.server):

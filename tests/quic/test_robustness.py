@@ -8,13 +8,17 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tests.net.certificates import Authority
 from tests.net.harness import LOOPS, run
 from tests.quic import peers
@@ -324,6 +328,40 @@ def test_a_certificate_is_trusted_by_fingerprint_file_or_authority(
                 await there.call(fingerprint="", ca_file=authority.path, server_name="elsewhere.example")
 
     signed = certificates.load(issued.cert, issued.key, datetime.datetime.now(datetime.UTC))
+    run("uvloop", scene)
+
+
+@pytest.mark.parametrize("kind", ["rsa", "p384", "ed25519"])
+def test_a_certificate_may_have_a_key_of_another_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    makers: dict[str, Callable[[], Any]] = {
+        "rsa": lambda: rsa.generate_private_key(65537, 2048),
+        "p384": lambda: ec.generate_private_key(ec.SECP384R1()),
+        "ed25519": ed25519.Ed25519PrivateKey.generate,
+    }
+    now = datetime.datetime.now(datetime.UTC)
+    key = makers[kind]()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "x")])
+    made = (
+        x509.CertificateBuilder(
+            name, name, key.public_key(), 1, now - datetime.timedelta(1), now + datetime.timedelta(1)
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, None if kind == "ed25519" else hashes.SHA256())
+    )
+    (tmp_path / "c").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8 if kind == "ed25519" else serialization.PrivateFormat.TraditionalOpenSSL
+    (tmp_path / "k").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    loaded = certificates.load(str(tmp_path / "c"), str(tmp_path / "k"), now)
+    monkeypatch.setattr(peers, "certificate", lambda: loaded)
+
+    async def scene() -> None:
+        async with house(echo=True) as there:
+            link, _ = await there.call()
+            link.close()
+            await works(there)
+
     run("uvloop", scene)
 
 

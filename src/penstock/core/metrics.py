@@ -186,6 +186,7 @@ class Metrics:
         self.bytes_in = 0
         self.bytes_out = 0
         self.active_connections = 0
+        self.held_bytes = 0  # for all of them
         self.connections_refused = 0
         self.tenant_requests_refused = 0
         self.tenant_connections_refused = 0
@@ -277,6 +278,7 @@ class Metrics:
             value = 0 if attribute is None else getattr(self, attribute)
             yield CounterMetricFamily(name, text, value=value)
         yield GaugeMetricFamily("active_connections", "Open connections.", value=self.active_connections)
+        yield GaugeMetricFamily("held_bytes", "Bytes of requests and replies held for them.", value=self.held_bytes)
         for kind, ring in (("fetch", self.fetch_latency), ("produce", self.produce_latency)):
             values = ring.quantiles([fraction for _, fraction in _QUANTILES])
             for (percent, _), value in zip(_QUANTILES, values, strict=True):

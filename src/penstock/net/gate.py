@@ -91,6 +91,7 @@ class Gate:
         """`guest` holds this many bytes now. When all of them hold too much together, those that hold more than their
         share are not read from for a while; the others notice nothing."""
         self.held += held - guest.held
+        self.metrics.held_bytes = self.held
         guest.held = held
         if not self.full and self.held > self.limits.total_bytes:
             self.full = True

@@ -71,7 +71,9 @@ async def _handshake(
         """A server that does not know the connection any more says so under no id of it."""
         return link if header is None else None
 
-    endpoint = _Lonely(own, settings, loop, met)
+    # How long it may take is looked at here, where it is known what to say then.
+    patient = dataclasses.replace(settings, handshake_seconds=2 * settings.handshake_seconds)
+    endpoint = _Lonely(own, patient, loop, met)
     now = time.monotonic()
     machine = client_machine(settings, datagram_bytes(settings, str(address[0])), name)
     link = Link(machine, endpoint, address, made, failed, now)

@@ -91,6 +91,8 @@ class Endpoint:
         for link in list(self.links):
             link.close()
         self.flush()
+        for link in list(self._dirty):  # the system took nothing more: they are told all the same
+            link.flushed()
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._alarms.close()

@@ -137,8 +137,8 @@ class Stream:
                 self._reader.reset(code)
 
     def receive_refusal(self, code: int) -> None:
+        """The machine has answered it with a reset already."""
         if not self._output_over:
-            self._link.reset_stream(self.id, code)
             self._end_output()
             if self._reader is not None:
                 self._reader.refused(code)

@@ -43,6 +43,17 @@ PREFERRED_ALPN: Final = "felix"
 VERSIONS: Final[tuple[int, ...]] = (QuicProtocolVersion.VERSION_1,)
 FIXED_BIT: Final = 0x40  # of a packet's first byte
 INITIAL: Final[int] = QuicPacketType.INITIAL
+SIGNATURES: Final[tuple[int, ...]] = (  # that a client takes; qh3 by itself does not take the last
+    tls.SignatureAlgorithm.ECDSA_SECP256R1_SHA256,
+    tls.SignatureAlgorithm.RSA_PSS_RSAE_SHA256,
+    tls.SignatureAlgorithm.ECDSA_SECP384R1_SHA384,
+    tls.SignatureAlgorithm.RSA_PSS_RSAE_SHA384,
+    tls.SignatureAlgorithm.RSA_PSS_RSAE_SHA512,
+    tls.SignatureAlgorithm.RSA_PKCS1_SHA256,  # these only within chains
+    tls.SignatureAlgorithm.RSA_PKCS1_SHA384,
+    tls.SignatureAlgorithm.RSA_PKCS1_SHA512,
+    tls.SignatureAlgorithm.ED25519,
+)
 ONE_RTT_CRYPTO_LIMIT: Final = 64 << 10  # of handshake messages after the handshake, of which there are few
 
 
@@ -403,6 +414,7 @@ def client_machine(settings: QuicSettings, datagram: int, name: str) -> Machine:
     made = _configuration(settings, datagram, is_client=True)
     made.alpn_protocols = list(settings.alpn) or None
     made.server_name = name
+    made.signature_algorithms = list(SIGNATURES)
     if settings.fingerprint or not settings.verify:
         made.verify_mode = ssl.CERT_NONE
         made.assert_fingerprint = settings.fingerprint or None

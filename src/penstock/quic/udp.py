@@ -83,8 +83,10 @@ class UdpSocket:
             except (BlockingIOError, InterruptedError) as error:
                 return datagrams[getattr(error, "datagrams_sent", 0) :]
             except OSError as error:
-                if error.errno in NO_SEGMENTS:
-                    state.disable_gso()  # of no use to this device; the next try goes without
+                if error.errno in NO_SEGMENTS and state.max_gso_segments > 1:
+                    state.disable_gso()  # of no use to this device; they are tried again without
+                    datagrams = datagrams[getattr(error, "datagrams_sent", 0) :]
+                    continue
                 if error.errno == errno.ENOBUFS:
                     return []
                 logger.debug("a datagram of %d bytes to %s was not sent: %s", len(datagrams[0]), address[0], error)

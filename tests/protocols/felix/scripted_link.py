@@ -188,6 +188,7 @@ class ScriptedServer:
         self.replies: deque[Callable[[], None]] = deque()  # kept back
         self.answers_ends = True
         self.streams = 1000
+        self.subscriptions = 1000  # of a link
         self.options: Options | None = None
 
     async def dial(self, options: Options, connection: Connection) -> Link:
@@ -287,6 +288,9 @@ class ScriptedServer:
         at = end
         if request.stream in self.refusals:
             self._reply(stream, m.encode(m.Error(message=self.refusals[request.stream])))
+            return
+        if len(stream.link.events) >= self.subscriptions:
+            self._reply(stream, m.encode(m.Error(message="max subscriptions per connection exceeded")))
             return
         if request.start == "earliest":
             at = self.oldest

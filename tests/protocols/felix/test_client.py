@@ -206,8 +206,15 @@ def test_a_batch_larger_than_the_window_goes_alone_and_one_larger_than_a_frame_n
                 await felix.publish("visits", bytes(5000))
             with pytest.raises(Unsendable, match="70000 bytes"):
                 await felix.publish("v" * 70000, b"")
-            with pytest.raises(Unsendable, match="not text"):
-                await felix.publish("\ud800", b"")
+            for work in (
+                felix.publish("\ud800", b""),
+                felix.publish("visits", b"", namespace="\ud800"),
+                felix.publish_nowait("visits", b"", namespace=""),
+                felix.cache_put("\ud800", b""),
+                felix.cache_get("key", cache="\ud800"),
+            ):
+                with pytest.raises(Unsendable, match=r"not text|0 bytes"):
+                    await work
             await felix.publish("visits", b"after")
         assert [len(payload) for payload in server.logs["visits"]] == [3000, 5]
 
@@ -317,6 +324,27 @@ def test_a_publish_whose_reply_is_lost_is_not_repeated() -> None:
             await felix.publish("visits", b"twice")
             assert felix.connections == 2
         assert server.logs["visits"] == [b"once", b"twice"]
+
+    run(main())
+
+
+def test_a_reply_may_follow_on_a_stream_that_takes_no_more() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        async with client(server, timeout=60) as felix:
+            await felix.connect()
+            server.held = True
+            answered, unanswered = [asyncio.create_task(felix.publish("v", b"x")) for _ in range(2)]
+            await until(lambda: len(server.replies) == 2)
+            server.links[0].streams[0].reader.refused(0)
+            server.release(1)
+            await answered
+            server.held = False
+            await felix.publish("v", b"by another stream")
+            assert len(server.links[0].streams) == 2
+            server.cut()
+            with pytest.raises(OutcomeUnknown):
+                await unanswered
 
     run(main())
 

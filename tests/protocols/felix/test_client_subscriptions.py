@@ -140,6 +140,20 @@ def test_many_subscriptions_share_the_connections() -> None:
     run(main())
 
 
+def test_more_subscriptions_than_a_connection_may_have_take_another() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        server.subscriptions = 4
+        async with client(server, retry=RetryPolicy(attempts=10, base=0.0)) as felix:
+            subscriptions = [felix.subscribe("visits", "earliest") for _ in range(10)]
+            await asyncio.gather(*[subscription.__aenter__() for subscription in subscriptions])
+            assert [len(link.events) for link in server.links] == [4, 4, 2]
+            server.publish("visits", b"0")
+            assert [await subscription.next() for subscription in subscriptions] == [Event(b"0", 0)] * 10
+
+    run(main())
+
+
 def test_leaving_the_block_tells_the_server_to_stop() -> None:
     async def main() -> None:
         server = ScriptedServer()
@@ -398,18 +412,49 @@ def test_the_server_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     run(main())
 
 
-def test_a_server_that_shuts_down_ends_the_events_first() -> None:
+def test_the_server_ends_it_also_for_one_who_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "FAREWELL", 0.05)
+
+    async def main() -> None:
+        server = ScriptedServer()
+        async with client(server) as felix, felix.subscribe("visits", "earliest") as subscription:
+            server.followers[0].stream.end()
+            with pytest.raises(SubscriptionEnded):
+                for _ in range(50):
+                    assert await subscription.next(timeout=0.01) is None
+
+    run(main())
+
+
+def test_connections_that_are_lost_now_and_then_do_not_add_up() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        async with client(server) as felix, felix.subscribe("quiet") as subscription:
+            for _ in range(10):
+                server.cut()
+                assert await subscription.next(timeout=0.01) is None
+            server.publish("quiet", b"0")
+            assert await subscription.next() == Event(b"0", 0)
+
+    run(main())
+
+
+def test_a_server_that_shuts_down_ends_the_events_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscription, "FAREWELL", 0.2)
+
     async def main() -> None:
         server = ScriptedServer()
         server.publish("visits", b"0")
         async with client(server) as felix, felix.subscribe("visits", "earliest") as subscription:
             assert await subscription.next() == Event(b"0", 0)
-            server.followers[0].stream.end()
-            waiting = asyncio.create_task(subscription.next())
-            await turns()
-            server.cut()
-            server.publish("visits", b"1")
-            assert await waiting == Event(b"1", 1)
+            for number in (1, 2):
+                server.followers[-1].stream.end()
+                waiting = asyncio.create_task(subscription.next())
+                await turns()
+                server.cut()
+                server.publish("visits", b"%d" % number)
+                assert await waiting == Event(b"%d" % number, number)
+                await asyncio.sleep(0.2)  # the next time is another time
 
     run(main())
 

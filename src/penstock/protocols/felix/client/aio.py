@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypedDict
 
 from penstock.protocols.felix.client.caching import Cache
 from penstock.protocols.felix.client.connection import Connections, Dial, Exchanges, Sleep
@@ -33,6 +33,27 @@ from penstock.protocols.felix.client.subscription import AsyncSubscription, Star
 from penstock.protocols.retry import RetryPolicy
 
 FAREWELL: Final = 5.0  # seconds that `close` waits for what is under way
+
+
+class Told(TypedDict, total=False):
+    """What a client of either kind is told, beside where the server is. See `AsyncFelixClient`."""
+
+    tenant: str
+    namespace: str
+    token: Token
+    ca: str | None
+    fingerprint: str | None
+    insecure: bool
+    server_name: str | None
+    dialect: DialectName
+    encoding: Encoding
+    timeout: float
+    idle: float
+    retry: RetryPolicy
+    pools: Pools | None
+    limits: Limits | None
+    dial: Dial
+    sleep: Sleep
 
 
 class AsyncFelixClient:
@@ -160,10 +181,11 @@ class AsyncFelixClient:
         """Events to come, and those from an offset on, or from the earliest: see `AsyncSubscription`. Entering it, as a
         context manager, returns when the server has noted it."""
         self._check()
-        scope = self._options.tenant, name("namespace", namespace or self._options.namespace), stream
+        place = self._options.namespace if namespace is None else name("namespace", namespace)
         subscription = AsyncSubscription(
-            self._options, self._events, self._sleep, scope, start, allow_gaps, self._subscriptions.discard
-        )
+            self._options, self._events, self._sleep, (self._options.tenant, place, stream), start, allow_gaps,
+            self._subscriptions.discard,
+        )  # fmt: skip
         self._subscriptions.add(subscription)
         return subscription
 

@@ -9,9 +9,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-from penstock.protocols.felix.client.aio import AsyncFelixClient
+from penstock.protocols.felix.client.aio import AsyncFelixClient, Told
 from penstock.protocols.felix.client.errors import ClientClosed
 from penstock.protocols.felix.client.results import Batch, Event, Swapped
 from penstock.protocols.felix.client.subscription import AsyncSubscription, Start
@@ -82,7 +82,7 @@ async def _end_all() -> None:
 class FelixClient:
     """A Felix client for any number of threads. What it is told and what it guarantees is as for `AsyncFelixClient`."""
 
-    def __init__(self, server: str = "127.0.0.1", **told: Any) -> None:
+    def __init__(self, server: str = "127.0.0.1", **told: Unpack[Told]) -> None:
         self._client = AsyncFelixClient(server, **told)
         self._engine = _Engine()
 
@@ -234,12 +234,15 @@ class Subscription:
 
     def _more(self, timeout: float | None) -> bool:
         if not self._batches:
-            self._batches.extend(self._engine.run(self._fetched(timeout)))
+            self._engine.run(self._fetch(timeout))
         if not self._batches:
             return False
         self._batch, self._at = self._batches.popleft(), 0
         return True
 
-    async def _fetched(self, timeout: float | None) -> list[Batch]:  # noqa: ASYNC109
+    async def _fetch(self, timeout: float | None) -> None:  # noqa: ASYNC109
+        """In the other thread. What was taken there is kept, also if the caller is interrupted meanwhile."""
         batch = await self._inner.next_batch(timeout)
-        return [] if batch is None else [batch, *self._inner.ready_batches()]
+        if batch is not None:
+            self._batches.append(batch)
+            self._batches.extend(self._inner.ready_batches())

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from penstock.protocols.felix import messages as m
 from penstock.protocols.felix.client.connection import Exchanges, Sleep
-from penstock.protocols.felix.client.errors import BadReply, ConnectionFailed, OutcomeUnknown
+from penstock.protocols.felix.client.errors import BadReply, ConnectionFailed, OutcomeUnknown, Unsendable
 from penstock.protocols.felix.client.exchange import Lost, Outcome, result_of
-from penstock.protocols.felix.client.options import Options
+from penstock.protocols.felix.client.options import Options, name
 from penstock.protocols.felix.client.results import Swapped
 
 R = TypeVar("R", bound=m.Reply)
@@ -21,7 +21,8 @@ class Cache:
         self._options = options
         self._exchanges = exchanges
         self._sleep = sleep
-        self._scope = options.tenant, namespace or options.namespace, cache
+        place = options.namespace if namespace is None else name("namespace", namespace)
+        self._scope = options.tenant, place, name("cache", cache)
 
     async def put(self, key: str, value: bytes, ttl_ms: int | None = None) -> None:
         """Store a value, for so many milliseconds, or for as long as there is room."""
@@ -75,7 +76,10 @@ class Cache:
             exchange = self._exchanges.ready(at) or await self._exchanges.get(at)
             number = exchange.next_id()
             request = kind(tenant_id=tenant, namespace=namespace, cache=cache, request_id=number, **fields)
-            data = m.encode(request)
+            try:
+                data = m.encode(request)
+            except UnicodeEncodeError as error:
+                raise Unsendable(f"the key is not text: {error}") from error
             if exchange.full:
                 await exchange.room()
             if exchange.lost is None:

@@ -48,6 +48,7 @@ class Connection:
         self._awaited: dict[int | str | None, asyncio.Future[Feed]] = {}
         self._ids = 0
         self.subscribing = asyncio.Lock()  # where the server does not say whose an event stream is, one at a time
+        self.crowded = False  # the server wants no more subscriptions here
         self.lost: FelixError | None = None
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._gone = asyncio.Event()
@@ -89,15 +90,15 @@ class Connection:
             raise Lost(str(error)) from error
         except StreamsUsedUp as error:
             raise Lost(f"the server allows no more streams on a connection: {error}") from error
-        self._exchanges = {known for known in self._exchanges if known.lost is None}
+        self._exchanges = {known for known in self._exchanges if not known.over}
         self._exchanges.add(exchange)
 
     # -- streams of the server's
 
     @property
-    def paused(self) -> bool:
-        """Nothing is read, because a subscription's reader does not keep up."""
-        return bool(self._full)
+    def open_to_subscriptions(self) -> bool:
+        """Not if the server allows no more, or if nothing is read because some reader does not keep up."""
+        return not self._full and not self.crowded
 
     @property
     def subscriptions(self) -> int:
@@ -175,6 +176,7 @@ class Connection:
 
     def forget(self, feed: Feed) -> None:
         self._feeds.discard(feed)
+        self.crowded = False
         if feed.id is not None and not self._is_expected(feed):
             self._strays.pop(feed.id, None)
         self.relieved(feed)
@@ -267,10 +269,10 @@ class Connections:
         return self._places[at].usable or await self._places[at].filled(self._reached)
 
     def readable(self) -> int:
-        """The place with the fewest subscriptions, of those that read. A new place if none does: to subscribe on a
-        connection that does not read would wait for somebody else's reader."""
+        """The place with the fewest subscriptions, of those that take another. A new place if none does: to subscribe
+        on a connection that does not read would wait for somebody else's reader."""
         held = [(place.usable, at) for at, place in enumerate(self._places)]
-        loads = [(0 if own is None else own.subscriptions, at) for own, at in held if own is None or not own.paused]
+        loads = [(own.subscriptions if own else 0, at) for own, at in held if own is None or own.open_to_subscriptions]
         if not loads:
             self._places.append(Place())
             return len(self._places) - 1

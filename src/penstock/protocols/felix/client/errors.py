@@ -98,6 +98,10 @@ class Overloaded(ReplyError):
     """The server has too much to do, or this tenant too much already: try again after a while."""
 
 
+class TooManySubscriptions(Overloaded):
+    """More than the server allows on one connection. The client opens another."""
+
+
 class CursorError(ReplyError):
     """A subscription cannot start at this offset: `reason` is too_old or in_future, `available` the oldest that is
     kept, or where the stream ends."""
@@ -123,6 +127,8 @@ _BEGINNINGS: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
     ("publish ingress byte budget exhausted", Overloaded),
     ("publish admission timed out", Overloaded),
     ("publish enqueue timed out", Overloaded),
+    ("max subscriptions per connection exceeded", TooManySubscriptions),
+    ("no more streams", TooManySubscriptions),
 )
 
 

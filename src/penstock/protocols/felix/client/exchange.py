@@ -69,15 +69,15 @@ class Exchange:
         self._watch: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._told = False  # something that is not acknowledged
-        self._over = False
         self.flags = SILENT
         self.lost: FelixError | None = None  # nothing can be asked any more, and why
+        self.over = False  # and nothing is answered any more
         self.stream: Stream
 
     # -- called by the link
 
     def received(self, data: bytes, end: bool) -> None:
-        if self._over:
+        if self.over:
             return
         try:
             self._frames.feed(data)
@@ -161,7 +161,7 @@ class Exchange:
 
     async def finish(self, seconds: float) -> None:
         """Say that nothing more will come, and wait until the server says the same: then it has dealt with all."""
-        if not self._over:
+        if not self.over:
             self.leave()
             try:
                 async with asyncio.timeout(seconds):
@@ -175,16 +175,16 @@ class Exchange:
         self.stream.finish()
 
     def give_up(self, reason: FelixError) -> None:
-        if not self._over:
+        if not self.over:
             self.lose(reason)
             self.stream.reset(0)
             self.stream.refuse(0)
 
     def lose(self, reason: FelixError) -> None:
         """The stream is over: so is all that waits for it."""
-        if self._over:
+        if self.over:
             return
-        self._over = True
+        self.over = True
         self._stop(reason)
         if self._watch is not None:
             self._watch.cancel()

@@ -56,7 +56,7 @@ class Publisher:
 
     async def tell(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
         """Without an acknowledgement. Waits only for room to send."""
-        scope = self._options.tenant, namespace or self._options.namespace, name("stream", stream)
+        scope = self._scope(stream, namespace)
         data = encode_batch(Batch(*scope, list(payloads)))
         while True:
             exchange = await self._exchange(stream)
@@ -68,7 +68,7 @@ class Publisher:
 
     async def _begin(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> asyncio.Future[Outcome]:
         """Send as soon as there is room. The future is done when the acknowledgement has come."""
-        scope = self._options.tenant, namespace or self._options.namespace, name("stream", stream)
+        scope = self._scope(stream, namespace)
         while True:
             exchange = await self._exchange(stream)
             number = exchange.next_id()
@@ -77,6 +77,10 @@ class Publisher:
                 await exchange.room()
             if exchange.lost is None:
                 return exchange.ask(number, data)
+
+    def _scope(self, stream: str, namespace: str | None) -> tuple[str, str, str]:
+        own = self._options
+        return own.tenant, own.namespace if namespace is None else name("namespace", namespace), name("stream", stream)
 
     async def _exchange(self, stream: str) -> Exchange:
         at = zlib.crc32(stream.encode()) % len(self._exchanges)

@@ -17,6 +17,7 @@ from penstock.protocols.felix.client.errors import (
     ReplyError,
     SubscriptionEnded,
     SubscriptionLost,
+    TooManySubscriptions,
 )
 from penstock.protocols.felix.client.exchange import Exchange, Lost, Outcome, result_of
 from penstock.protocols.felix.client.feed import Feed
@@ -73,7 +74,9 @@ class AsyncSubscription:
         self._subscribing: asyncio.Task[None] | None = None  # goes on if its caller is cancelled
         self._change = asyncio.Event()
         self._closed = False
-        self._fruitless = 0  # times in a row that nothing came between two losses
+        self._fruitless = 0  # times in a row that it was interrupted before anything came
+        self._resets = 0  # of them, by the server's wish
+        self._farewell: float | None = None  # until when a connection may end whose event stream has ended
         self._batch = Batch([], None)  # that single events are taken of
         self._at = 0
         self._next: int | None = start if isinstance(start, int) else None  # behind what was taken
@@ -170,7 +173,7 @@ class AsyncSubscription:
             return False
         self._batch, self._at = batch, 0
         self._untold |= batch.offset is None
-        self._fruitless = 0
+        self._fruitless = self._resets = 0
         return True
 
     async def _more(self, timeout: float | None) -> bool:  # noqa: ASYNC109
@@ -201,11 +204,13 @@ class AsyncSubscription:
             await self.close()
             raise why
         if feed.ended:
-            await self._farewell()
-        if self._fruitless >= self._options.retry.attempts:
-            reason = RESETS.get(feed.reset_code or 0, str(why))
-            await self.close()
-            raise SubscriptionLost(f"the server gives the events up again and again: {reason}", self.position)
+            await self._part()
+        if feed.reset_code is not None:
+            self._resets += 1
+            if self._resets > self._options.retry.attempts:
+                reason = RESETS.get(feed.reset_code, str(why))
+                await self.close()
+                raise SubscriptionLost(f"the server gives the events up again and again: {reason}", self.position)
         pause = self._options.retry.delay(self._fruitless - 1) if self._fruitless else 0.0
         self._fruitless += 1
         self._feed = None
@@ -221,12 +226,14 @@ class AsyncSubscription:
     def _resumable(self) -> bool:
         return not self._untold and (self._next is not None or self._start == "earliest")
 
-    async def _farewell(self) -> None:
+    async def _part(self) -> None:
         """The server ended the event stream. A broker that shuts down ends the connection as well; else it meant only
         this subscription."""
         assert self._connection is not None
+        if self._farewell is None:
+            self._farewell = asyncio.get_running_loop().time() + FAREWELL
         try:
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout_at(self._farewell):
                 await asyncio.shield(self._connection.over)
         except TimeoutError:
             await self.close()
@@ -272,7 +279,7 @@ class AsyncSubscription:
             async with connection.subscribing:
                 feed = await self._ask(connection, None)
         feed.on_change = self._change.set
-        self._feed, self._connection = feed, connection
+        self._feed, self._connection, self._farewell = feed, connection, None
         self._change.set()
         if self._closed:
             self._let_go()
@@ -286,7 +293,11 @@ class AsyncSubscription:
         exchange = await connection.exchange()
         connection.expect(number)
         try:
-            reply = result_of(await self._request(exchange, number, start))
+            outcome = await self._request(exchange, number, start)
+            if isinstance(outcome, TooManySubscriptions):
+                connection.crowded = True
+                raise Lost(str(outcome))  # so that it is tried on another connection
+            reply = result_of(outcome)
             if not isinstance(reply, m.Subscribed | m.Ok):
                 raise BadReply(f"{type(reply).__name__} is no answer to subscribe")
             return await connection.feed(reply.subscription_id)
