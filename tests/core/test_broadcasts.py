@@ -465,6 +465,33 @@ def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyP
     assert list(third.got) == list(range(8))
 
 
+def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly = Slowly(8)
+    listener = follow(slowly.world, 0)
+    slowly.world.broker.delete_topic(*HERE, "orders")
+    slowly.world.commit()
+    with monkeypatch.context() as patched:
+        patched.setattr(LiveRead, "run", _fail)
+        slowly.run()
+    assert isinstance(listener.error, TopicNotFound)
+
+
+def test_a_read_that_fails_is_no_business_of_one_that_has_gone_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly = Slowly(16)
+    listener = follow(slowly.world, 0)
+    listener.seat.skip(8)
+    with monkeypatch.context() as patched:
+        patched.setattr(LiveRead, "run", _fail)
+        slowly.run()
+    slowly.run()
+    assert listener.error is None
+    assert list(listener.got) == list(range(8, 16))
+
+
+def _fail(_: LiveRead) -> None:
+    raise LogDamaged("a file", 7, "broken")
+
+
 def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
     world = a_world(0, settings=SMALL)
     for _ in range(20):

@@ -7,6 +7,7 @@ read back through another door, subscribers get the rest, keys are looked at onc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 import subprocess
@@ -112,14 +113,23 @@ class Crew:
             *(Keeper(load, f"keeper-{number}", seed()) for number in range(4)),
             *(Undertaker(load, f"undertaker-{number}", seed()) for number in range(2)),
         )
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._live, name="crew", daemon=True)
         self._thread.start()
 
     def _live(self) -> None:
-        async def together() -> None:
-            await asyncio.gather(*[worker.run() for worker in self.all])
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
+            runner.run(self._work())
 
-        asyncio.run(together())
+    async def _work(self) -> None:
+        self._working = asyncio.gather(*[worker.run() for worker in self.all], return_exceptions=True)
+        await self._working
+
+    def abandon(self) -> None:
+        """Something went wrong: nobody is to look for the broker for ever."""
+        with contextlib.suppress(RuntimeError):  # they have ended already
+            self._loop.call_soon_threadsafe(self._working.cancel)
+        self._thread.join(PATIENCE)
 
     def wait_for(self, names: Sequence[str]) -> None:
         """Until each of these has been answered once more."""
@@ -162,9 +172,11 @@ def run(campaign: Campaign, progress: Callable[[str], None] = lambda _: None) ->
                     progress(f"{cycle + 1} kills, {len(history.operations)} operations")
             broker.start()
             crew.wait_for(AWAITED)
-        finally:
             load.stopping = True
-        contents = _read_back(broker, crew)
+            contents = _read_back(broker, crew)
+        except BaseException:
+            crew.abandon()
+            raise
         if (code := broker.stop()) != 0 or "Traceback" in broker.errors():
             raise AssertionError(f"the broker ended with {code}\n{broker.errors()}")
     if load.problems:

@@ -45,6 +45,9 @@ class EchoStream:
             self.events.append("drained")
             return
         self.data += data
+        if b"GATHER" in self.data:
+            self.held = len(self.data)
+            return
         if b"RAISE" in data:
             raise RuntimeError("planted")
         if b"HOLD" in data:
@@ -66,6 +69,7 @@ class EchoStream:
 
     def end_of_input(self) -> None:
         self.events.append("end")
+        self.held = 0
         self.finish(b"END")
 
     def stop(self) -> None:
@@ -346,14 +350,40 @@ def test_what_is_held_stops_input_until_it_is_less(tmp_path: Path) -> None:
 
 def test_a_connection_that_holds_too_much_for_ever_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quic_connection, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(quic_connection, "GRACE_SECONDS", 0.05)
 
     async def scene() -> None:
-        async with stage(tmp_path, idle_seconds=1.0) as here:
+        async with stage(tmp_path, idle_seconds=0.2) as here:
             link, owner = await here.call()
             stream, _ = opened(link)
             stream.send(b"HOLD")
             await until(lambda: owner.endings)
             assert owner.endings[0][0] == Code.TOO_MUCH and here.gate.held == 0
+
+    run("uvloop", scene)
+
+
+def test_streams_in_the_middle_of_large_frames_get_done_although_together_they_are_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each session holds all that it was sent until its end, as one that waits for a whole frame does."""
+    monkeypatch.setattr(quic_connection, "GRACE_SECONDS", 0.05)
+
+    async def scene() -> None:
+        async with stage(tmp_path, connection_bytes=100_000, idle_seconds=0.4) as here:
+            link, owner = await here.call()
+            pairs = [opened(link) for _ in range(8)]
+            for stream, _ in pairs:
+                stream.send(b"GATHER" + bytes(300_000))
+            await until(lambda: here.hosts and len(here.host.streams) == 8)
+            await until(lambda: link.unsent == 0)
+            for stream, _ in pairs:
+                stream.send(bytes(300_000))
+                stream.finish()
+            for _, tape in pairs:
+                await tape.ended.wait()
+            assert not owner.endings
+            link.close()
 
     run("uvloop", scene)
 

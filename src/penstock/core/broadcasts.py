@@ -88,6 +88,7 @@ class Seat:
         broadcast = self._broadcast
         if self._error is not None:
             error, self._error = self._error, None
+            broadcast.check(self._identity)  # of a topic that was deleted meanwhile this is what there is to tell
             raise error
         bounds = broadcast.bounds()
         if self.position >= bounds.high_watermark:  # most often: there is nothing behind what was taken just now
@@ -326,7 +327,8 @@ class Broadcast:
         elif reading.found and reading.basis.rebuilds == self._basis.rebuilds:
             first = reading.found[0]  # who waited for it gets what was live then; else what it was planned by is void
         for seat in reading.waiting:
-            seat.bring(first, reading.error)
+            if seat.position == reading.start:  # else it has gone on elsewhere
+                seat.bring(first, reading.error)
         self._wake(reading.waiting)
         for seat in reading.waiting:
             seat.bring(None, None)  # who did not take it reads what is live later

@@ -25,6 +25,9 @@ from penstock.quic.link import INTERNAL_ERROR, Link, Stream
 logger = logging.getLogger(__name__)
 
 STALL_SECONDS: Final = 30.0  # of a connection that holds too much and gets nothing done
+FRAMES: Final = 4  # of the largest size, that as many streams may be in the middle of
+GRACE_SECONDS: Final = 0.5  # without progress, after which there is room for one more
+GRACE_FRAMES: Final = 12  # and so many more at most
 SMALL: Final = 64 << 10  # bytes on their way out that are not worth counting
 GOODBYE: Final = "broker shutting down"
 
@@ -157,7 +160,8 @@ class QuicConnection:
         self._host: Host | None = None
         self._channels: dict[QuicChannel, None] = {}
         self._session_bytes = 0  # held by all sessions
-        self._limit = max(port.gate.limits.connection_bytes, port.door.max_frame + READ_SLACK)
+        self._frame = port.door.max_frame + READ_SLACK
+        self._grace = 0  # frames for which it has more room than is its due, so that one of its streams gets done
         self._moved = port.now()
         self._least = 0  # that was held since no input is taken
         self._stalled_since = 0.0  # since when it is not less
@@ -234,7 +238,9 @@ class QuicConnection:
             held += self._link.unsent
         if held != self.held:
             self._gate.account(self, held)
-        pause = held > self._limit or (self._gate.full and held > self._gate.share)
+        pause = held > self._room or (self._gate.full and held > self._gate.share)
+        if not held:
+            self._grace = 0
         if pause is self._link.paused:
             return
         if pause:
@@ -252,17 +258,33 @@ class QuicConnection:
         self.regulate()
         limits = self._gate.limits
         if self._link.paused:
-            if self.held < self._least:
-                self._least, self._stalled_since = self.held, now
-            elif self.held > self._limit and now - self._stalled_since > STALL_SECONDS:
-                logger.warning(
-                    "%s: closed: its streams hold %d bytes of unfinished requests, over limits.connection_bytes",
-                    self.peer, self.held,
-                )  # fmt: skip
-                self._link.close(Code.TOO_MUCH, "too many bytes of unfinished requests on this connection")
+            self._look_for_progress(now)
         elif not self._channels and now - self._moved > limits.idle_seconds:
             logger.info("%s: closed: idle for %g s", self.peer, limits.idle_seconds)
             self._link.close(Code.NONE, "idle")
+
+    @property
+    def _room(self) -> int:
+        """Bytes that may be held. Input is taken of all streams or of none, and less than a whole frame of each would
+        stop it in the middle of all of them, for ever."""
+        frames = min(len(self._channels), FRAMES) + self._grace
+        return max(self._gate.limits.connection_bytes, self._frame * frames)
+
+    def _look_for_progress(self, now: float) -> None:
+        """While no input is taken. If nothing gets less, it may be that all that is held are parts of frames."""
+        if self.held < self._least:
+            self._least, self._stalled_since = self.held, now
+        elif self.held <= self._room or now - self._stalled_since < GRACE_SECONDS:
+            return
+        elif self._grace < GRACE_FRAMES and not self._gate.full:
+            self._grace += 1
+            self.regulate()
+        elif now - self._stalled_since > STALL_SECONDS:
+            logger.warning(
+                "%s: closed: its streams hold %d bytes of unfinished requests, over limits.connection_bytes",
+                self.peer, self.held,
+            )  # fmt: skip
+            self._link.close(Code.TOO_MUCH, "too many bytes of unfinished requests on this connection")
 
     def stop(self) -> None:
         self._stopping = True

@@ -1,7 +1,8 @@
 """When each link wants to be called, with one timer of the event loop for all of them.
 
 Links move their times with every packet, mostly to later. So an entry stays where it is; if there is nothing to do when
-its time has come, it is entered again.
+its time has come, it is entered again. One whose link was moved to an earlier time means nothing any more; when most
+are of that kind, they are cleared away.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from penstock.quic.link import Link
 
 LONGEST = 3600.0
+FEW = 100  # entries: not worth a look at which of them still mean something
 
 
 class Alarms:
@@ -23,6 +25,7 @@ class Alarms:
         self._due = due
         self._entries: list[tuple[float, int, Link]] = []
         self._number = itertools.count()
+        self._most = FEW
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0.0
 
@@ -32,7 +35,18 @@ class Alarms:
             return
         link.alarm = at
         heapq.heappush(self._entries, (at, next(self._number), link))
+        if len(self._entries) > self._most:
+            self._clear_away()
         self._arm()
+
+    def forget(self, link: Link) -> None:
+        """It is over."""
+        link.alarm = 0.0
+
+    def _clear_away(self) -> None:
+        self._entries = [entry for entry in self._entries if entry[2].alarm == entry[0]]
+        heapq.heapify(self._entries)
+        self._most = max(2 * len(self._entries), FEW)
 
     def _arm(self) -> None:
         if not self._entries:

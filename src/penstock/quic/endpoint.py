@@ -315,6 +315,7 @@ class Endpoint:
 
     def _forget(self, link: Link) -> None:
         self.links.pop(link, None)
+        self._alarms.forget(link)
         for connection_id in link.routes:
             self._routes.pop(connection_id, None)
         link.routes.clear()

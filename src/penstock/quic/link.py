@@ -18,8 +18,9 @@ from penstock.quic.machine import Address, Burst, Ending, Machine, StreamRefused
 logger = logging.getLogger(__name__)
 
 TAKE_BYTES: Final = 256 << 10  # at once; a pause acts after so many at the latest
-STREAM_HIGH: Final = 256 << 10  # unsent bytes of a stream above which it is congested
-LINK_HIGH: Final = 4 << 20  # the same of all streams together
+STREAM_HIGH: Final = 256 << 10  # unsent bytes of a stream above which it is congested,
+STREAM_LOW: Final = 16 << 10  # or of each of very many
+LINK_HIGH: Final = 4 << 20  # the same of all streams together, with those sent that the peer has not acknowledged
 INTERNAL_ERROR: Final = 0x21  # to the peer, when something here went wrong
 
 
@@ -112,9 +113,10 @@ class Stream:
     @property
     def congested(self) -> bool:
         link = self._link
-        if self._bound <= STREAM_HIGH and link.bound <= LINK_HIGH:
+        high = link.stream_high
+        if self._bound <= high and link.bound <= LINK_HIGH:
             return False
-        if self.unsent <= STREAM_HIGH and link.unsent <= LINK_HIGH:
+        if self.unsent <= high and link.unsent <= LINK_HIGH:
             return False
         link.waiting[self] = None
         return True
@@ -145,7 +147,7 @@ class Stream:
 
     def relieve(self) -> None:
         """Tell its reader if it is not congested any more."""
-        if self.unsent <= STREAM_HIGH // 2:
+        if self.unsent <= self._link.stream_high // 2:
             self._link.waiting.pop(self, None)  # before the call, in which it may be congested again
             if self._reader is not None and not self._output_over:
                 self._reader.drained()
@@ -265,9 +267,17 @@ class Link:
         return self._paused
 
     @property
+    def stream_high(self) -> int:
+        """Unsent bytes of each stream above which it is congested. A stream keeps the memory that it once needed, so
+        with many of them each is to need less."""
+        return max(STREAM_LOW, min(STREAM_HIGH, LINK_HIGH // 2 // max(len(self._streams), 1)))
+
+    @property
     def unsent(self) -> int:
+        """Bytes that are kept for the peer: not sent yet, or not acknowledged. How much of the latter there may be is
+        up to the peer otherwise: it need only have been quick once."""
         if self.bound:
-            self.bound = 0 if self.closed else self.machine.unsent
+            self.bound = 0 if self.closed else self.machine.unsent + self.machine.unacknowledged
         return self.bound
 
     @property

@@ -160,7 +160,7 @@ class Machine(QuicConnection):
         self._remote_addr = address
         self._version = header.version
         self._create_core(address, header.destination, now)
-        self._create_tls(remote_source_cid=None)
+        self._create_tls(remote_source_cid=header.source)  # qh3 does not learn it if it is empty, as many clients' are
 
     # -- what the link calls
 

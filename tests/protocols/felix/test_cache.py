@@ -266,6 +266,20 @@ def test_values_that_wait_for_their_commit_count_as_held() -> None:
     assert stream.session.held_bytes == 0
 
 
+def test_large_replies_that_wait_for_a_commit_are_not_made_without_end() -> None:
+    world = World(caches=JOURNALLED)
+    stream = Peer(world).stream()
+    value = bytes(100_000)
+    stream.ask(put("k", value, 0, **SCOPE))
+    requests = [put("other", b"", 1, **SCOPE)]
+    for number in range(2, 200, 2):
+        requests += [get("k", number, **SCOPE), cas("k", b"not this", b"", number + 1, **SCOPE)]
+    stream.feed(*requests)
+    assert stream.session.held_bytes < 1_000_000
+    world.commit()
+    assert [reply["request_id"] for reply in stream.replies()] == list(range(1, 200))  # type: ignore[call-overload]
+
+
 def test_a_journalled_cache_survives_a_restart_with_the_time_that_is_left() -> None:
     world = World(caches=JOURNALLED)
     Peer(world).stream().all(put("k", b"v", ttl_ms=10_000, **SCOPE), put("k", b"v", ttl_ms=10_000))

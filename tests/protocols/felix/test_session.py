@@ -12,7 +12,9 @@ import pytest
 from tests.core.world import World, later
 from tests.protocols.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch, frame, original, publish, values
 
+from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Identity, Permission
 from penstock.core.limits import Limits
+from penstock.core.names import Scope
 from penstock.protocols.answers import Answer
 from penstock.protocols.felix import messages as m
 from penstock.protocols.felix.call import FelixSettings
@@ -478,6 +480,28 @@ def test_a_tenant_with_too_many_connections_gets_no_more() -> None:
     assert error(asked.ask(publish(b"x"))).startswith("server overloaded: ")
     first.line.lose()
     assert asked.ask(publish(b"x")) == OK
+
+
+def test_who_may_do_nothing_in_a_tenant_takes_nothing_from_it() -> None:
+    world = World(access=Access(enforced=True), limits=Limits(tenant_connections=1, tenant_requests=1))
+    stream = Peer(world).stream()
+    for _ in range(3):
+        assert error(stream.ask(publish(b"x"))).startswith("unauthorized")
+    assert world.broker.rates.connections(TENANT) == 0
+
+
+def test_who_may_not_use_a_stream_does_not_learn_whether_it_is_a_partition() -> None:
+    grants = [ADMINISTRATION, Grant("bob", frozenset({Permission.DESCRIBE}))]
+    world = World(access=Access(enforced=True, grants=grants))
+    stream = Peer(world, identity=Identity("bob")).stream()
+
+    def told() -> list[str]:
+        asked = publish(b"x", stream="orders#1"), {"type": "subscribe", **NAMES, "stream": "orders#1"}
+        return [error(stream.ask(each)) for each in asked]
+
+    before = told()
+    world.broker.create_topic(ADMINISTRATOR, Scope(TENANT, "default"), "orders", 3)
+    assert told() == before
 
 
 def test_a_tenant_that_asks_too_much_is_told(world: World) -> None:

@@ -663,6 +663,20 @@ def test_when_the_topic_is_deleted_the_stream_ends_behind_what_was_sent() -> Non
     assert not peer.host.subscriptions
 
 
+def test_when_the_topic_is_not_deleted_after_all_the_stream_does_not_end_as_if_it_were() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer)
+    fault = world.fill_disk()
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.sweep(world.now)
+    world.commit()
+    assert not events.stream.finished
+    assert events.stream.reset_with == Reset.FAILED
+    world.free_disk(fault)
+    assert world.broker.has_topic(HERE[1], "orders")
+
+
 def test_at_shutdown_the_stream_ends() -> None:
     world = a_world()
     peer = Peer(world)

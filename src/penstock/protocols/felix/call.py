@@ -67,13 +67,15 @@ class Call:
         """Where a request acts, if the client may ask anything there now. Called once for each request, or for several
         that act as one; what the client may do there is looked at by `core`.
 
-        Raises RequestRefused for a tenant that is not the stream's own, InvalidName, QuotaReached for a tenant with
-        too many connections, TooFast for one that asks too much."""
+        Raises RequestRefused for a tenant that is not the stream's own, InvalidName, AccessDenied, QuotaReached for a
+        tenant with too many connections, TooFast for one that asks too much."""
         found = self._scope
         if found is None or found.tenant != tenant or found.namespace != namespace:
             if self.tenant is not None and tenant != self.tenant:
                 raise RequestRefused("tenant mismatch")
             found = scope(tenant, namespace)
+            if self.tenant is None:  # nobody has vouched for it: who may do nothing there takes none of its quota
+                self.broker.access.require_member(self.identity, found)
             self.host.enter(tenant)
             self._scope = found
         if (rate := self.broker.limits.tenant_requests) > 0:

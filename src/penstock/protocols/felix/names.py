@@ -14,7 +14,6 @@ from penstock.core.errors import TenantNotFound, TopicNotFound
 from penstock.core.names import Scope, check_topic
 
 if TYPE_CHECKING:
-    from penstock.core.broker import Broker
     from penstock.protocols.felix.call import Call
 
 _NUMBERED: Final = re.compile(r"(.+)#(0|[1-9][0-9]{0,8})", re.DOTALL)
@@ -25,13 +24,17 @@ class Place(NamedTuple):
     partition: int | None = None  # None: the name says nothing of one
 
 
-def locate(broker: Broker, scope: Scope, stream: str) -> Place:
-    """Which topic a stream is, or would be. Whether the client may know of it is not looked at here: that is done with
-    whatever it asks for, and says the same if there is no such topic."""
+def locate(call: Call, scope: Scope, stream: str, permission: Permission) -> Place:
+    """Which topic a stream is, or would be, for one who needs this permission. Whether it is there is no secret of a
+    partition's name either: who may not use the topic is refused in the words for a name like any other. All else is
+    looked at with whatever the client asks for. Raises AccessDenied."""
     if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:
         return Place(stream)
+    broker = call.broker
     if broker.has_topic(scope, stream) or not broker.has_topic(scope, found[1]):
         return Place(stream)
+    if not broker.access.allows(call.identity, permission, scope, found[1]):
+        broker.access.require(call.identity, permission, scope, stream)
     return Place(found[1], int(found[2]))
 
 

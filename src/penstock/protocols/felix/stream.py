@@ -24,7 +24,7 @@ from penstock.protocols.felix.messages import Auth, decode_request
 from penstock.protocols.felix.operations.publish import PUBLICATIONS, Run
 from penstock.protocols.felix.operations.table import OPERATIONS
 from penstock.protocols.felix.refusals import Unreadable, Violation, failure, not_understood, refusal
-from penstock.protocols.ordered import OrderedSession
+from penstock.protocols.ordered import FLUSH_BYTES, OrderedSession
 from penstock.protocols.streams import StreamChannel
 
 if TYPE_CHECKING:
@@ -111,6 +111,8 @@ class RequestStream(OrderedSession):
                 operation = OPERATIONS.get(type(request))
                 if self._must_wait(reads=operation is not None and operation.reads):
                     return
+                if operation is not None and operation.large and self.outbox.held_bytes > FLUSH_BYTES:
+                    return  # it was flushed just now: what is left waits for a commit, after which this goes on
                 left -= self._units + (len(request.publications) if isinstance(request, Run) else 1)
                 self._units = 0
                 self._next = None

@@ -203,7 +203,7 @@ class Subscription:
         """There is nothing more to come: end the stream behind what was sent, once it is certain."""
         if not self._over:
             self._leave()
-            self._outbox.put_after(self._broker.unsettled, b"", None)
+            self._outbox.put_after(self._broker.unsettled, b"", self._failed)
             self._go_on()
 
     # -- sending

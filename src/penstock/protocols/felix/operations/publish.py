@@ -97,7 +97,7 @@ def publish(call: Call, run: Run) -> Answer:
     _check(run, original=call.original)
     tenant, namespace, stream = run.names
     scope = call.scope(tenant, namespace, len(run.publications))
-    topic, partition = locate(call.broker, scope, stream)
+    topic, partition = locate(call, scope, stream, Permission.WRITE)
     reply = run.acknowledgement(call.dialect)
     if not run.values:
         call.broker.access.require(call.identity, Permission.WRITE, scope, topic)

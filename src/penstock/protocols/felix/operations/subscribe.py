@@ -33,7 +33,7 @@ def subscribe(call: Call, request: Subscribe) -> Answer:
     scope = call.scope(request.tenant_id, request.namespace)
     if len(call.host.subscriptions) >= call.settings.subscriptions:
         raise RequestRefused("max subscriptions per connection exceeded")
-    place = locate(call.broker, scope, request.stream)
+    place = locate(call, scope, request.stream, Permission.READ)
     partitions = _partitions(call, scope, place)
     starts = beginning(request.start, partitions)
     if isinstance(starts, CursorError):

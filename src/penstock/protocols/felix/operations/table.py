@@ -12,6 +12,7 @@ from penstock.protocols.felix.operations import auth, cache, publish, subscribe
 class Operation(NamedTuple):
     carry_out: Handler
     reads: bool  # waits until what this stream wrote before is committed, so that it finds it
+    large: bool = False  # the reply may be: it is not made while others of this stream take much memory
 
 
 OPERATIONS: Final[dict[type, Operation]] = {
@@ -20,8 +21,8 @@ OPERATIONS: Final[dict[type, Operation]] = {
     m.Subscribe: Operation(subscribe.subscribe, reads=True),
     # A change of the cache is seen by whoever comes next; the reply is what waits for the commit.
     m.CachePut: Operation(cache.put, reads=False),
-    m.CacheGet: Operation(cache.get, reads=False),
+    m.CacheGet: Operation(cache.get, reads=False, large=True),
     m.CacheDelete: Operation(cache.delete, reads=False),
-    m.CacheCas: Operation(cache.compare_and_set, reads=False),
+    m.CacheCas: Operation(cache.compare_and_set, reads=False, large=True),
     m.CacheIncrement: Operation(cache.increment, reads=False),
 }
