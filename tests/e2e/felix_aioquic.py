@@ -273,6 +273,7 @@ class Link(asyncio.DatagramProtocol):
 
     def close(self) -> None:
         if self.closed is None and not self._transport.is_closing():
+            self._lose = 0  # else the server would wait for more
             self.quic.close()
             self.transmit()
         self.vanish()

@@ -100,7 +100,7 @@ async def take(event_stream: Stream, count: int) -> list[bytes]:
 # -- Connection Establishment
 
 
-@pytest.mark.parametrize("alpn", [None, ["felix"], ["x"], ["h3", "felix"]])
+@pytest.mark.parametrize("alpn", [None, ["felix"], ["x"], ["h3", "felix"]], ids=["none", "felix", "x", "two"])
 def test_a_connection_is_made_with_and_without_alpn(broker: BrokerProcess, alpn: list[str] | None) -> None:
     async def main() -> None:
         async with connect(broker.endpoint("felix"), alpn=alpn) as link:
@@ -436,7 +436,11 @@ def test_an_error_tells_whose_it_is(broker: BrokerProcess) -> None:
     run(main())
 
 
-@pytest.mark.parametrize("body", [b"", b"\x00", b"\x00\x02t1", b"\x00\x01t\x00\x01n\x00\x01s\xff\xff\xff\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x00", b"\x00\x02t1", b"\x00\x01t\x00\x01n\x00\x01s\xff\xff\xff\xff"],
+    ids=["nothing", "half a length", "one name", "more payloads than bytes"],
+)
 def test_a_bad_binary_batch_is_answered_and_the_stream_goes_on(broker: BrokerProcess, body: bytes) -> None:
     async def main() -> None:
         async with connect(broker.endpoint("felix")) as link:
@@ -597,7 +601,11 @@ def test_clients_may_publish_on_streams_without_answers(broker: BrokerProcess) -
     run(main())
 
 
-@pytest.mark.parametrize("request_", [say("subscribe", **names("s")), say("cache_get", key="k"), frame(b"{")])
+@pytest.mark.parametrize(
+    "request_",
+    [say("subscribe", **names("s")), say("cache_get", key="k"), frame(b"{")],
+    ids=["subscribe", "cache_get", "nonsense"],
+)
 def test_what_would_need_an_answer_is_not_taken_where_there_is_none(broker: BrokerProcess, request_: bytes) -> None:
     async def main() -> None:
         async with connect(broker.endpoint("felix")) as link:

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.cli.process import BrokerProcess
 from tests.e2e.felix_aioquic import (
     Ack,
+    Closed,
     ConnectionLost,
     Events,
     Link,
@@ -461,6 +462,25 @@ def test_a_dropped_subscription_stops_with_code_zero(broker: BrokerProcess) -> N
     run(main())
 
 
+def test_a_replay_that_is_not_wanted_any_more_stops(broker: BrokerProcess) -> None:
+    async def main() -> None:
+        async with connect(broker.endpoint("felix"), window=16_384) as link:
+            publisher = await authenticated(link)
+            for number in range(20):
+                publisher.send(acked(number, "unwanted", *(bytes(10_000) for _ in range(10))))
+                assert ack(await publisher.frame()) == Ack(0, number, "")
+            for _ in range(3):
+                event_stream, _ = await subscribe(link, "unwanted", start="earliest")
+                assert events(await event_stream.frame()).base_offset == 0
+                event_stream.stop(0)
+                with pytest.raises(StreamReset, match="code 0x0"):
+                    await event_stream.rest()
+            publisher.send(acked(20, "unwanted", b"x"))
+            assert ack(await publisher.frame()) == Ack(0, 20, "")
+
+    run(main())
+
+
 # -- the cache
 
 
@@ -658,7 +678,26 @@ def test_what_is_forbidden_in_binary(broker: BrokerProcess) -> None:
     run(main())
 
 
-# -- after the worst
+# -- the end, expected and not
+
+
+def test_a_broker_that_stops_ends_all_streams_and_says_goodbye(tmp_path: Path) -> None:
+    async def main(process: BrokerProcess) -> None:
+        async with connect(process.endpoint("felix")) as link:
+            event_stream, _ = await subscribe(link, "stopped")
+            publisher = await authenticated(link)
+            publisher.send(*(acked(number, "stopped", b"%d" % number) for number in range(10)))
+            first = await publisher.frame()
+            process.signal(signal.SIGTERM)
+            acks = [ack(each) for each in (first, *await publisher.rest())]
+            assert acks == [Ack(0, number, "") for number in range(10)]  # what was accepted is finished
+            found = [payload for each in await event_stream.rest() for payload in events(each).payloads]
+            assert found == [b"%d" % number for number in range(10)]
+            assert await link.ended() == Closed(0, True, "broker shutting down")
+
+    with BrokerProcess(tmp_path / "data", "--listen", "felix=127.0.0.1:0").ready() as process:
+        run(main(process))
+        assert process.finish()[0] == 0
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:

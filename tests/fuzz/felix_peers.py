@@ -155,11 +155,11 @@ class Peer:
         await until(lambda: replies.over or self.closed_with, "no answer")
         return [m.decode_reply(frame.payload) for frame in replies.frames]
 
-    async def follow(self, name: str) -> Following:
-        """A new subscription, from the end of the stream on."""
+    async def follow(self, name: str, start: m.Start = "latest") -> Following:
+        """A new subscription."""
         before = len(self.following)
         *_, answer = await self.ask(
-            m.encode(m.Auth(NAMES[0], "", KNOWN)), m.encode(m.Subscribe(*NAMES, name, start="latest"))
+            m.encode(m.Auth(NAMES[0], "", KNOWN)), m.encode(m.Subscribe(*NAMES, name, start=start))
         )
         assert isinstance(answer, m.Subscribed), answer
         await until(lambda: len(self.following) > before, "no event stream")
@@ -175,8 +175,9 @@ class Peer:
         stream.finish()
         await until(lambda: replies.ended, "the publications are not stored")
 
-    async def push(self, stream: Stream, piece: Callable[[int], bytes], most: int) -> int:
-        """Send pieces until the other side takes no more of them, or so many; how many bytes it took."""
+    async def push(self, stream: Stream, piece: Callable[[int], bytes], most: int) -> tuple[int, int]:
+        """Send pieces until the other side takes no more of them, or so many; how many bytes it took, and how many
+        pieces were sent."""
         sent = number = stuck = 0
         while number < most and stuck < 10 and self.closed_with is None:
             if stream.congested:
@@ -190,7 +191,7 @@ class Peer:
             number += 1
             if number % 16 == 0:
                 await asyncio.sleep(0)
-        return sent - self.link.unsent
+        return sent - self.link.unsent, number
 
 
 @asynccontextmanager
@@ -281,7 +282,7 @@ class Siege:
         """Bytes of memory more than before."""
         return resident_bytes(self.broker.process.pid) - self._memory
 
-    async def over(self) -> None:
+    async def over(self, bound: int = GROWTH) -> None:
         """Everybody but the good clients is gone, and nothing is left of them."""
 
         def left() -> bool:
@@ -294,7 +295,7 @@ class Siege:
         while not await asyncio.to_thread(left):
             assert loop.time() < end, f"{gauges(self.broker)}, and it was {self.peace}"
             await asyncio.sleep(0.05)
-        await self.holds()
+        await self.holds(bound)
 
 
 @contextmanager

@@ -156,6 +156,30 @@ def test_what_is_not_acknowledged_is_known() -> None:
     assert wire.client.unacknowledged == 0
 
 
+def test_an_end_that_may_not_leave_yet_is_not_forgotten() -> None:
+    """qh3 sends at a pace, and the end of a stream is no byte that could be counted."""
+    wire = Wire(QuicSettings())
+    assert wire.server.quiet
+    stream = wire.client.open(bidirectional=True)
+    wire.client.send(stream, b"x", False)
+    wire.carry()
+    wire.server.take(1)
+    for _ in range(6):
+        wire.server.send(stream, bytes(100), False)
+        for datagram, _ in wire.server.datagrams(wire.now, 100):
+            wire.client.receive_many_datagrams([datagram], SERVER, wire.now)
+    for datagram, _ in wire.client.datagrams(wire.now, 100):
+        wire.server.receive_many_datagrams([datagram], CLIENT, wire.now)
+    wire.server.send(stream, b"", True)
+    assert not wire.server.datagrams(wire.now, 100)
+    assert not wire.server.unsent and not wire.server.unacknowledged and not wire.server.quiet
+    for _ in range(5):
+        wire.now += 0.1
+        wire.client.handle_timer(wire.now)  # in which it acknowledges
+        wire.carry()
+    assert stream in wire.client.take(1000).ends and wire.server.quiet
+
+
 def test_a_client_that_pads_behind_its_packet_gets_a_whole_handshake() -> None:
     """aioquic does. The server may send three times what it has received, padding included."""
     configuration = QuicConfiguration(is_client=True, verify_mode=ssl.CERT_NONE, server_name="localhost")
@@ -165,6 +189,23 @@ def test_a_client_that_pads_behind_its_packet_gets_a_whole_handshake() -> None:
     assert len(first) == 1 and len(first[0][0]) == 1200
     server = serving(QuicSettings())
     begin(server, [(bytes(first[0][0]), CLIENT)])
+    for datagram, _ in server.datagrams(0.0, 100):
+        client.receive_datagram(datagram, SERVER, 0.001)
+    for datagram, _ in client.datagrams_to_send(0.002):
+        server.receive_many_datagrams([bytes(datagram)], CLIENT, 0.002)
+    assert server.established
+
+
+@pytest.mark.parametrize("length", [0, 1, 20])
+def test_a_client_chooses_how_long_its_own_id_is(length: int) -> None:
+    """Many have an empty one, which qh3 does not learn by itself."""
+    configuration = QuicConfiguration(
+        is_client=True, verify_mode=ssl.CERT_NONE, server_name="localhost", connection_id_length=length
+    )
+    client = QuicConnection(configuration=configuration)
+    client.connect(SERVER, 0.0)
+    server = serving(QuicSettings())
+    begin(server, [(bytes(datagram), CLIENT) for datagram, _ in client.datagrams_to_send(0.0)])
     for datagram, _ in server.datagrams(0.0, 100):
         client.receive_datagram(datagram, SERVER, 0.001)
     for datagram, _ in client.datagrams_to_send(0.002):
@@ -208,7 +249,12 @@ def test_the_size_of_datagrams_follows_from_where_they_go(given: int, host: str,
 
 def test_a_machine_that_has_not_begun_can_be_asked_everything() -> None:
     server = serving(QuicSettings())
-    asked: list[Callable[[], object]] = [lambda: server.over, lambda: server.unsent, lambda: server.unacknowledged]
+    asked: list[Callable[[], object]] = [
+        lambda: server.over,
+        lambda: server.unsent,
+        lambda: server.unacknowledged,
+        lambda: server.quiet,
+    ]
     assert [ask() for ask in asked] == [False, 0, 0]
     assert server.datagrams(0.0, 10) == [] and server.take(10).data == {}
     server.ping()

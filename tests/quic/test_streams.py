@@ -200,7 +200,7 @@ def test_a_stream_is_congested_above_a_mark_and_is_told_when_it_has_drained() ->
             stream = link.open(tape, bidirectional=True)
             assert not stream.congested
             stream.send(bytes(8 << 20))
-            assert stream.congested and stream.unsent == link.unsent == 8 << 20
+            assert stream.congested and stream.unsent == 8 << 20 <= link.unsent
             await until(lambda: tape.calls)
             assert tape.calls == [("drained", 0)] and not stream.congested
             assert stream.unsent <= 128 << 10

@@ -396,7 +396,7 @@ class Link:
                 if self.bound > LINK_HIGH:
                     break  # the first ones have filled it again; the others are the first next time
                 stream.relieve()
-        if self._parting is not None and not self.machine.unsent and not self.machine.unacknowledged:
+        if self._parting is not None and self.machine.quiet:
             self.close(*self._parting)
 
     def fail(self, reason: str) -> None:

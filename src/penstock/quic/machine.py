@@ -183,6 +183,15 @@ class Machine(QuicConnection):
         return 0 if self._core is None else self._native.bytes_in_flight
 
     @property
+    def quiet(self) -> bool:
+        """The peer has all that was sent, and nothing waits to be. An end without data is no byte of `unsent`, so the
+        timer is asked, too: it is that of the pace as long as something may not leave yet."""
+        if self._core is None:
+            return True
+        timer = self._native.get_timer()
+        return not self.unsent and not self.unacknowledged and (timer is None or timer[0] == "idle")
+
+    @property
     def peer_idle_seconds(self) -> float:
         parameters = None if self._tls is None else self._tls.remote_transport_parameters
         return (parameters.max_idle_timeout or 0) / 1000 if parameters is not None else 0.0
