@@ -180,7 +180,7 @@ class FelixSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     slow: Literal["keep", "drop_new", "drop_old"] = "keep"  # what a subscriber loses that does not keep up
     queue_events: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 32_768  # by how many it may lag before it loses some
     datagram_bytes: Annotated[int, Meta(ge=0, le=65_000)] = 0  # of what is sent; 0: large on loopback, else 1200
-    connection_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 16 * MIB  # not taken yet, of a client
+    connection_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 4 * MIB  # not taken yet, of a client
     stream_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 4 * MIB
     streams: Annotated[int, Meta(ge=1, le=60_000)] = 1024  # that a client may have open at once, of each kind
     idle_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 30

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.broadcast import FOREVER, FORMS, Budget, Cut, Portion, Run, Window, portions
+from penstock.core.broadcast import FOREVER, FORMS, Budget, Cut, Fresh, Portion, Run, Window, fresh, portions
 from penstock.log.batch import Batch, OpenBatch, RecordSlice
 
 NOW = 1_000_000
@@ -202,3 +204,63 @@ def test_a_portion_that_was_dropped_costs_nothing_any_more() -> None:
     window.put(portion(0))  # in its place
     old.form("a", lambda _: bytes(1000))
     assert budget.used == window.used == portion(0).cost
+
+
+# -- what was appended just now
+
+
+def test_of_what_was_appended_just_now_the_oldest_goes_first_whoever_asked_for_it() -> None:
+    budget = Budget()
+    new = Fresh(budget, limit=portion(0).cost * 2)
+    new.put([portion(0), portion(1)])
+    assert new.get(0) is not None
+    new.put([portion(2)])
+    assert [new.get(start) is not None for start in range(3)] == [False, True, True]
+    assert budget.used == new.used == portion(0).cost * 2
+    new.clear()
+    assert (budget.used, new.used, new.get(2)) == (0, 0, None)
+
+
+def test_what_was_made_of_it_counts_too_and_all_of_it_may_go() -> None:
+    budget = Budget()
+    new = Fresh(budget, limit=5_000)
+    first = portion(0)
+    new.put([first])
+    first.form("a", lambda _: bytes(1_000))
+    assert new.used == first.cost > 1_000
+    first.form("b", lambda _: bytes(9_000))  # while somebody is about to send it
+    assert (new.get(0), new.used, budget.used) == (None, 0, 0)
+    first.form("c", lambda _: bytes(9_000))
+    assert budget.used == 0
+
+
+def test_what_was_appended_just_now_has_its_share_of_what_all_may_hold() -> None:
+    budget = Budget(limit=portion(0).cost * 2)
+    window, new = Window(budget), Fresh(budget)
+    window.put(portion(0))
+    new.put([portion(number) for number in range(10)])
+    assert budget.used <= budget.limit
+    assert new.get(9) is not None
+
+
+def test_it_is_wanted_as_long_as_nothing_goes_that_nobody_took() -> None:
+    new = Fresh(Budget(), limit=portion(0).cost)
+    assert not new.wanted
+    new.put([portion(0)])
+    taken = new.get(0)
+    assert taken is not None and new.wanted
+    taken.form("a", lambda _: b"")
+    new.put([portion(1)])
+    assert new.wanted
+    new.put([portion(2)])
+    assert not new.wanted
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=50), st.integers(1, 8), st.integers(1, 100))
+def test_what_was_appended_is_cut_and_nothing_is_lost(sizes: list[int], events: int, most: int) -> None:
+    values = [bytes([number]) * size for number, size in enumerate(sizes)]
+    cut = fresh(100, values, Cut(events, most))
+    assert contents(cut) == {100 + number: value for number, value in enumerate(values)}
+    assert all(one.end == other.start for one, other in pairwise(cut))
+    assert (cut[0].start, cut[-1].end) == (100, 100 + len(values))
+    assert all(each.count <= events and (each.size <= most or each.count == 1) for each in cut)

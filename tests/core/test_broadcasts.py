@@ -329,6 +329,33 @@ def test_what_could_not_be_kept_reaches_nobody() -> None:
     assert listener.got == {0: b"kept"}
 
 
+def test_what_could_not_be_kept_does_not_stand_for_what_has_its_offset_later() -> None:
+    world = a_world()
+    listener = follow(world)
+    fault = world.fill_disk()
+    world.broker.produce(*HERE, "orders", 0, [b"lost"])
+    world.commit()
+    world.free_disk(fault)
+    world.broker.produce(*HERE, "orders", 0, [b"kept"], expires=[world.now + 1_000_000])  # such are read from the log
+    world.commit()
+    assert listener.got == {0: b"kept"}
+
+
+def test_what_was_appended_before_a_change_and_committed_after_it_is_read() -> None:
+    world = a_world(1)
+    idle, late = follow(world), follow(world, 0, room=0)
+    world.broker.produce(*HERE, "orders", 0, [b"1"])
+    world.broker.change_topic(*HERE, "orders", TopicSettings(expiry_seconds=10))
+    late.room = 1
+    late.go_on()  # this one sees the change first
+    world.commit()
+    assert idle.got == expected(1)
+    world.pass_time(11)
+    late.room = 10
+    late.go_on()
+    assert late.got == expected(0)
+
+
 def test_one_that_lags_reads_the_log_and_little_is_kept_for_it() -> None:
     world = a_world()
     listener = follow(world, room=1)

@@ -222,6 +222,10 @@ class Stream:
                 self._reset = event.error_code
             case quic_events.StopSendingReceived():
                 self.stopped = event.error_code
+        self.wake()
+
+    def wake(self) -> None:
+        """Whoever waits is to look again."""
         self._news.set()
 
 
@@ -318,7 +322,8 @@ class Link(asyncio.DatagramProtocol):
             self._listen()
 
     def error_received(self, exc: Exception) -> None:
-        """The server's port may be closed; whoever waits finds out by the time."""
+        """Nobody is at the server's port any more."""
+        self._ended(Closed(0, False, str(exc)))
 
     def _arrives(self) -> bool:
         self._crossed += 1
@@ -340,16 +345,19 @@ class Link(asyncio.DatagramProtocol):
                 self.alpn = event.alpn_protocol
                 self.connected.set()
             case quic_events.ConnectionTerminated():
-                self.closed = Closed(event.error_code, event.frame_type is None, event.reason_phrase)
-                self.connected.set()
-                self._over.set()
-                for stream in self._streams.values():
-                    stream.heard(event)
+                self._ended(Closed(event.error_code, event.frame_type is None, event.reason_phrase))
             case quic_events.StreamDataReceived() | quic_events.StreamReset() | quic_events.StopSendingReceived():
                 if event.stream_id not in self._streams:
                     stream = self._streams[event.stream_id] = Stream(self, event.stream_id)
                     self.opened.put_nowait(stream)
                 self._streams[event.stream_id].heard(event)
+
+    def _ended(self, how: Closed) -> None:
+        self.closed = self.closed or how
+        self.connected.set()
+        self._over.set()
+        for stream in self._streams.values():
+            stream.wake()
 
 
 @asynccontextmanager

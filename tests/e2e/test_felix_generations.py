@@ -715,7 +715,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     async def publish_until_killed(process: BrokerProcess) -> None:
         nonlocal acknowledged
         pinned.write_bytes((tmp_path / "data" / "certificates" / "felix.crt").read_bytes())
-        async with connect(process.endpoint("felix"), certificate=str(pinned), idle_seconds=1.0) as link:
+        async with connect(process.endpoint("felix"), certificate=str(pinned)) as link:
             publisher = await authenticated(link, bearer="anything will do")
             for number in range(400):
                 publisher.send(acked(number, "kept", *(b"%d" % (5 * number + at) for at in range(5))))

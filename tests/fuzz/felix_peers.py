@@ -1,5 +1,5 @@
-"""Clients of the Felix door, good and bad: one that works all the time and checks what it gets, one that sends more than
-it is allowed, one that makes packets of its own."""
+"""Clients of the Felix door, good and bad: one that works all the time and checks what it gets, one that sends as much
+as it can, one that makes packets of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Self
 from aioquic.tls import Epoch
 from tests.cli.process import BrokerProcess
 from tests.e2e import felix_aioquic
-from tests.fuzz.test_resources import GROWTH, Others
+from tests.fuzz.test_resources import MIB, Others
 from tests.fuzz.wire import DEADLINE, Wire, binary_create, binary_produce, resident_bytes
 
 from penstock.protocols.felix import messages as m
@@ -27,6 +27,7 @@ from penstock.quic.link import Link, Reader, Stream
 from penstock.quic.settings import QuicSettings
 
 NAMES = ("default", "default")  # tenant and namespace of every stream here
+GROWTH = 128 * MIB  # as that of `test_resources`, where frames are smaller
 GAUGES = ("broadcast_followers", "active_connections", "held_bytes", "cache_entries", "log_pending_bytes")
 
 
@@ -228,7 +229,7 @@ class Echo:
             while not self._stop.is_set():
                 number = self.rounds
                 stream.send(m.encode(m.Publish(*NAMES, "echo", event(number, 64), request_id=number)))
-                await until(lambda: replies.frames, "a publication is not acknowledged")  # noqa: B023
+                await until(lambda: replies.frames, "a publication is not acknowledged")
                 assert [m.decode_reply(frame.payload) for frame in replies.frames] == [m.Ok(request_id=number)]
                 replies.frames.clear()
                 await until(lambda: following.wrong or following.count > number, "an event is missing")  # noqa: B023

@@ -1,9 +1,10 @@
-"""Clients of the Felix door that take and do not give: subscribers that do not read, publishers that do not stop, streams
-by the thousand. The broker's memory stays flat, everybody else is served, and who is slow loses nothing.
+"""Clients of the Felix door that take and do not give: subscribers that do not read, publishers that do not stop,
+streams by the thousand. The broker's memory stays flat, everybody else is served, and who is slow loses nothing.
 
-What the broker may hold for one client: 4 MiB that are not sent or not acknowledged, 16 MiB of requests that are not answered (or of a few frames, if they may be larger), and what came
-before it stopped listening, which is at most the window of 16 MiB that every connection has. `GROWTH` of `test_resources` is well above that for one connection,
-and well below what the clients here would take if they could.
+What the broker may hold for one client: 4 MiB that are not sent or not acknowledged, 16 MiB of requests that are not
+answered (or four frames, if they may be larger), and what came before it stopped listening, which is at most the window
+of 4 MiB that every connection has. `GROWTH` of `felix_peers` is well above that for one connection, and well below what
+the clients here would take if they could.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def test_subscribers_in_every_kind_of_trouble(siege: Siege) -> None:
 
 
 def test_a_subscriber_that_was_quick_and_is_gone_holds_little(siege: Siege) -> None:
-    """It takes 32 MiB, has credit for a GiB, and answers no more: QUIC itself would let 32 MiB be on their way to it."""
+    """It takes 32 MiB, gives credit for a GiB, and answers no more: QUIC itself would let 32 MiB be on their way."""
 
     async def scene() -> None:
         async with joined(siege.place) as publisher, joined(siege.place, **LARGE) as gone:
@@ -144,7 +145,7 @@ def test_ten_thousand_keys_expire_by_themselves_and_leave_nothing(siege: Siege) 
                 assert set(await peer.ask(*puts)) == {m.Ok()}
                 grown.append(siege.grown)
                 await emptied(siege)
-                gets = [m.encode(m.CacheGet(key=key)) for key in keys[:: 1000]]
+                gets = [m.encode(m.CacheGet(key=key)) for key in keys[::1000]]
                 found = await peer.ask(*gets, m.encode(m.CacheGet(key="forever")))
                 assert [each.value for each in found if isinstance(each, m.CacheValue)] == [None] * 10 + [b"v"]
             print("10,000 keys:", [f"{each / MIB:.1f} MiB" for each in grown])
@@ -166,8 +167,8 @@ async def emptied(siege: Siege) -> None:
 
 @pytest.mark.parametrize("dialect", ["document", "original"])
 def test_a_publisher_that_takes_no_acknowledgements_is_stopped(siege: Siege, dialect: str) -> None:
-    """It may send what the broker holds for a client (16 MiB of requests) and what was under way (a window of 4 MiB),
-    besides what is stored by then. At last it takes them, and they are all there, in order."""
+    """It may send what the broker holds for a client (16 MiB of requests) and a window of 4 MiB, besides what is stored
+    by then. At last it takes them, and they are all there, in order."""
     name, most = f"acks {dialect}", 100_000
 
     def request(number: int) -> bytes:
@@ -182,8 +183,10 @@ def test_a_publisher_that_takes_no_acknowledgements_is_stopped(siege: Siege, dia
                 replies.frames.clear()
             peer.link.pause()
             sent, count = await peer.push(stream, request, most)
-            assert count < most and sent < 40 * MIB, "the broker does not stop reading"
-            print(f"acknowledgements ({dialect}): {sent / MIB:.1f} MiB taken, {siege.grown / MIB:.1f} MiB more in memory")
+            assert count < most and sent < 32 * MIB, "the broker does not stop reading"
+            print(
+                f"acknowledgements ({dialect}): {sent / MIB:.1f} MiB taken, {siege.grown / MIB:.1f} MiB more in memory"
+            )
             await siege.holds()
             peer.link.resume()
             stream.finish()
@@ -212,7 +215,7 @@ def test_a_thousand_streams_with_half_a_frame_each(siege: Siege, bidirectional: 
                 await asyncio.sleep(0.3)
             taken = 1024 * len(half) - peer.link.unsent
             print(f"halves: {taken / MIB:.1f} MiB taken, {siege.grown / MIB:.1f} MiB more in memory")
-            assert taken < 40 * MIB, "the broker does not stop reading"
+            assert taken < 24 * MIB, "the broker does not stop reading"
             await siege.holds()
             for stream in streams[:512]:
                 stream.reset(1)
@@ -223,16 +226,15 @@ def test_a_thousand_streams_with_half_a_frame_each(siege: Siege, bidirectional: 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_a_publisher_faster_than_the_disk_is_stopped(tmp_path: Path, bidirectional: bool) -> None:
-    """The disk stores nothing for a while. The broker takes 1 MiB, which is what a client may hold here, and a window of
-    1 MiB, each with what was under way; the rest stays where it is. Then all of it is stored, in order."""
+    """The disk stores nothing for a while. The broker takes 1 MiB, which is what a client may hold here, and a window
+    of 1 MiB, each with what was under way; the rest stays where it is. Then all of it is stored, in order."""
 
     async def scene() -> None:
         async with slow_disk(tmp_path) as (disk, broker, place), joined(place) as peer, joined(place) as other:
             await other.ask(m.encode(m.CachePut(key="k", value=b"v")))
-            stream, replies = peer.open(bidirectional=bidirectional)
+            stream, _ = peer.open(bidirectional=bidirectional)
             sent, count = await peer.push(stream, lambda number: batch("disk", event(number, 32 * KIB)), 2000)
             assert count < 2000 and sent < 4 * MIB, "the broker does not stop reading"
-            assert broker.engine.pending_bytes < 4 * MIB
             (found,) = await other.ask(m.encode(m.CacheGet(key="k")))
             assert isinstance(found, m.CacheValue) and found.value == b"v"
             stream.finish()

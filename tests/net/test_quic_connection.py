@@ -259,6 +259,24 @@ def test_a_client_that_gives_streams_up_may_open_others(tmp_path: Path, heard: b
     run("uvloop", scene)
 
 
+def test_what_was_held_for_a_stream_is_held_no_more_when_it_is_given_up(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with stage(tmp_path) as here:
+            link, _ = await here.call()
+            stays, _ = opened(link)
+            stays.send(b"GATHER")
+            for _ in range(3):
+                stream, _ = opened(link)
+                stream.send(b"GATHER" + bytes(100_000))
+                await until(lambda: here.gate.held > 100_000)
+                stream.reset(9)
+                await until(lambda: here.gate.held == len(b"GATHER"))
+            link.close()
+            await until(lambda: here.gate.held == 0)
+
+    run("uvloop", scene)
+
+
 def test_streams_to_the_client_come_from_the_host_and_their_limit_is_told(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here, aioquic(here.port) as peer:

@@ -255,6 +255,6 @@ def test_a_machine_that_has_not_begun_can_be_asked_everything() -> None:
         lambda: server.unacknowledged,
         lambda: server.quiet,
     ]
-    assert [ask() for ask in asked] == [False, 0, 0]
+    assert [ask() for ask in asked] == [False, 0, 0, True]
     assert server.datagrams(0.0, 10) == [] and server.take(10).data == {}
     server.ping()

@@ -255,6 +255,18 @@ def test_a_client_without_a_word_stays_as_long_as_it_answers_pings() -> None:
     run("uvloop", scene)
 
 
+def test_a_silent_client_is_kept_alive_by_its_own_idle_timeout_if_that_is_shorter() -> None:
+    async def scene() -> None:
+        settings = QuicSettings(keep_alive_seconds=10, handshake_seconds=0.8)  # which it looks at four times
+        async with house(settings, echo=True) as there, aioquic(there.port, idle_timeout=1.0) as peer:
+            await asyncio.sleep(2)
+            stream = peer.send(b"still there", end=True)
+            await until(lambda: stream in peer.ends)
+            assert peer.data[stream] == b"still there"
+
+    run("uvloop", scene)
+
+
 def test_without_pings_a_silent_connection_ends_after_its_time() -> None:
     async def scene() -> None:
         async with house(QuicSettings(idle_seconds=1, keep_alive_seconds=0)) as there:

@@ -142,6 +142,34 @@ def test_a_reset_and_a_refusal_reach_the_other_side_with_their_codes() -> None:
     run("uvloop", scene)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_refusal_is_told_also_if_something_was_sent_before_it_was_taken(bidirectional: bool) -> None:
+    async def scene() -> None:
+        async with house() as there:
+            link, owner = await there.call()
+            await until(lambda: there.households)
+            tape = Tape()
+            stream = there.link.open(tape, bidirectional=bidirectional)
+            stream.send(b"one")
+            await until(lambda: owner.tapes and owner.tapes[0].data == b"one")
+            there.link.pause()
+            theirs = owner.tapes[0].stream
+            assert theirs is not None
+            theirs.refuse(5)
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                stream.send(b"two")
+                if not there.link.send_stream(stream.id, b"", False):
+                    break  # the refusal is there, and nobody has looked at it yet
+            assert not stream.congested
+            there.link.resume()
+            await until(lambda: tape.calls == [("refused", 5)])
+            assert there.link.streams == bidirectional  # of which the peer's side is still open
+            link.close()
+
+    run("uvloop", scene)
+
+
 def test_what_comes_after_a_refusal_is_thrown_away() -> None:
     async def scene() -> None:
         async with house() as there, aioquic(there.port) as peer:

@@ -157,9 +157,8 @@ class Stream:
     def _send(self, data: bytes, *, end: bool) -> None:
         if self._output_over or self._link.closed:
             return
-        self._bound += len(data)
-        if not self._link.send_stream(self.id, data, end):
-            self._end_output()
+        if self._link.send_stream(self.id, data, end):
+            self._bound += len(data)
 
     def _end_input(self) -> None:
         self._input_over = True
@@ -288,7 +287,7 @@ class Link:
     # -- what its streams call
 
     def send_stream(self, number: int, data: bytes, end: bool) -> bool:
-        """False if nothing can be sent there any more."""
+        """False if nothing can be sent there any more: the peer has refused it, and the reader is about to hear so."""
         try:
             self.machine.send(number, data, end)
         except StreamRefused:

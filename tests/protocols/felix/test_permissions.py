@@ -9,7 +9,7 @@ from tests.core.world import START, World
 from tests.protocols.felix.peer import TENANT, Peer, Stream, auth, b64, batch
 
 from penstock.core import token_keys
-from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, Access
+from penstock.core.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Identity, Permission
 from penstock.core.names import Scope
 from penstock.core.token import TokenPolicy
 
@@ -120,3 +120,23 @@ def test_a_batch_is_checked_like_a_message() -> None:
     stream = entered(peer, token("stream.publish:stream:t1/default/orders"))
     good, bad = stream.all(batch(b"x", request_id=1), batch(b"x", request_id=2, stream="other"))
     assert (good.payload[0], bad.payload[0], bad.payload[11:]) == (0, 1, b"forbidden")  # type: ignore[union-attr]
+
+
+def test_an_empty_batch_takes_permission_too() -> None:
+    peer = Peer(world())
+    stream = entered(peer, token("stream.publish:stream:t1/default/orders"))
+    good, bad = stream.all(batch(request_id=1), batch(request_id=2, stream="other"))
+    assert (good.payload[0], bad.payload[0], bad.payload[11:]) == (0, 1, b"forbidden")  # type: ignore[union-attr]
+
+
+def test_no_tenant_comes_into_being_for_a_stream_that_may_not() -> None:
+    grants = [
+        ADMINISTRATION,
+        Grant("bob", frozenset({Permission.WRITE}), "t9"),
+        Grant("bob", frozenset({Permission.CREATE}), "t9", topic="other*"),
+    ]
+    peer = Peer(World(access=Access(True, grants)), identity=Identity("bob"))
+    asked = requests(tenant="t9")["stream.publish"]
+    assert "unauthorized" in peer.stream().ask(asked)["message"]
+    assert not peer.world.broker.tenants.exists("t9")
+    assert peer.stream().ask({**asked, "stream": "other"})["type"] == "ok"

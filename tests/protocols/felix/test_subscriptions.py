@@ -23,7 +23,7 @@ from penstock.protocols.felix.dialects import Document, Original
 from penstock.protocols.felix.errors import RequestRefused
 from penstock.protocols.felix.messages import From
 from penstock.protocols.felix.operations.subscribe import CursorError, beginning
-from penstock.protocols.felix.subscriptions import Course, Reset, course
+from penstock.protocols.felix.subscriptions import HELD_BYTES, Course, Reset, course
 
 HERE = (ANONYMOUS, Scope(TENANT, "default"))
 SUBSCRIBE = {"type": "subscribe", **NAMES}
@@ -755,6 +755,20 @@ def test_what_depends_on_a_change_waits_for_it() -> None:
     assert opened.sent == []
     world.commit()
     assert Events(opened).take().numbers == [0, 1, 2, 3]
+
+
+def test_only_so_much_is_made_that_waits_for_a_change() -> None:
+    world = a_world()
+    world.broker.produce(*HERE, "orders", 0, [b"%d" % number + bytes(10_000) for number in range(200)])
+    world.commit()
+    peer = Peer(world)
+    stream = peer.stream()
+    world.broker.create_topic(*HERE, "another", 1)
+    stream.feed({**SUBSCRIBE, "start": "earliest"})
+    (opened,) = peer.line.opened
+    assert opened.session.held_bytes < HELD_BYTES + 200_000
+    world.commit()
+    assert len(Events(opened).take().payloads) == 200
 
 
 def remove(world: World, offset: int) -> CommitGroup:
