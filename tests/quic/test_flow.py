@@ -120,6 +120,35 @@ def test_what_is_taken_in_one_turn_is_bounded_so_that_a_pause_acts_soon() -> Non
     run("uvloop", scene)
 
 
+def test_a_pause_acts_between_streams_whose_data_came_together() -> None:
+    async def scene() -> None:
+        async with house(SETTINGS) as there:
+            link, _ = await there.call()
+            streams = [link.open(Tape(), bidirectional=True) for _ in range(5)]
+            for stream in streams:
+                stream.send(b"one")
+            await until(lambda: there.households and len(there.only.tapes) == 5)
+            tapes = there.only.tapes
+
+            def received(data: bytes, end: bool) -> None:  # noqa: ARG001
+                tapes[0].data += data
+                there.link.pause()
+
+            tapes[0].received = received  # type: ignore[method-assign]
+            for stream in streams:  # in one turn, so in one datagram
+                stream.send(b"two")
+            streams[4].finish()
+            await until(lambda: bytes(tapes[0].data) == b"onetwo")
+            await asyncio.sleep(0.1)
+            assert [bytes(tape.data) for tape in tapes[1:]] == [b"one"] * 4
+            there.link.resume()
+            await until(lambda: all(bytes(tape.data) == b"onetwo" for tape in tapes))
+            await until(lambda: tapes[4].calls == [("end", 0)])
+            link.close()
+
+    run("uvloop", scene)
+
+
 def test_a_link_parts_when_everything_was_delivered() -> None:
     async def scene() -> None:
         async with house(echo=True) as there:

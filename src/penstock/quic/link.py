@@ -215,6 +215,7 @@ class Link:
         self._streams: dict[int, Stream] = {}
         self._ours = 0 if machine.configuration.is_client else 1  # the lowest bit of our streams' numbers
         self._paused = False
+        self._rest: Burst | None = None  # taken, and not handed on because of the pause
         self._ending: Ending | None = None  # ours, or one that was not told yet
         self._parting: Ending | None = None  # to close with when all was delivered
         self._finished = False  # its owner knows
@@ -337,8 +338,10 @@ class Link:
             self._owner = self._owners(self)
             self._owner.connected(self)
         while not self._paused and not self.closed:
-            burst = machine.take(TAKE_BYTES)
-            self._deliver(burst, self._owner)
+            burst, self._rest = self._rest or machine.take(TAKE_BYTES), None
+            if not self._deliver(burst, self._owner):
+                self._rest = burst
+                break
             if not burst.more:
                 break
             if time.monotonic() >= until:
@@ -346,23 +349,30 @@ class Link:
                 return
         self._look_for_end()
 
-    def _deliver(self, burst: Burst, owner: Owner) -> None:
+    def _deliver(self, burst: Burst, owner: Owner) -> bool:
+        """False if it was paused before the end: the rest is still in the burst. What comes at once for a thousand
+        streams may be a thousand small requests with large replies."""
         if burst.issued or burst.retired:
             self._driver.route(self, burst.issued, burst.retired)
-        for number, pieces in burst.data.items():
+        data = burst.data
+        for number in list(data):
+            if self._paused:
+                return False
+            pieces = data.pop(number)
             stream = self._streams.get(number) or self._accept(number, owner)
             stream.receive(pieces[0] if len(pieces) == 1 else b"".join(pieces), number in burst.ends)
             if self.closed:
-                return
+                return True
         for events, told in ((burst.resets, Stream.receive_reset), (burst.refusals, Stream.receive_refusal)):
             for number, code in events:
                 known = self._streams.get(number)
                 if known is not None:
                     told(known, code)
                     if self.closed:
-                        return
+                        return True
                 elif told is Stream.receive_reset and not number & 2 and number & 1 != self._ours:
                     self.reset_stream(number, 0)  # given up before anything came of it; our side is open all the same
+        return True
 
     def _accept(self, number: int, owner: Owner) -> Stream:
         stream = Stream(self, number, local=False)
