@@ -15,7 +15,8 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.core import live, topics
 from penstock.core.access import Access, Identity, Permission
-from penstock.core.broadcast import Budget, Cut, Fresh, Portion, Window, fresh, portions
+from penstock.core.broadcast import Budget, Cut, Fresh, Portion, Window, fresh
+from penstock.core.broadcast_reading import Basis, Reading
 from penstock.core.clock import Clock
 from penstock.core.errors import TopicNotFound
 from penstock.core.ledger import Ledger
@@ -23,7 +24,7 @@ from penstock.core.live import LiveRead
 from penstock.core.metrics import BroadcastFigures, Metrics
 from penstock.core.names import Scope
 from penstock.core.offload import Offload
-from penstock.core.removal import NOTHING, Gone
+from penstock.core.removal import NOTHING
 from penstock.core.state import State, Topic
 from penstock.log.engine import COMMITTED, Bounds, CommitGroup, PartitionId, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
@@ -129,47 +130,6 @@ class Seat:
         self._at_hand, self._error = portion, error
 
 
-class _Basis(NamedTuple):
-    """What decides, beside the clock, which records are live."""
-
-    rebuilds: int = 0  # how often the state was read from the log again
-    gone: Gone = NOTHING
-    expiry: float | None = None
-
-
-class _Reading:
-    """A read that takes its time. `run` may be called on any thread."""
-
-    __slots__ = ("_cut", "_end", "_lifetime", "_read", "basis", "error", "found", "start", "waiting")
-
-    def __init__(self, read: LiveRead, start: int, end: int, cut: Cut, lifetime: int, basis: _Basis) -> None:
-        self._read = read
-        self._end = end  # of the log when it was planned
-        self._cut = cut
-        self._lifetime = lifetime
-        self.start = start
-        self.basis = basis
-        self.waiting: dict[Seat, None] = {}
-        self.found: list[Portion] = []
-        self.error: LogError | None = None
-
-    @property
-    def ready(self) -> bool:
-        return self._read.ready
-
-    def run(self) -> None:
-        """Never raises: whoever waits for it is told."""
-        try:
-            records, end = self._read.run(), self._read.end
-            self.found = portions(records, self.start, end, self._cut, self._lifetime, more=end < self._end)
-        except LogError as error:
-            self.error = error
-        except Exception as error:  # noqa: BLE001 - a disk that cannot be read is among them
-            self.error = LogError(f"records from offset {self.start} on could not be read: {error}")
-        if not self.found and self.error is None:
-            self.error = LogError(f"there are no records where offset {self.start} belongs")
-
-
 class Broadcast:
     """One partition and all who follow it in portions of the same size."""
 
@@ -181,8 +141,8 @@ class Broadcast:
         self._fresh = Fresh(broadcasts.budget)
         self._seats: dict[Seat, None] = {}
         self._waiting: dict[Seat, None] = {}  # for the log to grow
-        self._readings: dict[int, _Reading] = {}  # under way, by where they start
-        self._basis = _Basis()  # of all that is in the window
+        self._readings: dict[int, Reading] = {}  # under way, by where they start
+        self._basis = Basis()  # of all that is in the window
         self._used = True  # since `idle` was asked
 
     # -- followers
@@ -233,7 +193,7 @@ class Broadcast:
         if (self._waiting or self._fresh.wanted) and self._basis.expiry is None:
             group.on_done(partial(self._offered, base, values, self._basis))
 
-    def _offered(self, base: int, values: Sequence[bytes], basis: _Basis, group: CommitGroup) -> None:
+    def _offered(self, base: int, values: Sequence[bytes], basis: Basis, group: CommitGroup) -> None:
         if group.state is COMMITTED and basis is self._basis and self._seats:
             self._fresh.put(fresh(base, values, self.place.cut))
 
@@ -264,7 +224,7 @@ class Broadcast:
         basis, expiry = self._basis, topic.settings.expiry_seconds
         gone = state.removed.get(self._partition, NOTHING) if state.removed else NOTHING
         if gone is not basis.gone or expiry != basis.expiry:
-            self._basis = _Basis(basis.rebuilds, gone, expiry)
+            self._basis = Basis(basis.rebuilds, gone, expiry)
             self._forget()
 
     def find(self, seat: Seat, topic: Topic, bounds: Bounds) -> Portion | None:
@@ -302,13 +262,13 @@ class Broadcast:
             reading.waiting[seat] = None
         return None
 
-    def _plan(self, topic: Topic, start: int, bounds: Bounds, now: int, *, skim: bool) -> _Reading:
+    def _plan(self, topic: Topic, start: int, bounds: Bounds, now: int, *, skim: bool) -> Reading:
         place, cut, end = self.place, self.place.cut, bounds.high_watermark
         view = live.view(self._all.ledger.state, topic, place.partition, now)
         most = min(end, self._window.next_start(start) or end) - start
         size, count = max(cut.bytes, min(cut.bytes * AHEAD, READ_BYTES)), min(most, cut.events * AHEAD)
         read = LiveRead(self._all.ledger.engine, self._partition, start, size, count, view, int(skim))
-        return _Reading(read, start, start + most, cut, live.expiry(topic), self._basis)
+        return Reading(read, start, start + most, cut, live.expiry(topic), self._basis)
 
     def _keep(self, found: Sequence[Portion]) -> Portion:
         """What was read; the answer is the first of it."""
@@ -316,7 +276,7 @@ class Broadcast:
             self._window.put(portion)
         return found[0]
 
-    def _came(self, reading: _Reading) -> None:
+    def _came(self, reading: Reading) -> None:
         """A read that was made off the loop is over."""
         del self._readings[reading.start]
         if not self._seats:
