@@ -74,7 +74,11 @@ class EchoStream:
 
     def stop(self) -> None:
         self.events.append("stop")
-        if b"STAY" not in self.data:
+        if b"LEAVE" in self.data:
+            assert self.channel is not None
+            self.channel.send(bytes(100_000) + b"LEFT")
+            self.channel.leave()
+        elif b"STAY" not in self.data:
             self.finish(b"STOPPED")
 
     def finish(self, last: bytes) -> None:
@@ -449,6 +453,22 @@ def test_when_the_broker_stops_everything_accepted_is_answered_and_then_the_conn
             assert owner.endings == idle_owner.endings == [(0, "broker shutting down")]
             assert {tuple(host.events) for host in here.hosts} == {("stop", "lost")}
             assert link.closed and idle.closed
+
+    run("uvloop", scene)
+
+
+def test_a_stream_that_is_left_when_the_broker_stops_has_no_end_but_that_of_the_connection(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with stage(tmp_path) as here:
+            link, owner = await here.call()
+            stream, tape = opened(link)
+            stream.send(b"LEAVE")
+            await until(lambda: here.hosts and here.host.streams)
+            assert await here.gate.drain(5) == 0
+            await until(lambda: owner.endings)
+            assert bytes(tape.data[-4:]) == b"LEFT" and ("end", 0) not in tape.calls
+            assert owner.endings == [(0, "broker shutting down")]
+            assert here.host.streams[0].events == ["stop"]
 
     run("uvloop", scene)
 

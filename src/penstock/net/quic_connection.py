@@ -82,7 +82,7 @@ class QuicChannel:
         self._stream.finish()
         if not self._input_over:
             self._stream.refuse(0)
-        self._leave()
+        self.leave()
 
     def progress(self) -> None:
         self._connection.account(self)
@@ -91,10 +91,13 @@ class QuicChannel:
         self._stream.reset(code)
         if not self._input_over:
             self._stream.refuse(code)
-        self._leave()
+        self.leave()
 
     def refuse(self, code: int) -> None:
         self._stream.refuse(code)
+
+    def leave(self) -> None:
+        self._connection.forget(self)
 
     # -- what the link calls
 
@@ -124,13 +127,8 @@ class QuicChannel:
         session = self.session
         if session is not None:
             self._stream.reset(0)  # nobody waits for replies; and as long as one side is open, the stream counts
-            self._leave()
+            self.leave()
             self._connection.call(session.lost)
-
-    # -- inside
-
-    def _leave(self) -> None:
-        self._connection.forget(self)
 
 
 class Incoming:

@@ -29,6 +29,10 @@ class StreamChannel(Channel, Protocol):
     def refuse(self, code: int) -> None:
         """Ask the client to send nothing more. Its input is thrown away from now on."""
 
+    def leave(self) -> None:
+        """At shutdown: be done with the stream without ending it. What was sent arrives; that nothing follows, the
+        client learns from the end of the connection, which comes when all sessions are done."""
+
 
 class StreamSession(Session, Protocol):
     """A stream. `receive`, `end_of_input`, `stop` and `lost` are as in every session; `lost` also tells that the client

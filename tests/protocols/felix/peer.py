@@ -98,6 +98,7 @@ class Stream(Channel):
         self.session: StreamSession
         self.refused_with: int | None = None  # STOP_SENDING to the client
         self.reset_with: int | None = None
+        self.left = False  # without an end
 
     # -- what the session calls
 
@@ -125,6 +126,11 @@ class Stream(Channel):
         assert not self.line.dead
         assert not self.closed
         self.refused_with = code
+
+    def leave(self) -> None:
+        assert not self.line.dead
+        assert not self.closed
+        self.left = True
 
     # -- the client
 

@@ -677,13 +677,30 @@ def test_when_the_topic_is_not_deleted_after_all_the_stream_does_not_end_as_if_i
     assert world.broker.has_topic(HERE[1], "orders")
 
 
-def test_at_shutdown_the_stream_ends() -> None:
+def test_at_shutdown_the_stream_is_left_without_an_end_so_that_clients_go_on_elsewhere() -> None:
     world = a_world()
     peer = Peer(world)
     events = subscribe(peer)
+    produce(world, 2)
+    world.broker.create_topic(*HERE, "another", 1)  # so that there is something unsettled
     peer.stop()
-    assert events.stream.finished
+    assert not events.stream.left
+    world.commit()
+    assert events.stream.left and not events.stream.finished
+    assert events.stream.reset_with is None
+    assert events.take().numbers == [0, 1]
     assert followers(world) == 0
+
+
+def test_a_stream_that_was_ending_ends_also_at_shutdown() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer)
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.sweep(world.now)
+    peer.stop()
+    world.commit()
+    assert events.stream.finished and not events.stream.left
 
 
 def test_retention_that_overtakes_a_subscriber_breaks_the_stream_off(caplog: pytest.LogCaptureFixture) -> None:

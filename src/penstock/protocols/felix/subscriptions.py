@@ -132,6 +132,7 @@ class Subscription:
         self._working = False
         self._resting = False  # others have their turn
         self._over = False  # nothing more is read
+        self._parting = False  # because the broker shuts down
         self._doom: Reset | None = None  # how it will be broken off in a moment
         self._void = False  # what was to be sent depended on a change that could not be kept
         self._closed = False  # nothing more is sent
@@ -174,7 +175,11 @@ class Subscription:
         """There was none."""
 
     def stop(self) -> None:
-        self.finish()
+        """The broker shuts down. The client is to see a lost connection, after which it goes on where it was; an end of
+        the stream would tell it that the subscription is over, and the original's clients leave it at that."""
+        if not self._over:
+            self._parting = True
+            self.finish()
 
     def refused(self, code: int) -> None:
         """The client has had enough."""
@@ -226,7 +231,10 @@ class Subscription:
             self._break(Reset.FAILED)
         elif self._over and self._doom is None and self._outbox.empty:
             self._closed = True
-            self._channel.close()
+            if self._parting:
+                self._channel.leave()
+            else:
+                self._channel.close()
 
     def _rested(self) -> None:
         self._resting = False
