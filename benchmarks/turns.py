@@ -177,6 +177,8 @@ class Stream:
 
     def refuse(self, code: int) -> None: ...
 
+    def leave(self) -> None: ...
+
     def progress(self) -> None:
         _ = self.session.held_bytes
 
