@@ -15,7 +15,7 @@ from penstock.log.batch import EXPIRES, RecordSlice
 FOREVER: Final = 1 << 62  # µs since 1970
 FORMS: Final = 16  # of one portion that are kept; what more readers need is made for each of them again
 WINDOW_BYTES: Final = 4 << 20  # kept of one partition
-FRESH_BYTES: Final = 2 << 20  # the same, of what was not read but appended just now
+FRESH_BYTES: Final = 8 << 20  # the same, of what was not read but appended just now
 ALL_BYTES: Final = 64 << 20  # kept of all partitions together
 VALUE_OVERHEAD: Final = 48  # what a value costs in memory beside its bytes
 PORTION_OVERHEAD: Final = 640  # the same, for a portion
