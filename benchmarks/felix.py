@@ -31,6 +31,7 @@ SIZES: Final = (256, 1024, 4096)
 FAN_OUT: Final = (1, 10)
 CONCURRENCY: Final = 32
 TARGET: Final = 0.7  # of the bare relay
+NO_TABLES: Final = {"TABLES__ENABLED": "false"}  # else a third process wants a processor
 
 
 def about(run: Run) -> str:
@@ -42,7 +43,11 @@ def _rounds(run: Run) -> int:
 
 
 def measure(run: Run, report: Report) -> None:
-    with run.broker("written", felix=True) as broker, _relay(run, "library") as bare, _relay(run, "own") as own:
+    with (
+        run.broker("written", NO_TABLES, felix=True) as broker,
+        _relay(run, "library") as bare,
+        _relay(run, "own") as own,
+    ):
         rivals = Rivals(broker, bare, own)
         for fan_out in FAN_OUT:
             for size in SIZES:

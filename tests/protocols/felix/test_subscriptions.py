@@ -219,7 +219,7 @@ def test_ids_are_not_used_twice_at_any_connection() -> None:
 @pytest.mark.parametrize("start", ["earliest", {"offset": 0}])
 def test_from_the_first_event(start: object) -> None:
     world = a_world(200)
-    peer = Peer(world)
+    peer = Peer(world, FelixSettings(batch_events=64))
     events = subscribe(peer, original(peer), start=start).take()
     assert events.numbers == list(range(200))
     assert events.bases == [0, 64, 128, 192]

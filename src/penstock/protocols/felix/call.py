@@ -30,8 +30,8 @@ class FelixSettings:
     cache_namespace: str = "default"
     cache: str = "default"
     max_frame: int = 16 << 20
-    batch_events: int = 64  # of one event frame
-    batch_bytes: int = 64 << 10
+    batch_events: int = 512  # of one event frame
+    batch_bytes: int = 256 << 10
     subscriptions: int = 4096  # of one connection
     slow: str = "keep"  # or drop_new, drop_old
     queue_events: int = 32_768
