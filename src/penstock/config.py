@@ -175,7 +175,7 @@ class FelixSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     cache: Annotated[str, Meta(min_length=1, max_length=256)] = "default"
     max_frame_bytes: Annotated[int, Meta(ge=64 * KIB, le=256 * MIB, extra=SIZE)] = 16 * MIB
     batch_events: Annotated[int, Meta(ge=1, le=10_000)] = 512  # of one event frame
-    batch_bytes: Annotated[int, Meta(ge=KIB, le=16 * MIB, extra=SIZE)] = 256 * KIB  # a larger event goes alone
+    batch_bytes: Annotated[int, Meta(ge=KIB, le=16 * MIB, extra=SIZE)] = 64 * KIB  # a larger event goes alone
     subscriptions: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096  # of one connection
     slow: Literal["keep", "drop_new", "drop_old"] = "keep"  # what a subscriber loses that does not keep up
     queue_events: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 32_768  # by how many it may lag before it loses some

@@ -247,7 +247,7 @@ OF_KEYS = {"keys.add", "keys.find", "keys.revoke", "keys.rotate"}  # for those o
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
     "audit": (Audit, {"denied", "flush", "note", "sweep", "topic_created"}),
-    "broadcasts": (Broadcasts, {"figures", "left", "sweep"}),
+    "broadcasts": (Broadcasts, {"figures", "left", "offer", "sweep", "unfollowed"}),
     "caches": (Caches, {"figures", "forget", "name", "settled", "sweep"}),
     "cursors": (Cursors, {"left", "sweep"}),
     "dead_letters": (DeadLetters, set()),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
 import subprocess
 import threading
 import time
@@ -34,6 +33,7 @@ from tests.crash.felix_load import (
 )
 from tests.crash.history import Contents, Outcome, Place, Violation
 from tests.crash.killer import Broker, Connection, id_of
+from tests.ports import steady_udp_port
 
 SETTINGS = {
     "PENSTOCK_LOG__FILE_BYTES": "262144",
@@ -49,16 +49,10 @@ class FelixBroker(Broker):
     felix = 0
 
     def launch(self) -> subprocess.Popen[bytes]:
-        self.felix = self.felix or _free_port()
+        self.felix = self.felix or steady_udp_port()
         wide = f"--listen=felix=127.0.0.1:{self.felix}"
         self._command = [wide if part == "--listen=felix=off" else part for part in self._command]
         return super().launch()
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(slots=True)

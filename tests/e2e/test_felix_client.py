@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.cli.process import BrokerProcess
+from tests.ports import steady_udp_port
 
 import penstock.protocols.felix.client
 from penstock.protocols.felix.client import (
@@ -200,8 +201,8 @@ def test_nothing_is_lost_or_comes_twice_when_the_broker_dies_and_comes_back(
     tmp_path: Path, how: signal.Signals
 ) -> None:
     async def main() -> None:
-        with start(tmp_path / "data") as first, contextlib.ExitStack() as brokers:
-            place = first.address("felix")
+        place = f"127.0.0.1:{steady_udp_port()}"
+        with start(tmp_path / "data", place) as first, contextlib.ExitStack() as brokers:
             client = AsyncFelixClient(place, insecure=True, retry=PATIENT, idle=1.0, timeout=5.0)
             async with client, client.subscribe("visits") as events, client.subscribe("quiet") as quiet:
                 stored: list[bytes] = []

@@ -31,7 +31,7 @@ class FelixSettings:
     cache: str = "default"
     max_frame: int = 16 << 20
     batch_events: int = 512  # of one event frame
-    batch_bytes: int = 256 << 10
+    batch_bytes: int = 64 << 10
     subscriptions: int = 4096  # of one connection
     slow: str = "keep"  # or drop_new, drop_old
     queue_events: int = 32_768
