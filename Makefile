@@ -74,10 +74,10 @@ build/compiled/.ready: scripts/compile.py $(shell find src/penstock -name '*.py'
 
 # Left out: tests that replace methods of classes or inherit from them, which compiled ones do not allow.
 test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and whole processes, on what `make compiled` built
-	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest tests/log tests/crash tests/e2e tests/core/test_broker.py \
+	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest tests/log tests/crash tests/e2e tests/broker/test_broker.py \
 	  --ignore tests/crash/test_schedules.py \
-	  tests/core/test_queues.py tests/core/test_transactions.py tests/protocols/flymq/test_framing.py \
-	  tests/protocols/flymq/test_messages.py tests/protocols/flymq/test_runs.py tests/protocols/blipmq/test_frames.py
+	  tests/broker/queues/test_queues.py tests/broker/transactions/test_transactions.py tests/wire/flymq/test_frames.py \
+	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_produce_batch.py tests/wire/blipmq/test_frames.py
 
 $(BIN)/uv: requirements/bootstrap.txt
 	@python=$$($(FIND_PYTHON)) || exit 1; \

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from benchmarks import blip_wire as wire
 from benchmarks.report import Sample
 
-from penstock.protocols.patience import BUSY_POLL, Lookout
+from penstock.transport.spin_budget import BUSY_POLL, Lookout
 
 _CONTEXT = get_context("fork")
 _RECEIVE = 1 << 18

@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from penstock.log.files import OsFiles
-from penstock.log.group import HEADER_SIZE, GroupDamaged, decode_header
-from penstock.log.journal import FIRST_GROUP_AT, JournalFile, sequences
+from penstock.log.group_format import HEADER_SIZE, GroupDamaged, decode_header
+from penstock.log.segment import FIRST_GROUP_AT, JournalFile, sequences
 
 _PING = b"\0\0\0\1\xff"
 START_SECONDS = 60.0

@@ -20,8 +20,8 @@ from benchmarks.broker import BrokerProcess, free_port
 from benchmarks.report import Report, Sample, latency, merged, percentile, ratios
 from benchmarks.settings import Run
 
-from penstock.protocols.felix.binary import Batch, encode_batch, encode_events
-from penstock.protocols.felix.frames import frame
+from penstock.wire.felix.codec.binary import Batch, encode_batch, encode_events
+from penstock.wire.felix.frames import frame
 
 TITLE: Final = "Felix: publish to delivery over QUIC, and the cache, beside a bare relay"
 SCOPE: Final = {"tenant_id": "bench", "namespace": "default"}

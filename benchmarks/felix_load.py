@@ -14,9 +14,9 @@ from typing import Any, Final
 import uvloop
 from benchmarks.report import Sample
 
-from penstock.quic.client import connect
-from penstock.quic.link import Link, Reader, Stream
-from penstock.quic.settings import QuicSettings
+from penstock.transport.quic.client import connect
+from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.settings import QuicSettings
 
 PATIENCE: Final = 120.0  # seconds
 WINDOW: Final = 16 << 20

@@ -12,10 +12,10 @@ from typing import Any
 
 import uvloop
 
-from penstock.quic.certificate import Certificate, kept, paths
-from penstock.quic.link import Link, Reader, Stream
-from penstock.quic.server import QuicServer
-from penstock.quic.settings import LOOPBACK_DATAGRAM, QuicSettings
+from penstock.transport.quic.certificate import Certificate, kept, paths
+from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.server import QuicServer
+from penstock.transport.quic.settings import LOOPBACK_DATAGRAM, QuicSettings
 
 HELLO = bytes.fromhex("464c5831000100000000000c") + b"x" * 12  # any frame
 

@@ -152,7 +152,7 @@ def _running(jobs: list[Any]) -> Iterator[None]:
 
 
 def _read(port: int, columns: tuple[str, ...], once: bool, gate: Any, outcomes: Any) -> None:
-    from penstock.core.names import DEFAULT_SCOPE
+    from penstock.broker.names import DEFAULT_SCOPE
     from penstock.flight.client import FlightLog
     from penstock.flight.options import BrokerOptions
 

@@ -20,14 +20,14 @@ from benchmarks.broker import BrokerFailed, BrokerProcess
 from benchmarks.report import Report, doubt, merged, ratios
 from benchmarks.settings import Run
 
-from penstock.core.names import Scope
+from penstock.broker.names import Scope
+from penstock.clients.kimberlite import KimberliteClient, KimberliteError
 from penstock.log.arrow import record_batches
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.client import KimberliteClient, KimberliteError
-from penstock.protocols.kimberlite.wire import ClientWire
+from penstock.log.tailer import Follower
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.wire import ClientWire
 
 TITLE: Final = "Kimberlite: appends of 100 events of 1 KiB, pipelined; SQL beside DuckDB on Parquet"
 TENANT: Final = 1
@@ -181,7 +181,7 @@ def _memory(run: Run, report: Report) -> None:
     report.add(name, (peak - idle) / (1 << 20), "MiB", target=2 * MEMORY / (1 << 20), at_most=True, note=outcome)
 
 
-_PROCESS: Final = "penstock.net.sql_process"
+_PROCESS: Final = "penstock.workers.sql.main"
 _PARQUET: Final = """SELECT json_extract_string(decode(value), 'country') AS country,
     CAST(json_extract(decode(value), 'amount') AS DOUBLE) AS amount FROM '{}'"""
 

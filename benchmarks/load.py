@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.report import Sample
 from benchmarks.wire import FETCH, REPLIES
 
-from penstock.protocols.patience import BUSY_POLL, Lookout
+from penstock.transport.spin_budget import BUSY_POLL, Lookout
 
 _CONTEXT = get_context("fork")
 _RECEIVE = 1 << 18

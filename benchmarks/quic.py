@@ -21,7 +21,7 @@ from benchmarks.broker import cpu_seconds
 from benchmarks.report import Report, Sample, latency, merged
 from benchmarks.settings import Run
 
-from penstock.quic.certificate import kept, paths
+from penstock.transport.quic.certificate import kept, paths
 
 TITLE: Final = "QUIC libraries, one stream and one request at a time"
 LIBRARIES: Final = ("qh3", "aioquic")

@@ -33,15 +33,15 @@ from pyspark.sql.functions import col, count, from_json
 from pyspark.sql.functions import sum as total
 
 import penstock.spark
+from penstock.clients.rustlog import Client
 from penstock.log.engine import Durability, partition_id
 from penstock.log.file_engine import LogSettings
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
-from penstock.log.journal import sequences
+from penstock.log.segment import sequences
 from penstock.log.tables.build import PartitionSpan, build
-from penstock.log.tables.care import compact
 from penstock.log.tables.location import TableRef, table_ref
-from penstock.protocols.rustlog.client import Client
+from penstock.log.tables.maintenance import compact
+from penstock.log.tailer import Follower
 
 ROUNDS = 4  # and one before them that does not count
 PRODUCE_SECONDS = 8.0

@@ -7,16 +7,16 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.core.access import ADMINISTRATOR
-from penstock.core.broker import Broker
-from penstock.core.clock import wall_clock
-from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.broker.broker import Broker
+from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.security.access import ADMINISTRATOR
 from penstock.log.arrow import RECORD, record_batches
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Retention, partition_id
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
+from penstock.log.tailer import Follower
 
 TOPIC = "events"
 PARTITIONS = 4

@@ -37,7 +37,7 @@ class RowReader(DataSourceReader):
 
         from penstock.log.engine import partition_id
         from penstock.log.files import OsFiles
-        from penstock.log.follower import Follower
+        from penstock.log.tailer import Follower
 
         follower = Follower(OsFiles(self._path))
         follower.refresh()

@@ -16,22 +16,22 @@ from benchmarks import blip_wire, wire
 from benchmarks.report import Report
 from benchmarks.settings import Run
 
-from penstock.core.access import ANONYMOUS
-from penstock.core.broker import Broker
-from penstock.core.clock import wall_clock
-from penstock.core.queue import QueuePolicy
+from penstock.broker.broker import Broker
+from penstock.broker.queues.queue import QueuePolicy
+from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.security.access import ANONYMOUS
+from penstock.doors.blipmq import session as blipmq
+from penstock.doors.felix.request_context import FelixSettings
+from penstock.doors.felix.session import felix_door
+from penstock.doors.rustlog import session as rustlog
+from penstock.doors.session import Door
+from penstock.doors.streams import StreamSession
 from penstock.log.committer import ThreadCommitter
 from penstock.log.engine import Durability
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.protocols.blipmq import session as blipmq
-from penstock.protocols.felix.binary import Batch, encode_batch
-from penstock.protocols.felix.call import FelixSettings
-from penstock.protocols.felix.frames import frame
-from penstock.protocols.felix.session import felix_door
-from penstock.protocols.rustlog import session as rustlog
-from penstock.protocols.session import Door
-from penstock.protocols.streams import StreamSession
+from penstock.wire.felix.codec.binary import Batch, encode_batch
+from penstock.wire.felix.frames import frame
 
 TITLE: Final = "processor time of one turn, no sockets, written"
 TOPIC: Final = "bench"

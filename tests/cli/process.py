@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.net.doors import BUILT, FELIX, FLIGHT
+from penstock.server.doors import BUILT, FELIX, FLIGHT
 
 COMMAND = (sys.executable, "-m", "penstock.cli.main")
 WITHOUT_SETTINGS = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}

@@ -6,10 +6,10 @@ import ssl
 from pathlib import Path
 
 from tests.cli.process import BrokerProcess, other_doors, penstock
-from tests.net.certificates import Authority
+from tests.transport.certificates import Authority
 
-from penstock.config_layers import load
-from penstock.net.quic_listener import server_certificate
+from penstock.config.layers import load
+from penstock.transport.quic_listener import server_certificate
 
 
 def test_the_certificate_is_shown_before_during_and_after_a_run(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.process import BrokerProcess, penstock
 
 from penstock import __version__
-from penstock.protocols.rustlog.client import Client
+from penstock.clients.rustlog import Client
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.process import BrokerProcess, penstock
 
 from penstock.conformance import vectors
-from penstock.quic.certificate import make
+from penstock.transport.quic.certificate import make
 
 VECTORS = Path(__file__).parents[2] / "conformance" / "vectors"
 

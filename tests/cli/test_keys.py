@@ -16,7 +16,7 @@ import pytest
 from tests.cli.process import BrokerProcess, Done, penstock
 
 from penstock.log.lock import DirectoryLock
-from penstock.protocols.blipmq import frames
+from penstock.wire.blipmq import frames
 
 SECURITY = {"PENSTOCK_SECURITY__MODE": "on"}
 DOORS = ("--listen", "blipmq=127.0.0.1:0")

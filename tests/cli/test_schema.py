@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.process import BrokerProcess, Done, penstock
 
-from penstock.protocols.rustlog.client import Client, RustLogError
+from penstock.clients.rustlog import Client, RustLogError
 
 FIRST = b'{"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}\n'
 BROKEN = b'{"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id", "f"]}'

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from tests.cli.process import BrokerProcess, other_doors, penstock
 
-from penstock.config import DOOR_NAMES
-from penstock.net.doors import BUILT
-from penstock.protocols.rustlog.client import Client
+from penstock.clients.rustlog import Client
+from penstock.config.settings import DOOR_NAMES
+from penstock.server.doors import BUILT
 
 PING = struct.pack(">IB", 1, 0xFF)
 

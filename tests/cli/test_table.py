@@ -12,11 +12,11 @@ import pytest
 from tests.cli.process import Done, penstock
 from tests.log.tables.source import TOPIC, Source, spans
 
-from penstock.core.events import TopicCreated, encode
-from penstock.core.settings import TopicSettings
+from penstock.broker.state.events import TopicCreated, encode
+from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import partition_id
 from penstock.log.lock import DirectoryLock
-from penstock.log.tables import care
+from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 
 
@@ -54,7 +54,7 @@ def test_list(source: Source) -> None:
 
 
 def test_show(source: Source) -> None:
-    care.drop_below(source.ref, {1: source.table().ends()[1]})
+    maintenance.drop_below(source.ref, {1: source.table().ends()[1]})
     done = table(source, "show", "orders")
     assert done.returncode == 0, done.stderr
     assert f"place\t{source.ref.url}\nversion\t3\n" in done.stdout
@@ -95,7 +95,7 @@ def test_verify_names_differences(source: Source) -> None:
     assert "orders: " in done.stdout and "DIFFERENT" in done.stdout
     assert f"  partition 2, offset {file.first}: value is " in done.stdout
     assert done.stderr == "penstock: 1 of 2 tables differ from the log\n"
-    care.remove(source.ref)
+    maintenance.remove(source.ref)
     done = table(source, "verify")
     assert done.returncode == 1 and "there is no table, but it should reach to offset" in done.stdout
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from typer.testing import CliRunner, Result
 
+from penstock.broker.security import audit_chain
 from penstock.cli.main import app
-from penstock.core import audit_chain
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from tests.cli.process import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_do
 
 from penstock.cli.generator import Doors, Shop, amounts, generate
 from penstock.cli.up import BACKOFF, STEADY_SECONDS, Backoff
-from penstock.config import Endpoint
-from penstock.protocols.rustlog.client import Client
+from penstock.clients.rustlog import Client
+from penstock.config.settings import Endpoint
 
 FLIGHT = ("--listen", "flight=127.0.0.1:0")
 

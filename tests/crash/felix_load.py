@@ -21,8 +21,7 @@ from tests.crash.history import Place
 from tests.crash.killer import id_of, payload_of
 from tests.e2e.felix_wire import Inbox, wired
 
-from penstock.protocols.felix.binary import Batch, encode_batch
-from penstock.protocols.felix.client import (
+from penstock.clients.felix import (
     AsyncFelixClient,
     AsyncSubscription,
     Cache,
@@ -32,7 +31,8 @@ from penstock.protocols.felix.client import (
     PipelineError,
     RetryPolicy,
 )
-from penstock.quic.errors import ConnectFailed
+from penstock.transport.quic.errors import ConnectFailed
+from penstock.wire.felix.codec.binary import Batch, encode_batch
 
 FIRST, SECOND, WIDE = Place("first", 0), Place("second", 0), Place("wide", 1)
 PLACES: Final = (FIRST, SECOND, WIDE)

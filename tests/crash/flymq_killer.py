@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tests.crash.flymq_history import NEVER, FlyContents, FlyHistory, Kept, check_flymq
-from tests.crash.flymq_keepers import RuleKeeper, SchemaKeeper, UserKeeper, survey, try_passwords
 from tests.crash.flymq_load import (
     HOUR_MS,
     LATER,
@@ -45,8 +44,9 @@ from tests.crash.flymq_load import (
 )
 from tests.crash.history import Outcome, Place, Violation
 from tests.crash.killer import Broker, Connection
+from tests.crash.transaction_workers import RuleKeeper, SchemaKeeper, UserKeeper, survey, try_passwords
 
-from penstock.protocols.flymq.client import Client
+from penstock.clients.flymq import Client
 
 W = TypeVar("W", bound=Worker)
 

@@ -21,8 +21,7 @@ from tests.crash.flymq_history import ANYWHERE, Asked, FlyHistory
 from tests.crash.history import Outcome, Place
 from tests.crash.killer import Connection, id_of, payload_of
 
-from penstock.protocols.flymq import messages as m
-from penstock.protocols.flymq.client import (
+from penstock.clients.flymq import (
     DIVERTED,
     Client,
     ConnectionFailed,
@@ -35,6 +34,7 @@ from penstock.protocols.flymq.client import (
     TransactionOver,
     questions,
 )
+from penstock.wire.flymq import messages as m
 
 LEFT, RIGHT, LATER, ORDERS, WASTE, MORTAL = "left", "right", "later", "orders", "waste", "mortal"
 TOPICS: Final = {LEFT: 2, RIGHT: 3, LATER: 2, ORDERS: 1, WASTE: 1, MORTAL: 2}

@@ -37,7 +37,7 @@ from tests.crash.kimberlite_load import (
     record_of,
 )
 
-from penstock.protocols.kimberlite import messages as m
+from penstock.wire.kimberlite import messages as m
 
 SETTINGS = {"PENSTOCK_LOG__FILE_BYTES": "262144", "PENSTOCK_LOG__SNAPSHOT_BYTES": "65536"}
 SECURE = {"PENSTOCK_SECURITY__MODE": "on", "PENSTOCK_SECURITY__LOCKOUT_FAILURES": "0"}

@@ -20,8 +20,8 @@ from tests.crash.history import Outcome, Place
 from tests.crash.killer import id_of, payload_of
 from tests.crash.kimberlite_history import Deed, DeedHistory
 
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.wire import ClientWire
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.wire import ClientWire
 
 TENANT: Final = 7
 GROUP: Final = "workers"

@@ -21,10 +21,10 @@ from tests.crash.history import Operation, Outcome, Place, Violation
 from tests.crash.killer import Broker, id_of, payload_of
 from tests.crash.queue_history import Letter, QueueContents, QueueHistory, Stored, check_queues
 
-from penstock.core.access import ANONYMOUS
-from penstock.core.broker import Broker as Core
-from penstock.core.names import DEFAULT_SCOPE
-from penstock.core.queue import QueuePolicy
+from penstock.broker.broker import Broker as Core
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.queues.queue import QueuePolicy
+from penstock.broker.security.access import ANONYMOUS
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import partition_id
 from penstock.log.file_engine import FileEngine, LogSettings

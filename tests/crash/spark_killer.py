@@ -28,12 +28,12 @@ from tests.crash.killer import Broker
 from tests.crash.spark_driver import SOURCE
 from tests.crash.spark_history import At, Copied, SparkHistory, check
 
+from penstock.clients.rustlog import Client, RustLogError
 from penstock.flight.client import FlightLog
 from penstock.flight.connect import connect
 from penstock.flight.log import Log, TopicPartition
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.table import Table
-from penstock.protocols.rustlog.client import Client, RustLogError
 
 PARTITIONS = 3
 KEYS = 7
@@ -193,7 +193,7 @@ def _kill_one(victim: str, broker: SparkBroker, driver: Driver, randomly: random
     if victim == "driver":
         driver.kill()
         return True
-    found = driver.workers() if victim == "worker" else _children(broker, f"penstock.net.{_MODULE[victim]}")
+    found = driver.workers() if victim == "worker" else _children(broker, f"penstock.transport.{_MODULE[victim]}")
     if found:
         _kill(randomly.choice(found))
     return bool(found)

@@ -18,10 +18,10 @@ from penstock.log.committer import InlineCommitter
 from penstock.log.engine import PartitionId, Producer, Records, partition_id
 from penstock.log.errors import LogDamaged, LogError
 from penstock.log.file_engine import FileEngine, LogSettings
-from penstock.log.group import HEADER_SIZE, GroupHeader, encode_header, entries_checksum
-from penstock.log.journal import FIRST_GROUP_AT, JournalFile, journal_path, sequences
+from penstock.log.group_format import HEADER_SIZE, GroupHeader, encode_header, entries_checksum
 from penstock.log.repair import repair
 from penstock.log.scan import Scan
+from penstock.log.segment import FIRST_GROUP_AT, JournalFile, journal_path, sequences
 from penstock.log.verify import verify
 
 A, B = partition_id(1, 0), partition_id(2, 5)

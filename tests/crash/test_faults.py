@@ -20,7 +20,7 @@ from tests.crash.schedule import LaggingCommitter
 from tests.crash.simdisk import SimDisk
 from tests.log.harness import SECOND, read_all, values
 
-from penstock.core.clock import RetentionClock
+from penstock.broker.runtime.clock import RetentionClock
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Appended, Durability, GroupState, Producer, Records, Retention, partition_id
 from penstock.log.errors import LogFull, LogReadOnly

@@ -6,15 +6,15 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.core.world import World
+from tests.broker.broker_fixture import World
 from tests.crash.simdisk import Crash
 from tests.log.harness import columns_of
 
-from penstock.core import publishing as steps
-from penstock.core.access import ANONYMOUS
-from penstock.core.limits import Limits
-from penstock.core.names import DEFAULT_SCOPE
-from penstock.core.staging import StagedWriter, Staging, new_ref
+from penstock.broker.limits import Limits
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.publications import publishing as steps
+from penstock.broker.publications.staging import StagedWriter, Staging, new_ref
+from penstock.broker.security.access import ANONYMOUS
 from penstock.log.engine import GroupState, PartitionId, Records
 from penstock.log.file_engine import LogSettings
 

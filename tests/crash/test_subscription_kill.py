@@ -15,8 +15,8 @@ from typing import Self
 
 from tests.cli.process import BrokerProcess
 
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.wire import ClientWire
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.wire import ClientWire
 
 TENANT = 7
 GROUP = "workers"

@@ -13,8 +13,8 @@ from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Bounds, Durability, Records, Retention, partition_id
 from penstock.log.errors import LogDamaged
 from penstock.log.file_engine import FileEngine, LogSettings
-from penstock.log.journal import FIRST_GROUP_AT, journal_path, sequences
 from penstock.log.repair import repair
+from penstock.log.segment import FIRST_GROUP_AT, journal_path, sequences
 from penstock.log.verify import verify
 
 A, B = partition_id(1, 0), partition_id(2, 5)

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.protocols.felix import messages as m
-from penstock.protocols.felix.binary import decode_events
-from penstock.protocols.felix.frames import KNOWN, Frame, Frames
-from penstock.quic.client import connect
-from penstock.quic.link import Link, Reader, Stream
-from penstock.quic.settings import QuicSettings
+from penstock.transport.quic.client import connect
+from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.settings import QuicSettings
+from penstock.wire.felix import messages as m
+from penstock.wire.felix.codec.binary import decode_events
+from penstock.wire.felix.frames import KNOWN, Frame, Frames
 
 SECONDS = 30.0
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.cli.process import BrokerProcess
 
-from penstock.protocols.blipmq import frames as f
-from penstock.protocols.blipmq.client import AsyncClient, Client, ClientError, Message, Refusal, Subscription
-from penstock.protocols.rustlog.client import Client as RustLogClient
+from penstock.clients.blipmq import AsyncClient, Client, ClientError, Message, Refusal, Subscription
+from penstock.clients.rustlog import Client as RustLogClient
+from penstock.wire.blipmq import frames as f
 
 both = pytest.mark.parametrize("version", [1, 2])
 PATIENT = {"PENSTOCK_QUEUES__BACKOFF_SECONDS": "3"}  # nothing falls due while a test on a busy machine thinks

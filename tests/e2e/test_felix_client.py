@@ -16,8 +16,8 @@ import pytest
 from tests.cli.process import BrokerProcess
 from tests.ports import steady_udp_port
 
-import penstock.protocols.felix.client
-from penstock.protocols.felix.client import (
+import penstock.clients.felix
+from penstock.clients.felix import (
     AsyncFelixClient,
     AuthenticationFailed,
     CertificateRefused,
@@ -29,7 +29,7 @@ from penstock.protocols.felix.client import (
     RetryPolicy,
     SubscriptionEnded,
 )
-from penstock.protocols.flymq.client import Client
+from penstock.clients.flymq import Client
 
 PATIENT = RetryPolicy(attempts=200, base=0.05, cap=0.1)
 MIB = 1 << 20
@@ -52,7 +52,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 def test_the_examples_of_the_package_work(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    text = penstock.protocols.felix.client.__doc__
+    text = penstock.clients.felix.__doc__
     assert text is not None
     first, second = re.findall(r"^ {4}.*\n(?:^ {4}.*\n|^\n(?= {4}))*", text, re.MULTILINE)
     assert "with FelixClient(" in first and "async with AsyncFelixClient(" in second

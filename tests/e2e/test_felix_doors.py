@@ -24,21 +24,15 @@ from tests.e2e.test_kimberlite_tenants import flight_log, pushed, through_flight
 from tests.e2e.test_tables import SMALL as TABLES
 from tests.e2e.test_tables import handed_over
 
-from penstock.core.names import Scope
+from penstock.broker.names import Scope
+from penstock.clients.blipmq import Client as BlipMqClient
+from penstock.clients.felix import CursorError, FelixClient, ReplyError, StreamNotFound, Subscription
+from penstock.clients.flymq import Client as FlyMqClient
+from penstock.clients.rustlog import Client as RustLogClient
 from penstock.flight.log import TopicPartition
-from penstock.protocols.blipmq.client import Client as BlipMqClient
-from penstock.protocols.felix import messages as fm
-from penstock.protocols.felix.client import (
-    CursorError,
-    FelixClient,
-    ReplyError,
-    StreamNotFound,
-    Subscription,
-)
-from penstock.protocols.felix.frames import OFFSETS, SHARED
-from penstock.protocols.flymq.client import Client as FlyMqClient
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.rustlog.client import Client as RustLogClient
+from penstock.wire.felix import messages as fm
+from penstock.wire.felix.frames import OFFSETS, SHARED
+from penstock.wire.kimberlite import messages as m
 
 SETTINGS: Final = {"PENSTOCK_KIMBERLITE__TENANTS": "1=default"}  # where protocols without tenants are
 OPEN: Final = ("--listen", "felix=127.0.0.1:0", "--listen", "flight=127.0.0.1:0")

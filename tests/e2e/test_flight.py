@@ -14,16 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.cli.process import BrokerProcess, other_doors, penstock
-from tests.net.flight_estate import OPEN, made
-from tests.net.test_flight import child_of
+from tests.workers.flight.seeded_flight_broker import OPEN, made
+from tests.workers.flight.test_flight import child_of
 
-from penstock.core.names import DEFAULT_SCOPE
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.clients.rustlog import Client
 from penstock.flight.client import FlightLog
 from penstock.flight.errors import LogUnavailable, OffsetsLost, RequestRefused, TopicMissing
 from penstock.flight.log import TopicPartition
 from penstock.flight.options import BrokerOptions
 from penstock.log.engine import Bounds
-from penstock.protocols.rustlog.client import Client
 
 PLACE = TopicPartition("t", 0)
 

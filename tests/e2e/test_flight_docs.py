@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.cli.process import BrokerProcess
-from tests.net.flight_estate import OPEN, made
-from tests.net.test_flight_security import SECURED
+from tests.workers.flight.seeded_flight_broker import OPEN, made
+from tests.workers.flight.test_security import SECURED
 
-from penstock.core.access import ADMINISTRATOR
+from penstock.broker.security.access import ADMINISTRATOR
 
 PAGE = Path(__file__).parents[2] / "docs" / "flight.md"
 SECURE = "<!-- with security on -->\n"

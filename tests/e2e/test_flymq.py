@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.process import BrokerProcess, penstock
 
-from penstock.protocols.flymq.client import (
+from penstock.clients.flymq import (
     AsyncClient,
     AsyncConsumer,
     AsyncProducer,
@@ -25,7 +25,7 @@ from penstock.protocols.flymq.client import (
     TransactionOver,
     Unauthorized,
 )
-from penstock.protocols.rustlog.client import Client as RustLogClient
+from penstock.clients.rustlog import Client as RustLogClient
 
 
 @pytest.fixture

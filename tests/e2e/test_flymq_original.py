@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.cli.process import BrokerProcess
-from tests.protocols.flymq.running import RunningServer
+from tests.clients.flymq.running import RunningServer
 
-from penstock.protocols.blipmq.client import Client as BlipMqClient
+from penstock.clients.blipmq import Client as BlipMqClient
 
 SCHEMA = b'{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
 

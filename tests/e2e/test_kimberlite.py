@@ -12,13 +12,13 @@ from typing import Self
 
 import pytest
 from tests.cli.process import BrokerProcess, penstock
-from tests.net.certificates import Authority
+from tests.transport.certificates import Authority
 
-from penstock.protocols.flymq.client import Client as FlyMqClient
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.messages import DataClass, ErrorCode
-from penstock.protocols.kimberlite.wire import ClientWire
-from penstock.protocols.rustlog.client import Client as RustLogClient
+from penstock.clients.flymq import Client as FlyMqClient
+from penstock.clients.rustlog import Client as RustLogClient
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.wire import ClientWire
+from penstock.wire.kimberlite.messages import DataClass, ErrorCode
 
 DIALECTS = ("v0.1", "seed", "seed/bincode", "seed/postcard", "v0.4", "v2", "v3", "v4", "5a", "5b")
 DEFAULT = {"PENSTOCK_KIMBERLITE__TENANTS": "42=default"}  # where protocols without tenants are

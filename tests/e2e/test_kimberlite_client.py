@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.cli.process import BrokerProcess
 
-from penstock.protocols.kimberlite.client import (
+from penstock.clients.kimberlite import (
     Appended,
     AsyncKimberliteClient,
     DataClass,
@@ -28,7 +28,7 @@ from penstock.protocols.kimberlite.client import (
     StreamNotFound,
     TableNotFound,
 )
-from penstock.protocols.kimberlite.dialects import NAMED
+from penstock.wire.kimberlite.codec.dialects import NAMED
 
 PATIENT = RetryPolicy(attempts=100, base=0.05, cap=0.2)  # a start may take its time
 

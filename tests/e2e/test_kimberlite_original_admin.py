@@ -31,8 +31,8 @@ from kimberlite import (
     Value,
 )
 from kimberlite import ConnectionError as ConnectionLost
-from penstock.protocols.flymq.client import Client as FlyMqClient
-from penstock.protocols.kimberlite import messages as m
+from penstock.clients.flymq import Client as FlyMqClient
+from penstock.wire.kimberlite import messages as m
 
 ME = TenantId(42)
 HOUR = 3_600_000_000_000

@@ -1,5 +1,5 @@
 """Kimberlite's streams and the other doors of the real broker: the same events at the same offsets, and the same
-refusals. What each kind of request tells of other tenants is in `tests/protocols/kimberlite/test_isolation.py`."""
+refusals. What each kind of request tells of other tenants is in `tests/doors/kimberlite/test_isolation.py`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ import pytest
 from tests.cli.process import BrokerProcess
 from tests.e2e.test_blipmq import take
 from tests.e2e.test_kimberlite import Peer
-from tests.net.flight_estate import OPEN, Maker, made
+from tests.workers.flight.seeded_flight_broker import OPEN, Maker, made
 
-from penstock.core.access import ADMINISTRATOR, Permission
-from penstock.core.key import KeyTerms
-from penstock.core.names import DEFAULT_SCOPE, Scope
-from penstock.core.query import Value
-from penstock.core.user import PERMISSIONS
+from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.queries.query import Value
+from penstock.broker.security.access import ADMINISTRATOR, Permission
+from penstock.broker.security.key import KeyTerms
+from penstock.broker.security.user import PERMISSIONS
+from penstock.clients.blipmq import BlipMQError
+from penstock.clients.blipmq import Client as BlipMqClient
+from penstock.clients.flymq import Client as FlyMqClient
+from penstock.clients.flymq import Unauthorized
+from penstock.clients.rustlog import Client as RustLogClient
+from penstock.clients.rustlog import RustLogError
 from penstock.flight.client import FlightLog
 from penstock.flight.errors import AccessRefused, FlightLogError
 from penstock.flight.log import TopicPartition
 from penstock.flight.options import BrokerOptions
-from penstock.protocols.blipmq.client import BlipMQError
-from penstock.protocols.blipmq.client import Client as BlipMqClient
-from penstock.protocols.flymq.client import Client as FlyMqClient
-from penstock.protocols.flymq.client import Unauthorized
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.messages import DataClass, ErrorCode
-from penstock.protocols.rustlog.client import Client as RustLogClient
-from penstock.protocols.rustlog.client import RustLogError
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.messages import DataClass, ErrorCode
 
 MAPPED = {"PENSTOCK_KIMBERLITE__TENANTS": "1=default"}  # where protocols without tenants are
 PARTITIONS = 3

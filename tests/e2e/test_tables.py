@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from tests.cli.process import BrokerProcess, penstock
 
-from penstock.protocols.blipmq.client import Client as BlipMq
-from penstock.protocols.flymq.client import Client as FlyMq
-from penstock.protocols.rustlog.client import Client as RustLog
-from penstock.protocols.rustlog.client import ClientError, ServerError
-from penstock.protocols.rustlog.messages import FetchedRecord
+from penstock.clients.blipmq import Client as BlipMq
+from penstock.clients.flymq import Client as FlyMq
+from penstock.clients.rustlog import Client as RustLog
+from penstock.clients.rustlog import ClientError, ServerError
+from penstock.wire.rustlog.messages import FetchedRecord
 
 SMALL = {
     "PENSTOCK_TABLES__ENABLED": "true",

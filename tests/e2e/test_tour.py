@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.process import BrokerProcess, penstock
-from tests.net.certificates import Authority
+from tests.transport.certificates import Authority
 
-from penstock.protocols.rustlog.client import AsyncClient, Client, ClientError
-from penstock.protocols.rustlog.messages import FetchResponse, Produce, TopicSummary
+from penstock.clients.rustlog import AsyncClient, Client, ClientError
+from penstock.wire.rustlog.messages import FetchResponse, Produce, TopicSummary
 
 both = pytest.mark.parametrize("dialect", ["json", "binary"])
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.core.access import ANONYMOUS as ME
-from penstock.core.broker import Broker
-from penstock.core.names import DEFAULT_SCOPE, Scope
-from penstock.core.settings import TopicSettings
+from penstock.broker.broker import Broker
+from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.security.access import ANONYMOUS as ME
+from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import PartitionId, number_of, topic_of
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
-from penstock.log.journal import FIRST_GROUP_AT
 from penstock.log.lock import DirectoryLock
+from penstock.log.segment import FIRST_GROUP_AT
 from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.location import table_ref
+from penstock.log.tailer import Follower
 
 START = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.flight.client import FlightLog
 from penstock.flight.errors import (
     AccessRefused,

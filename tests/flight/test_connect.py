@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.flight.directories import Directory
 
-from penstock.core.names import DEFAULT_SCOPE, Scope
+from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.flight import connect as connecting
 from penstock.flight.connect import connect, disconnect
 from penstock.flight.directory import DirectoryLog

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from tests.flight.directories import SECOND, START, Directory
 
-from penstock.core.access import ANONYMOUS as ME
-from penstock.core.events import RecordsRemoved
-from penstock.core.names import DEFAULT_SCOPE, Scope
-from penstock.core.schema import SchemaKind
+from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.schemas.schema import SchemaKind
+from penstock.broker.security.access import ANONYMOUS as ME
+from penstock.broker.state.events import RecordsRemoved
 from penstock.flight.directory import DirectoryLog
 from penstock.flight.errors import (
     AccessRefused,
@@ -29,7 +29,7 @@ from penstock.flight.log import Log, TopicPartition
 from penstock.log.arrow import RECORD, schema_of
 from penstock.log.engine import Bounds, Retention
 from penstock.log.files import OsFiles
-from penstock.log.journal import journal_path, sequences
+from penstock.log.segment import journal_path, sequences
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

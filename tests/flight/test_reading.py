@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.flight.directories import Directory
 
-from penstock.core.access import ANONYMOUS as ME
-from penstock.core.names import DEFAULT_SCOPE
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.flight.reading import Lost, NotWritten, Reader, Source, pieces, shares
 from penstock.log.arrow import LiveView
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
 from penstock.log.tables.location import table_ref
+from penstock.log.tailer import Follower
 
 NOW = LiveView(1)
 

@@ -19,12 +19,12 @@ from tests.e2e import felix_aioquic
 from tests.fuzz.test_resources import MIB, Others
 from tests.fuzz.wire import DEADLINE, Wire, binary_create, binary_produce, resident_bytes
 
-from penstock.protocols.felix import messages as m
-from penstock.protocols.felix.binary import Batch, decode_events, encode_batch
-from penstock.protocols.felix.frames import KNOWN, Frame, Frames
-from penstock.quic.client import connect
-from penstock.quic.link import Link, Reader, Stream
-from penstock.quic.settings import QuicSettings
+from penstock.transport.quic.client import connect
+from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.settings import QuicSettings
+from penstock.wire.felix import messages as m
+from penstock.wire.felix.codec.binary import Batch, decode_events, encode_batch
+from penstock.wire.felix.frames import KNOWN, Frame, Frames
 
 NAMES = ("default", "default")  # tenant and namespace of every stream here
 GROWTH = 128 * MIB  # as that of `test_resources`, where frames are smaller

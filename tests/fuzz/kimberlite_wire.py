@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from tests.fuzz.wire import DEADLINE, Wire
 
-from penstock.core.query import Timestamp
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.dialects import NAMED, Dialect, dialect
-from penstock.protocols.kimberlite.kinds import (
+from penstock.broker.queries.query import Timestamp
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
+from penstock.wire.kimberlite.codec.kinds import (
     BOOL,
     BYTES,
     TEXT,

@@ -35,8 +35,8 @@ from tests.fuzz.felix_peers import (
 )
 from tests.fuzz.test_resources import MIB
 
-from penstock.protocols.felix import messages as m
-from penstock.protocols.felix.frames import ACKED, BATCH, Code, frame, header
+from penstock.wire.felix import messages as m
+from penstock.wire.felix.frames import ACKED, BATCH, Code, frame, header
 
 MAX = 16 * MIB
 SEED = 20_000

@@ -18,24 +18,24 @@ import pytest
 from tests.e2e import felix_aioquic
 from tests.fuzz.felix_peers import NAMES, Following, Peer, Siege, batch, event, gauges, joined, run, sieged, until
 from tests.fuzz.test_resources import MIB
-from tests.quic.peers import certificate
+from tests.transport.quic.peers import certificate
 
-from penstock.config import Endpoint
-from penstock.core.access import ADMINISTRATOR, ANONYMOUS
-from penstock.core.broker import Broker
-from penstock.core.names import Scope
+from penstock.broker.broker import Broker
+from penstock.broker.names import Scope
+from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
+from penstock.config.settings import Endpoint
+from penstock.doors.felix.request_context import FelixSettings
+from penstock.doors.felix.session import felix_door
 from penstock.log.committer import InlineCommitter
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.net.gate import Gate, GateLimits
-from penstock.net.listener import Place
-from penstock.net.quic_connection import QuicPort
-from penstock.net.quic_listener import QuicListener
-from penstock.protocols.felix import messages as m
-from penstock.protocols.felix.call import FelixSettings
-from penstock.protocols.felix.frames import KNOWN, header
-from penstock.protocols.felix.session import felix_door
-from penstock.quic.settings import QuicSettings
+from penstock.transport.connection_limits import Gate, GateLimits
+from penstock.transport.quic.settings import QuicSettings
+from penstock.transport.quic_connection import QuicPort
+from penstock.transport.quic_listener import QuicListener
+from penstock.transport.tcp_listener import Place
+from penstock.wire.felix import messages as m
+from penstock.wire.felix.frames import KNOWN, header
 
 KIB = 1 << 10
 LARGE = {"stream_window": 1 << 30, "connection_window": 1 << 30}

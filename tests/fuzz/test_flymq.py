@@ -20,15 +20,15 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.broker.broker_fixture import World
 from tests.cli.process import BrokerProcess
-from tests.core.world import World
+from tests.doors.flymq.peer import Peer
 from tests.fuzz.test_resources import MIB, RECORD, Besieged, besieged, flood
 from tests.fuzz.test_streams import no_complaints
 from tests.fuzz.wire import DEADLINE, JSON_PING, Wire, open_files, resident_bytes
-from tests.protocols.flymq.golden.exchanges import EXCHANGES, FORMS, octets
-from tests.protocols.flymq.peer import Peer
+from tests.wire.flymq.golden.exchanges import EXCHANGES, FORMS, octets
 
-from penstock.core.state import encode_snapshot
+from penstock.broker.state.state import encode_snapshot
 
 MAX_PAYLOAD = 33_554_432
 LARGEST = 16 << 20  # of a record

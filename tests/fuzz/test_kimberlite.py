@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from tests.core.world import World
+from tests.broker.broker_fixture import World
+from tests.doors.kimberlite.peer import Peer
 from tests.fuzz.kimberlite_wire import (
     DIALECTS,
     TENANT,
@@ -26,11 +27,10 @@ from tests.fuzz.kimberlite_wire import (
 )
 from tests.fuzz.test_resources import Besieged, besieged
 from tests.fuzz.test_streams import no_complaints
-from tests.protocols.kimberlite.peer import Peer
 
-from penstock.core.state import encode_snapshot
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.encoding import Malformed
+from penstock.broker.state.state import encode_snapshot
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.encoding import Malformed
 
 NAMES = list(DIALECTS)
 

@@ -19,10 +19,10 @@ from tests.fuzz.kimberlite_wire import DIALECTS, HUGE, MAX_PAYLOAD, TENANT, KimW
 from tests.fuzz.test_resources import MIB, Besieged, besieged, flood, pour
 from tests.fuzz.wire import DEADLINE, open_files, resident_bytes
 
-from penstock.net.sql_calls import SLACK_BYTES
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.messages import ErrorCode
-from penstock.protocols.kimberlite.subscriptions import MAX_SUBSCRIPTIONS
+from penstock.doors.kimberlite.subscriptions import MAX_SUBSCRIPTIONS
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.messages import ErrorCode
+from penstock.workers.sql.rpc_handlers import SLACK_BYTES
 
 NAMES = list(DIALECTS)
 SQL_MEMORY = 64 * MIB

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.core.world import World
+from tests.broker.broker_fixture import World
+from tests.doors.rustlog.peer import Peer
 from tests.fuzz.wire import (
     BINARY_PING,
     JSON_PING,
@@ -28,10 +29,9 @@ from tests.fuzz.wire import (
     split,
     string,
 )
-from tests.protocols.rustlog.peer import Peer
 
-from penstock.core.access import ANONYMOUS
-from penstock.core.names import DEFAULT_SCOPE
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ANONYMOUS
 
 EXAMPLES = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 

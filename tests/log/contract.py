@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from tests.log.append_contract import AppendContract
 from tests.log.harness import PLENTY, SECOND, A, B, C, Harness, read, read_all, state, values
-from tests.log.past_contract import PastContract
+from tests.log.tiered_read_contract import PastContract
 
 from penstock.log.engine import Bounds, GroupState, PartitionId, Producer, Records, Retention
 from penstock.log.errors import (

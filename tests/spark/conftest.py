@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.folder import Folder
+from tests.spark.data_dir import Folder
 from tests.spark.java import REASON, java_is_there
 
 if TYPE_CHECKING:

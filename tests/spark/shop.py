@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.cli.process import COMMAND, WITHOUT_SETTINGS, BrokerProcess
 
-from penstock.protocols.rustlog.client import Client
+from penstock.clients.rustlog import Client
 from penstock.spark.pipelines.scaffold import write_project
 
 MINUTE = "2026-03-01T10:%02d:%02d.000Z"

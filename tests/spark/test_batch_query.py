@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from tests.spark.folder import SECOND, Folder
+from tests.spark.data_dir import SECOND, Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

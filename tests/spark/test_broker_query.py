@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from tests.cli.process import BrokerProcess, penstock
 from tests.spark.query import Query, until
 
-from penstock.protocols.blipmq.client import Client as BlipMq
-from penstock.protocols.rustlog.client import Client
+from penstock.clients.blipmq import Client as BlipMq
+from penstock.clients.rustlog import Client
 from penstock.spark import table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.spark.folder import Folder
+from tests.spark.data_dir import Folder
 from tests.spark.java import needs_java
 
 PROGRAM = """

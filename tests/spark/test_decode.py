@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from google.protobuf.message_factory import GetMessageClass
-from tests.spark.folder import Folder
+from tests.spark.data_dir import Folder
 
-from penstock.core.access import ANONYMOUS
-from penstock.core.formats import format_of
-from penstock.core.formats.protobuf_schema import message_of
-from penstock.core.names import DEFAULT_SCOPE
-from penstock.core.schema import Schema, SchemaKind
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.schemas.formats import format_of
+from penstock.broker.schemas.formats.protobuf_schema import message_of
+from penstock.broker.schemas.schema import Schema, SchemaKind
+from penstock.broker.security.access import ANONYMOUS
 from penstock.flight.errors import TopicMissing
 from penstock.spark import decode
 from penstock.spark.decoding.frames import DecodeRefused

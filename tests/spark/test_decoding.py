@@ -23,10 +23,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
 
-from penstock.core.errors import SchemaInvalid
-from penstock.core.formats import format_of
-from penstock.core.formats.protobuf_schema import message_of
-from penstock.core.schema import Schema, SchemaKind
+from penstock.broker.errors import SchemaInvalid
+from penstock.broker.schemas.formats import format_of
+from penstock.broker.schemas.formats.protobuf_schema import message_of
+from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.spark.decoding import rows
 from penstock.spark.decoding.columns import DOUBLE, JSON, Struct
 from penstock.spark.decoding.rows import Language, decode_values, language

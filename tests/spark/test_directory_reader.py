@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.spark.folder import Folder
+from tests.spark.data_dir import Folder
 from tests.spark.test_source import FULL, drive
 
 from penstock.flight.errors import LogUnavailable

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.errors import InvalidName
-from penstock.core.names import check_topic
+from penstock.broker.errors import InvalidName
+from penstock.broker.names import check_topic
 from penstock.flight.log import TopicPartition
 from penstock.spark.offsets import (
     FROM,

@@ -13,7 +13,7 @@ from tests.spark import shop
 from tests.spark.cluster import Cluster
 from tests.spark.java import needs_java
 
-from penstock.protocols.rustlog.client import Client
+from penstock.clients.rustlog import Client
 
 pytestmark = needs_java
 

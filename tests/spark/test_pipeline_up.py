@@ -17,9 +17,9 @@ from tests.cli.test_up import Up
 from tests.spark import shop
 from tests.spark.java import needs_java
 
+from penstock.clients.rustlog import Client
 from penstock.flight.connect import connect
 from penstock.flight.log import Log, TopicPartition
-from penstock.protocols.rustlog.client import Client
 from penstock.spark.pipelines.place import read_state
 from penstock.spark.pipelines.scaffold import write_project
 

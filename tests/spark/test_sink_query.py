@@ -17,10 +17,10 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 from tests.cli.process import BrokerProcess
 
+from penstock.clients.flymq import Client as FlyMqClient
+from penstock.clients.rustlog import Client as RustLogClient
 from penstock.flight.connect import connect, disconnect
 from penstock.flight.log import TopicPartition
-from penstock.protocols.flymq.client import Client as FlyMqClient
-from penstock.protocols.rustlog.client import Client as RustLogClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.spark.folder import Folder
+from tests.spark.data_dir import Folder
 from tests.spark.query import Query, until
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.folder import SECOND, Folder
+from tests.spark.data_dir import SECOND, Folder
 
-from penstock.core.events import RecordsRemoved
+from penstock.broker.state.events import RecordsRemoved
 from penstock.flight.errors import TopicMissing
 from penstock.spark import table
 from penstock.spark.columns import SchemaRefused

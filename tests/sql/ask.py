@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.sql.memory import MemoryCatalog
 
-from penstock.core.query import Rows, Value
+from penstock.broker.queries.query import Rows, Value
 from penstock.sql.limits import QueryLimits
 from penstock.sql.run import Workshop, run
 

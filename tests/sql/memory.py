@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.core.query import Declared
+from penstock.broker.queries.query import Declared
 from penstock.log.arrow import schema_of
 from penstock.sql.catalog import Span, Stream
 

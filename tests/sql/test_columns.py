@@ -6,7 +6,7 @@ import pytest
 from tests.sql.ask import ask, rows
 from tests.sql.memory import MemoryCatalog
 
-from penstock.core.errors import QueryError, TableNotFound
+from penstock.broker.errors import QueryError, TableNotFound
 from penstock.sql import shapes
 from penstock.sql.run import Workshop
 

@@ -11,7 +11,7 @@ import pytest
 from tests.sql.ask import LIMITS, ask, rows
 from tests.sql.memory import MemoryCatalog
 
-from penstock.core.errors import QueryError, QueryInvalid, QueryTooLarge, TableNotFound
+from penstock.broker.errors import QueryError, QueryInvalid, QueryTooLarge, TableNotFound
 from penstock.sql import sources
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import parse, render

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.sql.ask import ask
 from tests.sql.memory import MemoryCatalog
 
-from penstock.core.errors import TableNotFound
-from penstock.core.query import Value
+from penstock.broker.errors import TableNotFound
+from penstock.broker.queries.query import Value
 
 NAMES = ["a", "b", "camelCase", "with space", "order", "ünï"]
 KINDS: dict[str, st.SearchStrategy[Any]] = {

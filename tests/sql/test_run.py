@@ -9,8 +9,8 @@ import pytest
 from tests.sql.ask import LIMITS, ask, rows
 from tests.sql.memory import MemoryCatalog
 
-from penstock.core.errors import PositionAhead, PositionGone, QueryError, QueryInvalid, TableNotFound
-from penstock.core.query import Timestamp
+from penstock.broker.errors import PositionAhead, PositionGone, QueryError, QueryInvalid, TableNotFound
+from penstock.broker.queries.query import Timestamp
 from penstock.sql.limits import Stop
 from penstock.sql.run import Workshop, run
 

@@ -8,8 +8,8 @@ import pytest
 from tests.sql.ask import ask, rows
 from tests.sql.memory import MemoryCatalog
 
-from penstock.core.errors import DuplicateKey, QueryError, TableNotFound
-from penstock.core.query import Timestamp
+from penstock.broker.errors import DuplicateKey, QueryError, TableNotFound
+from penstock.broker.queries.query import Timestamp
 
 USERS = "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL, born TIMESTAMP, score DOUBLE, ok BOOLEAN)"
 

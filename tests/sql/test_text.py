@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.errors import QueryError, QueryInvalid
-from penstock.core.query import Timestamp, Value
+from penstock.broker.errors import QueryError, QueryInvalid
+from penstock.broker.queries.query import Timestamp, Value
 from penstock.sql.text import MAX_BYTES, prepare
 
 NEW_YEAR = 1_577_836_800_000_000_000  # 2020, in ns

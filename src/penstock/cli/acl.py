@@ -8,8 +8,8 @@ from urllib.parse import quote
 import msgspec
 import typer
 
+from penstock.broker.security.user import Acl
 from penstock.cli import flags
-from penstock.core.user import Acl
 
 app = typer.Typer(help="List, show, set and remove topics' access lists.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -77,8 +77,8 @@ def set_acl(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Set who may read and write a topic, instead of what was set before. Acts at once."""
+    from penstock.admin.users import AclTerms
     from penstock.cli.administration import ask
-    from penstock.net.admin_users import AclTerms
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     terms = AclTerms(public, tuple(user or ()), tuple(role or ()), restrict)

@@ -13,23 +13,23 @@ from typing import Final
 
 import msgspec
 
+from penstock.admin.audit import audit_policy
+from penstock.admin.http import REFUSALS, Answer, Later, refusal
+from penstock.admin.socket import SOCKET, resources, socket_path
+from penstock.broker.broker import Broker
+from penstock.broker.errors import StateUnreadable
+from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.runtime.executor import Work
+from penstock.broker.security.access import ADMINISTRATION, Access
+from penstock.broker.security.user import UserPolicy
 from penstock.cli.failure import fail
-from penstock.config import Settings
-from penstock.core.access import ADMINISTRATION, Access
-from penstock.core.broker import Broker
-from penstock.core.clock import wall_clock
-from penstock.core.errors import StateUnreadable
-from penstock.core.offload import Work
-from penstock.core.user import UserPolicy
+from penstock.config.settings import Settings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, GroupState
 from penstock.log.errors import DirectoryLocked, LogError
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
-from penstock.net.admin import SOCKET, resources, socket_path
-from penstock.net.admin_audit import audit_policy
-from penstock.net.http import REFUSALS, Answer, Later, refusal
 
 PATIENCE_SECONDS: Final = 20.0
 

@@ -8,11 +8,11 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.security.audit_event import MAX_PAGE, TYPES, AuditEvent, AuditQuery
 from penstock.cli import flags
 from penstock.cli.failure import fail
-from penstock.config_layers import DURATION_UNITS, QUANTITY
-from penstock.core.audit_event import MAX_PAGE, TYPES, AuditEvent, AuditQuery
-from penstock.core.clock import wall_clock
+from penstock.config.layers import DURATION_UNITS, QUANTITY
 
 COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "result", "details")
 RESULTS: Final = ("success", "denied", "failure")
@@ -47,8 +47,8 @@ def audit(
     """Show the audit log, newest first. Times are UTC."""
     if context.invoked_subcommand is not None:
         return
+    from penstock.admin.audit import AuditRequest, AuditView
     from penstock.cli.administration import ask  # here, because it loads the whole broker
-    from penstock.net.admin_audit import AuditRequest, AuditView
 
     if json and csv:
         fail("--json and --csv: choose one", 2)
@@ -84,9 +84,9 @@ def verify(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Check that no event was changed or removed since it was written. Exit code 1 if one was."""
+    from penstock.admin.audit import VerifyRequest
+    from penstock.broker.security.audit_chain import ChainMark, ChainReport
     from penstock.cli.administration import ask
-    from penstock.core.audit_chain import ChainMark, ChainReport
-    from penstock.net.admin_audit import VerifyRequest
 
     settings = flags.of_directory(config, data_dir)
     mark: ChainMark | None = None

@@ -30,9 +30,9 @@ def show(
 
     Works whether or not the broker runs. Clients trust the certificate by its fingerprint, or by its file.
     """
-    from penstock.net.quic_listener import CERTIFICATES  # here: it loads QUIC
-    from penstock.quic.certificate import CertificateUnusable, paths, read
-    from penstock.quic.certificate import show as look
+    from penstock.transport.quic.certificate import CertificateUnusable, paths, read
+    from penstock.transport.quic.certificate import show as look
+    from penstock.transport.quic_listener import CERTIFICATES  # here: it loads QUIC
 
     settings = flags.of_directory(config, data_dir)
     path = settings.tls.cert or paths(os.path.join(settings.data_dir, CERTIFICATES))[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from penstock.cli import flags
-from penstock.config_layers import to_toml
+from penstock.config.layers import to_toml
 
 
 def show(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from penstock.cli.failure import fail
-from penstock.config import Endpoint, endpoint
+from penstock.config.settings import Endpoint, endpoint
 
 if TYPE_CHECKING:
     from penstock.conformance.playing import Dial
@@ -117,7 +117,7 @@ def _tcp_dial(protocol: str, where: Endpoint, tls_ca: str | None, timeout: float
 def _quic_dial(where: Endpoint, tls_ca: str | None, timeout: float) -> Dial:
     """Without --tls-ca any certificate is taken: it is the protocol that is looked at."""
     from penstock.conformance.quic_lines import QuicLine
-    from penstock.quic.settings import QuicSettings
+    from penstock.transport.quic.settings import QuicSettings
 
     try:
         if tls_ca:

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from penstock.cli.failure import fail
-from penstock.config import DOOR_NAMES, Config, ConfigError, Settings
-from penstock.config_layers import from_process
+from penstock.config.layers import from_process
+from penstock.config.settings import DOOR_NAMES, Config, ConfigError, Settings
 
 ConfigFile = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="TOML file to read (or PENSTOCK_CONFIG).")

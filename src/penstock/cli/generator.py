@@ -18,10 +18,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from penstock.config import Endpoint, endpoint
-from penstock.protocols.blipmq import client as blipmq
-from penstock.protocols.flymq import client as flymq
-from penstock.protocols.rustlog import client as rustlog
+from penstock.clients import blipmq, flymq, rustlog
+from penstock.config.settings import Endpoint, endpoint
 
 ORDERS, PAGE_VIEWS = "orders", "page_views"
 PARTITIONS = 2

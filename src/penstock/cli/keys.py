@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
+from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.security.access import Permission
 from penstock.cli import flags
 from penstock.cli.failure import fail
-from penstock.config_layers import DURATION_UNITS, QUANTITY
-from penstock.core.access import Permission
-from penstock.core.clock import wall_clock
+from penstock.config.layers import DURATION_UNITS, QUANTITY
 
 if TYPE_CHECKING:
-    from penstock.net.admin import KeyCreated
+    from penstock.admin.socket import KeyCreated
 
 app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -51,8 +51,8 @@ def add(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Add a key and print it. It is shown this once: the broker keeps only a hash of it."""
+    from penstock.admin.socket import KeyCreated, KeyRequest
     from penstock.cli.administration import ask  # here, because it loads the whole broker
-    from penstock.net.admin import KeyCreated, KeyRequest
 
     if not allow and not roles:
         fail("a key needs something that it may do: --allow, or --role, or both", 2)
@@ -72,8 +72,8 @@ def add(
 @app.command("list")
 def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List all keys: what each may do, and whether it still counts. Times are UTC."""
+    from penstock.admin.socket import KeyView
     from penstock.cli.administration import ask
-    from penstock.net.admin import KeyView
 
     settings = flags.of_directory(config, data_dir)
     keys = msgspec.json.decode(ask(settings, "GET", "/keys"), type=list[KeyView])
@@ -92,8 +92,8 @@ def rotate(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
+    from penstock.admin.socket import KeyCreated
     from penstock.cli.administration import ask
-    from penstock.net.admin import KeyCreated
 
     settings = flags.of_directory(config, data_dir)
     _show(msgspec.json.decode(ask(settings, "POST", f"/keys/{number}/rotate"), type=KeyCreated))

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.server_option import DEFAULT_SERVER, Server, Tls, connected
-from penstock.protocols.rustlog.client import Client
-from penstock.protocols.rustlog.messages import FetchResponse
+from penstock.clients.rustlog import Client
+from penstock.wire.rustlog.messages import FetchResponse
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Partition = Annotated[int, typer.Option("--partition", min=0, help="The partition's number.")]

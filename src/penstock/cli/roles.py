@@ -21,8 +21,8 @@ Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the role 
 @app.command("list")
 def list_roles(tenant: Tenant = "default", config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List the built-in roles, and those of a tenant."""
+    from penstock.admin.users import RoleView
     from penstock.cli.administration import ask  # here, because it loads the whole broker
-    from penstock.net.admin_users import RoleView
 
     settings = flags.of_directory(config, data_dir)
     roles = msgspec.json.decode(ask(settings, "GET", f"/roles/{quote(tenant, safe='')}"), type=list[RoleView])
@@ -45,8 +45,8 @@ def set_role(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Make a role, or give one other permissions. Acts at once on those who have it."""
+    from penstock.admin.users import RoleTerms
     from penstock.cli.administration import ask
-    from penstock.net.admin_users import RoleTerms
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     permissions = tuple(part.strip() for part in allow.split(",") if part.strip())

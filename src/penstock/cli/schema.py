@@ -10,9 +10,9 @@ from urllib.parse import quote
 import msgspec
 import typer
 
+from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.cli import flags
 from penstock.cli.failure import fail
-from penstock.core.schema import Compatibility, SchemaKind
 
 app = typer.Typer(help="Register, show, check with and delete schemas.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -37,8 +37,8 @@ def register(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Register a definition as the next version, if it fits the latest one."""
+    from penstock.admin.schemas import NewVersion, SchemaView
     from penstock.cli.administration import ask  # here, because it loads the whole broker
-    from penstock.net.admin_schemas import NewVersion, SchemaView
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     wish = NewVersion(kind, _read(file))
@@ -55,8 +55,8 @@ def list_schemas(
     data_dir: flags.DataDir = None,
 ) -> None:
     """List all versions of all schemas. Times are UTC."""
+    from penstock.admin.schemas import SchemaView
     from penstock.cli.administration import ask
-    from penstock.net.admin_schemas import SchemaView
 
     settings = flags.of_directory(config, data_dir)
     schemas = msgspec.json.decode(ask(settings, "GET", _path(tenant, namespace)), type=list[SchemaView])
@@ -77,8 +77,8 @@ def show(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Print a definition as it was registered. What it is goes to standard error."""
+    from penstock.admin.schemas import SchemaText
     from penstock.cli.administration import ask
-    from penstock.net.admin_schemas import SchemaText
 
     settings = flags.of_directory(config, data_dir)
     body = ask(settings, "GET", _path(tenant, namespace, name, _number(version)))
@@ -99,8 +99,8 @@ def validate(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Check the bytes of a file against a schema. Exits with 1 and says why, if they do not fit."""
+    from penstock.admin.schemas import MessageToCheck, Verdict
     from penstock.cli.administration import ask
-    from penstock.net.admin_schemas import MessageToCheck, Verdict
 
     settings = flags.of_directory(config, data_dir)
     wish = msgspec.json.encode(MessageToCheck(_read(file)))
@@ -124,8 +124,8 @@ def mode(
 ) -> None:
     """Say how a new version has to fit the latest one: backward (the default; it reads what that one wrote), forward
     (it can be read by that one), full (both) or none."""
+    from penstock.admin.schemas import NewMode
     from penstock.cli.administration import ask
-    from penstock.net.admin_schemas import NewMode
 
     settings = flags.of_directory(config, data_dir)
     ask(settings, "PUT", _path(tenant, namespace, name), msgspec.json.encode(NewMode(mode)))

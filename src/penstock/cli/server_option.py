@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.failure import fail
-from penstock.config import endpoint
-from penstock.protocols.rustlog.client import Client, ConnectionFailed, OutcomeUnknown, RetryPolicy, RustLogError
+from penstock.clients.rustlog import Client, ConnectionFailed, OutcomeUnknown, RetryPolicy, RustLogError
+from penstock.config.settings import endpoint
 
 Server = Annotated[
     str,

@@ -13,10 +13,10 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
-from penstock.config import Settings
+from penstock.config.settings import Settings
 
 if TYPE_CHECKING:
-    from penstock.net.admin_sql import SqlRequest, SqlRows
+    from penstock.admin.sql import SqlRequest, SqlRows
 
 Cell = int | str | bool | None
 
@@ -43,8 +43,8 @@ def sql(
 
     Without a running broker the data directory is read, and nothing can be changed.
     """
+    from penstock.admin.sql import SqlRequest, SqlRows
     from penstock.cli.administration import ask_running  # here, because it loads the whole broker
-    from penstock.net.admin_sql import SqlRequest, SqlRows
 
     settings = flags.of_directory(config, data_dir)
     text = sys.stdin.read() if statement == "-" else statement
@@ -58,15 +58,15 @@ def sql(
 
 
 def _offline(settings: Settings, tenant: str, namespace: str, wish: SqlRequest) -> SqlRows:
-    from penstock.core.clock import wall_clock
-    from penstock.core.errors import BrokerError
-    from penstock.core.names import scope
-    from penstock.core.offline import OfflineLog
+    from penstock.admin.sql import SqlRows, shown
+    from penstock.broker.errors import BrokerError
+    from penstock.broker.names import scope
+    from penstock.broker.runtime.clock import wall_clock
+    from penstock.broker.state.offline import OfflineLog
     from penstock.log.errors import LogError
-    from penstock.net.admin_sql import SqlRows, shown
-    from penstock.net.server import table_policy
-    from penstock.net.sql_counter import carry_out
-    from penstock.net.sql_offline import DirectoryCatalog
+    from penstock.server.server import table_policy
+    from penstock.workers.sql.executor import carry_out
+    from penstock.workers.sql.offline_catalog import DirectoryCatalog
 
     try:
         log = OfflineLog.open(settings.data_dir)

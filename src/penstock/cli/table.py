@@ -20,9 +20,9 @@ from penstock.cli import flags
 from penstock.cli.failure import fail
 
 if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
-    from penstock.core.offline import OfflineLog
-    from penstock.core.state import Topic
-    from penstock.core.table import TablePolicy
+    from penstock.broker.state.offline import OfflineLog
+    from penstock.broker.state.state import Topic
+    from penstock.broker.tables.table import TablePolicy
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
     from penstock.log.tables.verify import Outcome
@@ -52,7 +52,7 @@ class Directory(NamedTuple):
         return sorted(self.log.state.topics_by_id.values(), key=lambda topic: (topic.scope, topic.name))
 
     def topic(self, tenant: str, namespace: str, name: str) -> Topic:
-        from penstock.core.names import Scope
+        from penstock.broker.names import Scope
 
         found = self.log.state.topics.get(Scope(tenant, namespace), {}).get(name)
         if found is None:
@@ -167,10 +167,10 @@ def _tell(topic: Topic, outcome: Outcome) -> None:
 
 def _open(config: str | None, data_dir: str | None) -> Directory:
     """The log of the directory as it is now, whether or not a broker is writing it."""
-    from penstock.core.offline import OfflineLog
+    from penstock.broker.state.offline import OfflineLog
     from penstock.log.errors import LogError
     from penstock.log.files import OsFiles
-    from penstock.net.server import table_policy
+    from penstock.server.server import table_policy
 
     settings = flags.of_directory(config, data_dir)
     root = settings.data_dir
@@ -186,7 +186,7 @@ def _open(config: str | None, data_dir: str | None) -> Directory:
 
 @contextlib.contextmanager
 def _reading() -> Iterator[None]:
-    from penstock.core.errors import BrokerError
+    from penstock.broker.errors import BrokerError
     from penstock.log.errors import LogError
 
     try:
@@ -216,7 +216,7 @@ def _bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def _shown(topic: Topic) -> str:
-    from penstock.core.names import DEFAULT_SCOPE
+    from penstock.broker.names import DEFAULT_SCOPE
 
     return topic.name if topic.scope == DEFAULT_SCOPE else "/".join((*topic.scope, topic.name))
 

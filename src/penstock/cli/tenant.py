@@ -12,7 +12,7 @@ import typer
 from penstock.cli import flags
 
 if TYPE_CHECKING:
-    from penstock.net.admin_tenants import TenantView
+    from penstock.admin.tenants import TenantView
 
 app = typer.Typer(help="List, show, register and delete tenants.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -24,8 +24,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name; fo
 @app.command("list")
 def list_tenants(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List all tenants: those that were registered, and those that have topics."""
+    from penstock.admin.tenants import TenantView
     from penstock.cli.administration import ask  # here, because it loads the whole broker
-    from penstock.net.admin_tenants import TenantView
 
     settings = flags.of_directory(config, data_dir)
     _show(msgspec.json.decode(ask(settings, "GET", "/tenants"), type=list[TenantView]))
@@ -34,8 +34,8 @@ def list_tenants(config: flags.ConfigFile = None, data_dir: flags.DataDir = None
 @app.command()
 def show(name: Name, config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """Show one tenant."""
+    from penstock.admin.tenants import TenantView
     from penstock.cli.administration import ask
-    from penstock.net.admin_tenants import TenantView
 
     settings = flags.of_directory(config, data_dir)
     _show([msgspec.json.decode(ask(settings, "GET", _path(name)), type=TenantView)])
@@ -49,8 +49,8 @@ def create(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Register a tenant. Without this one is there as soon as it has a topic."""
+    from penstock.admin.tenants import TenantTerms
     from penstock.cli.administration import ask
-    from penstock.net.admin_tenants import TenantTerms
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     ask(settings, "PUT", _path(name), msgspec.json.encode(TenantTerms(label)))
@@ -65,8 +65,8 @@ def delete(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys."""
+    from penstock.admin.tenants import TenantView
     from penstock.cli.administration import ask
-    from penstock.net.admin_tenants import TenantView
 
     settings = flags.of_directory(config, data_dir)
     found = msgspec.json.decode(ask(settings, "GET", _path(name)), type=TenantView)

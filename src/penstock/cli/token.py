@@ -13,14 +13,14 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from penstock.broker.errors import InvalidArgument
+from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.security import role, token, token_permissions
+from penstock.broker.security.access import Identity, Permission
+from penstock.broker.security.user import Directory
 from penstock.cli import flags, quantity
 from penstock.cli.failure import fail
-from penstock.config import ConfigError, SecuritySection
-from penstock.core import role, token, token_permissions
-from penstock.core.access import Identity, Permission
-from penstock.core.clock import wall_clock
-from penstock.core.errors import InvalidArgument
-from penstock.core.user import Directory
+from penstock.config.settings import ConfigError, SecuritySection
 
 LAST: Final = 253_402_300_799  # s since 1970: the end of the year 9999
 
@@ -56,8 +56,8 @@ def issue(
 ) -> None:
     """Sign a token and print it: one with roles, or one with permissions, which takes an Ed25519 key. Issuer and
     audience are those that the configuration wants."""
-    from penstock.core import token_keys  # here, because they take a while to load
-    from penstock.net.tokens import key_id, read_file
+    from penstock.broker.security import token_keys  # here, because they take a while to load
+    from penstock.config.tokens import key_id, read_file
 
     if bool(roles) == bool(permissions):
         fail("a token has roles (--role) or permissions (--perm), one kind of them", 2)
@@ -110,7 +110,7 @@ def key(
     public: Annotated[str, typer.Argument(metavar="PUBLIC", help="Where to put the one for the broker.")],
 ) -> None:
     """Make a pair of Ed25519 keys, as PEM: one to sign tokens with, and one for the broker's security.token_keys."""
-    from penstock.core import token_keys
+    from penstock.broker.security import token_keys
 
     # Never over a file that is there: a key that was lost so takes all its tokens with it.
     if there := [path for path in (private, public) if os.path.lexists(os.path.expanduser(path))]:
@@ -132,8 +132,8 @@ def inspect(
     config: flags.ConfigFile = None,
 ) -> None:
     """Show what a token says, and whether a broker with this configuration would take it, and why not."""
-    from penstock.core import token_keys
-    from penstock.net.tokens import token_policy
+    from penstock.broker.security import token_keys
+    from penstock.config.tokens import token_policy
 
     presented = sys.stdin.readline().strip() if text == "-" else text
     parts = presented.split(".")

@@ -88,9 +88,9 @@ def change(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Change settings of a topic, and print all that differ from the default. A quantity can also be "default"."""
+    from penstock.broker.security.data_class import PHI
+    from penstock.broker.topics.topic_settings import TopicSettings
     from penstock.cli.administration import ask  # here, because it loads the whole broker
-    from penstock.core.data_class import PHI
-    from penstock.core.settings import TopicSettings
 
     if schema is not None and no_schema:
         fail("--schema and --no-schema: choose one", 2)

@@ -22,7 +22,7 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
-from penstock.config import Settings
+from penstock.config.settings import Settings
 from penstock.spark.pipelines.declarative import Refresh
 from penstock.spark.pipelines.driver import Driver
 from penstock.spark.pipelines.java import JavaMissing, find_java

@@ -40,8 +40,8 @@ def add(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once."""
+    from penstock.admin.users import NewUser, UserCreated
     from penstock.cli.administration import ask  # here, because it loads the whole broker
-    from penstock.net.admin_users import NewUser, UserCreated
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     password, made = _password(password_stdin, generate)
@@ -64,8 +64,8 @@ def add(
 @app.command("list")
 def list_users(tenant: Tenant = "default", config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List the users of a tenant. Times are UTC."""
+    from penstock.admin.users import UserView
     from penstock.cli.administration import ask
-    from penstock.net.admin_users import UserView
 
     settings = flags.of_directory(config, data_dir)
     users = msgspec.json.decode(ask(settings, "GET", f"/users/{quote(tenant, safe='')}"), type=list[UserView])
@@ -90,8 +90,8 @@ def change(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once."""
+    from penstock.admin.users import UserChange
     from penstock.cli.administration import ask
-    from penstock.net.admin_users import UserChange
 
     if role and no_roles:
         fail("--role and --no-roles: choose one", 2)
@@ -113,8 +113,8 @@ def password(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Give a user another password. Connections that are open stay open."""
+    from penstock.admin.users import NewPassword
     from penstock.cli.administration import ask
-    from penstock.net.admin_users import NewPassword
 
     settings = flags.of_directory(config, data_dir)
     new, made = _password(password_stdin, generate)

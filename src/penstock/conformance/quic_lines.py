@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 
 from penstock.conformance.lines import Cutter, Unexpected, Unreachable
-from penstock.quic.client import connect
-from penstock.quic.errors import ConnectFailed, QuicError
-from penstock.quic.link import Link, Reader, Stream
-from penstock.quic.settings import QuicSettings
+from penstock.transport.quic.client import connect
+from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.errors import ConnectFailed, QuicError
+from penstock.transport.quic.settings import QuicSettings
 
 
 class QuicStream:

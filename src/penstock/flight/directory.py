@@ -14,12 +14,13 @@ from typing import NoReturn
 
 import pyarrow as pa
 
-from penstock.core import schema, topics
-from penstock.core.errors import BrokerError, InvalidName, PartitionNotFound, SchemaNotFound, TopicNotFound
-from penstock.core.live import View
-from penstock.core.names import Scope, check_scope
-from penstock.core.offline import OfflineBusy, OfflineLog, OfflineMissing
-from penstock.core.state import Topic
+from penstock.broker.errors import BrokerError, InvalidName, PartitionNotFound, SchemaNotFound, TopicNotFound
+from penstock.broker.fetch.visible_read import View
+from penstock.broker.names import Scope, check_scope
+from penstock.broker.schemas import schema
+from penstock.broker.state.offline import OfflineBusy, OfflineLog, OfflineMissing
+from penstock.broker.state.state import Topic
+from penstock.broker.topics import topic_rules
 from penstock.flight.errors import (
     AccessRefused,
     FlightLogError,
@@ -67,7 +68,7 @@ class DirectoryLog:
     def topics(self) -> dict[str, int]:
         with _plainly(self._path):
             self._offline.refresh()
-            return {topic.name: topic.partitions for topic in topics.in_scope(self._offline.state, self._scope)}
+            return {topic.name: topic.partitions for topic in topic_rules.in_scope(self._offline.state, self._scope)}
 
     def bounds(self, topics: Collection[str]) -> dict[TopicPartition, Bounds]:
         with _plainly(self._path):
@@ -137,7 +138,7 @@ class DirectoryLog:
     def table(self, topic: str) -> TableInfo | None:
         with _plainly(self._path):
             self._offline.refresh()
-            found = topics.find(self._offline.state, self._scope, topic)
+            found = topic_rules.find(self._offline.state, self._scope, topic)
             ref = self._table_ref(found)
             table = Table.open(ref)
             if table is None:
@@ -177,7 +178,7 @@ class DirectoryLog:
         )
 
     def _source(self, place: TopicPartition) -> tuple[Topic, Source]:
-        topic = topics.find_partition(self._offline.state, self._scope, place.topic, place.partition)
+        topic = topic_rules.find_partition(self._offline.state, self._scope, place.topic, place.partition)
         partition = partition_id(topic.id, place.partition)
         start, end = self._offline.bounds(partition)
         return topic, Source(partition, topic.name, self._table_ref(topic), start, end)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.core.errors import InvalidName
-from penstock.core.names import Scope, check_scope
+from penstock.broker.errors import InvalidName
+from penstock.broker.names import Scope, check_scope
 from penstock.flight.errors import OptionsUnusable
 
 DEFAULT_PORT: Final = 8815

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.log import skim
+from penstock.log import header_scan
 from penstock.log.arrow import ROWS, LiveView, live, live_columns, record_batches
 from penstock.log.engine import PartitionId, number_of
 from penstock.log.errors import OffsetOutOfRange
-from penstock.log.follower import Follower, NotThereYet
 from penstock.log.tables.location import TableRef
+from penstock.log.tailer import Follower, NotThereYet
 
 if TYPE_CHECKING:
     from penstock.log.tables.table import Table
@@ -178,7 +178,7 @@ class Reader:
         while True:
             first = min(max(self._journal_start(source), source.start), source.end)
             try:
-                look = partial(skim.offset_of, self.follower, source.partition, position, first, source.end)
+                look = partial(header_scan.offset_of, self.follower, source.partition, position, first, source.end)
                 found = self._patiently(look)
             except OffsetOutOfRange:
                 self.follower.refresh()  # files have gone meanwhile: what they had is in the table now
@@ -207,7 +207,7 @@ class Reader:
             if any(file.may_expire for file in files if file.first < first and file.end > start):
                 return True
         try:
-            return self._patiently(partial(skim.may_expire, self.follower, source.partition, first, end))
+            return self._patiently(partial(header_scan.may_expire, self.follower, source.partition, first, end))
         except OffsetOutOfRange:
             return True
 

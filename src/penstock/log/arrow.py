@@ -275,7 +275,7 @@ _COLUMN: Final[dict[str, Any]] = {
 
 
 class LiveView(NamedTuple):
-    """What of a partition is live at one moment: `penstock.core.live.View` for another process."""
+    """What of a partition is live at one moment: `penstock.broker.fetch.visible_read.View` for another process."""
 
     now: int  # µs since 1970
     horizon: int = 0  # what was stored by then has expired

@@ -4,7 +4,7 @@ another process, from Arrow) and becomes part of the log without a look at any r
 As bytes, little-endian, each a multiple of 8 long:
 
     header    40 bytes, see `_HEADER`
-    sections  those of a batch from behind its timestamps up to its trailer (see `penstock.log.batch`)
+    sections  those of a batch from behind its timestamps up to its trailer (see `batch`)
     trailer   4 zero bytes, then the CRC-32C of everything before it
 """
 

@@ -46,17 +46,17 @@ from penstock.log.errors import (
     OffsetOutOfRange,
 )
 from penstock.log.files import Files
-from penstock.log.group import CORE, ENGINE, HEADER_SIZE, encode_event
-from penstock.log.journal import JournalFile, JournalWriter
+from penstock.log.group_format import CORE, ENGINE, HEADER_SIZE, encode_event
+from penstock.log.open_group import PendingGroup, check_writes, size_of
 from penstock.log.partition import PartitionLog, Tail
-from penstock.log.past import PastPlan, offset_in_past
-from penstock.log.pending import PendingGroup, check_writes, size_of
 from penstock.log.producers import Produced
 from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, first_at
 from penstock.log.recovery import Trimmed
 from penstock.log.removal import remove_files
+from penstock.log.segment import JournalFile, JournalWriter
 from penstock.log.settings import LogSettings as LogSettings
-from penstock.log.tabled import Tabled, closed_files, extents_of, new_ends, usage
+from penstock.log.tiered_read import PastPlan, offset_in_past
+from penstock.log.tiering_state import Tabled, closed_files, extents_of, new_ends, usage
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from penstock.log.batch import Batch, BatchDamaged, RecordSlice, check
 from penstock.log.engine import Bounds
 from penstock.log.errors import LogDamaged
 from penstock.log.index import BatchPlace
-from penstock.log.journal import JournalFile
+from penstock.log.segment import JournalFile
 
 _READ_BYTES: Final = 4 << 20  # most bytes of one read from a file
 _GAP_BYTES: Final = 64 << 10  # small batches this close to each other are read together

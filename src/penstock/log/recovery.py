@@ -14,17 +14,17 @@ from typing import Final
 
 import msgspec
 
-from penstock.log import journal, snapshots
+from penstock.log import segment, snapshots
 from penstock.log.batch import Batch, outline
 from penstock.log.errors import LogDamaged
 from penstock.log.files import Files
-from penstock.log.group import ENGINE, decode_event
+from penstock.log.group_format import ENGINE, decode_event
 from penstock.log.index import FileIndex, IndexDamaged
-from penstock.log.journal import JournalFile, index_path, journal_path
 from penstock.log.producers import Produced, ProducerTable
 from penstock.log.scan import Scan, ScannedGroup
+from penstock.log.segment import JournalFile, index_path, journal_path
 from penstock.log.snapshots import Snapshot
-from penstock.log.tabled import Tabled, TableEnd, TableEnds
+from penstock.log.tiering_state import Tabled, TableEnd, TableEnds
 
 
 class Trimmed(msgspec.Struct, frozen=True, tag="t", array_like=True):
@@ -63,12 +63,12 @@ class View:
 
 def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
     """Raises LogDamaged, and then nothing has been changed."""
-    for directory in (journal.DIRECTORY, snapshots.DIRECTORY):
+    for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.make_directory(directory)
-    sequences = journal.sequences(files)
+    sequences = segment.sequences(files)
     if not sequences:
-        first = journal.create_file(files, 1, file_bytes, 1, 0, now)
-        return OpenedJournal([first], {}, journal.FIRST_GROUP_AT, 0, 0)
+        first = segment.create_file(files, 1, file_bytes, 1, 0, now)
+        return OpenedJournal([first], {}, segment.FIRST_GROUP_AT, 0, 0)
     for expected, sequence in enumerate(sequences, sequences[0]):
         if sequence != expected:
             raise LogDamaged(journal_path(expected), 0, "the file is missing")
@@ -85,7 +85,7 @@ def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
     _remove_leftovers(files)
     # A process that was killed may have written what it never synced. What is served from now on must be on disk.
     last.file.sync()
-    for directory in (journal.DIRECTORY, snapshots.DIRECTORY):
+    for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.sync_directory(directory)
     return OpenedJournal(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
 
@@ -187,7 +187,7 @@ def table_ends(group: ScannedGroup) -> dict[int, TableEnd]:
 
 def close_index(files: Files, file: JournalFile) -> None:
     """Write the index of a closed file beside it, and keep only its summary in memory. Raises OSError."""
-    temporary = f"{journal.DIRECTORY}/index.tmp"
+    temporary = f"{segment.DIRECTORY}/index.tmp"
     with contextlib.closing(files.create(temporary, 0)) as side:
         side.write(0, file.index.encode())
         side.sync()
@@ -205,7 +205,7 @@ def side_file_reader(files: Files, sequence: int) -> Callable[[int, int], bytes]
 
 def _remove_leftovers(files: Files) -> None:
     """Files that were being made when the process ended."""
-    for directory in (journal.DIRECTORY, snapshots.DIRECTORY):
+    for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         names = files.list(directory)
         for name in names:
             stray = name.endswith(".index") and name.removesuffix(".index") + ".journal" not in names
@@ -303,6 +303,6 @@ def held_ranges(files: list[JournalFile]) -> dict[int, tuple[int, int]]:
             first, expected = held.get(partition, (extent.first_offset, extent.first_offset))
             if extent.first_offset != expected:
                 reason = f"offset {extent.first_offset} where offset {expected} belongs"
-                raise LogDamaged(file.path, journal.FIRST_GROUP_AT, reason)
+                raise LogDamaged(file.path, segment.FIRST_GROUP_AT, reason)
             held[partition] = (first, extent.end_offset)
     return held

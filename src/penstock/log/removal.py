@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from penstock.log.files import Files
-from penstock.log.journal import DIRECTORY, JournalFile, index_path
+from penstock.log.segment import DIRECTORY, JournalFile, index_path
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.log import journal, snapshots
+from penstock.log import segment, snapshots
 from penstock.log.errors import LogDamaged, LogError
 from penstock.log.files import File, Files
-from penstock.log.journal import JournalFile, index_path, journal_path
 from penstock.log.recovery import batches, table_ends
 from penstock.log.scan import Scan
-from penstock.log.tabled import NONE, TableEnd, TableEnds
+from penstock.log.segment import JournalFile, index_path, journal_path
+from penstock.log.tiering_state import NONE, TableEnd, TableEnds
 from penstock.log.verify import Report, verify
 
 _CHUNK: Final = 4 << 20
@@ -44,7 +44,7 @@ def repair(files: Files, keep: str) -> Report:
     cut.tabled = _known_ends(files, cut)
     files.make_directory(keep)
     doomed = [snapshots.snapshot_path(group) for group in snapshots.groups(files) if group not in usable]
-    for sequence in journal.sequences(files):
+    for sequence in segment.sequences(files):
         if sequence > cut.sequence or cut.end == 0:
             doomed += [journal_path(sequence)]
         if sequence >= cut.sequence:
@@ -58,7 +58,7 @@ def repair(files: Files, keep: str) -> Report:
     # Newest first: if this is interrupted, what is left is still a journal with its damage at the end.
     for path in reversed(doomed):
         files.remove(path)
-    for directory in (journal.DIRECTORY, snapshots.DIRECTORY):
+    for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.sync_directory(directory)
     if cut.end:
         _clear_behind(files, cut)
@@ -101,7 +101,7 @@ class _Cut:
 
 
 def _find_cut(files: Files) -> _Cut:
-    sequences = journal.sequences(files)
+    sequences = segment.sequences(files)
     cut = _Cut(1, 0, sequences[0] if sequences else 0, 0)
     for place, sequence in enumerate(sequences):
         try:
@@ -113,7 +113,7 @@ def _find_cut(files: Files) -> _Cut:
                 cut.first_group, cut.last_group = file.first_group, file.first_group - 1
             elif sequence != cut.sequence + 1 or file.first_group != cut.last_group + 1:
                 return cut
-            cut.sequence, cut.end, cut.size = sequence, journal.FIRST_GROUP_AT, file.size
+            cut.sequence, cut.end, cut.size = sequence, segment.FIRST_GROUP_AT, file.size
             scan = Scan(file)
             for end, number in _good_groups(scan, cut):
                 cut.end, cut.last_group = end, number
@@ -130,7 +130,7 @@ def _known_ends(files: Files, cut: _Cut) -> dict[int, TableEnd]:
         if (snapshot := snapshots.load(files, group)) is not None:
             known.replay(snapshot.tabled)
     known.replay(cut.tabled)
-    for sequence in journal.sequences(files):
+    for sequence in segment.sequences(files):
         if sequence > cut.sequence:
             with contextlib.suppress(LogDamaged):
                 file = JournalFile.open(files, sequence, writable=False, whole=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from penstock.log.errors import LogDamaged
-from penstock.log.group import (
+from penstock.log.group_format import (
     END_OF_FILE,
     HEADER_SIZE,
     EntryPlace,
@@ -22,7 +22,7 @@ from penstock.log.group import (
     search_pattern,
     walk,
 )
-from penstock.log.journal import FIRST_GROUP_AT, JournalFile
+from penstock.log.segment import FIRST_GROUP_AT, JournalFile
 
 _WINDOW: Final = 4 << 20  # most bytes read ahead
 _FIRST_WINDOW: Final = 64 << 10  # and the first time: who only looks for what is new finds little

@@ -15,7 +15,7 @@ import msgspec
 from penstock.log.checksum import crc32c
 from penstock.log.files import Files
 from penstock.log.producers import Known
-from penstock.log.tabled import TableEnd
+from penstock.log.tiering_state import TableEnd
 
 DIRECTORY: Final = "snapshots"
 KEPT: Final = 2

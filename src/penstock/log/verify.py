@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.log import journal, snapshots
+from penstock.log import segment, snapshots
 from penstock.log.errors import LogDamaged
 from penstock.log.files import Files
 from penstock.log.index import FileIndex, IndexDamaged
-from penstock.log.journal import JournalFile, index_path, journal_path
 from penstock.log.recovery import batches, rebuild, replay, side_file_reader
 from penstock.log.scan import Scan
+from penstock.log.segment import JournalFile, index_path, journal_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Report:
 def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> Report:
     """Read everything. `progress` is told how many files of how many are done."""
     report = Report()
-    sequences = journal.sequences(files) if journal.DIRECTORY in files.list("") else []
+    sequences = segment.sequences(files) if segment.DIRECTORY in files.list("") else []
     opened: list[JournalFile] = []  # without a break up to now
     held: dict[int, tuple[int, int]] = {}
     scan: Scan | None = None

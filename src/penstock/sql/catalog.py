@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.core.query import Declared
+from penstock.broker.queries.query import Declared
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from penstock.core.errors import QueryError, TableNotFound
-from penstock.core.query import Column, Declared, Rows
+from penstock.broker.errors import QueryError, TableNotFound
+from penstock.broker.queries.query import Column, Declared, Rows
 from penstock.sql.catalog import Catalog
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import DIALECT

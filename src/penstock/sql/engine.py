@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import duckdb
 
-from penstock.core.errors import QueryError, QueryInvalid, QueryTooLarge
+from penstock.broker.errors import QueryError, QueryInvalid, QueryTooLarge
 from penstock.sql.limits import QueryLimits, Stop
 
 _KEPT: Final = 4  # engines that wait for the next statement

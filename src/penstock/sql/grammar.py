@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from penstock.core.errors import QueryError, QueryInvalid
+from penstock.broker.errors import QueryError, QueryInvalid
 from penstock.sql import functions
 from penstock.sql.dialect import Dialect
 

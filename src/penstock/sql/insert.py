@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
 
-from penstock.core.errors import DuplicateKey, QueryError, QueryTooLarge, TableNotFound
-from penstock.core.query import Column, Rows, Value
+from penstock.broker.errors import DuplicateKey, QueryError, QueryTooLarge, TableNotFound
+from penstock.broker.queries.query import Column, Rows, Value
 from penstock.sql.catalog import Catalog, Stream
 from penstock.sql.declare import changed, table_name
 from penstock.sql.engine import Engine

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from penstock.core.errors import QueryError, QueryTooLarge
+from penstock.broker.errors import QueryError, QueryTooLarge
 
 MIB: Final = 1 << 20
 _AGAIN: Final = 0.05  # seconds between interruptions: one that comes before the work begins is lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.errors import QueryError
+from penstock.broker.errors import QueryError
 from penstock.sql.catalog import Catalog, Stream
 
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.core.errors import BrokerError, PositionGone, QueryTooLarge, TableNotFound
-from penstock.core.query import Column, Declared
+from penstock.broker.errors import BrokerError, PositionGone, QueryTooLarge, TableNotFound
+from penstock.broker.queries.query import Column, Declared
 from penstock.sql.catalog import Stream
 from penstock.sql.engine import Engine
 from penstock.sql.limits import Stop

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from penstock.core.errors import PositionAhead, QueryError, QueryInvalid, TableNotFound
-from penstock.core.query import Rows, Value
+from penstock.broker.errors import PositionAhead, QueryError, QueryInvalid, TableNotFound
+from penstock.broker.queries.query import Rows, Value
 from penstock.sql.catalog import Catalog, Stream
 from penstock.sql.declare import create, drop
 from penstock.sql.engine import Engine, Engines

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from penstock.core.errors import QueryError
+from penstock.broker.errors import QueryError
 from penstock.sql.engine import Engine
 
 MAX_FIELDS: Final = 1_000  # of one stream that are columns; the others are in `data`

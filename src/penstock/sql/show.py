@@ -8,8 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.core.errors import QueryInvalid, TableNotFound
-from penstock.core.query import Rows, Value
+from penstock.broker.errors import QueryInvalid, TableNotFound
+from penstock.broker.queries.query import Rows, Value
 from penstock.sql.catalog import Catalog, Stream
 from penstock.sql.names import resolve
 from penstock.sql.relation import Relation

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from penstock.core.errors import QueryError, TableNotFound
+from penstock.broker.errors import QueryError, TableNotFound
 from penstock.sql import functions
 
 INFORMATION: Final = "information_schema"

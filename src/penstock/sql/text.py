@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlglot.errors import SqlglotError
 
-from penstock.core.errors import QueryError, QueryInvalid
-from penstock.core.query import Timestamp, Value
+from penstock.broker.errors import QueryError, QueryInvalid
+from penstock.broker.queries.query import Timestamp, Value
 from penstock.sql.dialect import Dialect
 
 MAX_BYTES: Final = 1 << 20

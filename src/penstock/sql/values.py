@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from penstock.core.errors import QueryError, QueryTooLarge
-from penstock.core.query import Rows, Timestamp, Value
+from penstock.broker.errors import QueryError, QueryTooLarge
+from penstock.broker.queries.query import Rows, Timestamp, Value
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import DIALECT, render
 from penstock.sql.limits import QueryLimits

@@ -17,10 +17,10 @@ import pyarrow as pa
 from tests.log.tables.source import TOPIC, spans
 
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
-from penstock.log.tables import care
+from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.location import table_ref
+from penstock.log.tailer import Follower
 
 
 def work(root: Path, seed: int) -> None:
@@ -33,9 +33,9 @@ def work(root: Path, seed: int) -> None:
         # What the broker knows lags behind the table: it asks for everything again.
         build(ref, file, spans(file))
         if random.random() < 0.3:
-            care.compact(ref, min_files=2, target_bytes=random.choice((8 << 10, 64 << 10)))
+            maintenance.compact(ref, min_files=2, target_bytes=random.choice((8 << 10, 64 << 10)))
         if random.random() < 0.3:
-            care.clean(ref, time.time_ns() // 1000, keep_seconds=0)
+            maintenance.clean(ref, time.time_ns() // 1000, keep_seconds=0)
     os.write(1, b"done\n")
     signal.pause()
 
@@ -43,7 +43,7 @@ def work(root: Path, seed: int) -> None:
 def main() -> None:
     root = Path(sys.argv[1])
     pa.array([1])  # loads pandas, if there is one
-    care.CHECKPOINT_EVERY = 4  # type: ignore[misc] # so that some die in the middle of one
+    maintenance.CHECKPOINT_EVERY = 4  # type: ignore[misc] # so that some die in the middle of one
     for line in sys.stdin:
         seed, seconds = line.split()
         child = os.fork()

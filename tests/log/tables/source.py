@@ -13,11 +13,11 @@ from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Records, number_of, partition_id, topic_of
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
-from penstock.log.journal import JournalFile
+from penstock.log.segment import JournalFile
 from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tables.table import Table
+from penstock.log.tailer import Follower
 
 TOPIC = 7
 NAME = "orders"

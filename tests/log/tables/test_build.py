@@ -16,7 +16,6 @@ from tests.log.tables.source import NAME, TOPIC, Source, spans, stored
 from penstock.log.arrow import STORED, record_batches
 from penstock.log.errors import LogDamaged
 from penstock.log.files import OsFiles
-from penstock.log.follower import Follower
 from penstock.log.tables import build as build_module
 from penstock.log.tables import commit as commit_module
 from penstock.log.tables.build import PartitionSpan, build
@@ -25,6 +24,7 @@ from penstock.log.tables.errors import TableGap, TableNotWritten
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
+from penstock.log.tailer import Follower
 
 
 def agree(source: Source, ends: dict[int, int], starts: dict[int, int] | None = None) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.log.tables.source import Source
 from tests.log.tables.test_build import agree
 
-from penstock.log.tables import care
+from penstock.log.tables import maintenance
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import verify
@@ -71,7 +71,7 @@ def test_kills(source: Source, killer: Killer) -> None:
     assert outcome.sound, outcome.differences
     assert outcome.compared == outcome.checked == sum(ends.values()) > 5_000
     agree(source, ends)
-    care.clean(source.ref, time.time_ns() // 1000 + 1, keep_seconds=0)
+    maintenance.clean(source.ref, time.time_ns() // 1000 + 1, keep_seconds=0)
     table = source.table()
     left = {file.path for file in Store(source.ref).data_files()}
     assert left == {file.path for number in ends for file in table.extents(number)}

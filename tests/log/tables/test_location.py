@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.errors import InvalidName
-from penstock.core.names import check_topic
+from penstock.broker.errors import InvalidName
+from penstock.broker.names import check_topic
 from penstock.log.tables.location import MAX_SEGMENT_BYTES, local_folder, quoted, table_ref
 
 SEGMENT = re.compile(r"[A-Za-z0-9@-][A-Za-z0-9@._-]*")

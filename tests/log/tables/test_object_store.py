@@ -9,12 +9,12 @@ import pytest
 from tests.log.tables.object_store import object_store
 from tests.log.tables.source import NAME, TOPIC, Source, stored
 from tests.log.tables.test_build import agree
-from tests.log.tables.test_past import contents
+from tests.log.tables.test_row_group_reader import contents
 
 from penstock.log.engine import partition_id
-from penstock.log.tables import care
+from penstock.log.tables import maintenance
 from penstock.log.tables.location import table_ref
-from penstock.log.tables.past import TablePast
+from penstock.log.tables.row_group_reader import TablePast
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import verify
@@ -28,7 +28,7 @@ def store(source: Source) -> Iterator[Store]:
 
 
 def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(care, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 3)
     assert Table.open(source.ref) is None
     source.fill(4)
     ends = source.build_all()
@@ -36,10 +36,10 @@ def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.M
     agree(source, ends)
     assert source.table().file_uris()[0].startswith("s3://bucket/lake/default/default/orders-7/partition=0/")
     old = source.table()
-    assert care.compact(source.ref, min_files=2) > 4
+    assert maintenance.compact(source.ref, min_files=2) > 4
     agree(source, ends)
     now = time.time_ns() // 1000
-    assert care.clean(source.ref, now, keep_seconds=0) > 4  # the store says that all of it is of 2025
+    assert maintenance.clean(source.ref, now, keep_seconds=0) > 4  # the store says that all of it is of 2025
     assert len(store.data_files()) == 3
     assert stored(old, 0, 1, 9).equals(source.log(0, 1, 9))  # by the newest version
     agree(source, ends)
@@ -51,6 +51,6 @@ def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.M
     slices = TablePast(lambda _: source.ref).read(partition_id(TOPIC, 1), 3, ends[1], 1 << 30, 1 << 30)
     assert contents(slices) == contents(list(source.follower.slices(partition_id(TOPIC, 1), 3, ends[1])))
     assert source.table().offset_at(1, 0, 2) == 2
-    assert care.drop_below(source.ref, ends) > 0
-    care.remove(source.ref)
+    assert maintenance.drop_below(source.ref, ends) > 0
+    maintenance.remove(source.ref)
     assert not store.data_files() and not store.log_files() and Table.open(source.ref) is None

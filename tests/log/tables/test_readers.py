@@ -10,15 +10,15 @@ from deltalake import DeltaTable
 from tests.log.tables.source import Source
 
 from penstock.log.arrow import STORED
-from penstock.log.tables import care
+from penstock.log.tables import maintenance
 
 
 @pytest.fixture
 def filled(source: Source) -> Source:
     source.fill(3)
     source.build_all()
-    care.compact(source.ref, min_files=2, partitions=[0])
-    care.drop_below(source.ref, {2: source.table().extents(2)[0].end})
+    maintenance.compact(source.ref, min_files=2, partitions=[0])
+    maintenance.drop_below(source.ref, {2: source.table().extents(2)[0].end})
     return source
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.log.tables.source import START, Source, spans, stored
 
 from penstock.log.errors import OffsetOutOfRange, TableUnreadable
-from penstock.log.tables import care
+from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.table import Table
 
@@ -54,7 +54,7 @@ def test_what_the_table_does_not_have_is_refused(full: Source) -> None:
             list(table.read(0, offset, until))
     with pytest.raises(OffsetOutOfRange):
         list(table.read(9, 0, 1))
-    care.drop_below(full.ref, {0: table.extents(0)[0].end})
+    maintenance.drop_below(full.ref, {0: table.extents(0)[0].end})
     with pytest.raises(OffsetOutOfRange) as refused:
         list(full.table().read(0, 0, 1))
     assert refused.value.start == table.extents(0)[1].first
@@ -77,8 +77,8 @@ def test_a_reader_goes_on_when_its_files_are_replaced(full: Source) -> None:
     end = table.ends()[0]
     reader = table.read(0, 0, end)
     found = [next(reader)]
-    assert care.compact(full.ref, min_files=2)
-    assert care.clean(full.ref, FOREVER, keep_seconds=0) == 6
+    assert maintenance.compact(full.ref, min_files=2)
+    assert maintenance.clean(full.ref, FOREVER, keep_seconds=0) == 6
     found += reader
     assert pa.Table.from_batches(found).combine_chunks().equals(full.log(0, 0, end))
     assert stored(table, 1, 0, 5).equals(full.log(1, 0, 5))  # also one that begins only now

@@ -14,7 +14,7 @@ from tests.log.tables.source import TOPIC, Source, spans
 
 from penstock.log.arrow import HEADER_LIST, TIMESTAMP
 from penstock.log.engine import partition_id
-from penstock.log.tables import care
+from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.commit import commit
 from penstock.log.tables.part import Part
@@ -35,7 +35,7 @@ def test_a_sound_table(source: Source) -> None:
     assert outcome.sound, outcome.differences
     assert (outcome.version, outcome.checked, outcome.compared) == (2, sum(ends.values()), sum(ends.values()))
     assert seen[-1] == (sum(ends.values()), sum(ends.values())) and seen == sorted(seen)
-    care.compact(source.ref, min_files=2)
+    maintenance.compact(source.ref, min_files=2)
     assert check(source).sound
 
 
@@ -55,7 +55,7 @@ def test_after_retention(source: Source) -> None:
     source.fill(3)
     ends = source.build_all()
     starts = {number: source.table().extents(number)[0].end + 2 for number in ends}
-    care.drop_below(source.ref, starts)
+    maintenance.drop_below(source.ref, starts)
     assert check(source, starts, ends).sound
 
 
@@ -167,7 +167,7 @@ def test_a_table_above_the_log_start(source: Source) -> None:
     source.fill(2)
     source.build_all()
     first = source.table().extents(2)[0]
-    care.drop_below(source.ref, {2: first.end})
+    maintenance.drop_below(source.ref, {2: first.end})
     (difference,) = check(source).differences
     assert difference == (2, 0, f"the table begins at offset {first.end}, above the log start")
 

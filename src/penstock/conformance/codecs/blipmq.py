@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
-from penstock.protocols.blipmq import errors, frames
+from penstock.wire.blipmq import errors, frames
 
 
 class Message(NamedTuple):

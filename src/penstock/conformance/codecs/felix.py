@@ -10,7 +10,8 @@ import msgspec
 
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
-from penstock.protocols.felix import binary, frames, messages
+from penstock.wire.felix import frames, messages
+from penstock.wire.felix.codec import binary
 
 _REQUESTS: Final = frozenset(
     ("auth", "publish", "publish_batch", "subscribe", "cache_put", "cache_get", "cache_delete", "cache_cas",

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
-from penstock.protocols.flymq import framing, replies, requests
-from penstock.protocols.flymq.errors import MalformedPayload, UnknownOpcode
-from penstock.protocols.flymq.opcodes import Op
+from penstock.wire.flymq import frames as framing
+from penstock.wire.flymq.codec import replies, requests
+from penstock.wire.flymq.errors import MalformedPayload, UnknownOpcode
+from penstock.wire.flymq.opcodes import Op
 
 
 class Message(NamedTuple):

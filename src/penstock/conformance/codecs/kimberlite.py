@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from penstock.broker.queries.query import Timestamp
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
-from penstock.core.query import Timestamp
-from penstock.protocols.kimberlite import messages as m
-from penstock.protocols.kimberlite.detection import VERSIONS
-from penstock.protocols.kimberlite.dialects import NAMED, Dialect, dialect
-from penstock.protocols.kimberlite.encoding import Malformed
-from penstock.protocols.kimberlite.frames import Frame, FrameError, Framer, crc32, crc32c, frame
-from penstock.protocols.kimberlite.wire import Refused, ServerWire
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.detection import VERSIONS
+from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
+from penstock.wire.kimberlite.codec.encoding import Malformed
+from penstock.wire.kimberlite.codec.wire import Refused, ServerWire
+from penstock.wire.kimberlite.frames import Frame, FrameError, Framer, crc32, crc32c, frame
 
 _NAMES: Final[dict[type[m.Message], str]] = {m.ErrorResponse: "Error"}
 _PLACES: Final[dict[type[m.Message], str]] = {m.UsEast1: "USEast1", m.ApSoutheast2: "APSoutheast2"}

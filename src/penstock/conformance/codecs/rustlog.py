@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
-from penstock.protocols.rustlog import framing
-from penstock.protocols.rustlog.dialect import DIALECTS, detect
-from penstock.protocols.rustlog.errors import ProtocolError
+from penstock.wire.rustlog import frames as framing
+from penstock.wire.rustlog.codec.dialect import DIALECTS, detect
+from penstock.wire.rustlog.errors import ProtocolError
 
 
 def read(vector: Vector, pieces: Sequence[bytes]) -> list[Any]:

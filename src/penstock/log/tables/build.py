@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 from penstock.log.arrow import record_batches
 from penstock.log.engine import partition_id
-from penstock.log.follower import file_slices
-from penstock.log.journal import JournalFile
+from penstock.log.segment import JournalFile
 from penstock.log.tables.commit import commit, open_to_change
 from penstock.log.tables.errors import TableGap, not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import FAILURES, Table
+from penstock.log.tailer import file_slices
 
 FILE_BYTES: Final = 256 << 20
 """A larger file would be one that retention cannot take for long."""

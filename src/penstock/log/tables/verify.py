@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from penstock.log.arrow import STORED, record_batches
 from penstock.log.engine import partition_id
 from penstock.log.errors import OffsetOutOfRange, TableUnreadable
-from penstock.log.follower import Follower
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.table import Table, TableFile
+from penstock.log.tailer import Follower
 
 MOST_DIFFERENCES: Final = 20
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
-from penstock.core.errors import SchemaInvalid
-from penstock.core.formats.json_document import decode
+from penstock.broker.errors import SchemaInvalid
+from penstock.broker.schemas.formats.json_document import decode
 from penstock.spark.decoding.columns import (
     BINARY,
     BOOLEAN,

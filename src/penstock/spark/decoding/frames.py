@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from penstock.core.errors import SchemaInvalid
-from penstock.core.formats import format_of
-from penstock.core.schema import Schema, SchemaKind
+from penstock.broker.errors import SchemaInvalid
+from penstock.broker.schemas.formats import format_of
+from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.spark.decoding.rows import DECODED, REASON, VALUE, Decode, language
 from penstock.spark.options import Given
 from penstock.spark.patience import Patience

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from penstock.core.formats.json_document import Document, Node
+from penstock.broker.schemas.formats.json_document import Document, Node
 from penstock.spark.decoding.columns import (
     BOOLEAN,
     DOUBLE,

@@ -18,8 +18,8 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql import types as spark
 
-from penstock.core.formats.protobuf_schema import message_of
-from penstock.core.schema import Schema
+from penstock.broker.schemas.formats.protobuf_schema import message_of
+from penstock.broker.schemas.schema import Schema
 from penstock.spark.decoding.columns import (
     BINARY,
     BOOLEAN,

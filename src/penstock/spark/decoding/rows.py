@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.formats import format_of
-from penstock.core.formats.format import Validator
-from penstock.core.schema import Schema, SchemaKind
-from penstock.core.schemas import MAX_REASON, MAX_REASONS
+from penstock.broker.schemas.formats import format_of
+from penstock.broker.schemas.formats.format import Validator
+from penstock.broker.schemas.schema import Schema, SchemaKind
+from penstock.broker.schemas.schemas import MAX_REASON, MAX_REASONS
 from penstock.spark.decoding.columns import Column, Misfit, Struct, record
 
 VALUE: Final = "value"

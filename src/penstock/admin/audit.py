@@ -1,0 +1,84 @@
+"""The audit log as a resource of the admin socket, and how the configuration says what is kept."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from penstock.admin.http import JSON, Answer, Later
+from penstock.broker.broker import Broker
+from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.runtime.executor import Work
+from penstock.broker.security.access import ADMINISTRATOR
+from penstock.broker.security.audit_chain import ChainMark, ChainReport
+from penstock.broker.security.audit_event import AuditEvent, AuditPage, AuditPolicy, AuditQuery
+from penstock.config.settings import Settings
+
+PATH: Final = b"/audit"
+EXPORT: Final = b"/audit/export"
+VERIFY: Final = b"/audit/verify"
+
+
+def audit_policy(settings: Settings) -> AuditPolicy:
+    security = settings.security
+    enabled = security.mode == "on" if security.audit == "auto" else security.audit == "on"
+    return AuditPolicy(enabled, security.audit_retention_seconds, security.audit_retention_bytes, settings.flymq.node)
+
+
+class AuditRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of `POST /audit` and `POST /audit/export`."""
+
+    query: AuditQuery = AuditQuery()
+    tenant: str = DEFAULT_SCOPE.tenant
+    format: str = "json"  # of an export
+
+
+class VerifyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of `POST /audit/verify`, whose answer is a `ChainReport`."""
+
+    tenant: str = DEFAULT_SCOPE.tenant
+    mark: ChainMark | None = None  # where the last answer said to go on
+    most: int | None = None  # events to look at; None: all
+
+
+class AuditView(msgspec.Struct):
+    """The answer to `POST /audit`."""
+
+    events: list[AuditEvent]
+    total: int
+    has_more: bool
+
+
+class AuditResource:
+    """`POST /audit` asks for a page of events, `POST /audit/export` for all of them as one document, and `POST
+    /audit/verify` whether they are what was written. A query has too many parts for a path; it changes nothing."""
+
+    def __init__(self, broker: Broker, *, enforced: bool) -> None:  # noqa: ARG002 - as every resource
+        self._broker = broker
+
+    def __call__(self, method: bytes, path: bytes, body: bytes) -> Answer | Work[Any, Answer | Later] | None:
+        if path not in (PATH, EXPORT, VERIFY):
+            return None
+        if method != b"POST":
+            return Answer(405, b"only POST\n", headers=(("Allow", "POST"),))
+        audit = self._broker.audit
+        if path == VERIFY:
+            asked = msgspec.json.decode(body, type=VerifyRequest)
+            scope = Scope(asked.tenant, DEFAULT_SCOPE.namespace)
+            return audit.verify(ADMINISTRATOR, scope, asked.mark, asked.most).then(_report)
+        wish = msgspec.json.decode(body, type=AuditRequest)
+        if path == PATH:
+            return audit.query(ADMINISTRATOR, wish.tenant, wish.query).then(_page)
+        kind = JSON if wish.format == "json" else "text/csv; charset=utf-8"
+        return audit.export(ADMINISTRATOR, wish.tenant, wish.query, wish.format).then(
+            lambda document: Answer(200, document, kind)
+        )
+
+
+def _report(report: ChainReport) -> Answer:
+    return Answer(200, msgspec.json.encode(report) + b"\n", JSON)
+
+
+def _page(page: AuditPage) -> Answer:
+    return Answer(200, msgspec.json.encode(AuditView(*page)) + b"\n", JSON)

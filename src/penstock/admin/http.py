@@ -1,0 +1,297 @@
+"""The HTTP door: `GET /health` and `GET /metrics`, for those who watch over the broker.
+
+A session like that of any protocol, on h11, so that it answers on every port. It is no way to produce or consume. Who
+opens one may add resources of their own: `socket` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import h11
+import msgspec
+
+from penstock import __version__
+from penstock.broker.broker import Broker
+from penstock.broker.errors import (
+    AccessDenied,
+    AuditOff,
+    BrokerError,
+    InvalidArgument,
+    InvalidName,
+    KeyNotFound,
+    LimitReached,
+    QueriesOff,
+    QueryError,
+    RoleNotFound,
+    SchemaIncompatible,
+    SchemaInvalid,
+    SchemaNotFound,
+    TenantExists,
+    TenantNotFound,
+    TooFast,
+    TopicNotFound,
+    UserExists,
+    UserNotFound,
+    WrongPassword,
+)
+from penstock.broker.runtime.executor import Work
+from penstock.broker.security.access import Identity
+from penstock.doors.session import Channel, Door
+from penstock.log.engine import CommitGroup, Durability, GroupState
+from penstock.log.errors import LogError
+
+MAX_HEAD: Final = 16 << 10
+MAX_BODY: Final = 64 << 10
+JSON: Final = "application/json"
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+STATUS: Final = (
+    (AccessDenied, 403),
+    (WrongPassword, 403),
+    (AuditOff, 404),
+    (KeyNotFound, 404),
+    (UserNotFound, 404),
+    (RoleNotFound, 404),
+    (SchemaNotFound, 404),
+    (TenantNotFound, 404),
+    (TopicNotFound, 404),
+    (SchemaIncompatible, 409),
+    (SchemaInvalid, 400),
+    (TenantExists, 409),
+    (UserExists, 409),
+    (LimitReached, 409),
+    (InvalidArgument, 400),
+    (InvalidName, 400),
+    (TooFast, 429),
+    (QueriesOff, 503),
+    (QueryError, 400),
+    (BrokerError, 503),
+    (LogError, 503),
+    (msgspec.MsgspecError, 400),
+)
+"""The first line that fits an error gives the status."""
+
+REFUSALS: Final = (BrokerError, LogError, msgspec.MsgspecError)
+"""What a resource may raise instead of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Later(NamedTuple):
+    """An answer that holds once the group is committed, and is not given before."""
+
+    group: CommitGroup
+    answer: Answer
+
+
+Outcome: TypeAlias = Answer | Later | Work[Any, Answer | Later]
+"""An answer, or what leads to one: a commit to wait for, or work that takes its time."""
+
+Resource: TypeAlias = Callable[[bytes, bytes, bytes], Outcome | None]
+"""(method, path, body) → what comes of it; None for a path that is not its own. May raise one of `REFUSALS`."""
+
+
+def settled(group: CommitGroup | None, answer: Answer) -> Answer | Later:
+    """The answer, once the group is committed that it depends on."""
+    return answer if group is None else Later(group, answer)
+
+
+def refusal(error: Exception) -> Answer:
+    """One of `REFUSALS`, as it is told."""
+    status = next(status for kind, status in STATUS if isinstance(error, kind))
+    return Answer(status, f"{error}\n".encode())
+
+
+class HttpSession:
+    def __init__(
+        self,
+        broker: Broker,
+        channel: Channel,
+        identity: Identity,
+        durability: Durability,
+        resource: Resource | None = None,
+        max_body: int = MAX_BODY,
+    ) -> None:
+        self._broker = broker
+        self._channel = channel
+        self._identity = identity
+        self._durability = durability
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._request: h11.Request | None = None
+        self._resource = resource
+        self._max_body = max_body
+        self._body_bytes = 0
+        self._body: list[bytes] = []  # kept only for a resource that may want it
+        self._waiting = False  # for a commit or for work; further requests wait too
+        self._last = False  # close after the answer that is waited for
+        self._over = False
+        self._routes: dict[bytes, Callable[[], Answer]] = {b"/health": self._health, b"/metrics": self._metrics}
+
+    # -- Session
+
+    def receive(self, data: bytes) -> None:
+        if self._over:
+            return
+        self._http.receive_data(data)
+        self._advance()
+
+    def end_of_input(self) -> None:
+        if not self._over:
+            self._http.receive_data(b"")
+            self._advance()
+            self._finish()
+
+    def stop(self) -> None:
+        self._finish()
+
+    def lost(self) -> None:
+        self._over = True
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._http.trailing_data[0])
+
+    # -- inside
+
+    def _advance(self) -> None:
+        try:
+            while not self._over and not self._waiting and self._step():
+                pass
+        except h11.RemoteProtocolError as error:
+            status = error.error_status_hint or 400
+            if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                self._send(Answer(status, f"{error}\n".encode()), keep=False)
+            self._close()
+
+    def _step(self) -> bool:
+        """Handle one event; False if the next one takes more input."""
+        event = self._http.next_event()
+        if isinstance(event, h11.Request):
+            self._request, self._body_bytes, self._body = event, 0, []
+            if self._http.they_are_waiting_for_100_continue:
+                self._send(Answer(417, b"this broker takes no request bodies\n"), keep=False)
+                self._close()
+        elif isinstance(event, h11.Data):
+            self._body_bytes += len(event.data)
+            if self._body_bytes > self._max_body:
+                self._send(Answer(413, b"the request body is too large\n"), keep=False)
+                self._close()
+            elif self._resource is not None:
+                self._body.append(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            self._proceed(self._outcome())
+        elif isinstance(event, h11.ConnectionClosed):
+            self._close()
+        else:
+            return False
+        return True
+
+    def _reply(self, answer: Answer) -> None:
+        self._send(answer, keep=not self._last)
+        if self._last or self._http.our_state is h11.MUST_CLOSE or self._http.our_state is h11.CLOSED:
+            self._close()
+        else:
+            self._http.start_next_cycle()
+
+    def _proceed(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Answer):
+            self._reply(outcome)
+        elif isinstance(outcome, Later):
+            self._waiting = True
+            outcome.group.on_done(lambda group: self._committed(group, outcome.answer))
+        else:
+            self._waiting = True
+            outcome.start(self._broker.offload, lambda: self._worked(outcome))
+
+    def _worked(self, work: Work[Any, Answer | Later]) -> None:
+        """Finished even if nobody waits for the answer any more: the request was accepted."""
+        try:
+            outcome = work.finish()
+        except REFUSALS as error:
+            outcome = refusal(error)
+        self._waiting = False
+        if not self._over:
+            self._proceed(outcome)
+            self._advance()
+
+    def _committed(self, group: CommitGroup, answer: Answer) -> None:
+        self._waiting = False
+        if self._over:
+            return
+        if group.state is GroupState.FAILED:
+            answer = Answer(503, f"{group.error}\n".encode())
+        self._reply(answer)
+        self._advance()  # the next request may be here already
+
+    def _finish(self) -> None:
+        """Close; if an answer is still owed, after it."""
+        if self._waiting:
+            self._last = True
+        else:
+            self._close()
+
+    def _outcome(self) -> Outcome:
+        assert self._request is not None
+        path = self._request.target.partition(b"?")[0]
+        try:
+            if self._resource is not None:
+                outcome = self._resource(self._request.method, path, b"".join(self._body))
+                if outcome is not None:
+                    return outcome
+            route = self._routes.get(path)
+            if route is None:
+                return Answer(404, b"there are /health and /metrics\n")
+            if self._request.method not in (b"GET", b"HEAD"):
+                return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
+            return route()
+        except REFUSALS as error:
+            return refusal(error)
+
+    def _health(self) -> Answer:
+        health = self._broker.health()
+        body = {
+            "status": "ok" if health.writable else "read-only",
+            "writable": health.writable,
+            "reason": health.reason,
+            "durability": str(self._durability),
+            "position": self._broker.position,
+            "tables": self._broker.tables.trouble() or "ok",
+            "version": __version__,
+        }
+        return Answer(200 if health.writable else 503, msgspec.json.encode(body) + b"\n", JSON)
+
+    def _metrics(self) -> Answer:
+        return Answer(200, self._broker.metrics_text(self._identity).encode(), PROMETHEUS)
+
+    def _send(self, answer: Answer, *, keep: bool) -> None:
+        headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
+        if not keep:
+            headers.append(("Connection", "close"))
+        response = h11.Response(status_code=answer.status, headers=headers, reason=HTTPStatus(answer.status).phrase)
+        parts = [self._http.send(response)]
+        if self._request is None or self._request.method != b"HEAD":
+            parts.append(self._http.send(h11.Data(data=answer.body)))
+        parts.append(self._http.send(h11.EndOfMessage()))
+        self._channel.send(b"".join(part for part in parts if part))
+
+    def _close(self) -> None:
+        if not self._over:
+            self._over = True
+            self._channel.close()
+
+
+def http_door(durability: Durability) -> Door:
+    def open_session(broker: Broker, channel: Channel, identity: Identity) -> HttpSession:
+        return HttpSession(broker, channel, identity, durability)
+
+    return Door("http", open_session, MAX_HEAD + MAX_BODY)

@@ -1,0 +1,65 @@
+"""What the resources of the admin socket share: paths with parts, and answers that wait for their commit.
+
+A path names the tenant, often the namespace, and then the thing, each part percent-encoded: `/users/default/alice`,
+`/schemas/default/default/orders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from penstock.admin.http import JSON, Answer, Later, Outcome, settled
+from penstock.broker.broker import Broker
+from penstock.broker.errors import InvalidName
+from penstock.log.engine import CommitGroup
+
+Handler: TypeAlias = Callable[..., Outcome]
+"""Called with the body, then with the parts of the path."""
+
+
+class Tree:
+    """What lies below one path. `_methods` says what can be done there, by the number of parts that follow it."""
+
+    root: ClassVar[bytes]
+
+    def __init__(self, broker: Broker, *, enforced: bool) -> None:
+        self._broker = broker
+        self._enforced = enforced
+
+    def __call__(self, method: bytes, path: bytes, body: bytes) -> Outcome | None:
+        root, *parts = path.removeprefix(b"/").split(b"/")
+        if root != self.root:
+            return None
+        methods = self._methods().get(len(parts))
+        if methods is None:
+            return Answer(404, b"there is nothing at this path\n")
+        handler = methods.get(method)
+        if handler is None:
+            allowed = ", ".join(name.decode() for name in methods)
+            return Answer(405, f"only {allowed}\n".encode(), headers=(("Allow", allowed),))
+        return handler(body, *map(_decoded, parts))
+
+    def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
+        raise NotImplementedError
+
+    def _shown(self, what: object) -> Answer | Later:
+        return settled(self._broker.unsettled, Answer(200, document(what), JSON))
+
+
+def document(what: Any) -> bytes:
+    return msgspec.json.encode(what) + b"\n"
+
+
+def done(group: CommitGroup | None) -> Answer | Later:
+    return settled(group, Answer(200, b"{}\n", JSON))
+
+
+def _decoded(part: bytes) -> str:
+    try:
+        return unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        raise InvalidName("A name in the path is not UTF-8") from None

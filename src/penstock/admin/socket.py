@@ -1,0 +1,311 @@
+"""The admin socket: a Unix socket in the data directory, by which the `penstock` command changes a running broker.
+
+Whoever may open it may administer: the permissions of the file are the proof, and the access check sees a fixed
+identity. It speaks the HTTP of `http` with further resources, which no port serves: those of `RESOURCES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, cast
+
+import msgspec
+
+from penstock.admin.audit import AuditResource
+from penstock.admin.http import JSON, Answer, HttpSession, Later, Outcome, Resource, settled
+from penstock.admin.schemas import SchemaResource
+from penstock.admin.sql import SqlResource
+from penstock.admin.tenants import TenantResource
+from penstock.admin.topics import TopicResource
+from penstock.admin.users import AclResource, RoleResource, UserResource
+from penstock.broker.broker import Broker
+from penstock.broker.errors import KeyNotFound
+from penstock.broker.security.access import ADMINISTRATOR, Permission
+from penstock.broker.security.key import Key, KeyTerms
+from penstock.log.engine import Durability
+
+logger = logging.getLogger(__name__)
+
+SOCKET: Final = "admin.sock"
+MAX_PATH: Final = 107  # bytes of a Unix socket's path
+BACKLOG: Final = 16
+MAX_CONNECTIONS: Final = 64
+MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the largest
+MAX_SECONDS: Final = 60.0  # of one connection, beside those that a statement may take; a command needs one request
+KEYS: Final = b"/keys"
+ROTATE: Final = b"/rotate"
+
+
+class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of `POST /keys`."""
+
+    name: str
+    permissions: list[Permission]  # may be empty if there are roles
+    tenant: str = "default"
+    topics: tuple[str, ...] = ("*",)
+    namespace: str = "*"
+    expires: int | None = None  # µs since 1970
+    key: str | None = None  # chosen by the user
+    roles: tuple[str, ...] = ()
+
+
+class KeyView(msgspec.Struct):
+    """A key as it may be shown."""
+
+    id: int
+    name: str
+    tenant: str
+    namespace: str
+    permissions: list[str]
+    topics: list[str]
+    created: int  # µs since 1970, as the other times
+    expires: int | None
+    revoked: int | None
+    state: Literal["active", "expired", "revoked"]
+    roles: list[str]
+
+
+class KeyCreated(msgspec.Struct):
+    """The answer to `POST /keys`: the only time that a generated key is shown."""
+
+    key: KeyView
+    secret: str | None  # None if the user chose it
+    enforced: bool  # False: security is off, and the broker accepts any key
+
+
+def view(key: Key, now: int) -> KeyView:
+    return KeyView(
+        key.id,
+        key.name,
+        key.tenant,
+        key.namespace,
+        [str(permission) for permission in key.permissions],
+        list(key.topics),
+        key.created,
+        key.expires,
+        key.revoked,
+        key.state(now),
+        list(key.roles),
+    )
+
+
+class KeyResource:
+    """`GET` and `POST /keys`, `DELETE /keys/ID`, `POST /keys/ID/rotate`."""
+
+    def __init__(self, broker: Broker, *, enforced: bool) -> None:
+        self._broker = broker
+        self._enforced = enforced
+
+    def __call__(self, method: bytes, path: bytes, body: bytes) -> Answer | Later | None:
+        collection, slash, number = path.rpartition(b"/")
+        if path == KEYS and method == b"GET":
+            return self._list()
+        if path == KEYS and method == b"POST":
+            return self._add(body)
+        if collection == KEYS and method == b"DELETE":
+            return self._revoke(number)
+        if path.startswith(KEYS + b"/") and path.endswith(ROTATE) and method == b"POST":
+            return self._rotate(path[len(KEYS) + 1 : -len(ROTATE)])
+        if path == KEYS:
+            return Answer(405, b"only GET and POST\n", headers=(("Allow", "GET, POST"),))
+        if slash and collection == KEYS:
+            return Answer(405, b"only DELETE\n", headers=(("Allow", "DELETE"),))
+        return None
+
+    def _list(self) -> Answer | Later:
+        now = self._broker.now()
+        keys = [view(key, now) for key in self._broker.keys.list(ADMINISTRATOR)]
+        return settled(self._broker.unsettled, Answer(200, msgspec.json.encode(keys) + b"\n", JSON))
+
+    def _rotate(self, number: bytes) -> Later:
+        new, group = self._broker.keys.rotate(ADMINISTRATOR, number.decode("ascii", "replace"))
+        created = KeyCreated(view(new.key, self._broker.now()), new.secret, self._enforced)
+        return Later(group, Answer(201, msgspec.json.encode(created) + b"\n", JSON))
+
+    def _add(self, body: bytes) -> Later:
+        wish = msgspec.json.decode(body, type=KeyRequest)
+        terms = KeyTerms(
+            wish.name, wish.tenant, wish.permissions, wish.topics, wish.namespace, wish.expires, wish.roles
+        )
+        new, group = self._broker.keys.add(ADMINISTRATOR, terms, wish.key)
+        shown = view(new.key, self._broker.now())
+        created = KeyCreated(shown, new.secret if wish.key is None else None, self._enforced)
+        return Later(group, Answer(201, msgspec.json.encode(created) + b"\n", JSON))
+
+    def _revoke(self, number: bytes) -> Answer | Later:
+        if not number.isdigit() or len(number) > 18:
+            raise KeyNotFound(f"There is no key {number.decode(errors='replace')}")
+        return settled(self._broker.keys.revoke(ADMINISTRATOR, int(number)), Answer(200, b"{}\n", JSON))
+
+
+RESOURCES: Final = (
+    KeyResource,
+    AuditResource,
+    UserResource,
+    RoleResource,
+    AclResource,
+    SchemaResource,
+    TenantResource,
+    TopicResource,
+    SqlResource,
+)
+"""Each is made with the broker and whether security is on, and answers for the paths below its own."""
+
+
+def resources(broker: Broker, *, enforced: bool) -> Resource:
+    """All of them as one."""
+    made: list[Resource] = [resource(broker, enforced=enforced) for resource in RESOURCES]
+
+    def answer(method: bytes, path: bytes, body: bytes) -> Outcome | None:
+        outcomes = (resource(method, path, body) for resource in made)
+        return next((outcome for outcome in outcomes if outcome is not None), None)
+
+    return answer
+
+
+@contextlib.contextmanager
+def socket_path(directory: str) -> Iterator[str]:
+    """A path to the directory's socket that is short enough for the kernel.
+
+    A long one goes through a descriptor of the directory, so that the socket is in the data directory whatever that
+    is called, and is never looked for in a place where another user could have put one."""
+    path = os.path.join(directory, SOCKET)
+    if len(os.fsencode(path)) <= MAX_PATH:
+        yield path
+        return
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{SOCKET}"
+    finally:
+        os.close(fd)
+
+
+class AdminSocket:
+    """The listening socket of one data directory, whose lock the caller holds."""
+
+    def __init__(self, directory: str, broker: Broker, durability: Durability) -> None:
+        self._path = os.path.join(directory, SOCKET)
+        self._directory = directory
+        self._broker = broker
+        self._durability = durability
+        self.seconds = MAX_SECONDS + broker.queries.policy.seconds  # of one connection
+        self._server: asyncio.Server | None = None
+        self._connections: set[AdminConnection] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    async def start(self) -> None:
+        """Raises OSError. What a killed broker left there is replaced."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(os.lstat(self._path).st_mode):
+                raise FileExistsError(f"{self._path} is in the way: it is not a socket")
+            os.unlink(self._path)
+        one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with socket_path(self._directory) as path:
+                one.bind(path)
+            os.chmod(self._path, 0o600)  # nobody can connect before it listens
+            one.setblocking(False)
+            self._server = await loop.create_unix_server(lambda: self._connection(loop), sock=one, backlog=BACKLOG)
+        except BaseException:
+            one.close()
+            raise
+
+    async def stop(self, seconds: float) -> None:
+        """Answer what was accepted, for so long, and remove the socket."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._server = None
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        for connection in list(self._connections):
+            connection.stop()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), seconds)
+        for connection in list(self._connections):
+            connection.abort()
+
+    def admit(self, connection: AdminConnection) -> bool:
+        if len(self._connections) >= MAX_CONNECTIONS:
+            return False
+        self._connections.add(connection)
+        self._empty.clear()
+        return True
+
+    def leave(self, connection: AdminConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+    def _connection(self, loop: asyncio.AbstractEventLoop) -> AdminConnection:
+        resource = resources(self._broker, enforced=self._broker.access.enforced)
+        return AdminConnection(
+            self,
+            loop,
+            lambda channel: HttpSession(self._broker, channel, ADMINISTRATOR, self._durability, resource, MAX_BODY),
+        )
+
+
+class AdminConnection(asyncio.Protocol):
+    """One connection, which is the channel of its session."""
+
+    peer = SOCKET
+    congested = False
+
+    def __init__(
+        self, owner: AdminSocket, loop: asyncio.AbstractEventLoop, opened: Callable[[AdminConnection], HttpSession]
+    ) -> None:
+        self._owner = owner
+        self._session = opened(self)
+        self._deadline = loop.call_later(owner.seconds, self.abort)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._owner.admit(self):
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._call(lambda: self._session.receive(data))
+
+    def eof_received(self) -> bool:
+        self._call(self._session.end_of_input)
+        return True  # the session closes, when it has answered
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
+        self._deadline.cancel()
+        self._session.lost()
+        self._owner.leave(self)
+
+    def stop(self) -> None:
+        self._call(self._session.stop)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def send(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def progress(self) -> None:
+        """A session here never holds so much that reading would stop."""
+
+    def _call(self, method: Callable[[], None]) -> None:
+        try:
+            method()
+        except Exception:
+            logger.exception("%s: closed because of an error in the broker", SOCKET)
+            self.abort()

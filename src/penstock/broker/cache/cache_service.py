@@ -1,0 +1,339 @@
+"""All caches of a broker: values under keys, for a time, for whoever may use the cache.
+
+Most caches are in memory only. Those that the operator wants journalled survive a restart: every change of one is an
+event of the log, and each is state as well as in a `Store`, which knows its place in the order of use and its time by
+the monotonic clock. The two kinds do not take room from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, Protocol
+
+from penstock.broker.cache import cache_store as rules
+from penstock.broker.cache.cache_state import remaining
+from penstock.broker.cache.cache_store import NEVER, CacheName, CachePolicy, Entry, Store
+from penstock.broker.names import check_cache, scope
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.runtime.metrics import CacheFigures, Metrics
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.state.events import CacheRemoved, CacheSet
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.tenancy.quotas import Quotas
+from penstock.log.engine import CommitGroup
+from penstock.log.errors import LogError
+
+SWEEP_ENTRIES: Final = 1_000  # that one sweep looks at, of each kind: some 3 ms
+REMOVED_KEYS: Final = 500  # of one event
+REMOVED_BYTES: Final = 32 << 10  # about the most that they have together
+NAMES: Final = 10_000  # that are remembered as checked
+
+SETTLED: Final = CommitGroup()
+"""What the answer about a cache in memory waits for: nothing. No crash takes back what was never promised to last."""
+SETTLED.finish()
+
+
+class _Shelf(Protocol):
+    store: Store
+
+    def settled(self) -> CommitGroup:
+        """What a reply waits for that shows something of it."""
+
+    def set(self, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup: ...
+
+    def remove(self, entries: Iterable[Entry], *, shown: bool = True) -> CommitGroup:
+        """`shown`: somebody will be told of it."""
+
+
+class Caches:
+    """`monotonic` decides when a value is over; `clock` only what a restart will be told of it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: Access,
+        policy: CachePolicy,
+        quotas: Quotas,
+        metrics: Metrics,
+        clock: Clock,
+        monotonic: Clock,
+    ) -> None:
+        self.policy = policy
+        self._ledger = ledger
+        self._access = access
+        self._metrics = metrics
+        self._monotonic = monotonic
+        self._memory = _Memory(policy, metrics)
+        self._journal = _Journal(ledger, policy, quotas, metrics, clock, monotonic)
+        self._names: dict[tuple[str, str, str], CacheName] = {}
+        self._journalled: dict[CacheName, bool] = {}
+
+    def name(self, tenant: str, namespace: str, cache: str) -> CacheName:
+        """A cache of these names, be there something in it or not. Raises InvalidName."""
+        key = (tenant, namespace, cache)
+        found = self._names.get(key)
+        if found is None:
+            check_cache(cache)
+            found = CacheName(scope(tenant, namespace), cache)
+            if len(self._names) >= NAMES:
+                self._names.clear()
+            self._names[key] = found
+        return found
+
+    # -- for clients; the names are such as `name` gives. Changes are true once the group is committed
+
+    def get(self, identity: Identity, cache: CacheName, key: str) -> bytes | None:
+        """The reply waits for the group that `settled` says."""
+        self._access.require(identity, Permission.CACHE_READ, *cache)
+        metrics = self._metrics
+        metrics.cache_gets += 1
+        entry = self._shelf(cache).store.find(cache, key, self._monotonic())
+        if entry is None:
+            return None
+        metrics.cache_hits += 1
+        return entry.value
+
+    def settled(self, cache: CacheName) -> CommitGroup:
+        """What a reply waits for that shows something of this cache."""
+        return self._shelf(cache).settled()
+
+    def put(self, identity: Identity, cache: CacheName, key: str, value: bytes, ttl_ms: int | None) -> CommitGroup:
+        """In place of any other value, and of its time."""
+        self._access.require(identity, Permission.CACHE_WRITE, *cache)
+        rules.check_sizes(self.policy, key, value)
+        now = self._monotonic()
+        return self._set(self._shelf(cache), cache, key, value, rules.deadline(now, ttl_ms), now)
+
+    def delete(self, identity: Identity, cache: CacheName, key: str) -> tuple[bool, CommitGroup]:
+        """Whether there was a value."""
+        self._access.require(identity, Permission.CACHE_WRITE, *cache)
+        shelf = self._shelf(cache)
+        entry = shelf.store.find(cache, key, self._monotonic())
+        if entry is None:
+            return False, shelf.settled()
+        return True, shelf.remove((entry,))
+
+    def compare_and_set(
+        self,
+        identity: Identity,
+        cache: CacheName,
+        key: str,
+        expected: bytes | None,
+        value: bytes,
+        ttl_ms: int | None,
+    ) -> tuple[bool, bytes | None, CommitGroup]:
+        """Put the value if the present one is as expected; None: if there is none. Whether it was put, and what is
+        there now."""
+        self._require_both(identity, cache)
+        rules.check_sizes(self.policy, key, value)
+        shelf, now = self._shelf(cache), self._monotonic()
+        entry = shelf.store.find(cache, key, now)
+        present = None if entry is None else entry.value
+        if present != expected:
+            return False, present, shelf.settled()
+        end = rules.deadline(now, ttl_ms)
+        group = self._set(shelf, cache, key, value, end, now)
+        return True, value if end > now else None, group
+
+    def increment(
+        self, identity: Identity, cache: CacheName, key: str, by: int, ttl_ms: int | None
+    ) -> tuple[int, CommitGroup]:
+        """Add to a number, which keeps its time; one that is not there is 0, and lives for `ttl_ms`."""
+        self._require_both(identity, cache)
+        shelf, now = self._shelf(cache), self._monotonic()
+        entry = shelf.store.find(cache, key, now)
+        number = rules.incremented(None if entry is None else entry.value, by)
+        end = rules.deadline(now, ttl_ms) if entry is None else entry.deadline
+        value = b"%d" % number
+        rules.check_sizes(self.policy, key, value)
+        return number, self._set(shelf, cache, key, value, end, now)
+
+    # -- for the broker
+
+    def sweep(self) -> None:
+        """Give back the room of what is over. A few times a second; each is a step of a bounded size."""
+        now = self._monotonic()
+        self._memory.sweep(now)
+        self._journal.sweep(now)
+
+    def forget(self, tenant: str) -> None:
+        """The tenant was deleted, and with it what its journalled caches were as state."""
+        self._memory.store.drop(tenant)
+        self._journal.store.drop(tenant)
+
+    def figures(self) -> CacheFigures:
+        memory, journal = self._memory.store, self._journal.store
+        return CacheFigures(len(memory) + len(journal), memory.bytes, journal.bytes)
+
+    # -- how
+
+    def _require_both(self, identity: Identity, cache: CacheName) -> None:
+        """For who changes a value and is told what it is."""
+        self._access.require(identity, Permission.CACHE_READ, *cache)
+        self._access.require(identity, Permission.CACHE_WRITE, *cache)
+
+    def _shelf(self, cache: CacheName) -> _Shelf:
+        if not self.policy.journalled:
+            return self._memory
+        journalled = self._journalled.get(cache)
+        if journalled is None:
+            journalled = self.policy.is_journalled(cache)
+            if len(self._journalled) >= NAMES:
+                self._journalled.clear()
+            self._journalled[cache] = journalled
+        if not journalled:
+            return self._memory
+        self._ledger.current()  # what could not be committed is no longer in the store after this
+        return self._journal
+
+    def _set(self, shelf: _Shelf, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup:
+        self._metrics.cache_puts += 1
+        if deadline > now:
+            return shelf.set(cache, key, value, deadline, now)
+        held = shelf.store.held(cache, key)
+        return shelf.settled() if held is None else shelf.remove((held,))
+
+
+class _Memory:
+    """Caches that end with the process."""
+
+    def __init__(self, policy: CachePolicy, metrics: Metrics) -> None:
+        self.store = Store(policy.max_bytes, policy.max_entries)
+        self._metrics = metrics
+
+    def settled(self) -> CommitGroup:
+        return SETTLED
+
+    def set(self, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup:
+        store = self.store
+        victims = store.victims(cache, key, value)
+        if victims:
+            self._metrics.cache_evicted += len(victims)
+            self.remove(victims)
+        store.set(cache, key, value, deadline, now)
+        return SETTLED
+
+    def remove(self, entries: Iterable[Entry], *, shown: bool = True) -> CommitGroup:  # noqa: ARG002
+        for entry in entries:
+            self.store.remove(entry)
+        return SETTLED
+
+    def sweep(self, now: int) -> None:
+        self.store.purge(SWEEP_ENTRIES)
+        due = self.store.due(now, SWEEP_ENTRIES)
+        self._metrics.cache_expired += len(due)
+        self.remove(due)
+
+
+class _Journal:
+    """Caches that survive a restart. What is in the store is in the state too, and the values are the same objects."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        policy: CachePolicy,
+        quotas: Quotas,
+        metrics: Metrics,
+        clock: Clock,
+        monotonic: Clock,
+    ) -> None:
+        self.store = Store(policy.journalled_bytes, policy.max_entries)
+        self._ledger = ledger
+        self._policy = policy
+        self._quotas = quotas
+        self._metrics = metrics
+        self._clock = clock
+        self._monotonic = monotonic
+        self._left: list[CacheName] = []  # in the state, but not to be journalled any more
+        ledger.on_rebuilt.append(self.rebuilt)
+        self.rebuilt()
+
+    def rebuilt(self) -> None:
+        """The state was read from the log: at the start, and when a change of it could not be committed. From now on
+        the monotonic clock says when values are over."""
+        self.store.clear()
+        self._left = []
+        found = []
+        for name, values in self._ledger.state.cached.items():
+            if self._policy.is_journalled(name):
+                found += [(kept.at, name, key, kept) for key, kept in values.items()]
+            else:
+                self._left.append(name)
+        now, wall = self._monotonic(), self._clock()
+        for _, name, key, kept in sorted(found, key=lambda item: item[0]):
+            left = remaining(kept, wall)
+            self.store.set(name, key, kept.value, NEVER if left is None else now + left, now)
+
+    def settled(self) -> CommitGroup:
+        return self._ledger.unsettled or SETTLED
+
+    def set(self, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup:
+        if self._quotas.over:
+            self._quotas.check_room(cache.scope.tenant)
+        victims = self.store.victims(cache, key, value)
+        if victims:
+            self.remove(victims)
+            self._metrics.cache_evicted += len(victims)
+        ttl = None if deadline == NEVER else deadline - now
+        group = self._ledger.keep((CacheSet(*cache.scope, cache.name, key, value, self._clock(), ttl),))
+        self.store.set(cache, key, value, deadline, now)
+        return group
+
+    def remove(self, entries: Iterable[Entry], *, shown: bool = True) -> CommitGroup:
+        group = SETTLED
+        for cache, keys in _by_cache(entries):
+            if not cache.gone:  # else the state knows nothing of them; there may be another cache of this name
+                event = CacheRemoved(*cache.name.scope, cache.name.name, keys)
+                group = self._ledger.append((), (event,), shown=shown).group
+            for key in keys:
+                self.store.remove(cache.entries[key])
+        return group
+
+    def sweep(self, now: int) -> None:
+        self._ledger.current()
+        store, metrics = self.store, self._metrics
+        store.purge(SWEEP_ENTRIES)
+        try:
+            if due := store.due(now, SWEEP_ENTRIES):
+                self.remove(due, shown=False)
+                metrics.cache_expired += len(due)
+            if excess := store.excess(SWEEP_ENTRIES):  # the operator has lowered the limit
+                self.remove(excess)
+                metrics.cache_evicted += len(excess)
+            if self._left:
+                self._forget_some()
+        except LogError:
+            return  # a full disk, say: nobody sees what is over, and the next sweep tries again
+
+    def _forget_some(self) -> None:
+        """A value that is not kept up to date must not come back if the cache is journalled again one day."""
+        name = self._left[-1]
+        keys = list(islice(self._ledger.state.cached.get(name, ()), REMOVED_KEYS))
+        if keys:
+            some = next(_portions(keys))
+            self._ledger.append((), (CacheRemoved(*name.scope, name.name, some),), shown=False)
+        else:
+            self._left.pop()
+
+
+def _by_cache(entries: Iterable[Entry]) -> Iterator[tuple[rules.Cache, list[str]]]:
+    """What one event after the other says that is removed."""
+    found: dict[rules.Cache, list[str]] = {}
+    for entry in entries:
+        found.setdefault(entry.cache, []).append(entry.key)
+    for cache, keys in found.items():
+        for some in _portions(keys):
+            yield cache, some
+
+
+def _portions(keys: list[str]) -> Iterator[list[str]]:
+    """Not more of them than an event should have."""
+    start = size = 0
+    for at, key in enumerate(keys):
+        length = 4 * len(key)
+        if at > start and (size + length > REMOVED_BYTES or at - start == REMOVED_KEYS):
+            yield keys[start:at]
+            start, size = at, 0
+        size += length
+    yield keys[start:]

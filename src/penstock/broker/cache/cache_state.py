@@ -1,0 +1,60 @@
+"""What journalled caches hold, as state: the values, and when they were set and for how long.
+
+Whether a value is over is not decided here. It is, in a running broker, by a clock that never jumps; a restart has to
+ask the wall clock how long it took, once (`remaining`).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.broker.cache.cache_store import CacheName
+from penstock.broker.names import Scope
+from penstock.broker.state.events import CacheRemoved, CacheSet
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Stored in snapshots: fields may be added at the end with a default."""
+
+    value: bytes
+    at: int  # µs since 1970
+    ttl: int | None  # µs
+
+
+Cached: TypeAlias = dict[CacheName, dict[str, Kept]]
+
+Stored: TypeAlias = list[tuple[str, str, str, dict[str, Kept]]]
+"""The same in a snapshot. A dictionary is encoded as it is: there may be a hundred thousand values."""
+
+
+def apply_cached(cached: Cached, event: CacheSet | CacheRemoved) -> None:
+    name = CacheName(Scope(event.tenant, event.namespace), event.cache)
+    if isinstance(event, CacheSet):
+        cached.setdefault(name, {})[event.key] = Kept(event.value, event.at, event.ttl)
+        return
+    values = cached.get(name, {})
+    for key in event.keys:
+        values.pop(key, None)
+    if not values:
+        cached.pop(name, None)
+
+
+def forget_cached(cached: Cached, tenant: str) -> None:
+    for name in [name for name in cached if name.scope.tenant == tenant]:
+        del cached[name]
+
+
+def stored(cached: Cached) -> Stored:
+    return [(*name.scope, name.name, values) for name, values in cached.items()]
+
+
+def restored(values: Stored) -> Cached:
+    return {CacheName(Scope(tenant, namespace), cache): kept for tenant, namespace, cache, kept in values}
+
+
+def remaining(kept: Kept, now: int) -> int | None:
+    """How much longer it is to live, in µs, when the wall clock says `now`; None: for ever. A clock that was set back
+    in between does not make it live longer than was asked for."""
+    return None if kept.ttl is None else min(kept.ttl, kept.at + kept.ttl - now)

@@ -1,0 +1,227 @@
+"""A store of values under keys, for a time: what is there, what is over, and what has to go when it is full.
+
+Values are in caches, which have names; all caches of a store share its room. The value that nobody has asked for
+longest goes first. Time is passed in, in µs of a clock that never jumps, and a value is over exactly at its deadline,
+whether or not `due` has found it yet. Nothing here knows of clients, logs or access.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import islice
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import InvalidArgument
+from penstock.broker.names import Scope
+from penstock.broker.runtime.timer_wheel import NOWHERE, Wheel
+
+ENTRY_BYTES: Final = 512  # what a value takes beside itself and its key, in this module and in the state
+CACHE_BYTES: Final = 1_024  # the same of a cache
+NEVER: Final = 1 << 62  # a deadline, µs
+LONGEST: Final = 1 << 60  # µs: more than any clock will see, and times that are as late can still be stored
+
+_MIN, _MAX = -(1 << 63), (1 << 63) - 1
+_DIGITS: Final = len(str(_MIN))
+_NOTHING: Final[Sequence[Entry]] = ()
+
+
+class CacheName(NamedTuple):
+    scope: Scope
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy:
+    max_bytes: int = 256 << 20  # of all caches that are not journalled
+    max_entries: int = 1_000_000  # of these, and as many of the journalled ones
+    value_bytes: int = 1 << 20
+    key_bytes: int = 4 << 10
+    journalled: tuple[str, ...] = ()  # patterns of TENANT/NAMESPACE/CACHE
+    journalled_bytes: int = 16 << 20  # of all caches that survive a restart
+
+    def is_journalled(self, cache: CacheName) -> bool:
+        parts = (*cache.scope, cache.name)
+        return any(all(map(fnmatchcase, parts, pattern.split("/", 2))) for pattern in self.journalled)
+
+
+class Cache:
+    """The values of one name. There is none without a value, unless it is `gone`."""
+
+    __slots__ = ("entries", "gone", "name")
+
+    def __init__(self, name: CacheName) -> None:
+        self.name = name
+        self.entries: dict[str, Entry] = {}
+        self.gone = False  # it was dropped as a whole; what is left of it is no longer found
+
+
+class Entry:
+    """A value and its key."""
+
+    __slots__ = ("cache", "deadline", "key", "size", "slot", "value")
+
+    def __init__(self, cache: Cache, key: str) -> None:
+        self.cache = cache
+        self.key = key
+        self.value = b""
+        self.size = 0
+        self.deadline = NEVER
+        self.slot = NOWHERE
+
+
+class Store:
+    def __init__(self, max_bytes: int, max_entries: int) -> None:
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._max_entries = max_entries
+        self._caches: dict[CacheName, Cache] = {}
+        self._order: OrderedDict[Entry, None] = OrderedDict()  # asked for longest ago … last
+        self._wheel: Wheel[Entry] = Wheel()
+        self._gone: list[Cache] = []
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def find(self, name: CacheName, key: str, now: int) -> Entry | None:
+        """What is there and not over; it is now the last that was asked for."""
+        cache = self._caches.get(name)
+        entry = None if cache is None else cache.entries.get(key)
+        if entry is None or entry.deadline <= now:
+            return None
+        self._order.move_to_end(entry)
+        return entry
+
+    def held(self, name: CacheName, key: str) -> Entry | None:
+        """What is there, be it over or not."""
+        cache = self._caches.get(name)
+        return None if cache is None else cache.entries.get(key)
+
+    def victims(self, name: CacheName, key: str, value: bytes) -> Sequence[Entry]:
+        """What has to be removed before this can be set. Raises InvalidArgument if it is larger than the room."""
+        cache = self._caches.get(name)
+        old = None if cache is None else cache.entries.get(key)
+        size = _size(key, value) + (CACHE_BYTES if cache is None else 0)
+        if size + (0 if cache is None else CACHE_BYTES) > self._max_bytes:
+            raise InvalidArgument(f"A value of {len(value)} bytes is larger than all the room of the cache")
+        if old is not None:
+            self._order.move_to_end(old)
+            return self._oldest(size - old.size, 0)
+        return self._oldest(size, 1)
+
+    def excess(self, most: int) -> Sequence[Entry]:
+        """What has to go because there is too much, but not more than so many at once."""
+        return self._oldest(0, 0, most)
+
+    def _oldest(self, bytes_more: int, entries_more: int, most: int | None = None) -> Sequence[Entry]:
+        size, count = self.bytes + bytes_more - self._max_bytes, len(self._order) + entries_more - self._max_entries
+        if size <= 0 and count <= 0:
+            return _NOTHING
+        found = []
+        for entry in islice(self._order, most):
+            if size <= 0 and count <= 0:
+                break
+            found.append(entry)
+            size -= entry.size
+            count -= 1
+        return found
+
+    def set(self, name: CacheName, key: str, value: bytes, deadline: int, now: int) -> None:
+        """The value, from now on and until the deadline, in place of any other. It is now the last that was asked
+        for. There has to be room, see `victims`."""
+        cache = self._caches.get(name)
+        if cache is None:
+            cache = self._caches[name] = Cache(name)
+            self.bytes += CACHE_BYTES
+        entry = cache.entries.get(key)
+        if entry is None:
+            entry = cache.entries[key] = Entry(cache, key)
+            self._order[entry] = None
+        else:
+            self._order.move_to_end(entry)
+        size = _size(key, value)
+        self.bytes += size - entry.size
+        entry.size = size
+        entry.value = value
+        if entry.deadline != deadline:
+            self._wheel.take(entry)
+            entry.deadline = deadline
+            if deadline < NEVER:
+                self._wheel.put(entry, now)
+
+    def remove(self, entry: Entry) -> None:
+        """It is there."""
+        cache = entry.cache
+        del cache.entries[entry.key]
+        del self._order[entry]
+        self._wheel.take(entry)
+        self.bytes -= entry.size
+        if not cache.entries:
+            self.bytes -= CACHE_BYTES
+            if not cache.gone:
+                del self._caches[cache.name]
+
+    def due(self, now: int, most: int) -> Sequence[Entry]:
+        """Some of what is over, to be removed; see `Wheel.due`."""
+        return self._wheel.due(now, most)
+
+    def drop(self, tenant: str) -> None:
+        """All caches of a tenant are empty from now on. Their room is free after some calls of `purge`."""
+        for name in [name for name in self._caches if name.scope.tenant == tenant]:
+            cache = self._caches.pop(name)
+            cache.gone = True
+            self._gone.append(cache)
+
+    def purge(self, most: int) -> None:
+        """Remove up to so many of what was dropped."""
+        while self._gone and most > 0:
+            entries = self._gone[-1].entries
+            for entry in list(islice(entries.values(), most)):
+                self.remove(entry)
+                most -= 1
+            if not entries:
+                self._gone.pop()
+
+    def clear(self) -> None:
+        self.bytes = 0
+        self._caches, self._order, self._wheel, self._gone = {}, OrderedDict(), Wheel(), []
+
+
+def _size(key: str, value: bytes) -> int:
+    return len(value) + (len(key) if key.isascii() else 4 * len(key)) + ENTRY_BYTES
+
+
+def check_sizes(policy: CachePolicy, key: str, value: bytes | None = None) -> None:
+    """Raises InvalidArgument for a key, or a value, that no cache takes."""
+    try:
+        length = len(key) if key.isascii() else len(key.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidArgument("The key has half of a surrogate pair, which cannot be stored") from error
+    if length > policy.key_bytes:
+        raise InvalidArgument(f"The key is longer than {policy.key_bytes} bytes (cache.key_bytes)")
+    if value is not None and len(value) > policy.value_bytes:
+        raise InvalidArgument(
+            f"The value of {len(value)} bytes is larger than the limit of {policy.value_bytes} (cache.value_bytes)"
+        )
+
+
+def deadline(now: int, ttl_ms: int | None) -> int:
+    """When a value is over that is put now. Raises InvalidArgument."""
+    if ttl_ms is None:
+        return NEVER
+    if ttl_ms < 0:
+        raise InvalidArgument(f"ttl_ms is {ttl_ms}; 0 or more are allowed, or none at all for a value that stays")
+    return now + min(ttl_ms * 1000, LONGEST)
+
+
+def incremented(value: bytes | None, by: int) -> int:
+    """A number in decimal digits, or none yet, and so much more. Raises InvalidArgument."""
+    digits = b"0" if value is None else value
+    if len(digits) > _DIGITS or not digits.removeprefix(b"-").isdigit():
+        raise InvalidArgument("The value is not a number in decimal digits, so it cannot be incremented")
+    number = int(digits) + by
+    if not _MIN <= int(digits) <= _MAX or not _MIN <= number <= _MAX:
+        raise InvalidArgument("The number would not fit into 64 bits")
+    return number

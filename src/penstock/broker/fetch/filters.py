@@ -1,0 +1,141 @@
+"""Filters on records: which of those that a client reads it wants to be given.
+
+One text means several things, and a record passes if it fits any of them: a path that exists in a JSON object, text
+that is somewhere in key or value, or a regular expression. What clients send is matched in time that grows with the
+length of the records and no faster, and in bounded memory. An expression can still take a while: it is no work for the
+event loop, and `cost` says how much of it to ask for at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+import re2
+
+from penstock.broker.errors import InvalidArgument
+
+MAX_CHARACTERS: Final = 4096
+MAX_WORK: Final = 1 << 29  # steps of an expression in one record: seconds, if it is made for that
+_EXPRESSION_CHARACTERS: Final = 512  # longer than that, it takes too long already to understand one
+_EXPRESSION_BYTES: Final = 1 << 19  # of memory that one compiled expression may take
+_PATH: Final = "$."
+_SPECIAL: Final = frozenset("\\.+*?()|[]{}^$")  # an expression without these is text
+
+
+class Filter:
+    """Make one with `compile_filter`."""
+
+    __slots__ = ("_found", "_names", "_path", "cost")
+
+    def __init__(self, text: str) -> None:
+        names = text[2:].split(".") if text.startswith(_PATH) else []
+        self._path = _path(names)
+        self._names = [name.encode() for name in names]
+        contains, expression = _text(text), _expression(text)
+        self.cost = 1 if expression is None else expression.programsize  # steps for a byte of a record, at the worst
+        self._found = contains if expression is None else _either(contains, expression)
+
+    def __call__(self, key: bytes | None, value: bytes) -> bool:
+        if self._path and value.startswith(b"{") and self._has_path(value):
+            return True
+        return self._found(value) or (key is not None and self._found(key))
+
+    def matches(self, keys: Sequence[bytes | None] | None, values: Sequence[bytes]) -> list[int]:
+        """Which records pass, by their place."""
+        if keys is None or not any(keys):
+            if not self._path:
+                found = self._found
+                return [index for index, value in enumerate(values) if found(value)]
+            keys = [None] * len(values)
+        return [index for index, (key, value) in enumerate(zip(keys, values, strict=True)) if self(key, value)]
+
+    def _has_path(self, value: bytes) -> bool:
+        if b"\\" not in value and not all(name in value for name in self._names):
+            return False  # names can be written in another way only with escapes
+        place: bytes | msgspec.Raw = value
+        try:
+            if not value.isascii():
+                value.decode()  # what is passed over is not looked at closely
+            for inside in self._path:
+                place = inside(place)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return False
+        return True
+
+
+@lru_cache(maxsize=64)
+def compile_filter(text: str) -> Filter:
+    """A filter that says whether a record, given as key and value, passes.
+
+    - `$.a.b`: the value is a JSON object in which that path exists. No name in it has a quote or a backslash.
+    - or the text is part of the key or the value; upper and lower case are the same.
+    - or it is a regular expression (RE2) that is found in one of them. One that is malformed, or has more than 512
+      characters, is found nowhere.
+
+    Nothing at all passes everything. Raises InvalidArgument for a text that is too long; and the filter does for a
+    record that is too large for an expression like this one."""
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidArgument(f"filter of {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
+    return Filter(text)
+
+
+def _path(names: Sequence[str]) -> list[Callable[[bytes | msgspec.Raw], msgspec.Raw]]:
+    """For each name: what is under it in an object. Everything else in the object is passed over and not made into
+    values, which could take fifty times the memory of their text."""
+
+    def inside(name: str) -> Callable[[bytes | msgspec.Raw], msgspec.Raw]:
+        decode = msgspec.json.Decoder(msgspec.defstruct("Place", [("held", msgspec.Raw)], rename={"held": name})).decode
+        return lambda place: decode(place).held  # type: ignore[attr-defined]
+
+    try:
+        return [inside(name) for name in names]
+    except ValueError:  # a name that no field can have
+        return []
+
+
+def _text(text: str) -> Callable[[bytes], bool]:
+    if text.isascii():
+        wanted = text.lower().encode()
+        return lambda data: wanted in data.lower()
+    lowered = text.lower()
+    forms = {form.encode(errors="replace") for form in (text, lowered, text.upper())}
+
+    def contains(data: bytes) -> bool:
+        try:
+            return lowered in data.decode().lower()
+        except UnicodeDecodeError:  # to decode around what is no text takes too long
+            return any(form in data for form in forms)
+
+    return contains
+
+
+def _either(contains: Callable[[bytes], bool], expression: re2._Regexp) -> Callable[[bytes], bool]:
+    search, longest = expression.search, MAX_WORK // expression.programsize
+
+    def found(data: bytes) -> bool:
+        if contains(data):
+            return True
+        if len(data) > longest:
+            raise InvalidArgument(f"filter is too complex for a record of {len(data)} bytes; it can look at {longest}")
+        return search(data) is not None
+
+    return found
+
+
+def _expression(text: str) -> re2._Regexp | None:
+    """None if nothing would be found by it that is not found as text."""
+    if _SPECIAL.isdisjoint(text) or (text.startswith(_PATH) and _SPECIAL.isdisjoint(text[2:].replace(".", ""))):
+        return None  # plain text; or the end of the text with more text behind it
+    if len(text) > _EXPRESSION_CHARACTERS:
+        return None
+    options = re2.Options()
+    options.max_mem = _EXPRESSION_BYTES
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        return re2.compile(text.encode(), options)
+    except (re2.error, UnicodeEncodeError):
+        return None

@@ -1,0 +1,66 @@
+"""How far groups are behind: from the offsets they committed, or else from where they last fetched.
+
+Positions of fetches are figures for the operator, kept in memory and bounded; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import InvalidName
+from penstock.broker.groups import group as groups
+from penstock.broker.names import Scope, check_group
+from penstock.broker.runtime.metrics import Lag
+from penstock.broker.state.state import State
+from penstock.log.engine import Engine, partition_id
+
+MAX_POSITIONS: Final = 10_000
+
+
+class Place(NamedTuple):
+    scope: Scope
+    group: str
+    topic: str
+    partition: int
+
+
+class FetchPositions:
+    """Where each group's last fetch ended; the ones used longest ago are forgotten first."""
+
+    def __init__(self) -> None:
+        self._positions: dict[Place, int] = {}
+
+    def __iter__(self) -> Iterator[tuple[Place, int]]:
+        return iter(self._positions.items())
+
+    def note(self, scope: Scope, group: str, topic: str, partition: int, next_offset: int) -> None:
+        """Names that no group may have are not kept."""
+        try:
+            check_group(group)
+        except InvalidName:
+            return
+        place = Place(scope, group, topic, partition)
+        self._positions.pop(place, None)
+        self._positions[place] = next_offset
+        if len(self._positions) > MAX_POSITIONS:
+            del self._positions[next(iter(self._positions))]
+
+
+def lags(state: State, positions: FetchPositions, engine: Engine) -> Iterator[Lag]:
+    """One for each group and partition of an existing topic."""
+    for scope, by_group in state.groups.items():
+        for group, by_topic in by_group.items():
+            for topic, by_partition in by_topic.items():
+                for partition, offset in by_partition.items():
+                    yield from _lag(state, engine, Place(scope, group, topic, partition), offset)
+    for place, offset in positions:
+        if groups.committed(state, place.scope, place.group, place.topic, place.partition) is None:
+            yield from _lag(state, engine, place, offset)
+
+
+def _lag(state: State, engine: Engine, place: Place, offset: int) -> Iterator[Lag]:
+    topic = state.topics.get(place.scope, {}).get(place.topic)
+    if topic is not None and place.partition < topic.partitions:
+        end = engine.bounds(partition_id(topic.id, place.partition)).high_watermark
+        yield Lag(place.scope, place.topic, place.partition, place.group, max(0, end - offset))

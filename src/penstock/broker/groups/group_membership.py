@@ -1,0 +1,75 @@
+"""Who is in a group right now: clients that read a topic for it, as long as their connections last.
+
+Kept in memory only. Nothing is shared out among members and no record depends on them; they are there to be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from penstock.broker.errors import LimitReached
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope, check_group
+
+
+class Members:
+    """For sessions that have been allowed to read the topic. An owner is whatever stands for one connection."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._groups: dict[Scope, dict[tuple[str, str], dict[Hashable, str]]] = {}  # (topic, group) → owner → member
+        self._joined: dict[Hashable, set[tuple[Scope, str, str]]] = {}
+        self._count = 0
+
+    def join(self, scope: Scope, group: str, topic: str, member: str, owner: Hashable) -> None:
+        """The owner, shown as `member`, is in the group too, besides those it is in already. Raises InvalidName or
+        LimitReached."""
+        check_group(group)
+        mine = self._joined.get(owner, set())
+        if (scope, topic, group) not in mine:
+            limits = self._limits
+            if len(mine) >= limits.memberships_per_owner:
+                raise LimitReached(f"A client is in {limits.memberships_per_owner} groups, which is the limit")
+            if self._count >= limits.memberships:
+                raise LimitReached(f"The groups have {limits.memberships} members, which is the limit")
+            self._count += 1
+        self._joined.setdefault(owner, mine).add((scope, topic, group))
+        self._groups.setdefault(scope, {}).setdefault((topic, group), {})[owner] = member
+
+    def leave(self, owner: Hashable) -> None:
+        """The owner is in no group any more."""
+        for scope, topic, group in self._joined.pop(owner, ()):
+            self._drop(scope, topic, group, [owner])
+
+    def forget(self, scope: Scope, topic: str, group: str | None = None) -> None:
+        """The group, or every group, has no members in the topic any more."""
+        for name, among in [place for place in self._groups.get(scope, {}) if place[0] == topic]:
+            if group is None or among == group:
+                owners = list(self._groups[scope][name, among])
+                for owner in owners:
+                    self._joined[owner].discard((scope, name, among))
+                    if not self._joined[owner]:
+                        del self._joined[owner]
+                self._drop(scope, name, among, owners)
+
+    def of(self, scope: Scope, group: str, topic: str) -> list[str]:
+        """The members, by name."""
+        return sorted(self._groups.get(scope, {}).get((topic, group), {}).values())
+
+    def places(self, scope: Scope) -> Iterable[tuple[str, str]]:
+        """(topic, group) of all groups that have members."""
+        return self._groups.get(scope, {}).keys()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _drop(self, scope: Scope, topic: str, group: str, owners: Iterable[Hashable]) -> None:
+        groups = self._groups[scope]
+        members = groups[topic, group]
+        for owner in owners:
+            del members[owner]
+            self._count -= 1
+        if not members:
+            del groups[topic, group]
+        if not groups:
+            del self._groups[scope]

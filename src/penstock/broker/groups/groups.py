@@ -1,0 +1,114 @@
+"""All consumer groups of a broker: where they stand, who is in them, and how they are moved.
+
+The rules are in `group`; this module brings them together with the log and the access check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from penstock.broker.errors import GroupNotFound
+from penstock.broker.groups import group as rules
+from penstock.broker.groups.group import GroupLag, GroupView
+from penstock.broker.groups.group_membership import Members
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.security.audit import Audit
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.topics import topic_rules
+from penstock.log.engine import CommitGroup, partition_id
+
+
+class Groups:
+    def __init__(self, ledger: Ledger, access: Access, members: Members, limits: Limits, audit: Audit) -> None:
+        self._ledger = ledger
+        self._access = access
+        self._members = members
+        self._limits = limits
+        self._audit = audit
+
+    def commit(
+        self,
+        identity: Identity,
+        scope: Scope,
+        group: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        topic_must_exist: bool = True,
+    ) -> CommitGroup:
+        """Keep the group's next offset. With `topic_must_exist` off, also for a topic or partition still to come."""
+        self._access.require(identity, Permission.COMMIT, scope, topic)
+        state = self._ledger.current()
+        if topic_must_exist:
+            topic_rules.find_partition(state, scope, topic, partition)
+        return self._ledger.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
+
+    def committed(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
+        """The group's next offset, or None if it has none there, whatever exists."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        return rules.committed(self._ledger.current(), scope, group, topic, partition)
+
+    def list(self, identity: Identity, scope: Scope) -> Sequence[GroupView]:
+        """The groups of topics that this identity may see, by topic and name; one in two topics is there twice."""
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        state, found = self._ledger.current(), []
+        for topic, group in rules.places(state, self._members, scope):
+            if self._access.allows(identity, Permission.DESCRIBE, scope, topic):
+                found.append(rules.view(state, self._members, scope, group, topic))
+        return found
+
+    def describe(self, identity: Identity, scope: Scope, group: str, topic: str) -> GroupView:
+        """The group as it is in the topic, or, without one, in the first that it is in and that may be seen."""
+        if topic:
+            self._access.require(identity, Permission.DESCRIBE, scope, topic)
+            return rules.view(self._ledger.current(), self._members, scope, group, topic)
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        for place, _ in rules.places(self._ledger.current(), self._members, scope, group):
+            if self._access.allows(identity, Permission.DESCRIBE, scope, place):
+                return rules.view(self._ledger.current(), self._members, scope, group, place)
+        raise GroupNotFound(group, topic)
+
+    def delete(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
+        """The group's offsets in the topic go, and so do its members."""
+        self._access.require(identity, Permission.DELETE, scope, topic)
+        kept = self._ledger.keep((rules.delete(self._ledger.current(), self._members, scope, group, topic),))
+        self._members.forget(scope, topic, group)
+        self._audit.note(identity, "group.delete", scope=scope, resource=group, action="delete", topic=topic)
+        return kept
+
+    def reset(
+        self,
+        identity: Identity,
+        scope: Scope,
+        group: str,
+        topic: str,
+        partition: int,
+        to: Literal["earliest", "latest"] | int,
+    ) -> tuple[int, CommitGroup]:
+        """Keep as the group's next offset: the first that is there, the one after the last, or any."""
+        self._access.require(identity, Permission.COMMIT, scope, topic)
+        state = self._ledger.current()
+        found = topic_rules.find_partition(state, scope, topic, partition)
+        bounds = self._ledger.engine.bounds(partition_id(found.id, partition))
+        offset = to if isinstance(to, int) else rules.start(to, None, bounds)
+        return offset, self._ledger.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
+
+    def lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
+        """How far a group that is in the topic is behind in the partition."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        state = self._ledger.current()
+        found = topic_rules.find_partition(state, scope, topic, partition)
+        offsets = rules.view(state, self._members, scope, group, topic).offsets
+        return rules.lag(offsets.get(partition), self._ledger.engine.bounds(partition_id(found.id, partition)))
+
+    def start(self, identity: Identity, scope: Scope, topic: str, partition: int, mode: str, group: str = "") -> int:
+        """Where to begin: `earliest`, `latest` (or nothing), or `commit`, where the group is, else `earliest`."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        state = self._ledger.current()
+        found = topic_rules.find_partition(state, scope, topic, partition)
+        committed = rules.committed(state, scope, group, topic, partition)
+        return rules.start(mode, committed, self._ledger.engine.bounds(partition_id(found.id, partition)))

@@ -1,0 +1,90 @@
+"""What topics, caches, groups, tenants and namespaces may be called: every rule about a name is here and nowhere else.
+
+A protocol may be stricter than this (and says so itself), never more lenient. A name that passed is safe in messages,
+in labels and, segment by segment, in a path; nothing here builds one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import InvalidName
+
+MAX_NAME_CHARACTERS: Final = 256
+MAX_NAME_BYTES: Final = 1024
+MAX_SCOPE_CHARACTERS: Final = 64
+INTERNAL: Final = "__"
+
+_CONTROL: Final = frozenset({"Cc", "Cf", "Cs"})
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,255}")  # most names; needs no look at each character
+_SCOPE_PART: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+class Scope(NamedTuple):
+    """Where a topic or a group lives. Make one of outside input with `scope`."""
+
+    tenant: str
+    namespace: str
+
+
+DEFAULT_SCOPE: Final = Scope("default", "default")
+
+
+def scope(tenant: str, namespace: str) -> Scope:
+    """The scope of these names, or InvalidName."""
+    check_scope(Scope(tenant, namespace))
+    return Scope(tenant, namespace)
+
+
+def check_scope(scope: Scope) -> None:
+    for kind, part in (("Tenant", scope.tenant), ("Namespace", scope.namespace)):
+        if not _SCOPE_PART.fullmatch(part):
+            raise InvalidName(
+                f"{kind} name {_shown(part)} is not 1 to {MAX_SCOPE_CHARACTERS} ASCII letters, digits, "
+                "'_', '-' and '.', the first not a dot"
+            )
+
+
+def check_topic(name: str) -> None:
+    if not _PLAIN.fullmatch(name):
+        _check_segments("Topic", name)
+
+
+def check_cache(name: str) -> None:
+    if not _PLAIN.fullmatch(name):
+        _check_segments("Cache", name)
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic of this name is the broker's own: administrators may read it, and no client may change it."""
+    return name.startswith(INTERNAL)
+
+
+def check_group(name: str) -> None:
+    if not _PLAIN.fullmatch(name):
+        _check_text("Group", name)
+
+
+def _check_segments(kind: str, name: str) -> None:
+    _check_text(kind, name)
+    if "\\" in name:
+        raise InvalidName(f"{kind} name {_shown(name)} has a backslash")
+    for segment in name.split("/"):
+        if segment in ("", ".", ".."):
+            raise InvalidName(f"{kind} name {_shown(name)} has an empty, '.' or '..' segment between slashes")
+
+
+def _check_text(kind: str, name: str) -> None:
+    if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
+        raise InvalidName(f"{kind} name of {len(name)} characters; 1 to {MAX_NAME_CHARACTERS} are allowed")
+    if any(unicodedata.category(character) in _CONTROL for character in name):
+        raise InvalidName(f"{kind} name {_shown(name)} has a control character")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(f"{kind} name {_shown(name)} is longer than {MAX_NAME_BYTES} bytes")
+
+
+def _shown(name: str) -> str:
+    """The name for a message: printable, and not longer than a line."""
+    return ascii(name if len(name) <= 40 else name[:40] + "…")

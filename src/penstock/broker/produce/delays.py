@@ -1,0 +1,347 @@
+"""Delayed records: scheduling one, cancelling it, and letting it appear when its time has come.
+
+What waits, and until when, is state (`delay`); the contents are records of a partition that no door leads to. A record
+appears in its topic by the same entry of the log that ends its wait: exactly once, whatever fails.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import BrokerError, DelayedNotFound
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.produce import delay
+from penstock.broker.produce.delay import WAITING, Delayed
+from penstock.broker.produce.partitioning import Partitioner
+from penstock.broker.produce.validation import Intake
+from penstock.broker.runtime.executor import Offload
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.state.events import DelayedEnded
+from penstock.broker.state.state import State, Topic
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.topics import topic_rules
+from penstock.log.batch import Headers
+from penstock.log.engine import CommitGroup, GroupState, ReadPlan, Records, partition_id
+from penstock.log.errors import EntryTooLarge, LogError
+
+logger = logging.getLogger(__name__)
+
+APPEND_RECORDS: Final = 1_000  # most that appear by one entry of the log
+APPEND_BYTES: Final = 1 << 20  # and about the most bytes of them
+TRY_AGAIN: Final = 1_000_000  # µs after a failure
+TRIM_EVERY: Final = 60_000_000  # µs between two looks at what the log need not keep any more
+SPARE_ENTRIES: Final = 1_024  # void entries of the heap that are always put up with
+
+
+class Delays:
+    """What is scheduled, in the order in which it falls due."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: Access,
+        intake: Intake,
+        partitioner: Partitioner,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        offload: Offload,
+    ) -> None:
+        self._ledger = ledger
+        self._access = access
+        self._intake = intake
+        self._partitioner = partitioner
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._offload = offload
+        self._heap: list[tuple[int, int]] = []  # (due, id); one that the state does not have is void
+        self._appearing = False  # some are being read, or are on their way into the log
+        self._advancing = False
+        self._not_before = 0  # when to try again after a failure
+        self._trimmed = 0  # when that was last looked at
+        ledger.on_rebuilt.append(self.rebuilt)
+        self.rebuilt()
+
+    # -- for clients
+
+    def schedule(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        value: bytes,
+        key: bytes | None,
+        partition: int,
+        delay_us: int,
+        headers: Headers = (),
+    ) -> tuple[Delayed | int, CommitGroup]:
+        """Let a record appear in the topic after so many µs; `partition` -1 leaves the choice to its key or its turn.
+
+        It must fit the topic's schema now. If it does not, and the topic wants such records as dead letters, it is one
+        at once, and the answer is its offset among them."""
+        self._access.require(identity, Permission.WRITE, scope, topic)
+        state, engine = self._ledger.current(), self._ledger.engine
+        found = topic_rules.find(state, scope, topic)
+        if partition >= 0:
+            topic_rules.find_partition(state, scope, topic, partition)
+        offset = engine.next_offset(WAITING)
+        limits, now = self._limits, self._clock()
+        event = delay.schedule(state.delayed, state.next_delayed_id, limits, found.id, partition, delay_us, offset, now)
+        columns = [value], None if key is None else [key], [headers] if headers else None
+        self._intake.check_room(scope.tenant)
+        admitted = self._intake.admit(found, [partition], *columns)
+        if admitted.diverted:
+            appended = self._ledger.append(admitted.writes, admitted.events)
+            self._metrics.records_diverted += 1
+            return appended.base_offsets[0], appended.group
+        group = self._ledger.keep((event,), (Records(WAITING, *columns),))
+        heapq.heappush(self._heap, (event.due, event.id))
+        self._metrics.delayed_scheduled += 1
+        return state.delayed[event.id], group
+
+    def cancel(self, identity: Identity, scope: Scope, id: int) -> CommitGroup:  # noqa: A002 - of what was delayed
+        """It will not appear. Raises DelayedNotFound also for one that this identity could not have scheduled."""
+        self._access.require_any(identity, Permission.WRITE, scope)
+        state = self._ledger.current()
+        delayed = state.delayed.get(id)
+        topic = None if delayed is None else state.topics_by_id[delayed.topic]
+        if (
+            topic is None
+            or topic.scope != scope
+            or not self._access.allows(identity, Permission.WRITE, scope, topic.name)
+        ):
+            raise DelayedNotFound(id)
+        group = self._ledger.keep((DelayedEnded([id]),))
+        self._metrics.delayed_cancelled += 1
+        self._tidy()
+        return group
+
+    # -- by the clock
+
+    def rebuilt(self) -> None:
+        """The state was read from the log."""
+        self._heap = [(delayed.due, delayed.id) for delayed in self._ledger.state.delayed.values()]
+        heapq.heapify(self._heap)
+
+    def _tidy(self) -> None:
+        """Whoever schedules and cancels all day must not fill the memory with what is void."""
+        if len(self._heap) > 2 * len(self._ledger.state.delayed) + SPARE_ENTRIES:
+            self.rebuilt()
+
+    def sweep(self, now: int) -> None:
+        """Let appear what is due. A few times a second."""
+        self._advance(now)
+        if not self._appearing and not 0 <= now - self._trimmed < TRIM_EVERY:
+            self._trimmed = now
+            self._trim()
+
+    def _advance(self, now: int) -> None:
+        """Start on those that are due, unless some are under way: these will call here when they are done."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            while not self._appearing and not self._ledger.closed:
+                if 0 < self._not_before - now <= TRY_AGAIN:
+                    break
+                due = self._due(now)
+                if not due:
+                    break
+                self._appearing = True
+                _Appearing(self, due).start()
+        finally:
+            self._advancing = False
+
+    def _due(self, now: int) -> list[Delayed]:
+        """Take those from the heap that are due, the first ones first. What is not committed yet cannot be read."""
+        state, heap = self._ledger.current(), self._heap
+        end = self._ledger.engine.bounds(WAITING).high_watermark
+        due: dict[int, Delayed] = {}
+        early: list[tuple[int, int]] = []
+        while heap and heap[0][0] <= now and len(due) < APPEND_RECORDS and len(early) < APPEND_RECORDS:
+            entry = heapq.heappop(heap)
+            delayed = state.delayed.get(entry[1])
+            if delayed is None or delayed.due != entry[0]:
+                continue
+            if delayed.offset < end:
+                due[delayed.id] = delayed
+            else:
+                early.append(entry)
+        for entry in early:
+            heapq.heappush(heap, entry)
+        return list(due.values())
+
+    def _put_back(self, delayed: list[Delayed]) -> None:
+        for one in delayed:
+            heapq.heappush(self._heap, (one.due, one.id))
+        self._tidy()
+
+    def _done(self, *, failed: bool = False) -> None:
+        self._appearing = False
+        now = self._clock()
+        if failed:
+            self._not_before = now + TRY_AGAIN
+        else:
+            self._advance(now)
+
+    def _trim(self) -> None:
+        """Let go of the contents before the oldest that waits."""
+        state, engine = self._ledger.current(), self._ledger.engine
+        bounds = engine.bounds(WAITING)
+        first = next(iter(state.delayed.values()), None)  # they are in the order of their offsets
+        oldest = bounds.high_watermark if first is None else min(first.offset, bounds.high_watermark)
+        if oldest > bounds.start:
+            try:
+                engine.trim({WAITING: oldest})
+            except LogError as error:
+                logger.warning("the contents of delayed records could not be trimmed yet: %s", error)
+
+
+class _Content(NamedTuple):
+    delayed: Delayed
+    value: bytes
+    key: bytes | None
+    headers: Headers
+
+
+class _Appearing:
+    """Some records whose time has come: read, then appended as one. What does not come along is put back."""
+
+    def __init__(self, delays: Delays, due: list[Delayed]) -> None:
+        engine = delays._ledger.engine
+        start = engine.bounds(WAITING).start
+        self._delays = delays
+        self._due = due
+        self._lost = [delayed for delayed in due if delayed.offset < start]  # only a repair of the log can do that
+        self._plans: list[tuple[list[Delayed], ReadPlan]] = []
+        for run in _runs([delayed for delayed in due if delayed.offset >= start]):
+            self._plans.append((run, engine.read(WAITING, run[0].offset, APPEND_BYTES, len(run))))
+        self._contents: list[_Content] = []
+        self._error: LogError | None = None
+
+    def start(self) -> None:
+        self._delays._offload(self._read, self._finish)
+
+    def _read(self) -> None:
+        """As much as is to be one entry."""
+        size = 0
+        try:
+            for run, plan in self._plans:
+                waiting = iter(run)
+                for part in plan.run():
+                    for value, key, headers in zip(part.values(), part.keys(), part.headers(), strict=True):
+                        size += len(value) + len(key or b"") + sum([len(name) + len(data) for name, data in headers])
+                        if size > APPEND_BYTES and self._contents:
+                            return
+                        self._contents.append(_Content(next(waiting), value, key, headers))
+                if next(waiting, None) is not None:
+                    return
+        except LogError as error:
+            self._error = error
+
+    def _finish(self) -> None:
+        delays = self._delays
+        stuck = not self._contents and not self._lost  # it must not be tried again at once
+        try:
+            if self._error is not None:
+                raise self._error
+            group = self._append()
+        except EntryTooLarge as error:
+            # It fitted when it was scheduled, so somebody has lowered the limit. The others should not wait for it.
+            logger.error("%d delayed records stay where they are until a restart: %s", len(self._contents), error)
+            self._put_back(but={content.delayed.id for content in self._contents})
+            delays._done()
+        except (LogError, BrokerError) as error:
+            logger.warning("%d delayed records cannot appear yet: %s", len(self._due), error)
+            self._put_back()
+            delays._done(failed=True)
+        else:
+            self._put_back(but={content.delayed.id for content in self._contents})
+            if group is None:
+                delays._done(failed=stuck)
+            else:
+                group.on_done(self._settle)
+
+    def _put_back(self, but: Collection[int] = ()) -> None:
+        self._delays._put_back([delayed for delayed in self._due if delayed.id not in but])
+
+    def _append(self) -> CommitGroup | None:
+        """None if none of them waits any more."""
+        delays = self._delays
+        started = delays._metrics.timer()
+        state = delays._ledger.current()
+        self._contents = [content for content in self._contents if _waits(state, content.delayed)]
+        lost = [delayed.id for delayed in self._lost if _waits(state, delayed)]
+        if not self._contents and not lost:
+            return None
+        group = self._keep(state, lost)
+        size = sum([len(content.value) + len(content.key or b"") for content in self._contents])
+        delays._metrics.produced(group, len(self._contents), size, started)
+        if lost:
+            logger.error("%d delayed records are lost: the log does not hold their contents any more", len(lost))
+            delays._metrics.delayed_dropped += len(lost)
+        return group
+
+    def _keep(self, state: State, lost: list[int]) -> CommitGroup:
+        """All of them, or as many as the log takes at once."""
+        while True:
+            ended = [content.delayed.id for content in self._contents]
+            try:
+                return self._delays._ledger.keep((DelayedEnded(ended + lost),), self._records(state))
+            except EntryTooLarge:
+                if len(ended) <= 1:
+                    raise
+                self._contents = self._contents[: len(ended) // 2]
+
+    def _records(self, state: State) -> list[Records]:
+        """One for each partition in which something appears; in each the first due comes first."""
+        by_topic: dict[int, list[_Content]] = {}
+        for content in self._contents:
+            by_topic.setdefault(content.delayed.topic, []).append(content)
+        found: list[Records] = []
+        for topic, contents in by_topic.items():
+            found += _spread(state.topics_by_id[topic], contents, self._delays._partitioner)
+        return found
+
+    def _settle(self, group: CommitGroup) -> None:
+        committed = group.state is GroupState.COMMITTED
+        self._delays._metrics.delayed_appeared += len(self._contents) if committed else 0
+        self._delays._done(failed=not committed)
+
+
+def _waits(state: State, delayed: Delayed) -> bool:
+    return state.delayed.get(delayed.id) == delayed
+
+
+def _runs(due: list[Delayed]) -> list[list[Delayed]]:
+    """Those that follow each other in the order of time and in the log, to be read together."""
+    runs: list[list[Delayed]] = []
+    for delayed in due:
+        if runs and runs[-1][-1].offset + 1 == delayed.offset:
+            runs[-1].append(delayed)
+        else:
+            runs.append([delayed])
+    return runs
+
+
+def _spread(topic: Topic, contents: list[_Content], partitioner: Partitioner) -> list[Records]:
+    keys = [content.key for content in contents]
+    by_partition: dict[int, list[_Content]] = {}
+    chosen = partitioner.choose(topic, keys, [content.delayed.partition for content in contents])
+    for number, content in zip(chosen, contents, strict=True):
+        by_partition.setdefault(number, []).append(content)
+    return [
+        Records(
+            partition_id(topic.id, number),
+            [content.value for content in members],
+            [content.key for content in members] if any(c.key is not None for c in members) else None,
+            [content.headers for content in members] if any(c.headers for c in members) else None,
+        )
+        for number, members in by_partition.items()
+    ]

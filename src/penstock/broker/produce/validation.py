@@ -1,0 +1,224 @@
+"""The one way in for clients' records: their sizes, the schema of their topic, and what becomes of those that do not
+fit it. Everything here decides; whoever asks appends what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from penstock.broker.errors import InvalidArgument, RecordRejected, RecordTooLarge
+from penstock.broker.limits import Limits
+from penstock.broker.queues import dead_letter
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.state.events import TopicCreated
+from penstock.broker.state.state import State, Topic
+from penstock.log.batch import Headers
+from penstock.log.engine import CommitGroup, PartitionId, Records, partition_id
+
+Check: TypeAlias = Callable[[Topic, Sequence[bytes]], dict[int, list[str]]]
+"""Why values do not fit the schema of their topic, by their place. See `Schemas.check`."""
+
+REASON_CHARACTERS: Final = 1000  # of what is told in the headers of a rejected record
+
+Item = TypeVar("Item")
+
+
+class Admitted(NamedTuple):
+    """Records as they may be appended, all of `writes` and `events` as one entry."""
+
+    writes: list[Records]  # one for each partition; that of dead letters, if any, comes last
+    members: list[Sequence[int]]  # for each of `writes`: which of the records given it holds
+    partitions: Sequence[int]  # of each record; of a diverted one: that of the dead letters
+    size: int  # of all keys and values
+    diverted: Sequence[int] = ()  # those that became dead letters
+    events: Sequence[TopicCreated] = ()
+
+    def offsets(self, base_offsets: Sequence[int]) -> list[int]:
+        """Of each record, given those that an append of `writes` told."""
+        if len(self.members) == 1:
+            return list(range(base_offsets[0], base_offsets[0] + len(self.members[0])))
+        offsets = [0] * len(self.partitions)
+        for base, members in zip(base_offsets, self.members, strict=True):
+            if isinstance(members, range):
+                offsets[members.start :: members.step] = range(base, base + len(members))
+            else:
+                for offset, index in enumerate(members, base):
+                    offsets[index] = offset
+        return offsets
+
+
+class Scattered(NamedTuple):
+    """Where each record of `Broker.scatter` went. True once the group is committed."""
+
+    group: CommitGroup
+    partitions: Sequence[int]  # as for `offsets`: those of diverted records are of the dead letters
+    offsets: Sequence[int]
+    timestamp: int  # µs since 1970
+    diverted: dict[int, int]  # which records became dead letters, and their offsets there
+
+
+class Intake:
+    """Access has been checked before any of this is called."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        check: Check,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        check_room: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`check_room` raises QuotaReached for a tenant that stores as much as it may."""
+        self.check_room = check_room
+        self._state = state
+        self._check = check
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+
+    def measure(self, values: Sequence[bytes], keys: Sequence[bytes | None] | None) -> int:
+        """The bytes of all keys and values. Raises InvalidArgument if there is no record, RecordTooLarge if there is
+        one that is."""
+        if not values:
+            raise InvalidArgument("There is no record to append")
+        sizes = list(map(len, values))
+        if keys is not None:
+            sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+        if (largest := max(sizes)) > self._limits.record_bytes:
+            raise RecordTooLarge(largest, self._limits.record_bytes)
+        return sum(sizes)
+
+    def admit(
+        self,
+        topic: Topic,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        expires: Sequence[int] | None = None,
+        *,
+        divert: bool = True,
+        coming: Sequence[TopicCreated] = (),
+    ) -> Admitted:
+        """What is to be appended so that each record is in its partition. Raises InvalidArgument or RecordTooLarge, or
+        RecordRejected for a record that does not fit the topic's schema, unless it becomes a dead letter.
+
+        With `divert` off such a record is refused though the topic wants it diverted: for those who bring records of
+        several requests as one, and then each of them alone. `coming` are topics that are created in the same entry;
+        `topic` may be one of them."""
+        size = self.measure(values, keys)
+        bad = {} if topic.settings.schema is None else self._check(topic, values)
+        if bad:
+            columns = _Columns(values, keys, headers, expires)
+            return self._without(bad, topic, partitions, columns, size, divert, coming)
+        members = _by_partition(partitions)
+        if len(members) == 1:
+            records = Records(partition_id(topic.id, partitions[0]), values, keys, headers, expires)
+            return Admitted([records], [range(len(values))], partitions, size)
+        columns = _Columns(values, keys, headers, expires)
+        writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
+        return Admitted(writes, list(members.values()), partitions, size)
+
+    def _without(
+        self,
+        bad: dict[int, list[str]],
+        topic: Topic,
+        partitions: Sequence[int],
+        columns: _Columns,
+        size: int,
+        divert: bool,
+        coming: Sequence[TopicCreated],
+    ) -> Admitted:
+        """The good records in their partitions, the bad ones as dead letters; or RecordRejected."""
+        now = self._clock()
+        target, events = None, list[TopicCreated]()
+        if divert and topic.settings.rejected == "dead-letter":
+            target, events = dead_letter.target(self._state(), self._limits, topic, now, coming)
+        if target is None:
+            self._metrics.records_rejected += divert  # else they will be brought again
+            first = min(bad)
+            raise RecordRejected(bad[first], first if len(columns.values) > 1 else None)
+        rejected = sorted(bad)
+        letters = columns.records(target, rejected)
+        letters.expires = None
+        letters.headers = [
+            dead_letter.headers(
+                () if columns.headers is None else columns.headers[index],
+                {
+                    "reason": ("schema: " + "; ".join(bad[index]))[:REASON_CHARACTERS],
+                    "attempts": 0,
+                    "topic": topic.name,
+                    "partition": partitions[index],
+                    "given-up": now,
+                },
+            )
+            for index in rejected
+        ]
+        good = [index for index in range(len(columns.values)) if index not in bad]
+        members = {
+            number: [good[place] for place in part]
+            for number, part in _by_partition([partitions[index] for index in good]).items()
+        }
+        writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
+        return Admitted(
+            [*writes, letters],
+            [*members.values(), rejected],
+            [0 if index in bad else number for index, number in enumerate(partitions)],
+            size,
+            rejected,
+            events,
+        )
+
+
+class _Columns(NamedTuple):
+    """Records of several partitions."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None
+    headers: Sequence[Headers] | None
+    expires: Sequence[int] | None
+
+    def records(self, partition: PartitionId, members: Sequence[int]) -> Records:
+        """Those at the places `members`, for one partition."""
+
+        def pick(column: Sequence[Item]) -> Sequence[Item]:
+            if isinstance(members, range):
+                return column[members.start :: members.step]
+            return itemgetter(*members)(column) if len(members) > 1 else [column[members[0]]]
+
+        return Records(
+            partition,
+            pick(self.values),
+            None if self.keys is None else pick(self.keys),
+            None if self.headers is None else pick(self.headers),
+            None if self.expires is None else pick(self.expires),
+        )
+
+
+def _by_partition(partitions: Sequence[int]) -> dict[int, Sequence[int]]:
+    """Which records go to each partition, in their order."""
+    count = len(partitions)
+    if count == 1:
+        return {partitions[0]: range(1)}
+    if cycle := _cycle(partitions):
+        return {number: range(first, count, len(cycle)) for first, number in enumerate(cycle)}
+    members: dict[int, list[int]] = {number: [] for number in partitions}
+    for index, number in enumerate(partitions):
+        members[number].append(index)
+    return dict(members)
+
+
+def _cycle(partitions: Sequence[int]) -> Sequence[int]:
+    """The partitions after which the same ones follow in the same order, over and over, as they do when every record
+    is for the next in turn, or all are for one. Empty if it is not so.
+
+    Most records without a key come like that, and a column of them can then be taken apart without a look at each."""
+    try:
+        length = partitions.index(partitions[0], 1) if partitions else 0
+    except ValueError:
+        length = len(partitions)
+    cycle = partitions[:length]
+    return cycle if partitions[length:] == partitions[: len(partitions) - length] and len(set(cycle)) == length else ()

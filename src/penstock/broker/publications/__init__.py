@@ -1,0 +1,1 @@
+"""Publications: records staged by many tasks that become part of the log together and exactly once."""

@@ -1,0 +1,114 @@
+"""Publications: records that were staged elsewhere, by many, and become part of the log together and exactly once.
+
+An application numbers its batches, each higher than the one before. A publication is known by whose application it is
+and by that number: what is asked for again, also after a restart, is known to have happened and happens no more. Here
+are the rules; `publications` has them carried out.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+import msgspec
+
+from penstock.broker.errors import InvalidArgument, LimitReached
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.security.access import Identity
+from penstock.broker.state.events import PublicationAdvanced, PublicationDropped, PublicationStarted, Published
+
+KEY_BYTES: Final = 16
+MAX_APP_CHARACTERS: Final = 255
+MAX_BATCH: Final = (1 << 63) - 1
+REMEMBERED_US: Final = 7 * 86_400_000_000  # an application that published within this time is never forgotten
+ONCE: Final = "\0once-"
+"""How the names of applications begin that publish a single time. Nobody asks again, so they are not remembered."""
+
+
+class Running(msgspec.Struct, array_like=True):
+    """A publication in several steps. It was decided that it happens; nothing but missing files can keep it from it."""
+
+    batch: int
+    refs: list[str]  # what was staged for it, in the order in which it is appended
+    once: bool
+    done: int = 0  # how many of all their chunks are in the log
+
+
+class Publication(msgspec.Struct, array_like=True):
+    """What is remembered of an application."""
+
+    key: bytes
+    at: int  # µs since 1970, when it last published something
+    batch: int = -1  # the last that is published
+    running: Running | None = None
+
+
+Publications: TypeAlias = dict[bytes, Publication]
+"""By key; who published last comes last."""
+
+
+def app_key(identity: Identity, scope: Scope, app: str) -> bytes:
+    """What stands for the application. It is nobody else's, whatever name they give theirs: nor that of a user who got
+    the same name later, whose records would be taken for published."""
+    who = "\0".join((identity.name, identity.tenant or "", "" if identity.tenant is None else "@", str(identity.since)))
+    return blake2b("\0".join((*scope, who, app)).encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+
+
+def check_app(app: str, batch: int) -> None:
+    name = app.removeprefix(ONCE)
+    if not 1 <= len(name) <= MAX_APP_CHARACTERS:
+        raise InvalidArgument(f"An application's name of {len(name)} characters; 1 to {MAX_APP_CHARACTERS} are allowed")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise InvalidArgument("An application's name has no control characters in it")
+    if not 0 <= batch <= MAX_BATCH:
+        raise InvalidArgument(f"Batch {batch} of '{name}': batches are numbered from 0 to {MAX_BATCH}")
+
+
+def check_room(publications: Publications, key: bytes, limits: Limits, now: int) -> None:
+    """Raise LimitReached if one more application cannot be remembered."""
+    if key in publications or len(publications) < limits.publishing_apps:
+        return
+    oldest = next(iter(publications.values()))
+    if oldest.running is not None or not _forgettable(oldest, now):
+        raise LimitReached(
+            f"{limits.publishing_apps} applications have published in the last 7 days, which "
+            "is the limit: give a query that starts again the application id that it had before"
+        )
+
+
+def _forgettable(publication: Publication, now: int) -> bool:
+    return publication.at + REMEMBERED_US <= now
+
+
+def apply_publication(
+    publications: Publications, event: Published | PublicationStarted | PublicationAdvanced | PublicationDropped
+) -> None:
+    known = publications.pop(event.key, None)
+    match event:
+        case Published():
+            if not event.once:
+                _make_room(publications, event.at, event.kept)
+                publications[event.key] = Publication(event.key, event.at, event.batch)
+        case PublicationStarted():
+            _make_room(publications, event.at, event.kept)
+            batch = -1 if known is None else known.batch
+            running = Running(event.batch, event.refs, event.once)
+            publications[event.key] = Publication(event.key, event.at, batch, running)
+        case PublicationAdvanced():
+            assert known is not None and known.running is not None
+            known.running.done = event.done
+            publications[event.key] = known
+        case PublicationDropped():
+            if known is not None and known.batch >= 0:
+                known.running = None
+                publications[event.key] = known
+
+
+def _make_room(publications: Publications, now: int, kept: int) -> None:
+    while len(publications) >= kept:
+        oldest = next(iter(publications.values()))
+        if oldest.running is not None or not _forgettable(oldest, now):
+            return
+        del publications[oldest.key]

@@ -1,0 +1,254 @@
+"""All publications of a broker: who may stage records, and letting what was staged become part of the log exactly once.
+What was begun and not finished, because the process ended or the disk was full, is finished from here.
+
+The rules are in `publication`, the way of one publication in `publishing`, and the files in `staging`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import InvalidArgument, LimitReached, ShuttingDown, StagedNotFound
+from penstock.broker.names import Scope
+from penstock.broker.publications.publication import ONCE, app_key, check_app, check_room
+from penstock.broker.publications.publishing import FINAL, Desk, Publishing, Run
+from penstock.broker.publications.staging import TOKEN_BYTES, leftovers, parse_ref
+from penstock.broker.security.access import Identity, Permission
+from penstock.broker.state.events import PublicationDropped
+from penstock.broker.state.state import Topic
+from penstock.log.engine import CommitGroup
+from penstock.log.errors import LogError
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 2  # publications that are being appended: each holds a few MiB
+TRY_AGAIN: Final = 1_000_000  # µs after a failure
+CLEAN_EVERY: Final = 3_600_000_000  # µs
+
+
+class Permit(NamedTuple):
+    """What is needed to stage records."""
+
+    app: str  # as it was given, or one of their own for those that publish once
+    key: bytes  # of all that is staged for it
+    topics: list[Topic]  # in the order of the names
+
+
+class Publications:
+    def __init__(
+        self,
+        desk: Desk,
+        topic: Callable[[Identity, Scope, str], Topic],
+        *,
+        token: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        """`topic` finds or makes a topic for one who produces."""
+        self._desk = desk
+        self._topic = topic
+        self._token = token
+        self._runs: dict[bytes, Run] = {}  # by the application's key, which has one at a time
+        self._line: deque[Run] = deque()  # those of them that wait for their turn
+        self._active = 0
+        self._waiting = 0  # requests without an answer
+        self._started = desk.clock()
+        self._cleaned: int | None = None
+        self._try_at: int | None = 0  # when to look for what was begun and is not finished
+        desk.ledger.on_rebuilt.append(self._rebuilt)
+
+    def __len__(self) -> int:
+        """How many are under way."""
+        return len(self._runs)
+
+    # -- for clients
+
+    def prepare(
+        self, identity: Identity, scope: Scope, app: str | None, batch: int, names: Sequence[str]
+    ) -> tuple[Permit, CommitGroup | None]:
+        """Permission to stage records of these topics; those that are missing come into being as with any other
+        producer. True once the group is committed. `app` None: to be published once, and by nobody else."""
+        self._require(identity, scope)
+        for name in names:
+            self._desk.access.require(identity, Permission.WRITE, scope, name)
+        if app is None:
+            app = ONCE + self._token(TOKEN_BYTES * 2).hex()
+        check_app(app, batch)
+        found = [self._topic(identity, scope, name) for name in names]
+        return Permit(app, app_key(identity, scope, app), found), self._desk.ledger.unsettled
+
+    def publish(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> Publishing:
+        """Everything that these refs name is in the log once the outcome in the answer is committed, and if it was
+        there already, it is so once. If the outcome fails, or this raises, the same may be asked for again."""
+        self._require(identity, scope)
+        key = self._key(identity, scope, app, batch, refs)
+        self._desk.ledger.current()
+        if self._waiting >= self._desk.limits.publications_waiting:
+            raise LimitReached(f"{self._waiting} publications are waiting, which is the limit")
+        request = Publishing(identity, scope, key, batch, refs, once=app.startswith(ONCE))
+        self._waiting += 1
+        request.outcome.on_done(self._answered)
+        self._consider(request)
+        return request
+
+    def discard(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> None:
+        """These will not be published. What is being published, or was, is not touched."""
+        self._require(identity, scope)
+        key = self._key(identity, scope, app, batch, refs)
+        state, staging = self._desk.ledger.current(), self._desk.staging
+        known, run = state.publications.get(key), self._runs.get(key)
+        used = {*(run.refs if run else ()), *(known.running.refs if known and known.running else ())}
+        gone = [ref for ref in refs if ref not in used]
+        self._desk.offload(lambda: staging.remove(gone), _nothing)
+
+    def _require(self, identity: Identity, scope: Scope) -> None:
+        self._desk.access.require_any(identity, Permission.WRITE, scope)
+
+    def _key(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> bytes:
+        """The application's key, if all refs are of this batch of it."""
+        check_app(app, batch)
+        key = app_key(identity, scope, app)
+        if len(refs) > self._desk.limits.publication_refs:
+            limit = self._desk.limits.publication_refs
+            raise LimitReached(f"A publication of {len(refs)} staged files; {limit} is the limit: use fewer tasks")
+        if len(set(refs)) < len(refs):
+            raise InvalidArgument("The same staged file twice in one publication")
+        for ref in refs:
+            parsed = parse_ref(ref)
+            if parsed is None or (parsed.key, parsed.batch) != (key, batch):
+                raise StagedNotFound(ref, "it is not of this application and batch")
+        return key
+
+    # -- one after the other
+
+    def _consider(self, request: Publishing) -> None:
+        """Answer, begin, or wait for what is under way."""
+        ledger = self._desk.ledger
+        try:
+            known = ledger.current().publications.get(request.key)
+            if known is not None and request.batch <= known.batch:
+                self._repeat(request)
+                return
+            run = self._runs.get(request.key)
+            if run is None and known is not None and known.running is not None:
+                run = Run(self._desk, request.key, self._ended, running=known.running)
+                run.behind.append(request)
+                self._enter(run)
+            elif run is not None:
+                run.behind.append(request)
+            else:
+                if not request.once:
+                    check_room(ledger.state.publications, request.key, self._desk.limits, self._desk.clock())
+                self._enter(Run(self._desk, request.key, self._ended, request=request))
+        except (LimitReached, ShuttingDown) as error:
+            request.outcome.finish(error)
+
+    def _repeat(self, request: Publishing) -> None:
+        """As certain as the first one: it may still be on its way to the disk."""
+        request.repeated = True
+        self._desk.metrics.publications_repeated += 1
+
+        def settled(error: Exception | None) -> None:
+            if error is None:
+                self._clean_up(request.key, request.batch)
+            request.outcome.finish(error)
+
+        group = self._desk.ledger.unsettled
+        if group is None:
+            settled(None)
+        else:
+            group.on_done(lambda group: settled(group.error))
+
+    def _enter(self, run: Run) -> None:
+        self._runs[run.key] = run
+        self._line.append(run)
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._active < AT_ONCE and self._line:
+            self._active += 1
+            self._line.popleft().start()
+
+    def _ended(self, run: Run, error: Exception | None) -> None:
+        del self._runs[run.key]
+        self._active -= 1
+        if error is None:
+            self._desk.metrics.publications_committed += 1
+            self._clean_up(run.key, run.batch)
+        elif run.begun and isinstance(error, FINAL) and not self._desk.ledger.closed:
+            self._drop(run, error)
+        elif run.begun:
+            logger.warning("a publication is to be finished later: %s", error)
+            self._try_at = self._desk.clock() + TRY_AGAIN
+        if run.request is not None:
+            run.request.rows = run.rows
+            run.request.outcome.finish(error)
+        for request in run.behind:
+            if error is None:
+                self._consider(request)
+            else:
+                request.outcome.finish(error)
+        self._advance()
+
+    def _drop(self, run: Run, error: Exception) -> None:
+        """Nothing will ever finish it: whoever asks again begins anew, and what is in the log stays there."""
+        known = self._desk.ledger.current().publications.get(run.key)
+        if known is None or known.running is None or known.running.batch != run.batch:
+            return  # a group failed, and with it the beginning: nothing of it is in the log
+        logger.error(
+            "batch %d of a publication cannot be finished, and %d of its chunks are in the log: %s",
+            run.batch,
+            known.running.done,
+            error,
+        )
+        self._desk.metrics.publications_dropped += 1
+        try:
+            self._desk.ledger.keep((PublicationDropped(run.key),))
+        except LogError:
+            self._try_at = self._desk.clock() + TRY_AGAIN
+
+    def _answered(self, _: CommitGroup) -> None:
+        self._waiting -= 1
+
+    # -- by the clock
+
+    def _rebuilt(self) -> None:
+        self._try_at = self._desk.clock() + TRY_AGAIN
+
+    def sweep(self, now: int) -> None:
+        """Go on with what was begun. A few times a second; `now` is the wall clock, in µs."""
+        if self._try_at is not None and not 0 < self._try_at - now <= TRY_AGAIN:
+            self._try_at = None
+            for known in list(self._desk.ledger.current().publications.values()):
+                if known.running is not None and known.key not in self._runs:
+                    self._enter(Run(self._desk, known.key, self._ended, running=known.running))
+
+    def clean(self, now: int) -> None:
+        """Remove staged files that nobody needs: at first, and then every hour, however often it is called."""
+        if self._cleaned is not None and 0 <= now - self._cleaned < CLEAN_EVERY:
+            return
+        self._cleaned = now
+        staging, names = self._desk.staging, list[str]()
+
+        def decide() -> None:
+            publications = self._desk.ledger.state.publications
+            used = {ref for run in self._runs.values() for ref in run.refs}
+            used.update(ref for known in publications.values() if known.running for ref in known.running.refs)
+
+            def published(key: bytes) -> int:
+                return publications[key].batch if key in publications else -1
+
+            gone = leftovers(names, published, used.__contains__, now, self._started)
+            self._desk.offload(lambda: staging.remove(gone), _nothing)
+
+        self._desk.offload(lambda: names.extend(staging.names()), decide)
+
+    def _clean_up(self, key: bytes, batch: int) -> None:
+        staging = self._desk.staging
+        self._desk.offload(lambda: staging.remove_published(key, batch), _nothing)
+
+
+def _nothing() -> None:
+    """There is nothing to do after that."""

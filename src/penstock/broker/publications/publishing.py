@@ -1,0 +1,334 @@
+"""One publication on its way into the log: what was staged for it is read, looked at, and appended.
+
+A small one is a single entry of the log. A large one takes several, each with its records and the note of how far it
+got, after a first entry that says that it has begun; from then on it is the broker's business to finish it, whatever
+becomes of the client, of the disk or of the process. Files are read off the broker's thread, a step ahead; every step
+is small, so that nobody else waits for long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import BrokerError, RecordRejected, RecordTooLarge, StagedNotFound, TopicNotFound
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.produce.validation import Admitted, Intake
+from penstock.broker.publications.publication import Running
+from penstock.broker.publications.staging import CHECKED_RECORDS, Chunk, Manifest, Staging
+from penstock.broker.runtime.executor import Offload, Work
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.state.events import AnyEvent, PublicationAdvanced, PublicationStarted, Published, TopicCreated
+from penstock.broker.state.state import State, Topic
+from penstock.broker.state.state_log import Ledger
+from penstock.log.batch import HEADERS, KEYS, MAX_BATCH_BYTES, Batch
+from penstock.log.columns import Columns
+from penstock.log.engine import CommitGroup, GroupState, Prepared, Write, partition_id
+from penstock.log.errors import EntryTooLarge, LogError
+
+logger = logging.getLogger(__name__)
+
+STEP_BYTES: Final = 2 << 20  # of an entry of a large publication: while it is put together nobody else is served
+EVENT_BYTES: Final = 1024  # more than the event at the end of an entry takes
+CHECKED_WEIGHT: Final = STEP_BYTES // CHECKED_RECORDS  # a record with a schema costs as much time as so many bytes
+
+
+class Publishing:
+    """A request to publish. `outcome` is done when everything is in the log, or cannot be: then its error says why."""
+
+    __slots__ = ("batch", "identity", "key", "once", "outcome", "refs", "repeated", "rows", "scope")
+
+    def __init__(
+        self, identity: Identity, scope: Scope, key: bytes, batch: int, refs: Sequence[str], *, once: bool
+    ) -> None:
+        self.identity = identity
+        self.scope = scope
+        self.key = key
+        self.batch = batch
+        self.refs = list(refs)
+        self.once = once
+        self.outcome = CommitGroup()
+        self.rows = 0
+        self.repeated = False  # an earlier request is the one that counts, and told how many rows
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a publication needs of the broker."""
+
+    ledger: Ledger
+    access: Access
+    intake: Intake
+    staging: Staging
+    limits: Limits
+    metrics: Metrics
+    clock: Callable[[], int]
+    offload: Offload
+
+
+class _Part(NamedTuple):
+    ref: str
+    chunk: Chunk
+    weight: int
+
+
+class _Writes(NamedTuple):
+    writes: list[Write]
+    created: list[TopicCreated]
+    rows: int
+    size: int  # of all keys and values
+    diverted: int
+
+
+class Run:
+    """One publication. `ended` is called once, with None if everything is committed."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        key: bytes,
+        ended: Callable[[Run, Exception | None], None],
+        *,
+        request: Publishing | None = None,
+        running: Running | None = None,
+    ) -> None:
+        """Either what somebody asks for, or what the state says was begun."""
+        goal = request or running
+        assert goal is not None
+        self._desk = desk
+        self._ended = ended
+        self.key = key
+        self.batch = goal.batch
+        self.refs = list(goal.refs)
+        self.once = goal.once
+        self.request = request
+        self.behind: list[Publishing] = []  # those who wait for it to end
+        self.begun = running is not None  # it is said in the log that it will be finished
+        self.rows = 0
+        self._parts: list[_Part] = []
+        self._read: tuple[int, int, list[Columns]] | None = None  # first and end of what is read, and its columns
+        self._fetching = self._committing = False
+        self._over = False
+
+    def start(self) -> None:
+        staging, refs = self._desk.staging, self.refs
+        self._work(lambda: [staging.manifest(ref) for ref in refs], self._found)
+
+    # -- the way through
+
+    def _work(self, work: Callable[[], object], conclude: Callable[..., None]) -> None:
+        """Off the loop, then on with `conclude`; an error on the way ends the run."""
+        found = Work(work, conclude)
+        self._desk.offload(found.run, lambda: None if self._over else self._guard(found.finish))
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except (BrokerError, LogError, OSError) as error:
+            self._end(error)
+        except Exception as error:
+            logger.exception("a publication failed by our own mistake")
+            self._end(error)
+
+    def _found(self, manifests: list[Manifest]) -> None:
+        state = self._desk.ledger.current()
+        if not self.begun:
+            self._check_topics(state, manifests)
+        for ref, manifest in zip(self.refs, manifests, strict=True):
+            self._parts += [_Part(ref, chunk, _weight(state, chunk)) for chunk in manifest.chunks]
+            self.rows += manifest.rows
+        if self.begun:
+            self._go_on()
+        elif sum(part.weight for part in self._parts) <= self._most(self._desk.limits.publication_entry_bytes):
+            self._fetch(0, len(self._parts), self._append_all)
+        else:
+            self._check(0)
+
+    def _most(self, wanted: int) -> int:
+        """Of one entry, beside its event."""
+        return min(wanted, self._desk.ledger.engine.entry_bytes - EVENT_BYTES)
+
+    def _check_topics(self, state: State, manifests: Sequence[Manifest]) -> None:
+        """Rights are looked at again, and topics must be those that were there when the records were staged."""
+        request, most = self.request, self._most(MAX_BATCH_BYTES)
+        assert request is not None
+        self._desk.intake.check_room(request.scope.tenant)  # now: what has begun is finished
+        topics = {number: name for manifest in manifests for number, name in manifest.topics.items()}
+        for name in sorted(set(topics.values())):
+            self._desk.access.require(request.identity, Permission.WRITE, request.scope, name)
+        for number, name in topics.items():
+            found = state.topics_by_id.get(number)
+            if found is None or found.scope != request.scope:
+                raise TopicNotFound(name)
+        largest = max((chunk.size for manifest in manifests for chunk in manifest.chunks), default=0)
+        if largest > most:
+            raise EntryTooLarge(f"records of {largest} bytes that cannot be parted; the log takes {most} at once")
+
+    def _check(self, first: int) -> None:
+        """Before it is begun, everything that has a schema is looked at: afterwards nothing can be refused."""
+        state = self._desk.ledger.current()
+        while first < len(self._parts) and _topic(state, self._parts[first]) is None:
+            first += 1
+        if first == len(self._parts):
+            self._begin()
+            return
+
+        def check(first: int, end: int, columns: list[Columns]) -> None:
+            assert end == first + 1
+            if (topic := _topic(self._desk.ledger.current(), self._parts[first])) is not None:
+                self._admit(topic, self._parts[first].chunk, columns[0], ())
+            self._check(end)
+
+        self._fetch(first, first + 1, check)
+
+    def _begin(self) -> None:
+        limits, now = self._desk.limits, self._desk.clock()
+        event = PublicationStarted(self.key, self.batch, now, limits.publishing_apps, self.refs, self.once)
+        self._desk.ledger.keep((event,))
+        self.begun = True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next step, as soon as the last is committed and the files are read."""
+        if self._committing or self._fetching:
+            return
+        running = self._running()
+        if self._read is None:
+            self._fetch_step(running.done)
+            return
+        first, end, columns = self._read
+        assert first == running.done, "nobody else takes steps of this publication"
+        self._read = None
+        last = end == len(self._parts)
+        event: AnyEvent = PublicationAdvanced(self.key, end)
+        if last:
+            event = Published(self.key, self.batch, self._desk.clock(), self._desk.limits.publishing_apps, self.once)
+        self._append(first, end, columns, [event], last=last)
+        if not last:
+            self._fetch_step(end)
+
+    def _running(self) -> Running:
+        found = self._desk.ledger.current().publications.get(self.key)
+        if found is None or found.running is None or found.running.batch != self.batch:
+            raise BrokerError("the publication was taken back")  # with a group that failed; the request may come again
+        return found.running
+
+    def _fetch_step(self, first: int) -> None:
+        end, weight, most = first, 0, self._most(STEP_BYTES)
+        while end < len(self._parts) and (end == first or weight + self._parts[end].weight <= most):
+            weight += self._parts[end].weight
+            end += 1
+        self._fetching = True
+
+        def fetched(first: int, end: int, columns: list[Columns]) -> None:
+            self._fetching = False
+            self._read = (first, end, columns)
+            self._go_on()
+
+        self._fetch(first, end, fetched)
+
+    def _fetch(self, first: int, end: int, then: Callable[[int, int, list[Columns]], None]) -> None:
+        staging, places = self._desk.staging, [(part.ref, part.chunk) for part in self._parts[first:end]]
+        self._work(lambda: staging.read(places), lambda columns: then(first, end, columns))
+
+    # -- into the log
+
+    def _append_all(self, first: int, end: int, columns: list[Columns]) -> None:
+        kept = self._desk.limits.publishing_apps
+        events = [] if self.once else [Published(self.key, self.batch, self._desk.clock(), kept)]
+        self._append(first, end, columns, events, last=True)
+
+    def _append(self, first: int, end: int, columns: list[Columns], events: Sequence[AnyEvent], *, last: bool) -> None:
+        desk = self._desk
+        started = desk.metrics.timer()
+        found = self._writes(desk.ledger.current(), self._parts[first:end], columns)
+        group = desk.ledger.append(found.writes, [*found.created, *events]).group
+        self._committing = True
+        if found.rows:
+            desk.metrics.produced(group, found.rows, found.size, started)
+        desk.metrics.records_diverted += found.diverted
+        group.on_done(lambda group: self._settled(group, last=last))
+
+    def _settled(self, group: CommitGroup, *, last: bool) -> None:
+        self._committing = False
+        if self._over:
+            return
+        if group.state is GroupState.FAILED:
+            self._end(group.error)
+        elif last:
+            self._end(None)
+        else:
+            self._guard(self._go_on)
+
+    def _writes(self, state: State, parts: Sequence[_Part], columns: Sequence[Columns]) -> _Writes:
+        """What is to be appended. Records for a topic that was deleted meanwhile go with it."""
+        writes: list[Write] = []
+        created: list[TopicCreated] = []
+        rows = size = diverted = 0
+        for part, found in zip(parts, columns, strict=True):
+            chunk = part.chunk
+            topic = state.topics_by_id.get(chunk.topic)
+            if topic is None and not self.begun:
+                raise TopicNotFound(str(chunk.topic))
+            if topic is None:
+                continue
+            rows += found.count
+            size += found.key_bytes + found.value_bytes
+            if _checked(topic, begun=self.begun):
+                admitted = self._admit(topic, chunk, found, created)
+                writes += admitted.writes
+                created += admitted.events
+                diverted += len(admitted.diverted)
+            else:
+                writes.append(Prepared(partition_id(topic.id, chunk.partition), found))
+        return _Writes(writes, created, rows, size, diverted)
+
+    def _admit(self, topic: Topic, chunk: Chunk, columns: Columns, coming: Sequence[TopicCreated]) -> Admitted:
+        """As any other client's records; see `Intake.admit`."""
+        count = columns.count
+        batch = Batch(columns.build(0, 0, 0, bytes(8 * count), 0, 0))
+        keys = batch.keys(0, count) if columns.flags & KEYS else None
+        headers = batch.headers(0, count) if columns.flags & HEADERS else None
+        expires = batch.expires()
+        return self._desk.intake.admit(
+            topic,
+            [chunk.partition] * count,
+            batch.values(0, count),
+            keys,
+            headers,
+            None if expires is None else expires.tolist(),
+            coming=coming,
+        )
+
+    def _end(self, error: Exception | None) -> None:
+        self._over = True
+        self._read = None
+        self._ended(self, error)
+
+
+def _weight(state: State, chunk: Chunk) -> int:
+    """What a chunk costs, in bytes of records that need not be looked at."""
+    topic = state.topics_by_id.get(chunk.topic)
+    if topic is None or topic.settings.schema is None:
+        return chunk.size
+    return max(chunk.size, chunk.count * CHECKED_WEIGHT)
+
+
+def _topic(state: State, part: _Part) -> Topic | None:
+    """The part's topic, if its records are to be checked."""
+    topic = state.topics_by_id.get(part.chunk.topic)
+    return None if topic is None or topic.settings.schema is None else topic
+
+
+def _checked(topic: Topic, *, begun: bool) -> bool:
+    """Whether records are checked when they are appended. If bad ones would be refused, and not become dead letters,
+    that was done before the publication began."""
+    return topic.settings.schema is not None and not (begun and topic.settings.rejected != "dead-letter")
+
+
+FINAL: Final = (StagedNotFound, EntryTooLarge, RecordRejected, RecordTooLarge)
+"""What no later attempt at a publication that has begun could change."""

@@ -1,0 +1,1 @@
+"""SQL statements: admission, scheduling by tenant, and what the SQL worker may ask of the broker."""

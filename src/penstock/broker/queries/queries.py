@@ -1,0 +1,185 @@
+"""Statements of SQL: who waits for what, and what becomes of it. They are carried out in a process of their own, which
+knows nothing of identities: what one may do is checked by the `desk`, with the identity that it came with.
+
+Each tenant has its own line, and the lines take turns, so that nobody waits for all the statements of one tenant.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.broker.errors import QueriesOff, QueryError, QueryTooLarge, ShuttingDown, TooFast
+from penstock.broker.names import Scope
+from penstock.broker.queries.query import Value
+from penstock.broker.queries.query_capability import QueryDesk
+from penstock.broker.queries.statement import Stage, Statement
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.security.access import Identity, Permission
+from penstock.broker.state.state_log import Ledger
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+GRACE: Final = 5_000_000  # µs that the process may go on with a statement that should have ended
+_SECOND: Final = 1_000_000  # µs
+
+
+class QueryPolicy(NamedTuple):
+    enabled: bool = False
+    ahead: bool = False  # what carries statements out is made ready before the first one comes
+    seconds: float = 30.0  # that one statement may take
+    patience: float = 30.0  # seconds that it may wait before; the process may have to start first
+    waiting: int = 1_024  # statements in all lines together
+    waiting_of_tenant: int = 256
+    waiting_bytes: int = 64 << 20  # of their texts and parameters
+
+
+class Queries:
+    def __init__(self, broker: Broker, ledger: Ledger, policy: QueryPolicy, monotonic: Clock) -> None:
+        self.policy = policy
+        self.on_waiting: Callable[[], None] | None = None  # somebody wants a statement carried out; None: nobody would
+        self.desk = QueryDesk(broker, ledger, monotonic)
+        self._broker = broker
+        self._monotonic = monotonic
+        self._number = 0
+        self._lines: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
+        self._waiting = self._bytes = 0  # of all lines together
+
+    def run(
+        self,
+        identity: Identity,
+        scope: Scope,
+        sql: str,
+        params: Sequence[Value] = (),
+        position: int | None = None,
+        reason: str | None = None,
+    ) -> Statement:
+        """A statement to be started, on the streams of `scope` and on nothing else. With `position`, on the log as it
+        was there; `reason` is why somebody looks at what is not usually theirs, and is noted in the audit log.
+
+        Which streams it may read or change is checked for each of them when it comes to it."""
+        self._broker.access.require_any(identity, Permission.READ, scope)
+        self._number += 1
+        return Statement(self, self._number, identity, scope, sql, params, position, reason)
+
+    def expect(self) -> None:
+        """Somebody has come who may want to ask: who starts only then would let them wait."""
+        if self.policy.enabled and self.policy.ahead and self.on_waiting is not None:
+            self.on_waiting()
+
+    # -- for the statements themselves
+
+    def submit(self, statement: Statement) -> None:
+        """It sees what its sender was told to be done, so it comes behind that."""
+        if not self.policy.enabled or self.on_waiting is None:
+            statement.end(QueriesOff("SQL is not available: sql.enabled is off, or this is no running broker"), 0)
+            return
+        unsettled = self._broker.unsettled
+        if unsettled is None:
+            self._line_up(statement)
+        else:
+            unsettled.on_done(lambda _: self._line_up(statement))
+
+    def _line_up(self, statement: Statement) -> None:
+        if statement.stage is not Stage.NEW:
+            return  # cancelled meanwhile
+        now, policy = self._monotonic(), self.policy
+        line = self._lines.get(statement.scope.tenant)
+        full = self._waiting >= policy.waiting or self._bytes + statement.byte_size > policy.waiting_bytes
+        if full or (line is not None and len(line) >= policy.waiting_of_tenant):
+            # Not how many: they may be those of other tenants.
+            statement.end(TooFast("Too many statements wait already: try again later"), now)
+            return
+        statement.move(Stage.WAITING, now)
+        self._lines.setdefault(statement.scope.tenant, deque()).append(statement)
+        self._count(statement, 1)
+        if self.on_waiting is not None:
+            self.on_waiting()
+
+    def cancel(self, statement: Statement) -> None:
+        now = self._monotonic()
+        if statement.stage is Stage.WAITING:
+            self._leave(statement)
+        elif statement.stage is Stage.RUNNING:
+            self.desk.stop(statement)
+        statement.end(QueryError("The statement was cancelled"), now)
+
+    def ended(self, statement: Statement) -> None:
+        self._broker.metrics.statements += 1
+        self._broker.metrics.statement_failures += statement.error is not None
+
+    def _leave(self, statement: Statement) -> None:
+        tenant = statement.scope.tenant
+        self._lines[tenant].remove(statement)
+        self._count(statement, -1)
+        if not self._lines[tenant]:
+            del self._lines[tenant]
+
+    def _count(self, statement: Statement, sign: int) -> None:
+        self._waiting += sign
+        self._bytes += sign * statement.byte_size
+
+    # -- for the desk and the server
+
+    def next(self) -> Statement | None:
+        """The next statement to be carried out; its tenant's next one comes behind those of the others."""
+        if not self._lines:
+            return None
+        tenant = next(iter(self._lines))
+        line = self._lines.pop(tenant)
+        statement = line.popleft()
+        self._count(statement, -1)
+        if line:
+            self._lines[tenant] = line
+        self.desk.begin(statement)
+        return statement
+
+    def lost(self, culprits: Sequence[Statement] = (), why: str = "ended unexpectedly") -> None:
+        """The process is gone, and what it was at with it. Those who are not to blame, if it is known who is, are
+        carried out again, unless they have changed something."""
+        now = self._monotonic()
+        for statement in self.desk.drop_all():
+            if statement.stage is not Stage.RUNNING:
+                continue
+            if culprits and statement not in culprits and not statement.changed and not statement.tries:
+                statement.tries += 1
+                statement.pages.clear()
+                statement.stage = Stage.NEW
+                self._line_up(statement)
+            elif statement.changed:
+                statement.end(QueriesOff(f"The process for SQL {why}: look whether the statement took effect"), now)
+            elif statement in culprits:
+                statement.end(QueryTooLarge(f"The statement was ended by force: the process for SQL {why}"), now)
+            else:
+                statement.end(QueriesOff(f"The process for SQL {why}: try the statement again"), now)
+
+    def overdue(self) -> list[Statement]:
+        """Statements that are still carried out although they should have ended."""
+        now, allowed = self._monotonic(), int(self.policy.seconds * _SECOND) + GRACE
+        return [
+            statement
+            for statement in self.desk.running()
+            if now - statement.since > (GRACE if statement.stage is Stage.OVER else allowed)
+        ]
+
+    def sweep(self, *, ready: bool = True) -> None:
+        """Nobody waits for ever; about once a second. `ready`: whether there is a process that carries them out."""
+        limit = self._monotonic() - int(self.policy.patience * _SECOND)
+        late = [statement for line in self._lines.values() for statement in line if statement.since < limit]
+        for statement in late:
+            self._leave(statement)
+            error: QueriesOff | TooFast = QueriesOff("The process for SQL does not start; the broker's log tells why")
+            if ready:
+                waited = f"{self.policy.patience:g} s"
+                error = TooFast(f"The statement had to wait for {waited}, and was not begun: try again later")
+            statement.end(error, self._monotonic())
+
+    def close(self) -> None:
+        """Nothing is carried out any more."""
+        self.on_waiting = None
+        while self._lines:
+            statement = next(iter(self._lines.values()))[0]
+            self._leave(statement)
+            statement.end(ShuttingDown("The broker is shutting down"), self._monotonic())

@@ -1,0 +1,204 @@
+"""What the process that carries out statements of SQL may ask of the broker. Each question names a statement that is
+being carried out, and is answered as its sender may see the world: the identity and the scope are those it came with.
+
+What of a stream is committed, all streams of one `open` show as of the same position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock.broker.errors import BrokerError, QueryError, TableNotFound
+from penstock.broker.fetch.read_view import Survey
+from penstock.broker.queries.query import Declared, Rows, Value
+from penstock.broker.queries.statement import Stage, Statement
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.security.access import Permission
+from penstock.broker.state.state import Topic
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.topics import topic_rules
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.log.engine import CommitGroup
+from penstock.log.errors import LogError, OffsetMismatch
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+class Opened(NamedTuple):
+    """Streams as of one moment: what is committed by the position `head`."""
+
+    head: int
+    surveys: list[Survey]
+
+
+class QueryDesk:
+    """On the broker's thread. What a statement is refused is kept with it, for the one who gets to see it."""
+
+    def __init__(self, broker: Broker, ledger: Ledger, monotonic: Clock) -> None:
+        self.on_stopped: Callable[[], None] | None = None  # the process is to stop a statement: see `to_stop`
+        self._broker = broker
+        self._ledger = ledger
+        self._monotonic = monotonic
+        self._running: dict[int, Statement] = {}
+        self._to_stop: list[int] = []
+
+    # -- beginning and end
+
+    def begin(self, statement: Statement) -> None:
+        """The process carries it out now."""
+        statement.move(Stage.RUNNING, self._monotonic())
+        self._running[statement.number] = statement
+        if statement.reason is not None:
+            self.break_glass(statement.number, statement.reason)
+
+    def page(self, number: int, rows: list[list[Value]]) -> None:
+        """Rows that come before those of `done`."""
+        self.find(number).pages += rows
+
+    def done(self, number: int, rows: Rows) -> None:
+        if (statement := self._running.pop(number, None)) is not None:
+            if statement.pages:
+                rows = Rows(rows.columns, statement.pages + rows.rows)
+            statement.end(rows, self._monotonic())
+
+    def failed(self, number: int, error: Exception) -> None:
+        """If it is what the desk refused, that is told as it was: with everything that was known."""
+        if (statement := self._running.pop(number, None)) is not None:
+            refusal = statement.refusal
+            same = type(refusal) is type(error) and str(refusal) == str(error)
+            statement.end(refusal if same and refusal is not None else error, self._monotonic())
+
+    def stop(self, statement: Statement) -> None:
+        """Nobody waits for it any more. It stays among the running ones until the process is done with it."""
+        self._to_stop.append(statement.number)
+        if self.on_stopped is not None:
+            self.on_stopped()
+
+    def to_stop(self) -> list[int]:
+        """The numbers of statements to be stopped, once."""
+        numbers, self._to_stop = self._to_stop, []
+        return numbers
+
+    def running(self) -> list[Statement]:
+        return list(self._running.values())
+
+    def drop_all(self) -> list[Statement]:
+        dropped = self.running()
+        self._running.clear()
+        self._to_stop.clear()
+        return dropped
+
+    # -- questions
+
+    def head(self, number: int) -> int:
+        """Up to where everything is committed."""
+        self.find(number)
+        return self._broker.position
+
+    def names(self, number: int) -> list[str]:
+        """The streams that its sender may read. True once what is `unsettled` is committed."""
+        statement = self.find(number)
+        identity, scope, allows = statement.identity, statement.scope, self._broker.access.allows
+        found = topic_rules.in_scope(self._ledger.current(), scope)
+        return [topic.name for topic in found if allows(identity, Permission.READ, scope, topic.name)]
+
+    def open(self, number: int, names: Sequence[str]) -> Opened:
+        """Those of the streams that exist, for one who may read them. True once what is `unsettled` is committed."""
+        statement, broker = self.find(number), self._broker
+        with _Kept(statement):
+            for name in names:
+                broker.access.require(statement.identity, Permission.READ, statement.scope, name)
+            known = self._known(statement)
+            surveys = [broker.survey(statement.identity, statement.scope, name) for name in names if name in known]
+        return Opened(broker.position, surveys)
+
+    def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
+        """Its position is that of what is committed: all that can be known before the declaration is written."""
+        statement, broker = self.find(number), self._broker
+        identity, scope = statement.identity, statement.scope
+        if declared is not None:
+            declared = msgspec.structs.replace(declared, position=broker.position)
+        with _Kept(statement):
+            if create and name not in self._known(statement):
+                statement.changed = True
+                return broker.create_topic(identity, scope, name, 1, TopicSettings(declared=declared))[1]
+            settings = self._settings(statement, name)
+            if declared is not None and settings.declared is not None:  # by somebody else, just now
+                raise QueryError(f"Table '{name}' already exists")
+            statement.changed = True
+            return broker.change_topic(identity, scope, name, msgspec.structs.replace(settings, declared=declared))
+
+    def _settings(self, statement: Statement, name: str) -> TopicSettings:
+        self._broker.access.require(statement.identity, Permission.ALTER, statement.scope, name)
+        found = self._known(statement).get(name)
+        if found is None:
+            raise TableNotFound(name)
+        return found.settings
+
+    def _known(self, statement: Statement) -> Mapping[str, Topic]:
+        return self._ledger.current().topics.get(statement.scope, {})
+
+    def append(
+        self,
+        number: int,
+        name: str,
+        events: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        expected: int | None,
+    ) -> CommitGroup:
+        """Raises OffsetMismatch if the stream has grown past `expected`: then nothing was appended."""
+        statement, broker = self.find(number), self._broker
+        with _Kept(statement):
+            try:
+                statement.changed = True
+                appended = broker.produce(
+                    statement.identity, statement.scope, name, 0, events, keys, expected_offset=expected, divert=False
+                )
+            except OffsetMismatch:
+                statement.changed = False
+                raise
+        broker.audit.note(
+            statement.identity,
+            "query.insert",
+            scope=statement.scope,
+            resource=name,
+            action="insert",
+            rows=str(len(events)),
+        )
+        return appended.group
+
+    def break_glass(self, number: int, reason: str) -> None:
+        statement = self.find(number)
+        self._broker.audit.note(
+            statement.identity,
+            "query.break_glass",
+            scope=statement.scope,
+            resource=statement.sql[:200],
+            action="query",
+            reason=reason,
+        )
+
+    def find(self, number: int) -> Statement:
+        statement = self._running.get(number)
+        if statement is None or statement.stage is not Stage.RUNNING:
+            raise QueryError("The statement is over")
+        return statement
+
+
+class _Kept:
+    """Keeps what is refused with the statement, and passes it on."""
+
+    __slots__ = ("_statement",)
+
+    def __init__(self, statement: Statement) -> None:
+        self._statement = statement
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (BrokerError, LogError)):
+            self._statement.refusal = error

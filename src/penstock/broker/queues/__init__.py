@@ -1,0 +1,1 @@
+"""Queues: at-least-once delivery with acknowledgements, redelivery, and dead letters."""

@@ -1,0 +1,186 @@
+"""Dead letters for those who look after them: reading them, sending one on its way again, throwing them away.
+
+How a record becomes a dead letter is in `dead_letter`. The dead letters of a topic are a topic like any other,
+`<topic>.dlq`, and the rights to that topic decide who may read and delete them. A letter that was replayed is removed
+by the same entry of the log that appends it to its topic: it is in one of both places, whatever fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
+
+from penstock.broker.errors import DeadLetterNotFound, InvalidArgument, RecordTooLarge
+from penstock.broker.fetch import visible_read
+from penstock.broker.fetch.removal import NOTHING, remove
+from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.produce.partitioning import ANY, Partitioner
+from penstock.broker.queues.dead_letter import SUFFIX, DeadLetter, letter_id, letters
+from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.security.audit import Audit
+from penstock.broker.state.events import RecordsRemoved
+from penstock.broker.state.state import State, Topic
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.topics import topic_rules
+from penstock.log.batch import RecordSlice
+from penstock.log.engine import Appended, CommitGroup, Records, partition_id
+from penstock.log.errors import OffsetOutOfRange
+
+FETCH_BYTES: Final = 4 << 20  # most bytes of letters fetched at once, or one letter
+FETCH_LETTERS: Final = 10_000
+
+LettersRead: TypeAlias = Work[list[DeadLetter], "LetterPage"]
+Replay: TypeAlias = Work[list[RecordSlice], "Replayed"]
+
+
+class LetterPage(NamedTuple):
+    letters: list[DeadLetter]
+    next: int | None  # the offset to go on from, in order to see more; None: these were the last
+
+
+class Replayed(NamedTuple):
+    appended: Appended
+    partition: int  # of the topic
+
+
+class DeadLetters:
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: Access,
+        partitioner: Partitioner,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        audit: Audit,
+    ) -> None:
+        self._audit = audit
+        self._ledger = ledger
+        self._access = access
+        self._partitioner = partitioner
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+
+    def fetch(self, identity: Identity, scope: Scope, topic: str, maximum: int, offset: int = 0) -> LettersRead:
+        """Dead letters of the topic in their order, without those that were replayed: up to `maximum` from `offset` on,
+        as far as `FETCH_BYTES` go. None if there is no such topic, or it has no dead letters.
+
+        Needs the right to read `<topic>.dlq`, as any way to read that topic does."""
+        self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
+        state = self._ledger.current()
+        box = _box(state, scope, topic)
+        if box is None or maximum <= 0:
+            return Work(list, lambda _: LetterPage([], None), ready=True)
+        view = visible_read.view(state, box, 0, self._clock())
+        engine, partition = self._ledger.engine, partition_id(box.id, 0)
+        start = max(offset, engine.bounds(partition).start, view.gone.below)
+        # Those that were removed are dropped from what is read: without them, there are still enough.
+        wanted = min(maximum, FETCH_LETTERS)
+        read = LiveRead(engine, partition, start, FETCH_BYTES, wanted + len(view.gone.single), view)
+
+        def conclude(found: list[DeadLetter]) -> LetterPage:
+            end = found[-1].offset + 1 if len(found) == wanted else read.end
+            return LetterPage(found, end if end < engine.bounds(partition).high_watermark else None)
+
+        return Work(lambda: list(islice(letters(box, read.run()), wanted)), conclude, ready=read.ready)
+
+    def replay(self, identity: Identity, scope: Scope, topic: str, letter: int | str) -> Replay:
+        """Append the letter, which is given by its offset or its id, to the topic, as the record that it was, and take
+        it out of the dead letters. It goes to the partition that it came from, if there is one.
+
+        Needs the rights to read `<topic>.dlq` and to write to the topic. `finish` raises DeadLetterNotFound if there is
+        no such letter, or somebody else was quicker."""
+        self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
+        self._access.require(identity, Permission.WRITE, scope, topic)
+        state = self._ledger.current()
+        topic_rules.find(state, scope, topic)
+        box = _box(state, scope, topic)
+        if box is None:
+            raise DeadLetterNotFound(letter)
+        offset = _offset(box, letter)
+        view = visible_read.view(state, box, 0, self._clock())
+        try:
+            read = LiveRead(self._ledger.engine, partition_id(box.id, 0), offset, 1, 1, view)
+        except OffsetOutOfRange:
+            raise DeadLetterNotFound(letter) from None
+
+        def conclude(slices: list[RecordSlice]) -> Replayed:
+            replayed = self._replay(scope, topic, box.id, letter, slices)
+            self._audit.note(identity, "dlq.replay", scope=scope, resource=topic, action="replay", letter=str(letter))
+            return replayed
+
+        return Work(read.run, conclude, ready=read.ready)
+
+    def _replay(self, scope: Scope, name: str, box_id: int, letter: int | str, slices: list[RecordSlice]) -> Replayed:
+        """What was true when the read began need not be true any more."""
+        started = self._metrics.timer()
+        state = self._ledger.current()
+        topic, box = topic_rules.find(state, scope, name), _box(state, scope, name)
+        if box is None or box.id != box_id or not slices:
+            raise DeadLetterNotFound(letter)
+        (found,) = letters(box, slices)
+        engine, place = self._ledger.engine, partition_id(box.id, 0)
+        bounds = engine.bounds(place)
+        if found.offset < bounds.start or state.removed.get(place, NOTHING).has(found.offset):
+            raise DeadLetterNotFound(letter)
+        size = len(found.value) + len(found.key or b"")
+        if size > self._limits.record_bytes:
+            raise RecordTooLarge(size, self._limits.record_bytes)
+        event = remove(state.removed, self._limits, place, (found.offset,), bounds.start)
+        wanted = ANY if found.partition is None or found.partition >= topic.partitions else found.partition
+        (partition,) = self._partitioner.choose(topic, [found.key], [wanted])
+        records = Records(
+            partition_id(topic.id, partition),
+            [found.value],
+            None if found.key is None else [found.key],
+            [found.headers] if found.headers else None,
+        )
+        appended = self._ledger.append((records,), (event,))
+        if event.below > bounds.start:
+            engine.trim({place: event.below})  # in the same group
+        self._metrics.produced(appended.group, 1, size, started)
+        self._metrics.dead_letters_replayed += 1
+        return Replayed(appended, partition)
+
+    def purge(self, identity: Identity, scope: Scope, topic: str) -> CommitGroup | None:
+        """All dead letters of the topic go. None if there was nothing to do. Needs the right to delete
+        `<topic>.dlq`."""
+        self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
+        state = self._ledger.current()
+        box = _box(state, scope, topic)
+        if box is None:
+            return None
+        engine = self._ledger.engine
+        places = [partition_id(box.id, number) for number in range(box.partitions)]
+        ends = {place: engine.next_offset(place) for place in places}
+        ends = {place: end for place, end in ends.items() if end > state.removed.get(place, NOTHING).below}
+        ends = {place: end for place, end in ends.items() if end > engine.bounds(place).start}
+        if not ends:
+            return None
+        self._ledger.keep(
+            [RecordsRemoved(box.id, number, [], ends[place]) for number, place in enumerate(places) if place in ends]
+        )
+        group = engine.trim(ends)  # in the same group
+        self._audit.note(identity, "dlq.purge", scope=scope, resource=topic, action="purge")
+        return group
+
+
+def _box(state: State, scope: Scope, topic: str) -> Topic | None:
+    return state.topics.get(scope, {}).get(topic + SUFFIX)
+
+
+def _offset(box: Topic, letter: int | str) -> int:
+    if isinstance(letter, str):
+        text = letter.removeprefix(letter_id(box, 0)[:-1])
+        if text == letter or not text.isascii() or not text.isdigit() or len(text) > 19:
+            raise DeadLetterNotFound(letter)
+        return int(text)
+    if letter < 0:
+        raise InvalidArgument("An offset cannot be negative")
+    return letter

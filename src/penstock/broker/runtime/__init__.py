@@ -1,0 +1,1 @@
+"""What every service of the broker runs on: executor, clocks, timers, metrics."""

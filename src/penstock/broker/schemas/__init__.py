@@ -1,0 +1,1 @@
+"""Schemas: versions, compatibility, and validation of records."""

@@ -1,0 +1,112 @@
+"""Avro: a record's value is one datum in Avro's binary form, without a container and without a header.
+
+Definitions are parsed by both libraries, because each sees mistakes that the other does not: fastavro looks at
+defaults, Apache's at names and unions. Apache's compares schemas. The bytes are walked by `avro_bytes`: fastavro's
+decoder takes positions below zero for positions from the end, and overflows the stack on deeply nested data.
+
+Logical types do not decide what is read or whether bytes fit (the specification wants unknown ones ignored), so they
+are taken out beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import avro.schema
+import fastavro
+from avro.compatibility import (
+    ReaderWriterCompatibilityChecker,
+    SchemaCompatibilityResult,
+    SchemaCompatibilityType,
+)
+
+from penstock.broker.errors import SchemaInvalid
+from penstock.broker.schemas.formats.avro_bytes import MAX_NESTING, Bad, walker
+from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Sides, Validator
+from penstock.broker.schemas.formats.json_document import decode
+from penstock.broker.schemas.schema import Schema
+
+MAX_STEPS: Final = 20_000  # pairs of types that a comparison looks at
+
+
+def prepare(definition: bytes) -> bytes:
+    parsed = _parsed(definition)
+    text = json.dumps(parsed)
+    try:
+        fastavro.parse_schema(parsed)
+        avro.schema.parse(text)
+        walker(parsed)
+    except RecursionError:
+        raise SchemaInvalid("nested too deeply") from None
+    except Exception as error:  # noqa: BLE001 - both raise a dozen kinds, from KeyError to their own
+        raise SchemaInvalid(f"not an Avro schema: {str(error) or type(error).__name__}") from None
+    return b""
+
+
+def validator(schema: Schema) -> Validator:
+    walk = walker(_parsed(schema.definition))
+
+    def validate(message: bytes) -> list[str]:
+        try:
+            end = walk(message, 0)
+        except IndexError:
+            return ["Avro validation failed: the message ends too early"]
+        except (Bad, UnicodeDecodeError) as error:
+            return [f"Avro validation failed: {error}"]
+        except RecursionError:
+            return [f"Avro validation failed: nested deeper than about {MAX_NESTING} levels"]
+        if end != len(message):
+            return [f"Avro validation failed: {len(message) - end} bytes are left over"]
+        return []
+
+    return validate
+
+
+def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:
+    mine, theirs = (avro.schema.parse(json.dumps(_parsed(schema.definition))) for schema in (reader, writer))
+    try:
+        result = _Checker().get_compatibility(mine, theirs)
+    except (_TooIntricate, RecursionError):
+        return ["the schemas are too intricate to be compared"]
+    if result.compatibility is SchemaCompatibilityType.compatible:
+        return []
+    kinds = sorted({str(kind).rpartition(".")[2].replace("_", " ") for kind in result.incompatibilities})
+    places = ", ".join(sorted(result.locations))
+    said = [f"{text} at {places}" for text in sorted(result.messages)]
+    head = f"the {sides.reader} schema cannot read what the {sides.writer} one wrote: {', '.join(kinds)}"
+    return [f"{head}: {text}" for text in said[:MAX_PROBLEMS]] or [head]
+
+
+class _TooIntricate(Exception):
+    pass
+
+
+class _Checker(ReaderWriterCompatibilityChecker):
+    """Apache's, with an end."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._steps = 0
+
+    def get_compatibility(self, *arguments: Any, **named: Any) -> SchemaCompatibilityResult:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise _TooIntricate
+        return super().get_compatibility(*arguments, **named)
+
+
+def _parsed(definition: bytes) -> Any:
+    return _without_logical_types(decode(definition))
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_logical_types(inner) if key in ("type", "items", "values", "fields") else inner
+        for key, inner in schema.items()
+        if key != "logicalType"
+    }

@@ -1,0 +1,156 @@
+"""What a list of JSON Schema rules, all of which hold, says about a value: its types, its fields, its bounds.
+
+For the comparison of schemas (`json_compatibility`): these are the promises of the one who writes. Every answer may
+be wider than the truth, never narrower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, Final
+
+import msgspec
+
+from penstock.broker.schemas.formats.json_document import Node
+
+MAX_CHOICES: Final = 64  # combinations of alternatives at one place
+
+EVERY_TYPE: Final = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+"""Here `number` is a number that is no integer."""
+
+_FINITE: Final[dict[str, list[Any]]] = {"boolean": [False, True], "null": [None]}
+
+
+class TooIntricate(Exception):
+    """There are more combinations than anybody would look at."""
+
+
+def parts(node: Node) -> list[Node]:
+    """The rules that hold where this one holds: itself, what it refers to, and what its `allOf` has."""
+    found = {node: None}
+    waiting = [node]
+    while waiting:
+        rule = waiting.pop()
+        inner = [one for _, one in rule.below("allOf")]
+        if "$ref" in rule.schema:
+            inner.append(rule.document.follow(rule.schema["$ref"]))
+        waiting += [one for one in inner if one not in found]
+        found |= dict.fromkeys(inner)
+    return list(found)
+
+
+def choices(rules: Sequence[Node]) -> Iterator[list[Node]]:
+    """The rules, taken apart, once with each combination of their alternatives."""
+    apart = [part for node in rules for part in parts(node)]
+    alternatives = [
+        [inner for _, inner in part.below(keyword)]
+        for part in apart
+        for keyword in ("anyOf", "oneOf")
+        if keyword in part.schema
+    ]
+    if not alternatives:
+        yield apart
+        return
+    count = 0
+    for combination in product(*alternatives):
+        for deeper in choices(combination):
+            count += 1
+            if count > MAX_CHOICES:
+                raise TooIntricate
+            yield [*apart, *deeper]
+
+
+def narrowed(rules: Sequence[Node], kind: str) -> list[Node]:
+    """The same, for values of one type only."""
+    return [*rules, Node(rules[0].document, f"type {kind}", {"type": kind})]
+
+
+def types(rules: Sequence[Node]) -> frozenset[str]:
+    found = EVERY_TYPE
+    for rule in rules:
+        if "type" in rule.schema:
+            said = rule.schema["type"]
+            allowed = {said} if isinstance(said, str) else set(said)
+            found &= allowed | {"integer"} if "number" in allowed else allowed
+    return found
+
+
+def values(rules: Sequence[Node]) -> list[Any] | None:
+    """All values that there can be, if they are named."""
+    named = [some for some in map(_named, rules) if some is not None]
+    found: list[Any] | None = min(named, key=len, default=None)
+    if found is None and types(rules) <= _FINITE.keys():
+        return [value for kind in sorted(types(rules)) for value in _FINITE[kind]]
+    return found
+
+
+def _named(rule: Node) -> list[Any] | None:
+    if "const" in rule.schema:
+        return [rule.schema["const"]]
+    return rule.schema.get("enum")
+
+
+def nothing(rules: Sequence[Node]) -> bool:
+    """No value is allowed at all."""
+    return not types(rules) or any(rule.schema.get("not") == {} for rule in rules)
+
+
+def required(rules: Sequence[Node]) -> set[str]:
+    return {name for rule in rules for name in rule.schema.get("required", ())}
+
+
+def declared(rules: Sequence[Node]) -> dict[str, None]:
+    """The names of fields, in their order."""
+    return {name: None for rule in rules for name in rule.schema.get("properties", ())}
+
+
+def closed(rules: Sequence[Node]) -> bool:
+    """Fields that are not declared are forbidden."""
+    return any(
+        rule.schema.get("additionalProperties") is False or rule.schema.get("unevaluatedProperties") is False
+        for rule in rules
+    )
+
+
+def disjoint(left: Sequence[Node], right: Sequence[Node]) -> bool:
+    """No value can fit both. False if that is not certain."""
+    if not types(left) & types(right):
+        return True
+    mine, theirs = values(left), values(right)
+    if mine is not None and theirs is not None:
+        return not set(map(canonical, mine)) & set(map(canonical, theirs))
+    must = required(left) | required(right)
+    return any(
+        name in must and disjoint(_field(left, name), _field(right, name))
+        for name in declared(left)
+        if name in declared(right)
+    )
+
+
+def _field(rules: Sequence[Node], name: str) -> list[Node]:
+    return [
+        part
+        for rule in rules
+        if name in rule.schema.get("properties", ())
+        for part in parts(rule.at("properties", name))
+    ]
+
+
+def canonical(value: Any) -> bytes:
+    """Two values are the same if this is; unlike in Python, 1 is not true."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def references(value: Any) -> Iterator[object]:
+    """Where the references in it lead."""
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for inner in value.values():
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)

@@ -1,0 +1,196 @@
+"""What is kept of schemas, and the rules about it: a subject's versions, and in which way a new one has to fit.
+
+What a definition means is the business of `formats`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from penstock.broker.errors import LimitReached, SchemaIncompatible, SchemaNotFound
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.state.events import SchemaModeSet, SchemaRegistered, SchemaRemoved
+
+KEPT_EMPTY: Final = 10_000
+"""Subjects without a version that are remembered for the numbers that they have used up."""
+
+
+class SchemaKind(enum.StrEnum):
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+
+
+class Compatibility(enum.StrEnum):
+    """What a new version must be able to do: read what the old one wrote, be read by it, both, or nothing."""
+
+    BACKWARD = "backward"
+    FORWARD = "forward"
+    FULL = "full"
+    NONE = "none"
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """One version of a subject."""
+
+    name: str
+    version: int
+    kind: SchemaKind
+    definition: bytes
+    created: int  # µs since 1970
+    compiled: bytes = b""  # what the definition was made into, where that cannot be done again each time
+
+
+class Subject(msgspec.Struct):
+    """All versions under one name. A version's number is never used again."""
+
+    mode: Compatibility = Compatibility.BACKWARD
+    versions: dict[int, Schema] = {}  # by number, in order
+    last_version: int = 0
+    size: int = 0  # of all versions, in bytes
+
+    @property
+    def latest(self) -> Schema | None:
+        return next(reversed(self.versions.values()), None)
+
+
+Subjects = dict[Scope, dict[str, Subject]]
+
+
+# -- what happened
+
+
+def apply_registered(subjects: Subjects, event: SchemaRegistered) -> None:
+    subject = _subject(subjects, event)
+    kind = SchemaKind(event.kind)
+    schema = Schema(event.name, event.version, kind, event.definition, event.created, event.compiled)
+    subject.versions[event.version] = schema
+    subject.last_version = max(subject.last_version, event.version)
+    subject.size += size_of(schema)
+
+
+def apply_removed(subjects: Subjects, event: SchemaRemoved) -> None:
+    subject = _subject(subjects, event)
+    for version in event.versions:
+        schema = subject.versions.pop(version, None)
+        subject.size -= 0 if schema is None else size_of(schema)
+    if not subject.versions:
+        subject.mode = Compatibility.BACKWARD
+        in_scope = subjects[Scope(event.tenant, event.namespace)]
+        in_scope[event.name] = in_scope.pop(event.name)  # at the end: the empty ones are in their order
+        _forget_empty(subjects)
+
+
+def apply_mode(subjects: Subjects, event: SchemaModeSet) -> None:
+    subject = _subject(subjects, event)
+    subject.mode = Compatibility(event.mode)
+    subject.last_version = max(subject.last_version, event.last_version)
+
+
+def _forget_empty(subjects: Subjects) -> None:
+    empty = [(scope, name) for scope, by in subjects.items() for name, subject in by.items() if not subject.versions]
+    for scope, name in empty[:-KEPT_EMPTY]:
+        del subjects[scope][name]
+        if not subjects[scope]:
+            del subjects[scope]
+
+
+def _subject(subjects: Subjects, event: SchemaRegistered | SchemaRemoved | SchemaModeSet) -> Subject:
+    return subjects.setdefault(Scope(event.tenant, event.namespace), {}).setdefault(event.name, Subject())
+
+
+def events_of(subjects: Subjects) -> Iterator[SchemaRegistered | SchemaModeSet]:
+    """The events that would make these subjects, for a snapshot."""
+    for scope, by_name in subjects.items():
+        for name, subject in by_name.items():
+            yield SchemaModeSet(*scope, name, subject.mode, subject.last_version)
+            for schema in subject.versions.values():
+                yield SchemaRegistered(
+                    *scope,
+                    name,
+                    schema.version,
+                    schema.kind,
+                    schema.definition,
+                    schema.created,
+                    schema.compiled,
+                )
+
+
+# -- what may happen
+
+
+def size_of(schema: Schema) -> int:
+    """About how many bytes it takes to keep."""
+    return len(schema.definition) + len(schema.compiled) + 200
+
+
+def find_subject(subjects: Subjects, scope: Scope, name: str) -> Subject:
+    """The subject, if it has a version."""
+    subject = subjects.get(scope, {}).get(name)
+    if subject is None or not subject.versions:
+        raise SchemaNotFound(name)
+    return subject
+
+
+def find(subjects: Subjects, scope: Scope, name: str, version: int | None = None) -> Schema:
+    """A version of the subject; the latest, if none is named."""
+    latest = find_subject(subjects, scope, name).latest
+    found = latest if version is None else subjects[scope][name].versions.get(version)
+    if found is None:
+        raise SchemaNotFound(name, version)
+    return found
+
+
+def latest(subjects: Subjects, scope: Scope, name: str) -> Schema | None:
+    subject = subjects.get(scope, {}).get(name)
+    return None if subject is None else subject.latest
+
+
+def in_scope(subjects: Subjects, scope: Scope, name: str | None = None) -> list[Schema]:
+    """All versions of all subjects, or of one, by name and number."""
+    by_name = subjects.get(scope, {})
+    names = sorted(by_name) if name is None else [name] if name in by_name else []
+    return [schema for each in names for schema in by_name[each].versions.values()]
+
+
+def mode_of(subjects: Subjects, scope: Scope, name: str) -> Compatibility:
+    """Also of a subject that is still to come."""
+    subject = subjects.get(scope, {}).get(name)
+    return Compatibility.BACKWARD if subject is None else subject.mode
+
+
+def register(
+    subjects: Subjects, limits: Limits, scope: Scope, draft: Schema, problems: list[str], now: int
+) -> SchemaRegistered:
+    """`draft` as the next version. `problems` are those that it has with the latest one, in the subject's mode."""
+    if problems:
+        raise SchemaIncompatible("; ".join(problems))
+    subject = subjects.get(scope, {}).get(draft.name) or Subject()
+    if not subject.versions:
+        live = sum(bool(each.versions) for by_name in subjects.values() for each in by_name.values())
+        if live >= limits.schema_subjects:
+            raise LimitReached(f"The broker holds schemas of {limits.schema_subjects} names, which is its limit")
+    if len(subject.versions) >= limits.schema_versions:
+        raise LimitReached(f"Schema '{draft.name}' has {limits.schema_versions} versions, which is the limit")
+    kept = sum(each.size for by_name in subjects.values() for each in by_name.values())
+    if kept + size_of(draft) > limits.schema_bytes:
+        raise LimitReached(f"All schemas together may have {limits.schema_bytes} bytes; delete versions nobody needs")
+    number = subject.last_version + 1
+    return SchemaRegistered(*scope, draft.name, number, draft.kind, draft.definition, now, draft.compiled)
+
+
+def set_mode(subjects: Subjects, scope: Scope, name: str, mode: Compatibility) -> SchemaModeSet:
+    return SchemaModeSet(*scope, name, mode, find_subject(subjects, scope, name).last_version)
+
+
+def remove(subjects: Subjects, scope: Scope, name: str, version: int | None = None) -> SchemaRemoved:
+    """One version, or all."""
+    if version is not None:
+        find(subjects, scope, name, version)
+    versions = list(find_subject(subjects, scope, name).versions) if version is None else [version]
+    return SchemaRemoved(*scope, name, versions)

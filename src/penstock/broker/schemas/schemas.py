@@ -1,0 +1,257 @@
+"""All schemas of a broker: registering a version, looking one up, and checking records against it.
+
+The rules about versions are in `schema`, the languages in `formats`; this module brings them together with the log.
+Making sense of a definition can take its time and happens off the event loop; checking a record takes time in
+proportion to the record only, and happens on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from penstock.broker.errors import LimitReached, SchemaInvalid
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope, check_scope, check_topic
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.runtime.executor import Lane, Offload, Work
+from penstock.broker.schemas import schema as rules
+from penstock.broker.schemas.formats import format_of
+from penstock.broker.schemas.formats.format import Sides, Validator
+from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.security.audit import Audit
+from penstock.broker.state.state import Topic
+from penstock.broker.state.state_log import Ledger
+from penstock.log.engine import CommitGroup
+
+MAX_REASONS: Final = 10  # that are told of one record
+MAX_REASON: Final = 300  # characters of each
+AT_ONCE: Final = 2  # definitions looked at at the same time
+
+BACKWARD: Final = Sides(reader="new", writer="old")
+FORWARD: Final = Sides(reader="old", writer="new")
+DIRECTIONS: Final = {
+    Compatibility.BACKWARD: (BACKWARD,),
+    Compatibility.FORWARD: (FORWARD,),
+    Compatibility.FULL: (BACKWARD, FORWARD),
+    Compatibility.NONE: (),
+}
+
+Registered: TypeAlias = tuple[Schema, CommitGroup | None]
+"""The version, and the group that it is true with; None if it is true already."""
+
+
+Reasons: TypeAlias = list[str]
+
+
+class _Prepared(NamedTuple):
+    """What was found out about a definition off the event loop."""
+
+    draft: Schema
+    validator: Validator
+    latest: Schema | None  # the version that it was compared with,
+    mode: Compatibility  # in this mode,
+    problems: list[str]  # and what came of it
+
+
+class Schemas:
+    """To read a schema, or check a message against it, needs DESCRIBE on its name; to change anything, ALTER."""
+
+    def __init__(
+        self, ledger: Ledger, access: Access, limits: Limits, clock: Clock, offload: Offload, audit: Audit
+    ) -> None:
+        self._audit = audit
+        self._ledger = ledger
+        self._access = access
+        self._limits = limits
+        self._clock = clock
+        self._lane = Lane(offload, AT_ONCE)
+        self._validators = _Validators()
+
+    # -- for clients
+
+    def register(
+        self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
+    ) -> Work[_Prepared, Registered] | Work[Registered, Registered]:
+        """The next version of the subject. If the latest one has the same definition, it is that one and nothing
+        changes. `finish` raises SchemaInvalid, SchemaIncompatible or LimitReached."""
+        self._access.require(identity, Permission.ALTER, scope, name)
+        check_scope(scope)
+        check_topic(name)
+        if not definition:
+            raise SchemaInvalid("the definition is empty")
+        if len(definition) > self._limits.schema_definition_bytes:
+            raise LimitReached(f"A definition may have {self._limits.schema_definition_bytes} bytes")
+        draft = Schema(name, 0, kind, definition, 0)
+        subjects = self._ledger.current().schemas
+        latest, mode = rules.latest(subjects, scope, name), rules.mode_of(subjects, scope, name)
+        if latest is not None and _same(latest, draft):
+            known = latest, self._ledger.unsettled
+            return Work(lambda: known, lambda found: found, ready=True)
+        return Work(
+            lambda: _prepare(draft, latest, mode),
+            lambda found: self._registered(identity, scope, found),
+            lane=self._lane,
+        )
+
+    def get(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> Schema:
+        """A version, or the latest. Raises SchemaNotFound."""
+        self._access.require(identity, Permission.DESCRIBE, scope, name)
+        return rules.find(self._ledger.current().schemas, scope, name, version)
+
+    def list(self, identity: Identity, scope: Scope, name: str | None = None) -> Sequence[Schema]:
+        """All versions that this identity may see, or those of one subject; by name and number."""
+        if name is not None:
+            self._access.require(identity, Permission.DESCRIBE, scope, name)
+            return rules.in_scope(self._ledger.current().schemas, scope, name)
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        found = rules.in_scope(self._ledger.current().schemas, scope)
+        if not self._access.enforced:
+            return found
+        names = dict.fromkeys(schema.name for schema in found)
+        seen = {it for it in names if self._access.allows(identity, Permission.DESCRIBE, scope, it)}
+        return [schema for schema in found if schema.name in seen]
+
+    def mode(self, identity: Identity, scope: Scope, name: str) -> Compatibility:
+        """How the next version has to fit the latest one. Raises SchemaNotFound."""
+        self._access.require(identity, Permission.DESCRIBE, scope, name)
+        return rules.find_subject(self._ledger.current().schemas, scope, name).mode
+
+    def set_mode(self, identity: Identity, scope: Scope, name: str, mode: Compatibility) -> CommitGroup:
+        self._access.require(identity, Permission.ALTER, scope, name)
+        group = self._ledger.keep((rules.set_mode(self._ledger.current().schemas, scope, name, mode),))
+        self._audit.note(identity, "schema.alter", scope=scope, resource=name, action="alter", mode=mode)
+        return group
+
+    def delete(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> CommitGroup:
+        """One version, or all. A topic that wants the subject then rejects every record until there is one again."""
+        self._access.require(identity, Permission.ALTER, scope, name)
+        event = rules.remove(self._ledger.current().schemas, scope, name, version)
+        group = self._ledger.keep((event,))
+        versions = ",".join(map(str, event.versions))
+        self._audit.note(identity, "schema.delete", scope=scope, resource=name, action="delete", versions=versions)
+        return group
+
+    def validate(
+        self, identity: Identity, scope: Scope, name: str, message: bytes, version: int | None = None
+    ) -> Reasons:
+        """Why the message does not fit; nothing if it does."""
+        schema = self.get(identity, scope, name, version)
+        return self._reasons(self._validators.of(scope, schema), message)
+
+    # -- for the broker
+
+    def check(self, topic: Topic, values: Sequence[bytes]) -> dict[int, Reasons]:
+        """Why values do not fit the schema of their topic, by their place; access has been checked."""
+        name = topic.settings.schema
+        if name is None:
+            return {}
+        schema = rules.latest(self._ledger.current().schemas, topic.scope, name)
+        if schema is None:
+            return {index: [f"the topic's schema '{name}' does not exist"] for index in range(len(values))}
+        validator = self._validators.of(topic.scope, schema)
+        return {index: reasons for index, value in enumerate(values) if (reasons := self._reasons(validator, value))}
+
+    def warm(self) -> None:
+        """Load what the topics need, before the first record does. May take a while."""
+        state = self._ledger.current()
+        for topic in state.topics_by_id.values():
+            schema = topic.settings.schema and rules.latest(state.schemas, topic.scope, topic.settings.schema)
+            if schema and not self._validators.full:
+                self._validators.of(topic.scope, schema)
+
+    # -- inside
+
+    def _registered(self, identity: Identity, scope: Scope, found: _Prepared) -> Registered:
+        """Decided here, on the event loop, by what is true now."""
+        draft = found.draft
+        self._access.require(identity, Permission.ALTER, scope, draft.name)
+        subjects = self._ledger.current().schemas
+        latest, mode = rules.latest(subjects, scope, draft.name), rules.mode_of(subjects, scope, draft.name)
+        if latest is not None and _same(latest, draft):
+            return latest, self._ledger.unsettled
+        problems = found.problems
+        if found.latest is not latest or found.mode is not mode:  # somebody else was quicker
+            problems = _problems(draft, latest, mode)
+        event = rules.register(subjects, self._limits, scope, draft, problems, self._clock())
+        group = self._ledger.keep((event,))
+        schema = rules.find(subjects, scope, draft.name, event.version)
+        self._validators.add(scope, schema, found.validator)
+        version = str(event.version)
+        self._audit.note(
+            identity, "schema.register", scope=scope, resource=draft.name, action="register", version=version
+        )
+        return schema, group
+
+    def _reasons(self, validator: Validator, message: bytes) -> Reasons:
+        limit = self._limits.schema_record_bytes
+        if len(message) > limit:
+            return [f"the message has {len(message)} bytes; those with a schema may have {limit}"]
+        reasons = validator(message)
+        return reasons and [reason[:MAX_REASON] for reason in reasons[:MAX_REASONS]]
+
+
+def _same(latest: Schema, draft: Schema) -> bool:
+    return (latest.kind, latest.definition) == (draft.kind, draft.definition)
+
+
+def _prepare(draft: Schema, latest: Schema | None, mode: Compatibility) -> _Prepared:
+    language = format_of(draft.kind)
+    compiled = language.prepare(draft.definition)
+    draft = Schema(draft.name, 0, draft.kind, draft.definition, 0, compiled)
+    return _Prepared(draft, language.validator(draft), latest, mode, _problems(draft, latest, mode))
+
+
+def _problems(draft: Schema, latest: Schema | None, mode: Compatibility) -> list[str]:
+    """Why `draft` cannot follow `latest`."""
+    if latest is None or mode is Compatibility.NONE:
+        return []
+    if latest.kind is not draft.kind:
+        return [f"the old schema is {latest.kind}, the new one {draft.kind}"]
+    language = format_of(draft.kind)
+    return [
+        problem
+        for sides in DIRECTIONS[mode]
+        for problem in language.compatible(*((draft, latest) if sides is BACKWARD else (latest, draft)), sides)
+    ]
+
+
+class _Validators:
+    """Those that were used, as long as there is room. Making one takes much longer than using it."""
+
+    ROOM: Final = 64 << 20  # bytes, about
+    REGEX: Final = 64 << 10  # that a regular expression may take
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Scope, str, int], tuple[Schema, Validator]] = {}
+        self._taken = 0
+
+    @property
+    def full(self) -> bool:
+        return self._taken > self.ROOM // 2
+
+    def of(self, scope: Scope, schema: Schema) -> Validator:
+        made = self._made.get((scope, schema.name, schema.version))
+        if made is not None and made[0] is schema:
+            return made[1]
+        # After a failed commit the state is read again: most likely it is the same schema as another object.
+        same = made is not None and made[0] == schema
+        validator = made[1] if made is not None and same else format_of(schema.kind).validator(schema)
+        self.add(scope, schema, validator)
+        return validator
+
+    def add(self, scope: Scope, schema: Schema, validator: Validator) -> None:
+        key = (scope, schema.name, schema.version)
+        self._drop(key)
+        self._made[key] = schema, validator
+        self._taken += self._size(schema)
+        while self._taken > self.ROOM and len(self._made) > 1:
+            self._drop(next(iter(self._made)))
+
+    def _drop(self, key: tuple[Scope, str, int]) -> None:
+        made = self._made.pop(key, None)
+        self._taken -= 0 if made is None else self._size(made[0])
+
+    def _size(self, schema: Schema) -> int:
+        return 16 * rules.size_of(schema) + self.REGEX * schema.definition.count(b'"pattern')

@@ -1,0 +1,229 @@
+"""Who may do what: identities, permissions, grants, topics' own lists, and the one check that every operation passes
+first.
+
+How an identity is proved (password, token, certificate) is the business of the protocol or the listener; this module
+only decides what a proved identity may do.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import translate
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+from penstock.broker.errors import AccessDenied, InvalidName
+from penstock.broker.names import INTERNAL, Scope, is_internal
+
+
+class Permission(enum.StrEnum):
+    READ = "read"  # fetch records, look up committed offsets
+    WRITE = "write"  # append records
+    COMMIT = "commit"  # store a group's offset
+    DESCRIBE = "describe"  # see that a topic exists, and its bounds
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"  # change a topic's settings
+    METRICS = "metrics"  # read the figures of the whole broker
+    PHI = "phi"  # read and write topics whose data class is PHI, with READ and WRITE
+    CACHE_READ = "cache-read"  # look up keys of a cache
+    CACHE_WRITE = "cache-write"  # set and remove keys of a cache
+    AUDIT = "audit"  # read the audit log of a tenant
+    ADMIN = "admin"  # all of these
+
+
+class Identity(NamedTuple):
+    """Who asks. An identity bound to a tenant can never act in another one, whatever its grants say."""
+
+    name: str
+    tenant: str | None = None
+    peer: str = ""  # where it comes from, for the audit log; no decision depends on it
+    since: int | None = None  # when this user was made: one who gets the same name later is somebody else
+    roles: tuple[str, ...] = ()  # that a token or a key brought along
+    expires: int | None = None  # µs since 1970: when the token ends that proved it; it may do nothing after that
+    context: tuple[tuple[str, str], ...] = ()  # what a request says about itself, for the audit log as `peer` is
+    grants: tuple[Grant, ...] = ()  # that a token brought along instead of roles
+
+
+ANONYMOUS: Final = Identity("anonymous")
+ADMINISTRATOR: Final = Identity("admin@socket")
+"""Whoever may open the data directory's own socket, or the directory itself."""
+
+EVERYWHERE: Final = Scope("*", "*")
+"""The scope of what belongs to no tenant; only grants with `*` as tenant and namespace cover it."""
+
+
+@lru_cache(maxsize=4096)
+def _matcher(pattern: str) -> Callable[[str], object]:
+    """What `fnmatch` does, which remembers 256: a token can bring more, and making one takes 0.1 ms."""
+    return re.compile(translate(pattern)).match
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return pattern == "*" or _matcher(pattern)(name) is not None  # most are `*`, and every record passes here
+
+
+def _fits_part(name: str, pattern: str) -> bool:
+    """The same for tenants and namespaces, which are mostly named: no character of such a name is special."""
+    return pattern == name or _fits(name, pattern)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Permissions of one principal. `tenant`, `namespace` and `topic` are patterns: `*`, `?` and `[…]`; a `*` also
+    matches slashes. `but` is one of topics that are left out. The principal is a name, or `*` for everyone. For what is
+    asked of caches, `topic` and `but` are patterns of caches' names."""
+
+    principal: str
+    permissions: frozenset[Permission]
+    tenant: str = "*"
+    namespace: str = "*"
+    topic: str = "*"
+    but: str = ""
+
+    def reaches(self, topic: str) -> bool:
+        return _fits(topic, self.topic) and not (self.but and _fits(topic, self.but))
+
+    def covers(self, permission: Permission, scope: Scope) -> bool:
+        return (
+            (permission in self.permissions or Permission.ADMIN in self.permissions)
+            and _fits_part(scope.tenant, self.tenant)
+            and _fits_part(scope.namespace, self.namespace)
+        )
+
+
+ADMINISTRATION: Final = Grant(ADMINISTRATOR.name, frozenset({Permission.ADMIN}))
+
+
+LISTED: Final = frozenset({Permission.READ, Permission.WRITE, Permission.COMMIT, Permission.DESCRIBE})
+"""What a topic's own list can give. Everything else takes a grant."""
+
+CLASSIFIED: Final = frozenset({Permission.READ, Permission.WRITE})
+"""What also takes PHI, if the topic is of that class. A topic's own list does not give it."""
+
+OF_CACHES: Final = frozenset({Permission.CACHE_READ, Permission.CACHE_WRITE})
+"""What is asked of a cache. A cache is no topic, even if one has the same name: topics' lists and classes say nothing
+about it."""
+
+_LOOKING: Final = frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE})
+"""What who may see the audit log of a tenant may do to the broker's own topics. Everything else nobody may."""
+
+
+class TopicLists(Protocol):
+    """The lists that topics have of who may use them. They know nothing of patterns: a name is that name."""
+
+    def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
+        """True: may use the topic, whatever the grants say. False: may not, unless a grant makes it the topic's
+        administrator. None: as the grants say."""
+
+    def any_for(self, identity: Identity, scope: Scope) -> bool:
+        """Whether there is a topic in the scope whose verdict may be True."""
+
+
+class _NoLists:
+    def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:  # noqa: ARG002
+        return None
+
+    def any_for(self, identity: Identity, scope: Scope) -> bool:  # noqa: ARG002
+        return False
+
+
+def _nobody_listens(identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
+    """The shape of `Access.on_denied`."""
+
+
+def _nothing_classified(scope: Scope, topic: str) -> bool:  # noqa: ARG001 - the shape of `Access.classified`
+    return False
+
+
+def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.extra`
+    return None
+
+
+@dataclass(slots=True)
+class Access:
+    """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
+    denied.
+
+    `extra` knows the grants of identities that come and go while the broker runs. It answers None for one that is not
+    of that kind; an identity for which it answers nothing at all has lost even what everyone may do."""
+
+    enforced: bool = False
+    grants: Iterable[Grant] = ()
+    extra: Callable[[Identity], Sequence[Grant] | None] = _nothing_more
+    lists: TopicLists = field(default_factory=_NoLists)
+    classified: Callable[[Scope, str], bool] = _nothing_classified  # whether a topic's records are of the class PHI
+    on_denied: Callable[[Identity, Permission, Scope, str], None] = _nobody_listens  # told before the error is raised
+    _by_principal: dict[str, list[Grant]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._by_principal = defaultdict(list)
+        for grant in self.grants:
+            self._by_principal[grant.principal].append(grant)
+
+    def allows(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> bool:
+        if resource.startswith(INTERNAL):
+            return permission in _LOOKING and self.allows(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
+        if not self.enforced:
+            return True
+        covering = self._covering(identity, permission, scope)
+        if covering is None:
+            return False
+        fitting = [grant for grant in covering if grant.reaches(resource)]
+        listed = None if permission in OF_CACHES else self.lists.verdict(identity, scope, resource)
+        if listed is False:
+            return any(Permission.ADMIN in grant.permissions for grant in fitting)
+        if not fitting and not (listed is True and permission in LISTED):
+            return False
+        if permission in CLASSIFIED and self.classified(scope, resource):
+            return self._granted(identity, Permission.PHI, scope, resource)
+        return True
+
+    def require(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
+        """Raise AccessDenied unless `identity` may do this to `resource`: the name of a topic or, for what is asked
+        of caches, of a cache ("" where there is none).
+
+        The error is the same whether or not the resource exists. Administrators, and with security off everyone, are
+        told with InvalidName that a topic is the broker's own."""
+        if (self.enforced or resource.startswith(INTERNAL)) and not self.allows(identity, permission, scope, resource):
+            self.on_denied(identity, permission, scope, resource)
+            if is_internal(resource) and self.allows(identity, Permission.ADMIN, Scope(scope.tenant, "*"), ""):
+                raise InvalidName(f"Names that begin with '{INTERNAL}' are the broker's own: '{resource}'")
+            raise AccessDenied(f"'{identity.name}' may not {permission} '{resource}'")
+
+    def require_any(self, identity: Identity, permission: Permission, scope: Scope) -> None:
+        """Raise AccessDenied unless there is something in the scope that `identity` may do this to."""
+        if self.enforced and not self._any(identity, permission, scope):
+            self.on_denied(identity, permission, scope, "")
+            raise AccessDenied(f"'{identity.name}' may not {permission} anything in '{scope.tenant}'")
+
+    def require_member(self, identity: Identity, scope: Scope) -> None:
+        """Raise AccessDenied unless there is something in the scope that `identity` may do, whatever it is."""
+        if self.enforced and not any(self._any(identity, permission, scope) for permission in Permission):
+            self.on_denied(identity, Permission.DESCRIBE, scope, "")
+            raise AccessDenied(f"'{identity.name}' may not do anything in '{scope.tenant}'")
+
+    def _any(self, identity: Identity, permission: Permission, scope: Scope) -> bool:
+        covering = self._covering(identity, permission, scope)
+        listed = covering is not None and permission in LISTED and self.lists.any_for(identity, scope)
+        return bool(covering) or listed
+
+    def _granted(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> bool:
+        covering = self._covering(identity, permission, scope)
+        return covering is not None and any(grant.reaches(resource) for grant in covering)
+
+    def _covering(self, identity: Identity, permission: Permission, scope: Scope) -> list[Grant] | None:
+        """The grants that say something about this; None for an identity that is nobody in this tenant."""
+        if identity.tenant is not None and identity.tenant != scope.tenant:
+            return None
+        own = self.extra(identity)
+        if own is None:
+            own = self._by_principal.get(identity.name, ())
+        elif not own:
+            return None
+        grants = (*own, *self._by_principal.get("*", ()))
+        return [grant for grant in grants if grant.covers(permission, scope)]

@@ -1,0 +1,36 @@
+"""What becomes of an attempt to prove who somebody is, whatever it was proved with: figures, lock-out, audit log."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.access import Identity
+from penstock.broker.security.audit import Audit
+from penstock.broker.security.key import Verdict
+
+logger = logging.getLogger(__name__)
+
+
+class Admission:
+    def __init__(self, metrics: Metrics, audit: Audit) -> None:
+        self._metrics = metrics
+        self._audit = audit
+
+    def conclude(self, verdict: Verdict, peer: str, kind: str, reason: str, *, locks: bool) -> Verdict:
+        """The same verdict, once everybody knows of it. `kind` is what was presented, `reason` why it was not taken;
+        with `locks` the peer's host is locked out by it."""
+        self._metrics.authentication_failures += verdict is None
+        self._metrics.lockouts += locks
+        if locks:
+            logger.warning("%s is locked out: too many wrong %ss", peer, kind)
+        if isinstance(verdict, Identity):
+            verdict = verdict._replace(peer=peer)
+            self._audit.note(verdict, "auth.success", action=kind)
+            return verdict
+        who = Identity("", peer=peer)
+        told = reason if verdict is None else "locked out"
+        self._audit.note(who, "auth.failure", action=kind, result="failure", reason=told)
+        if locks:
+            self._audit.note(who, "auth.lockout", action=kind, result="denied")
+        return verdict

@@ -1,0 +1,171 @@
+"""All API keys of a broker: adding, replacing and revoking them, and letting in who presents one.
+
+The rules, and how a key is recognised, are in `key`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.broker.errors import InvalidArgument, KeyNotFound
+from penstock.broker.names import Scope
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.security import key as rules
+from penstock.broker.security import role, token
+from penstock.broker.security.access import ANONYMOUS, EVERYWHERE, Access, Grant, Identity, Permission
+from penstock.broker.security.audit import Audit
+from penstock.broker.security.auth_outcome import Admission
+from penstock.broker.security.key import Key, KeyRing, KeyTerms, NewKey, Verdict
+from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.role import RoleGrants
+from penstock.broker.security.tokens import Tokens
+from penstock.broker.state.state_log import Ledger
+from penstock.log.engine import CommitGroup
+
+_MAX_ID: Final = 18  # digits
+
+
+class Keys:
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: Access,
+        admission: Admission,
+        audit: Audit,
+        clock: Clock,
+        lockout: LockOut,
+        tokens: Tokens,
+        roles: RoleGrants,
+    ) -> None:
+        self._ledger = ledger
+        self._access = access
+        self._admission = admission
+        self._audit = audit
+        self._clock = clock
+        self._tokens = tokens
+        self._ring = KeyRing(lambda: ledger.state.keys, clock, lockout, roles.grants)
+
+    def authenticate(self, key: str, peer: str, now: int | None = None, *, tenant: str | None = None) -> Verdict:
+        """Whose key this is. `peer` is where it comes from, with or without a port: a host that presents too many
+        wrong ones is locked out. `now` is the wall clock, in µs, if it is not that of the broker. With a `tenant`, one
+        of another tenant is not taken.
+
+        Where a protocol has room for a key, a token may come too (`Tokens`)."""
+        if not self._access.enforced:
+            return ANONYMOUS._replace(peer=peer)
+        if self._tokens.taken and token.looks_like_one(key):
+            return self._tokens.authenticate(key, peer, now, tenant=tenant)
+        self._ledger.current()
+        verdict, locks = self._ring.authenticate(key, peer, self._clock() if now is None else now)
+        reason = "wrong key"
+        if isinstance(verdict, Identity) and tenant not in (None, verdict.tenant):
+            verdict, reason = None, "it is of another tenant"  # who has a key is not guessing
+        return self._admission.conclude(verdict, peer, "key", reason, locks=locks)
+
+    def add(self, identity: Identity, terms: KeyTerms, chosen: str | None = None) -> tuple[NewKey, CommitGroup]:
+        """A new key, generated unless it was chosen. It must not be shown before the group is committed.
+
+        The administrators of a tenant may add keys of their tenant, but not choose them: they would learn which ones
+        others have chosen."""
+        most = rules.MAX_KEYS
+        if not self._access.allows(identity, Permission.ADMIN, EVERYWHERE, ""):
+            self._require(identity, terms.tenant)
+            most = rules.MAX_OF_TENANT
+            if chosen is not None:
+                raise InvalidArgument("Only an administrator of all tenants may choose a key; leave it to the broker")
+        state = self._ledger.current()
+        role.check(state.directory, terms.tenant, terms.roles)
+        event, secret = rules.add(
+            state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, most
+        )
+        group = self._ledger.keep((event,))
+        key = state.keys[event.id]
+        self._note(identity, "key.add", key, **_described(key))
+        return NewKey(key, secret), group
+
+    def list(self, identity: Identity, tenant: str | None = None) -> Sequence[Key]:
+        """All keys by number, or those of one tenant: those that count, and the last that were revoked."""
+        if tenant is None:
+            self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+        else:
+            self._require(identity, tenant)
+        keys = self._ledger.current().keys.values()
+        return sorted((key for key in keys if tenant in (None, key.tenant)), key=lambda key: key.id)
+
+    def find(self, identity: Identity, named: str) -> Key:
+        """A key by its secret, its number or its name as an identity. Raises KeyNotFound, also for those of tenants
+        that are not this identity's business."""
+        number = named.removeprefix(rules.PRINCIPAL)
+        if number.isascii() and number.isdigit() and len(number) <= _MAX_ID:
+            return self._find(identity, int(number), f"There is no key {number}")
+        self._ledger.current()
+        found = self._ring.find(named) if self._administers(identity) else None
+        return self._find(identity, 0 if found is None else found.id, "There is no such key")
+
+    def revoke(self, identity: Identity, id: int) -> CommitGroup | None:  # noqa: A002 - it is the key's id
+        """The key counts no longer, also for connections that are open. None if that was so already."""
+        key = self._find(identity, id, f"There is no key {id}")
+        event = rules.revoke(self._ledger.current().keys, id, self._clock())
+        if event is None:
+            return self._ledger.unsettled
+        group = self._ledger.keep((event,))
+        self._ring.forget()
+        self._note(identity, "key.revoke", key)
+        return group
+
+    def rotate(self, identity: Identity, named: str) -> tuple[NewKey, CommitGroup]:
+        """Another key on the same terms instead of this one, which counts no longer: both, or neither, happen. The
+        key is named as for `find`; it must not be shown before the group is committed."""
+        old = self.find(identity, named)
+        now = self._clock()
+        if old.state(now) != "active":
+            raise KeyNotFound(f"Key {old.id} counts no longer: there is nothing to replace")
+        state = self._ledger.current()
+        others = {number: key for number, key in state.keys.items() if number != old.id}
+        terms = rules.terms_of(old)
+        added, secret = rules.add(others, state.next_key_id, terms, None, now, secrets.token_bytes)
+        revoked = rules.revoke(state.keys, old.id, now)
+        assert revoked is not None, "it was active"
+        group = self._ledger.keep((added, revoked))
+        self._ring.forget()
+        key = state.keys[added.id]
+        self._note(identity, "key.rotate", key, instead_of=old.principal, **_described(key))
+        return NewKey(key, secret), group
+
+    def _find(self, identity: Identity, id: int, missing: str) -> Key:  # noqa: A002 - it is the key's id
+        """Raises AccessDenied for who administers nothing, and KeyNotFound for a key of others as for none."""
+        key = self._ledger.current().keys.get(id)
+        tenant = "" if key is None else key.tenant  # asked for even so: a key that is there takes no longer to refuse
+        allowed = self._access.allows(identity, Permission.ADMIN, Scope(tenant, "*"), "")
+        if key is not None and allowed:
+            return key
+        self._access.require(identity, Permission.ADMIN, _home(identity), "")
+        raise KeyNotFound(missing)
+
+    def _administers(self, identity: Identity) -> bool:
+        """Whether anything may be told by the time that it takes to look for a secret."""
+        return self._access.allows(identity, Permission.ADMIN, _home(identity), "")
+
+    def _require(self, identity: Identity, tenant: str) -> None:
+        self._access.require(identity, Permission.ADMIN, Scope(tenant, "*"), "")
+
+    def _note(self, identity: Identity, what: str, key: Key, **details: str) -> None:
+        scope, action = Scope(key.tenant, key.namespace), what.partition(".")[2]
+        details = {"name": key.name} | details
+        self._audit.note(identity, what, scope=scope, resource=key.principal, action=action, **details)  # type: ignore[arg-type]
+
+    def grants(self, principal: str) -> Sequence[Grant] | None:
+        """See `KeyRing.grants`."""
+        return self._ring.grants(principal)
+
+
+def _home(identity: Identity) -> Scope:
+    """Where an identity has to be administrator to hear anything of keys that it does not know."""
+    return EVERYWHERE if identity.tenant is None else Scope(identity.tenant, "*")
+
+
+def _described(key: Key) -> dict[str, str]:
+    what = {"permissions": key.permissions, "topics": key.topics, "roles": key.roles}
+    return {name: ",".join(values) for name, values in what.items() if values}

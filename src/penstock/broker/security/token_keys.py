@@ -1,0 +1,202 @@
+"""The keys that JSON Web Tokens are signed with: how one is read, how a signature is checked, and how one is made.
+
+Loaded only where such keys are configured. What is in a token, and what it is worth, is the business of `token`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from joserfc import jws
+from joserfc.errors import JoseError, UnsupportedAlgorithmError
+from joserfc.jwk import OctKey, OKPKey
+
+from penstock.broker.errors import InvalidArgument
+from penstock.broker.security.token import MAX_KEYS, MAX_TOKEN, Kind, Signed
+
+MIN_SECRET: Final = 32  # bytes: as many as the hash of HS256 has
+MAX_SECRET: Final = 4096
+CURVE: Final = "Ed25519"
+
+# A key takes the algorithms of its own kind and no other. So nobody can sign with the text of a public key as if it
+# were a secret, and `none` is no algorithm at all. `Ed25519` is the newer name of what most issuers call `EdDSA`.
+_SECRET_ALGORITHMS: Final = ("HS256",)
+_CURVE_ALGORITHMS: Final = ("EdDSA", "Ed25519")
+
+
+_JSON: Final = re.compile(rb'\s*\{\s*["}]')  # how a set begins, and no secret does
+
+
+class _SetMember(msgspec.Struct, frozen=True):
+    """One key of a set (RFC 7517), if it is what it must be for our tokens; others have other fields."""
+
+    kty: str = ""
+    crv: str = ""
+    x: str = ""
+    kid: str = ""
+    use: str = "sig"
+    alg: str = "EdDSA"
+    d: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def public(self) -> dict[str, str | list[str]]:  # as the library wants it typed
+        return {"kty": self.kty, "crv": self.crv, "x": self.x}
+
+    @property
+    def usable(self) -> bool:
+        return (self.kty, self.crv, self.use) == ("OKP", CURVE, "sig") and self.alg in _CURVE_ALGORITHMS
+
+
+class _Set(msgspec.Struct, frozen=True):
+    keys: list[_SetMember]
+
+
+_set_decoder: Final = msgspec.json.Decoder(_Set)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """`id` is what a token may name as its `kid`."""
+
+    id: str
+    kind: Kind
+    _key: OctKey | OKPKey = field(repr=False)
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        return _SECRET_ALGORITHMS if self.kind == "HS256" else _CURVE_ALGORITHMS
+
+    @property
+    def signs(self) -> bool:
+        """False for a public key."""
+        return bool(self._key.is_private)
+
+
+class _Registry(jws.JWSRegistry):
+    """Only the algorithms of our keys. The library warns of the name `EdDSA` at each use; it stays in use for years."""
+
+    max_payload_length = MAX_TOKEN
+
+    def get_alg(self, name: str) -> Any:  # the library does not give its type a public name
+        if name not in _SECRET_ALGORITHMS and name not in _CURVE_ALGORITHMS:
+            raise UnsupportedAlgorithmError(name[:40])
+        return self.algorithms[name]
+
+
+_registry: Final = _Registry(strict_check_header=False)  # headers that nobody knows are to be ignored
+
+
+def read_all(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it is the key's id
+    """The keys in a file of the broker: one as `read` has it, or those of a set (JWKS). Raises InvalidArgument."""
+    return _read_set(id, data) if _JSON.match(_head(data)) else (read(id, data),)
+
+
+def read(id: str, data: bytes, *, signing: bool = False) -> TokenKey:  # noqa: A002 - it is the key's id
+    """A key from its file: a PEM with an Ed25519 key, or else a secret. The broker has no use for a private key, so it
+    is taken only for `signing`. Raises InvalidArgument."""
+    head = _head(data)
+    if b"-----BEGIN" in head:
+        return _read_pem(id, data, signing=signing)
+    if _JSON.match(head):
+        raise InvalidArgument("a set of keys; give one key, as PEM or as a secret")
+    secret = _text_of(data)
+    if not MIN_SECRET <= len(secret) <= MAX_SECRET:
+        raise InvalidArgument(
+            f"a secret has {MIN_SECRET} to {MAX_SECRET} bytes, this one {len(secret)}; make one: openssl rand -hex 32"
+        )
+    return TokenKey(id, "HS256", OctKey.import_key(secret))
+
+
+def _read_pem(id: str, data: bytes, *, signing: bool) -> TokenKey:  # noqa: A002 - it is the key's id
+    try:
+        key = OKPKey.import_key(data)
+        curve = key.curve_name
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        raise InvalidArgument(f"no {CURVE} key: only those are taken as PEM ({_reason(error)})") from error
+    if curve != CURVE:
+        raise InvalidArgument(f"a key of {curve}; only {CURVE} is taken")
+    if key.is_private and not signing:
+        raise InvalidArgument(
+            "a private key, which the broker must not have; give it the public one: openssl pkey -in FILE -pubout"
+        )
+    if signing and not key.is_private:
+        raise InvalidArgument("a public key, which cannot sign; give the private one")
+    return TokenKey(id, "EdDSA", key)
+
+
+def _head(data: bytes) -> bytes:
+    """What tells the kind of a file, also of one in UTF-16: what others may read must never be taken for a secret."""
+    return data[:4096].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
+
+
+def _read_set(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it is the file's
+    """Those of its keys that can have signed a token. What else is in it is for others: a set is made for anybody."""
+    try:
+        found = _set_decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"no set of keys (JWKS): {_reason(error)}") from error
+    usable = [key for key in found.keys if key.usable]
+    if any(key.d is not msgspec.UNSET for key in usable):
+        raise InvalidArgument("a set with a private key, which the broker must not have; take d out of it")
+    if not 1 <= len(usable) <= MAX_KEYS:
+        raise InvalidArgument(f"{len(usable)} keys of {CURVE} for signatures in this set; 1 to {MAX_KEYS} are allowed")
+    try:
+        return tuple(TokenKey(key.kid or id, "EdDSA", OKPKey.import_key(key.public)) for key in usable)
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        raise InvalidArgument(f"a key in this set is none: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _text_of(data: bytes) -> bytes:
+    """Without the end of the line that an editor or a shell puts behind a text. Other bytes are what they are."""
+    text = data.removesuffix(b"\n").removesuffix(b"\r")
+    return text if text.isascii() and text.decode().isprintable() else data
+
+
+def signed(token: str, keys: Sequence[TokenKey]) -> Signed | None:
+    """What was signed, if one of the keys did; None if none did, or if it is no token."""
+    if len(token) > MAX_TOKEN:
+        return None
+    try:
+        found = jws.extract_compact(token.encode("ascii"), registry=_registry)
+        fitting = _candidates(found.headers(), keys)
+        right = next((key for key in fitting if jws.validate_compact(found, key._key, registry=_registry)), None)
+    except (JoseError, ValueError, TypeError, RecursionError):  # whatever is in it, it is no token of ours
+        return None
+    return None if right is None or found.payload is None else Signed(bytes(found.payload), right.kind)
+
+
+class Pair(NamedTuple):
+    """A new key, as PEM."""
+
+    private: bytes
+    public: bytes
+
+
+def pair() -> Pair:
+    key = OKPKey.generate_key(CURVE)
+    return Pair(key.as_pem(private=True), key.as_pem(private=False))
+
+
+def _candidates(header: Mapping[str, object], keys: Sequence[TokenKey]) -> Sequence[TokenKey]:
+    """Those whose algorithm it names; of these the one that it names, if we call one so."""
+    if "crit" in header:  # it wants something understood that we do not know
+        return ()
+    fitting = [key for key in keys if header.get("alg") in key.algorithms]
+    named = [key for key in fitting if key.id == header.get("kid")]
+    return named or fitting
+
+
+def sign(claims: Mapping[str, object], key: TokenKey) -> str:
+    """A token. Raises InvalidArgument for a public key."""
+    if not key.signs:
+        raise InvalidArgument("a public key cannot sign")
+    header = {"typ": "JWT", "alg": key.kind, "kid": key.id}
+    return jws.serialize_compact(header, msgspec.json.encode(claims), key._key, registry=_registry)

@@ -1,0 +1,430 @@
+"""All users of a broker: logging in, administering them, and what they may do.
+
+The rules about users, roles and access lists are in `user`; this module brings them together with the log, with
+passwords, and with the access check, which asks here for a user's grants and for a topic's own list. Both follow the
+state: a change acts at once, also on connections that are open.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+import logging
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from penstock.broker.errors import AccessDenied, InvalidArgument, WrongPassword
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.queues.dead_letter import SUFFIX
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.runtime.executor import Lane, Offload, Work
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security import passwords, user
+from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS, OF_CACHES, Access, Grant, Identity, Permission
+from penstock.broker.security.audit import Audit
+from penstock.broker.security.lockout import LockOut, host_of
+from penstock.broker.security.user import (
+    ADMINISTRATION,
+    BUILT_IN,
+    PERMISSIONS,
+    PRINCIPAL,
+    Acl,
+    Directory,
+    Role,
+    User,
+    UserPolicy,
+)
+from penstock.broker.state.events import UserSet
+from penstock.broker.state.state_log import Ledger
+from penstock.log.engine import CommitGroup
+
+logger = logging.getLogger(__name__)
+
+# Passwords that are hashed or checked at once: each takes 19 MiB, and a thread that reads from the disk need too.
+AT_ONCE: Final = 2
+
+
+class LoginRefusal(enum.StrEnum):
+    """Why somebody was not let in. An unknown user and a wrong password are not told apart."""
+
+    WRONG = "invalid username or password"
+    DISABLED = "user account is disabled"  # and the password was right
+    LOCKED = "too many failed attempts; try again later"
+
+
+LoginVerdict: TypeAlias = Identity | LoginRefusal
+
+
+class Who(NamedTuple):
+    """Who somebody is, as told to them. The name is empty if nobody logged in."""
+
+    name: str
+    roles: tuple[str, ...]
+    permissions: tuple[str, ...]
+
+
+class Users:
+    """What the access check asks of it is `grants`, and it is its `TopicLists`."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: Access,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Clock,
+        offload: Offload,
+        lockout: LockOut,
+        policy: UserPolicy,
+        audit: Audit,
+    ) -> None:
+        self.policy = policy
+        self._audit = audit
+        self._ledger = ledger
+        self._access = access
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._lane = Lane(offload, AT_ONCE)
+        self._lockout = lockout
+        self._seen = Directory()  # what `_grants` was made of, and in which version
+        self._version = 0
+        self._grants: dict[tuple[str | None, str, int | None], tuple[Grant, ...]] = {}
+        # Passwords that were right once, by a hash that means nothing outside this process: argon2 is too slow to
+        # repeat whenever a thousand clients come back.
+        self._pepper = os.urandom(32)
+        self._proved: dict[str, bytes] = {}  # stored hash → that hash
+
+    # -- logging in
+
+    def login(self, tenant: str, name: str, password: str, peer: str) -> Work[bool | None, LoginVerdict]:
+        """Who this is. `peer` is where it comes from: a host that fails too often is locked out."""
+        if not self._access.enforced:
+            return Work(lambda: True, lambda _: ANONYMOUS._replace(peer=peer), ready=True)
+        known = self._ledger.current().directory.user(tenant, name)
+        stored = None if known is None else known.hash
+        host = host_of(peer)
+
+        def check() -> bool | None:
+            # Asked again when its turn has come: the time is better spent on others than on a host that is locked out.
+            return None if self._lockout.locked(host, self._clock()) else passwords.is_right(password, stored)
+
+        def conclude(right: bool | None) -> LoginVerdict:
+            if right is None or self._lockout.locked(host, self._clock()):
+                verdict: LoginVerdict = LoginRefusal.LOCKED
+            else:
+                verdict = self._conclude(tenant, name, password, peer, stored if right else None)
+            self._note_login(tenant, name, peer, verdict)
+            return verdict
+
+        if self._lockout.locked(host, self._clock()):
+            return Work(lambda: None, conclude, ready=True)
+        if self._was_right(password, stored):
+            return Work(lambda: True, conclude, ready=True)
+        return Work(check, conclude, lane=self._lane)
+
+    def _conclude(self, tenant: str, name: str, password: str, peer: str, proved: str | None) -> LoginVerdict:
+        """`proved` is the stored hash that the password fits; it may be the user's no longer."""
+        found = self._ledger.current().directory.user(tenant, name)
+        if found is None or proved != found.hash:
+            self._failed(peer)
+            return LoginRefusal.WRONG
+        self._remember(password, proved)
+        if not found.enabled:
+            return LoginRefusal.DISABLED
+        return Identity(PRINCIPAL + name, tenant, peer, found.created)
+
+    def _note_login(self, tenant: str, name: str, peer: str, verdict: LoginVerdict) -> None:
+        who, scope = Identity(PRINCIPAL + name, peer=peer), Scope(tenant, "*")
+        if isinstance(verdict, Identity):
+            self._audit.note(verdict, "auth.success", action="password")
+        else:
+            self._audit.note(who, "auth.failure", scope=scope, action="password", result="failure", reason=verdict)
+
+    def _failed(self, peer: str) -> None:
+        self._metrics.authentication_failures += 1
+        if self._lockout.failed(host_of(peer), self._clock()):
+            self._metrics.lockouts += 1
+            self._audit.note(Identity("", peer=peer), "auth.lockout", action="password", result="denied")
+            logger.warning("%s is locked out: too many wrong passwords", peer)
+
+    def _mark(self, password: str) -> bytes:
+        return hmac.digest(self._pepper, passwords.encoded(password), "sha256")
+
+    def _was_right(self, password: str, stored: str | None) -> bool:
+        mark = None if stored is None else self._proved.get(stored)
+        return mark is not None and hmac.compare_digest(mark, self._mark(password))
+
+    def _remember(self, password: str, stored: str) -> None:
+        if len(self._proved) >= self._limits.users:
+            self._proved.clear()
+        self._proved[stored] = self._mark(password)
+
+    def whoami(self, identity: Identity) -> Who:
+        found = self._user_of(identity)
+        if found is not None:
+            return Who(found.name, found.roles, self.permissions(found))
+        if not self._access.enforced:
+            return Who("", (), tuple(ADMINISTRATION))
+        grants = self._access.extra(identity) or ()
+        given = frozenset[Permission]().union(*(grant.permissions for grant in grants))
+        implied = ADMINISTRATION if Permission.ADMIN in given else ()
+        permissions = tuple(  # those of topics: who asks knows nothing of caches
+            name for name, needed in PERMISSIONS.items() if needed - OF_CACHES <= given or name in implied
+        )
+        return Who("" if identity.name == ANONYMOUS.name else identity.name, identity.roles, permissions)
+
+    def enabled(self, identity: Identity) -> bool:
+        """False for a user who was disabled or deleted since the login."""
+        found = self._user_of(identity)
+        return not identity.name.startswith(PRINCIPAL) if found is None else found.enabled
+
+    def _user_of(self, identity: Identity) -> User | None:
+        if not identity.name.startswith(PRINCIPAL) or identity.tenant is None:
+            return None
+        found = self._ledger.state.directory.user(identity.tenant, identity.name.removeprefix(PRINCIPAL))
+        known = found is not None and identity.since in (None, found.created)
+        return found if known else None
+
+    # -- users
+
+    def create(
+        self, identity: Identity, tenant: str, name: str, password: str, roles: Sequence[str] = ()
+    ) -> Work[str, tuple[User, CommitGroup]]:
+        def decide(hash: str) -> UserSet:  # noqa: A002
+            self._require(identity, tenant)
+            directory = self._ledger.current().directory
+            return user.create(directory, self._limits, tenant, name, hash, roles, self._clock())
+
+        def conclude(hash: str) -> tuple[User, CommitGroup]:  # noqa: A002
+            group = self._ledger.keep((decide(hash),))
+            self._note(identity, "user.create", tenant, name, roles=",".join(roles))
+            return self._ledger.state.directory.users[tenant][name], group
+
+        decide("")  # what cannot be need not be hashed first
+        passwords.check(password)
+        return Work(lambda: passwords.hashed(password), conclude, lane=self._lane)
+
+    def update(
+        self,
+        identity: Identity,
+        tenant: str,
+        name: str,
+        roles: Sequence[str] | None = None,
+        enabled: bool | None = None,
+    ) -> CommitGroup:
+        """None leaves the roles, or whether the user is enabled, as they are."""
+        self._require(identity, tenant)
+        directory = self._ledger.current().directory
+        may_lock = _by_socket(identity)
+        event = user.update(directory, tenant, name, self._clock(), roles=roles, enabled=enabled, may_lock=may_lock)
+        group = self._ledger.keep((event,))
+        self._note(
+            identity, "user.update", tenant, name, roles=",".join(event.roles), enabled=str(event.enabled).lower()
+        )
+        return group
+
+    def change_password(
+        self, identity: Identity, tenant: str, name: str, new: str, old: str = ""
+    ) -> Work[str | None, CommitGroup]:
+        """One's own with the old one, as a proof; another user's as an administrator."""
+        own = identity.name == PRINCIPAL + name and identity.tenant == tenant
+        host = host_of(identity.peer)
+
+        def find() -> User:
+            """Who it is about, if this may still be done."""
+            if not own:
+                self._require(identity, tenant)
+            elif not self.enabled(identity):
+                raise AccessDenied(f"'{identity.name}' may not change a password")
+            elif self._lockout.locked(host, self._clock()):
+                raise WrongPassword(LoginRefusal.LOCKED)
+            return user.find(self._ledger.current().directory, tenant, name)
+
+        def change() -> str | None:
+            return passwords.hashed(new) if not own or passwords.is_right(old, stored) else None
+
+        def conclude(hash: str | None) -> CommitGroup:  # noqa: A002
+            found = find()
+            if hash is None or (own and found.hash != stored):
+                self._failed(identity.peer)
+                self._audit.note(identity, "password.change", resource=name, action="change", result="failure")
+                raise WrongPassword("The old password is wrong")
+            event = user.update(self._ledger.state.directory, tenant, name, self._clock(), hash=hash)
+            group = self._ledger.keep((event,))
+            self._note(identity, "password.change", tenant, name)
+            return group
+
+        stored = find().hash
+        passwords.check(new)
+        return Work(change, conclude, lane=self._lane)
+
+    def delete(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
+        """Open connections of the user may do nothing more, at once."""
+        self._require(identity, tenant)
+        directory = self._ledger.current().directory
+        if identity.name == PRINCIPAL + name and identity.tenant == tenant:
+            raise InvalidArgument("cannot delete your own account")
+        event = user.remove(directory, tenant, name, may_lock=_by_socket(identity))
+        group = self._ledger.keep((event,))
+        self._note(identity, "user.delete", tenant, name)
+        return group
+
+    def get(self, identity: Identity, tenant: str, name: str) -> User:
+        self._require(identity, tenant)
+        return user.find(self._ledger.current().directory, tenant, name)
+
+    def list(self, identity: Identity, tenant: str) -> Sequence[User]:
+        """By name."""
+        self._require(identity, tenant)
+        users = self._ledger.current().directory.users.get(tenant, {})
+        return [users[name] for name in sorted(users)]
+
+    @property
+    def count(self) -> int:
+        """How many there are, in all tenants."""
+        return sum(map(len, self._ledger.state.directory.users.values()))
+
+    def permissions(self, of: User) -> tuple[str, ...]:
+        """The coarse permissions that the user's roles give together."""
+        return self._ledger.state.directory.permissions(of)
+
+    # -- roles
+
+    def set_role(
+        self, identity: Identity, tenant: str, name: str, permissions: Sequence[str], description: str = ""
+    ) -> CommitGroup:
+        self._require(identity, tenant)
+        directory = self._ledger.current().directory
+        event = user.set_role(
+            directory, self._limits, tenant, name, permissions, description, may_lock=_by_socket(identity)
+        )
+        group = self._ledger.keep((event,))
+        self._note(identity, "role.set", tenant, name, permissions=",".join(event.permissions))
+        return group
+
+    def delete_role(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
+        self._require(identity, tenant)
+        group = self._ledger.keep((user.remove_role(self._ledger.current().directory, tenant, name),))
+        self._note(identity, "role.delete", tenant, name)
+        return group
+
+    def list_roles(self, identity: Identity, tenant: str) -> Sequence[Role]:
+        """The built-in ones and, for those who belong to the tenant, its own, by name."""
+        own = self._ledger.current().directory.roles.get(tenant, {})
+        belongs = identity.tenant == tenant and self.enabled(identity)
+        if self._access.enforced and not belongs and identity.name != ADMINISTRATOR.name:
+            own = {}
+        return [*BUILT_IN.values(), *(own[name] for name in sorted(own))]
+
+    # -- access lists
+
+    @property
+    def default_public(self) -> bool:
+        """What a topic is that has no list."""
+        return self.policy.default_public
+
+    def set_acl(self, identity: Identity, scope: Scope, acl: Acl) -> CommitGroup:
+        self._require(identity, scope.tenant)
+        directory = self._ledger.current().directory
+        group = self._ledger.keep((user.set_acl(directory, self._limits, self.policy, scope, acl),))
+        self._audit.note(
+            identity,
+            "acl.set",
+            scope=scope,
+            resource=acl.topic,
+            action="set",
+            public=str(acl.public).lower(),
+            restrict=str(acl.restrict).lower(),
+            users=",".join(acl.users),
+            roles=",".join(acl.roles),
+        )
+        return group
+
+    def get_acl(self, identity: Identity, scope: Scope, topic: str) -> Acl | None:
+        self._require(identity, scope.tenant)
+        return self._ledger.current().directory.acls.get(scope, {}).get(topic)
+
+    def delete_acl(self, identity: Identity, scope: Scope, topic: str) -> CommitGroup | None:
+        """One that is not there is deleted already; then the group is that of the last change, if any is open."""
+        self._require(identity, scope.tenant)
+        event = user.remove_acl(self._ledger.current().directory, scope, topic)
+        if event is None:
+            return self._ledger.unsettled
+        group = self._ledger.keep((event,))
+        self._audit.note(identity, "acl.delete", scope=scope, resource=topic, action="delete")
+        return group
+
+    def list_acls(self, identity: Identity, scope: Scope) -> Sequence[Acl]:
+        """By topic."""
+        self._require(identity, scope.tenant)
+        acls = self._ledger.current().directory.acls.get(scope, {})
+        return [acls[topic] for topic in sorted(acls)]
+
+    # -- what the access check asks
+
+    def grants(self, identity: Identity) -> Sequence[Grant] | None:
+        """For `Access.extra`: None for one who is no user, nothing for a user who is disabled or gone."""
+        if not identity.name.startswith(PRINCIPAL):
+            return None
+        directory = self._ledger.state.directory
+        if directory is not self._seen or directory.version != self._version:
+            self._grants.clear()
+            self._seen, self._version = directory, directory.version
+        key = (identity.tenant, identity.name, identity.since)
+        grants = self._grants.get(key)
+        if grants is None:
+            grants = self._grants[key] = self._made(identity)
+        return grants
+
+    def _made(self, identity: Identity) -> tuple[Grant, ...]:
+        found = self._user_of(identity)
+        if found is None or not found.enabled:
+            return ()
+        given = (PERMISSIONS[name] for name in self.permissions(found))
+        # One grant even of nothing: who is there at all may do what everyone may.
+        return (Grant(identity.name, frozenset[Permission]().union(*given), found.tenant),)
+
+    def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
+        acls = self._ledger.state.directory.acls.get(scope)
+        acl = None if acls is None else acls.get(topic)
+        if acl is None and acls and topic.endswith(SUFFIX):
+            acl = acls.get(topic.removesuffix(SUFFIX))  # else a restricted topic could be read in its dead letters
+        if acl is None:
+            return self._public(identity) if self.policy.default_public and topic else None
+        return self._listed(identity, acl)
+
+    def any_for(self, identity: Identity, scope: Scope) -> bool:
+        if self.policy.default_public and self._public(identity):
+            return True
+        acls = self._ledger.state.directory.acls.get(scope, {})
+        return any(self._listed(identity, acl) for acl in acls.values())
+
+    def _public(self, identity: Identity) -> bool | None:
+        return True if self.policy.allow_anonymous or identity.name != ANONYMOUS.name else None
+
+    def _listed(self, identity: Identity, acl: Acl) -> bool | None:
+        found = self._user_of(identity)
+        if found is not None:
+            listed = found.name in acl.users or any(role in acl.roles for role in found.roles)
+        else:
+            proved = identity.name.startswith(user.NO_USERS) and identity.name in acl.users
+            listed = proved or any(role in acl.roles for role in identity.roles)
+        if listed or acl.restrict:
+            return listed
+        return self._public(identity) if acl.public else None
+
+    def _note(self, identity: Identity, what: str, tenant: str, name: str, **details: str) -> None:
+        """What was done to a user or a role."""
+        action = what.partition(".")[2]
+        self._audit.note(identity, what, scope=Scope(tenant, "*"), resource=name, action=action, **details)  # type: ignore[arg-type]
+
+    def _require(self, identity: Identity, tenant: str) -> None:
+        self._access.require(identity, Permission.ADMIN, Scope(tenant, "*"), "")
+
+
+def _by_socket(identity: Identity) -> bool:
+    """Who has the data directory can always make another administrator."""
+    return identity.name == ADMINISTRATOR.name

@@ -1,0 +1,131 @@
+"""A data directory without a broker: what a broker would know if it started now, and the records. Nothing is changed.
+
+What the last broker left unfinished is passed over and stays where it is. The end of the journal is synced before it
+is believed, so that nothing is shown that a loss of power could still take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import BrokerError
+from penstock.broker.fetch import visible_read
+from penstock.broker.state.events import decode
+from penstock.broker.state.state import State, Topic, apply_all, decode_snapshot
+from penstock.log import recovery, segment, snapshots
+from penstock.log.engine import Bounds, PartitionId
+from penstock.log.errors import LogDamaged
+from penstock.log.files import Files, OsFiles
+from penstock.log.lock import holder
+from penstock.log.producers import ProducerTable
+from penstock.log.tailer import Follower
+
+
+class OfflineBusy(BrokerError):
+    """A broker uses the directory."""
+
+
+class OfflineMissing(BrokerError):
+    """There is no log in the directory."""
+
+
+class _Known(NamedTuple):
+    """What was read of the journal up to a group."""
+
+    mark: tuple[int, int, bytes]  # of the follower
+    state: State
+    view: recovery.View
+
+
+_NOTHING: Final = _Known((0, 0, b""), State(), recovery.View({}, set(), ProducerTable()))
+
+
+class OfflineLog:
+    """`held_by` says who holds the directory. May be used by several threads."""
+
+    def __init__(self, files: Files, root: str, held_by: Callable[[], str | None]) -> None:
+        """Raises OfflineBusy, OfflineMissing, LogError or StateUnreadable, as `refresh` does."""
+        self.root = root
+        self.follower = Follower(files, events=True)
+        self._files = files
+        self._held_by = held_by
+        self._lock = Lock()
+        self._known = _NOTHING
+        self.refresh()
+
+    @classmethod
+    def open(cls, root: str) -> OfflineLog:
+        return cls(OsFiles(root), root, lambda: holder(root))
+
+    def refresh(self) -> None:
+        """See what a broker wrote that ran in between."""
+        self._refuse_if_busy()
+        try:
+            has_journal = segment.DIRECTORY in self._files.list("")
+        except (FileNotFoundError, NotADirectoryError):
+            has_journal = False
+        if not has_journal:
+            raise OfflineMissing(
+                f"There is no Penstock log in {self.root}: `path` is to be a broker's data directory "
+                "(`data_dir` in its configuration)"
+            )
+        with self._lock:
+            try:
+                self._read()
+            except (LogDamaged, FileNotFoundError):
+                # A broker that started just now changes files. If none did, the second look says the same.
+                self._refuse_if_busy()
+                self._read()
+
+    @property
+    def state(self) -> State:
+        return self._known.state
+
+    def bounds(self, partition: PartitionId) -> Bounds:
+        """Unknown partitions are empty: (0, 0)."""
+        return Bounds(*self._known.view.ranges.get(partition, (0, 0)))
+
+    def tabled_end(self, partition: PartitionId) -> int:
+        """Up to which offset, exclusive, the journal knows tables to have the partition."""
+        return self._known.view.tabled.get(partition).offset
+
+    def view(self, topic: Topic, partition: int, now: int) -> visible_read.View:
+        """What of a partition is live at `now` (µs)."""
+        return visible_read.view(self._known.state, topic, partition, now)
+
+    def _refuse_if_busy(self) -> None:
+        name = self._held_by()
+        if name is not None:
+            raise OfflineBusy(
+                f"{self.root} is in use by {name}: while a broker runs, read from it with the option "
+                "`bootstrap.servers` instead of `path`"
+            )
+
+    def _read(self) -> None:
+        follower = self.follower
+        follower.refresh()
+        if follower.mark == self._known.mark:
+            return
+        follower.check_end()
+        files = follower.journals
+        if not files:
+            self._known = _NOTHING
+            return
+        # A process that was killed may have written what it never synced.
+        files[-1].file.sync()
+        mark, last_group = follower.mark, follower.next_group - 1
+        snapshot = self._newest_snapshot()
+        held = {int(partition): follower.extent(partition) or (0, 0) for partition in follower.partitions()}
+        events = recovery.replay(files, snapshot.group if snapshot else 0, last_group, follower.events)
+        core_events: list[bytes] = []
+        view = recovery.rebuild(files, held, last_group, snapshot, events, core_events)
+        state = State() if snapshot is None else decode_snapshot(snapshot.core)
+        apply_all(state, map(decode, core_events))
+        self._known = _Known(mark, state, view)
+
+    def _newest_snapshot(self) -> snapshots.Snapshot | None:
+        if snapshots.DIRECTORY not in self._files.list(""):
+            return None
+        return snapshots.newest(self._files)[0]

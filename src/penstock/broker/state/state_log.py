@@ -1,0 +1,116 @@
+"""The ledger: the broker's state and the log, kept in step. Every part of the broker changes state through it.
+
+A change is applied as soon as it is appended, before it is durable. So that nobody is shown what a crash could take
+back, a reply waits for the commit group it came with, and a reply that only looked at the state waits for
+`unsettled`. If such a group fails, the state is read from the log again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.broker.errors import ShuttingDown
+from penstock.broker.state.events import AnyEvent, decode, encode
+from penstock.broker.state.state import State, apply, apply_all, decode_snapshot, encode_snapshot
+from penstock.log.engine import COMMITTED, FAILED, OPEN, Appended, CommitGroup, Engine, Producer, Write
+
+
+class Ledger:
+    """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.closed = False
+        self.on_rebuilt: list[Callable[[], None]] = []  # called when `state` is another object than before
+        self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
+        self._shown: CommitGroup | None = None  # the last of them whose events a reply could show
+        self.state, self.notes = self._recover()  # the notes: what recovery did, for the operator
+        engine.snapshot_from(self._snapshot)
+
+    def current(self) -> State:
+        """The state, with every change applied that may still be committed and none that has failed."""
+        if self.closed:
+            raise ShuttingDown("The broker is shutting down")
+        self.drop_failed()
+        return self.state
+
+    def keep(self, events: Sequence[AnyEvent], writes: Sequence[Write] = ()) -> CommitGroup:
+        """Append records and events as one entry of the log, and apply the events, in the hope that they will be
+        committed. Raises LogError, and then nothing happened."""
+        if writes or len(events) != 1:
+            return self.append(writes, events).group
+        event = events[0]
+        group = self.engine.append_event(encode(event))
+        apply(self.state, event)
+        self._watch(group)
+        return group
+
+    def append(
+        self,
+        writes: Sequence[Write],
+        events: Sequence[AnyEvent],
+        producer: Producer | None = None,
+        *,
+        shown: bool = True,
+    ) -> Appended:
+        """As `keep`, for those who want to know the records' offsets. If the events are not `shown` in any reply, no
+        reply has to wait for them."""
+        appended = self.engine.append(writes, list(map(encode, events)), producer)
+        if appended.repeated:
+            return appended  # the events are those of the first time
+        apply_all(self.state, events)
+        self._watch(appended.group, shown=shown)
+        return appended
+
+    def _watch(self, group: CommitGroup, *, shown: bool = True) -> None:
+        if shown:
+            self._shown = group
+        if not self._speculation or self._speculation[-1] is not group:
+            self._speculation.append(group)
+            group.on_done(self._settle)
+
+    @property
+    def unsettled(self) -> CommitGroup | None:
+        """The last group that holds state changes which a reply could show, and is not committed yet."""
+        group = self._shown
+        return group if group is not None and group.state is OPEN else None
+
+    def drop_failed(self) -> None:
+        """Read the state again if a group with events failed. Whoever asks first pays: the groups' callbacks run in
+        no order that could be relied on.
+
+        A group fails together with all behind it, and no event is kept without asking here first. So everything that
+        is applied and not committed goes."""
+        if self._speculation and self._speculation[0].state is FAILED:
+            self.state = self._recover()[0]
+            self._speculation.clear()
+            self._shown = None
+            for callback in self.on_rebuilt:
+                callback()
+
+    def close(self) -> None:
+        """Commit what was appended, then close the log. Blocks."""
+        if not self.closed:
+            self.closed = True
+            self.engine.close()
+
+    def _settle(self, group: CommitGroup) -> None:
+        if group.state is COMMITTED:
+            assert self._speculation[0] is group, "groups are committed in order"
+            self._speculation.popleft()
+            if self._shown is group:
+                self._shown = None
+        else:
+            self.drop_failed()
+
+    def _recover(self) -> tuple[State, list[str]]:
+        """The committed state, and what the engine has to say about it."""
+        recovered = self.engine.recover()
+        state = State() if recovered.snapshot is None else decode_snapshot(recovered.snapshot)
+        apply_all(state, map(decode, recovered.events))
+        return state, recovered.notes
+
+    def _snapshot(self) -> bytes:
+        self.drop_failed()
+        return encode_snapshot(self.state)

@@ -1,0 +1,1 @@
+"""Tables of topics: which jobs the table worker gets, and what came of them."""

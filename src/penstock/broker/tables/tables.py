@@ -1,0 +1,338 @@
+"""The broker's tables: one for each topic, with the records of its closed journal files. This module decides what is
+to be done for them, and when, and keeps what came of it; the work is done by a process that asks for jobs.
+
+One job at a time is under way. Whatever is lost, the process, the answer or the broker, is asked for again: building
+what is built already, and removing what is gone, does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from penstock.broker.names import Scope
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.runtime.metrics import Metrics, TableFigures
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.state.events import TableLeft, TableRemoved
+from penstock.broker.state.state import Topic
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.tables.table import (
+    LOOKS_AT_ONCE,
+    BuildJob,
+    CareJob,
+    Failures,
+    Job,
+    JobDone,
+    RemoveJob,
+    TableOutcome,
+    TablePolicy,
+    TableShare,
+    TableSpan,
+    in_trouble,
+    merged_bytes,
+    merged_span,
+    next_build,
+)
+from penstock.broker.topics import topic_rules
+from penstock.log.engine import CommitGroup, PartitionId, Past, Retention, partition_id, topic_of
+from penstock.log.errors import LogError
+from penstock.log.tables.location import TableRef, table_ref
+from penstock.log.tiered_read import LatePast
+
+logger = logging.getLogger(__name__)
+
+
+class TableDescription(NamedTuple):
+    ref: TableRef
+    ends: dict[int, int]  # of each partition: up to where the table has it, exclusive
+
+
+class Tables:
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: Access,
+        policy: TablePolicy,
+        metrics: Metrics,
+        clock: Clock,
+        retention: Callable[[PartitionId], Retention],
+    ) -> None:
+        self._ledger = ledger
+        self._access = access
+        self._policy = policy
+        self._metrics = metrics
+        self._clock = clock
+        self._retention = retention
+        self._job: Job | None = None
+        self._number = 0
+        self._failures: dict[int, Failures] = {}  # by topic
+        self._line: deque[int] = deque()  # topics whose tables may need care, in their turn
+        self._looked: dict[int, int] = {}  # when each table was last looked after, by topic
+        self._any: bool | None = None  # whether there was a table at the start
+        self._touched: set[int] = set()  # topics whose tables have changed since
+        self._starts: dict[int, dict[int, int]] = {}  # log starts that each table was last told
+        self._moving: dict[int, int] = {}  # bytes of the last build, by topic
+        self._built = False  # the last job was a build: now it is the turn of something else
+        self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
+        self._past = LatePast(self._open_past)
+        ledger.engine.past_from(self._past)
+
+    # -- for clients
+
+    def describe(self, identity: Identity, scope: Scope, topic: str) -> TableDescription | None:
+        """Where the topic's table is and what it has; None if there is none yet."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        found = topic_rules.find(self._ledger.current(), scope, topic)
+        ends = self._ends(found)
+        return TableDescription(self._ref(found), ends) if any(ends.values()) else None
+
+    # -- where they are
+
+    def find(self, topic: int) -> TableRef | None:
+        """The place of a topic's table, whether or not there is one. Any thread."""
+        found = self._ledger.state.topics_by_id.get(topic)
+        return None if found is None else self._ref(found)
+
+    def _ref(self, topic: Topic) -> TableRef:
+        return self._place(topic.scope, topic.name, topic.id)
+
+    def _place(self, scope: Scope, name: str, topic: int) -> TableRef:
+        return table_ref(self._policy.root, self._policy.options, *scope, name, topic)
+
+    def _open_past(self) -> Past:
+        from penstock.log.tables.row_group_reader import TablePast  # takes its time, and many brokers never need it
+
+        return TablePast(self.find)
+
+    def _wanted(self, topic: int) -> bool:
+        """Whether closed files are to become a table. What is in it already stays there. Records that wait for their
+        time belong to no topic, and never do."""
+        found = self._ledger.state.topics_by_id.get(topic)
+        if found is None:
+            return False
+        own = found.settings.table
+        return self._policy.enabled if own is None else own
+
+    def _ends(self, topic: Topic) -> dict[int, int]:
+        end = self._ledger.engine.tabled_end
+        return {number: end(partition_id(topic.id, number)) for number in range(topic.partitions)}
+
+    # -- deleted topics
+
+    def left_by(self, topic: Topic) -> list[TableLeft]:
+        """To be kept with the deletion of a topic: its table is to be removed. It may exist before the log has heard
+        of it."""
+        if self._wanted(topic.id) or any(self._ends(topic).values()):
+            return [TableLeft(topic.id, *topic.scope, topic.name)]
+        return []
+
+    # -- jobs
+
+    def next_job(self, now: int) -> Job | None:
+        """What to do next; `now` is the time by which retention goes, in µs. Whoever asks has no job any more: one
+        that was not answered has failed."""
+        if self._job is not None:
+            self._give_up(self._job)
+        self._job = self._choose(now)
+        return self._job
+
+    def needed(self) -> bool:
+        """Whether there is anything to do, now or in the long run: then somebody should ask for jobs."""
+        if self._any is None:
+            self._any = any(any(self._ends(topic).values()) for topic in self._ledger.state.topics_by_id.values())
+        return self._any or self._removal() is not None or self._build() is not None
+
+    def _choose(self, now: int) -> Job | None:
+        if self._built:
+            return self._removal() or self._care(now) or self._build()
+        return self._build() or self._removal() or self._care(now)
+
+    def _build(self) -> BuildJob | None:
+        found = next_build(self._ledger.engine.closed_files(), self._wanted, self._resting())
+        if found is None:
+            return None
+        sequence, by_topic = found
+        start = self._ledger.engine.bounds
+        shares = []
+        for topic, spans in by_topic.items():
+            ref = self.find(topic)
+            assert ref is not None
+            known = {
+                number: TableSpan(span.first, span.end, start(partition_id(topic, number)).start)
+                for number, span in spans.items()
+            }
+            shares.append(TableShare(ref, known))
+        self._moving = {topic: sum(span.bytes for span in spans.values()) for topic, spans in by_topic.items()}
+        return BuildJob(self._next_number(), sequence, shares)
+
+    def _removal(self) -> RemoveJob | None:
+        resting = self._resting()
+        for topic, (scope, name) in self._ledger.state.tables_left.items():
+            if topic not in resting:
+                return RemoveJob(self._next_number(), self._place(scope, name, topic))
+        return None
+
+    def _care(self, now: int) -> CareJob | None:
+        """For the next table whose turn it is."""
+        known, clock, resting = self._ledger.state.topics_by_id, self._clock(), self._resting()
+        if not self._line:
+            self._line.extend(known)
+        for _ in range(min(LOOKS_AT_ONCE, len(self._line))):
+            topic = known.get(self._line.popleft())
+            if topic is None or topic.id in resting:
+                continue
+            if clock - self._looked.setdefault(topic.id, clock) >= self._policy.care_us:
+                job = self._care_for(topic, now, clock)
+                if job is not None:
+                    return job
+        return None
+
+    def _care_for(self, topic: Topic, now: int, clock: int) -> CareJob | None:
+        """Of a table that is quiet, only what was replaced has to be removed some day."""
+        engine = self._ledger.engine
+        ends = {number: end for number, end in self._ends(topic).items() if end}
+        places = {number: partition_id(topic.id, number) for number in ends}
+        starts = {number: engine.bounds(place).start for number, place in places.items()}
+        limit = self._retention(partition_id(topic.id, 0))
+        begins_there = [number for number, end in ends.items() if starts[number] < end]
+        limited = begins_there and (limit.seconds is not None or limit.bytes is not None)
+        due = limited or topic.id in self._touched or self._starts.get(topic.id) != starts
+        if not ends or not (due or clock - self._looked[topic.id] >= self._policy.keep_us):
+            return None
+        return CareJob(
+            self._next_number(),
+            self._ref(topic),
+            now,
+            starts,
+            dict.fromkeys(begins_there, (limit.seconds, limit.bytes)),
+            {number: engine.stored_bytes(places[number], ends[number]) for number in begins_there},
+            merged_bytes(self._policy.file_bytes, limit.bytes),
+            merged_span(limit.seconds),
+            self._policy.keep_us / 1_000_000,
+        )
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _resting(self) -> set[int]:
+        now = self._clock()
+        return {topic for topic, failures in self._failures.items() if failures.until > now}
+
+    def safe(self) -> bool:
+        """Whether the log starts and deletions that a job was made from survive a loss of power; what they let go is
+        gone for good. Blocks on the disk; any thread."""
+        return self._ledger.engine.sync()
+
+    def put_back(self, job: Job) -> None:
+        """The job is not to be done now; it comes again."""
+        if self._job is job:
+            self._job = None
+
+    def done(self, done: JobDone) -> CommitGroup | None:
+        """What came of a job. The next one should be asked for when the group is committed. Raises LogError."""
+        job = self._job
+        if job is None or job.id != done.id:
+            return None
+        self._job = None
+        self._built = isinstance(job, BuildJob)
+        now = self._clock()
+        succeeded = [outcome for outcome in done.outcomes if not outcome.error]
+        for outcome in done.outcomes:
+            if outcome.error:
+                self._fail(outcome.topic, now, outcome.error)
+            else:
+                self._failures.pop(outcome.topic, None)
+        try:
+            group = self._conclude(job, succeeded, now)
+        except LogError as error:
+            self._not_kept(succeeded, error)
+            raise
+        if group is not None:
+            group.on_done(lambda group: self._not_kept(succeeded, group.error))
+        return group
+
+    def _conclude(self, job: Job, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
+        match job:
+            case BuildJob():
+                return self._take_over(job, outcomes)
+            case CareJob():
+                return self._looked_after(job, outcomes, now)
+            case RemoveJob():
+                return self._ledger.keep((TableRemoved(job.ref.topic),)) if outcomes else None
+
+    def _not_kept(self, outcomes: list[TableOutcome], error: Exception | None) -> None:
+        """The log does not take it, so the same job comes again; without a pause it would come at once."""
+        if error is not None:
+            for outcome in outcomes:
+                self._fail(outcome.topic, self._clock(), f"what was done could not be kept: {error}")
+
+    def _take_over(self, job: BuildJob, outcomes: list[TableOutcome]) -> CommitGroup | None:
+        asked = {share.ref.topic: share.spans for share in job.shares}
+        self._metrics.table_builds += len(outcomes)
+        ends = {}
+        for outcome in outcomes:
+            for number, end in outcome.offsets.items():
+                place = partition_id(outcome.topic, number)
+                # The table may have more than was asked for, if an answer was lost. That is asked for in its turn.
+                ends[place] = min(end, asked[outcome.topic][number].end)
+            # Until it is looked after; how much of a file's share the table had already does not matter so much.
+            self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._moving.get(outcome.topic, 0)
+        self._touched.update(outcome.topic for outcome in outcomes)
+        return self._ledger.engine.tabled(ends) if ends else None
+
+    def _looked_after(self, job: CareJob, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
+        topic = job.ref.topic
+        self._looked[topic] = now
+        if not outcomes:
+            return None
+        if (size := outcomes[0].bytes) is not None:
+            self._sizes[topic] = size
+        self._touched.discard(topic)
+        self._starts[topic] = job.starts
+        engine = self._ledger.engine
+        moved = {partition_id(topic, number): start for number, start in outcomes[0].offsets.items()}
+        moved = {place: start for place, start in moved.items() if start > engine.bounds(place).start}
+        return engine.trim(moved) if moved and topic in self._ledger.state.topics_by_id else None
+
+    def _give_up(self, job: Job) -> None:
+        refs = [share.ref for share in job.shares] if isinstance(job, BuildJob) else [job.ref]
+        for ref in refs:
+            self._failures.setdefault(ref.topic, Failures()).interrupted("the process that was at it ended")
+        self._metrics.table_failures += 1
+
+    def _fail(self, topic: int, now: int, reason: str) -> None:
+        failures = self._failures.setdefault(topic, Failures())
+        failures.add(now, reason)
+        self._metrics.table_failures += 1
+        logger.warning("table of topic %d: %s; it is tried again", topic, reason)
+
+    # -- for operators
+
+    def sizes(self) -> Mapping[int, int]:
+        """How many bytes tables have, by topic, as far as that is known."""
+        return self._sizes
+
+    def trouble(self) -> str:
+        """Why tables cannot be read, or not be built, if that has been tried in vain for a while."""
+        reasons = [self._past.trouble] if self._past.trouble else []
+        return "; ".join((reasons + in_trouble(self._ledger.state.topics_by_id, self._failures))[:3])
+
+    def figures(self) -> TableFigures:
+        waiting = [
+            [span.bytes for partition, span in file.spans.items() if self._wanted(topic_of(partition))]
+            for file in self._ledger.engine.closed_files()
+        ]
+        return TableFigures(sum(map(bool, waiting)), sum(chain.from_iterable(waiting)), len(self._failures))
+
+    def forget(self, topic: int) -> None:
+        """The topic is gone."""
+        self._failures.pop(topic, None)
+        self._looked.pop(topic, None)
+        self._starts.pop(topic, None)
+        self._sizes.pop(topic, None)
+        self._touched.discard(topic)

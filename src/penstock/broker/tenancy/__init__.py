@@ -1,0 +1,1 @@
+"""Tenants: registration, quotas, rate limits."""

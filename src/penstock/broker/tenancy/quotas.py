@@ -1,0 +1,58 @@
+"""How much each tenant may store. What its topics take, in journal files and in tables, is added up about once a
+second; a tenant that has reached its limit can append nothing until retention, or somebody who deletes a topic, has
+made room. So a tenant may be over its limit by what it can append in that time.
+
+How many topics a tenant may have is decided in `topics.create`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.broker.errors import QuotaReached
+from penstock.broker.limits import Limits
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.state.state_log import Ledger
+
+SECOND: Final = 1_000_000  # µs
+SHARE: Final = 50  # of the time, one part goes into adding up at most
+LONGEST: Final = 60 * SECOND
+
+
+class Quotas:
+    def __init__(self, ledger: Ledger, limits: Limits, metrics: Metrics) -> None:
+        self.over: set[str] = set()  # the tenants that can append nothing; always this object
+        self._ledger = ledger
+        self._limit = limits.tenant_bytes
+        self._metrics = metrics
+        self._next = 0  # when to add up again, µs
+
+    def check_room(self, tenant: str) -> None:
+        """Raise QuotaReached for a tenant that is over its limit. Hot paths look first whether `over` is empty."""
+        if tenant in self.over:
+            self._metrics.tenant_writes_refused += 1
+            raise QuotaReached(
+                f"Tenant '{tenant}' stores {self._limit} bytes, which is its limit: delete topics or shorten their "
+                "retention"
+            )
+
+    def look(self, now: int, in_tables: Callable[[], Mapping[int, int]]) -> None:
+        """Add up what every tenant has; about once a second. `now` is the wall clock, in µs; `in_tables` tells the
+        bytes of each topic's table, by the topic's id."""
+        if not self._limit or 0 < self._next - now <= LONGEST:
+            return
+        started = self._metrics.timer()
+        sizes = self._sizes(in_tables())
+        self.over.clear()
+        self.over.update(tenant for tenant, size in sizes.items() if size >= self._limit)
+        took = (self._metrics.timer() - started) // 1000
+        self._next = now + min(LONGEST, max(SECOND * 9 // 10, took * SHARE))
+
+    def _sizes(self, in_tables: Mapping[int, int]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        in_journal = self._ledger.engine.usage()
+        for topic in self._ledger.state.topics_by_id.values():
+            size = in_journal.get(topic.id, 0) + in_tables.get(topic.id, 0)
+            sizes[topic.scope.tenant] = sizes.get(topic.scope.tenant, 0) + size
+        return sizes

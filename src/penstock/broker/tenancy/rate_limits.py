@@ -1,0 +1,89 @@
+"""How much each tenant may ask for: requests in a second, and connections at a time.
+
+For doors whose clients say which tenant they are of. A tenant that asks for more is refused and the others do not
+notice. Kept in memory only; a restart begins with full buckets. Time is passed in.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.broker.errors import QuotaReached, TooFast
+from penstock.broker.limits import Limits
+from penstock.broker.runtime.metrics import Metrics
+
+REMEMBERED: Final = 10_000  # tenants; one that was forgotten begins with a full bucket again
+SECOND: Final = 1_000_000  # µs
+
+
+class Bucket:
+    """Tokens that come back at a steady rate, as many as fit. A cost that is more than fits is paid in advance: it is
+    let in when the bucket is full, and whoever comes next waits until it is paid."""
+
+    __slots__ = ("_at", "_rate", "_size", "_tokens")
+
+    def __init__(self, rate: float, now: int) -> None:
+        """`rate` in a second; as many may come at once, at least one. `now` in µs, as below."""
+        self._rate = rate / SECOND
+        self._size = self._tokens = max(rate, 1.0)
+        self._at = now
+
+    def take(self, now: int, cost: float) -> bool:
+        """Whether there is enough, which is then taken."""
+        tokens = self._tokens
+        if now > self._at:
+            tokens = min(self._size, tokens + (now - self._at) * self._rate)
+        self._at = now  # also if the clock was set back
+        enough = tokens >= min(cost, self._size)
+        self._tokens = tokens - cost if enough else tokens
+        return enough
+
+    def wait(self, cost: float) -> float:
+        """How many seconds from the last attempt until so much is there."""
+        return max(0.0, min(cost, self._size) - self._tokens) / self._rate / SECOND
+
+
+class Rates:
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+        self._rate = limits.tenant_requests
+        self._most = limits.tenant_connections
+        self._metrics = metrics
+        self._buckets: dict[str, Bucket] = {}
+        self._connections: dict[str, int] = {}
+
+    def admit(self, tenant: str, now: int, cost: float = 1) -> None:
+        """One more request of the tenant, at `now` (µs). Raises TooFast."""
+        if not self._rate:
+            return
+        bucket = self._buckets.get(tenant)
+        if bucket is None:
+            if len(self._buckets) >= REMEMBERED:
+                del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[tenant] = Bucket(self._rate, now)
+        if not bucket.take(now, cost):
+            self._metrics.tenant_requests_refused += 1
+            raise TooFast(
+                f"Tenant '{tenant}' sends more than {self._rate:g} requests in a second, which is its limit: "
+                f"try again in {bucket.wait(cost):.3f} s"
+            )
+
+    def enter(self, tenant: str) -> None:
+        """One more connection of the tenant, until `leave`. Raises QuotaReached."""
+        count = self._connections.get(tenant, 0)
+        if self._most and count >= self._most:
+            self._metrics.tenant_connections_refused += 1
+            raise QuotaReached(
+                f"Tenant '{tenant}' has {count} connections, which is its limit: use fewer, or close some"
+            )
+        self._connections[tenant] = count + 1
+
+    def leave(self, tenant: str) -> None:
+        """A connection that entered is gone."""
+        count = self._connections.get(tenant, 0)
+        if count > 1:
+            self._connections[tenant] = count - 1
+        else:
+            self._connections.pop(tenant, None)
+
+    def connections(self, tenant: str) -> int:
+        return self._connections.get(tenant, 0)

@@ -1,0 +1,50 @@
+"""Tenants that were registered: what is kept of one, and whether another may be. Pure; `Tenants` keeps the events.
+
+A tenant need not be registered to have topics. Registered, it has a label and is there before its first topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from penstock.broker.errors import InvalidArgument, LimitReached, TenantExists
+from penstock.broker.limits import Limits
+from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
+from penstock.broker.state.events import TenantSet
+
+MAX_LABEL: Final = 255  # characters
+
+
+class Registered(msgspec.Struct, frozen=True):
+    name: str
+    label: str  # what people call it; empty if nobody said
+    created: int  # µs since 1970
+
+
+def check_name(tenant: str) -> None:
+    """Raises InvalidName."""
+    check_scope(Scope(tenant, DEFAULT_SCOPE.namespace))
+
+
+def register(
+    known: Mapping[str, Registered], limits: Limits, tenant: str, label: str | None, now: int
+) -> TenantSet | None:
+    """None if it is registered like that already. One without a label gets the first that is given; to ask for another
+    than it has is TenantExists, because it is most likely another tenant that was meant."""
+    check_name(tenant)
+    label = label or ""
+    if len(label) > MAX_LABEL or not label.isprintable():
+        raise InvalidArgument(f"A tenant's label has up to {MAX_LABEL} printable characters")
+    found = known.get(tenant)
+    if found is None:
+        if len(known) >= limits.tenants:
+            raise LimitReached(f"The broker holds {limits.tenants} tenants, which is its limit")
+        return TenantSet(tenant, label, now)
+    if not label or label == found.label:
+        return None
+    if found.label:
+        raise TenantExists(tenant)
+    return TenantSet(tenant, label, found.created)

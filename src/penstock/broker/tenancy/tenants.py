@@ -1,0 +1,125 @@
+"""All tenants of a broker: registering, looking at and deleting them.
+
+A tenant is there if it was registered or has topics. What belongs to one goes with it, in one commit group: topics of
+all namespaces, the audit log too, and groups, schemas, users, roles, access lists, keys and caches. Tokens that others
+have signed for it are not the broker's to take back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.broker.errors import TenantNotFound
+from penstock.broker.limits import Limits
+from penstock.broker.names import DEFAULT_SCOPE, Scope, is_internal
+from penstock.broker.runtime.clock import Clock
+from penstock.broker.security.access import EVERYWHERE, Access, Identity, Permission
+from penstock.broker.security.audit import Audit
+from penstock.broker.state.events import TenantRemoved
+from penstock.broker.state.state import State
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.tenancy.tenant import register
+from penstock.broker.topics import topic_rules
+from penstock.broker.topics.deletion import Deletion
+from penstock.log.engine import CommitGroup
+
+
+class Tenant(NamedTuple):
+    name: str
+    label: str  # empty if it has none
+    created: int  # µs since 1970: when it was registered, or else its first topic that is still there
+    topics: int  # without the broker's own
+
+
+class Tenants:
+    def __init__(
+        self, ledger: Ledger, access: Access, limits: Limits, deletion: Deletion, audit: Audit, clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._access = access
+        self._limits = limits
+        self._deletion = deletion
+        self._audit = audit
+        self._clock = clock
+
+    # -- for administrators
+
+    def create(self, identity: Identity, tenant: str, label: str | None = None) -> tuple[Tenant, CommitGroup | None]:
+        """Register it. To do so again is fine, but under another label it is TenantExists."""
+        self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+        group = self._register(identity, tenant, label)
+        return self._found(tenant), group
+
+    def get(self, identity: Identity, tenant: str) -> Tenant:
+        self._access.require(identity, Permission.ADMIN, Scope(tenant, "*"), "")
+        return self._found(tenant)
+
+    def list(self, identity: Identity) -> Sequence[Tenant]:
+        """Those that this identity administers, by name."""
+        state, access = self._ledger.current(), self._access
+        everywhere = not access.enforced or access.allows(identity, Permission.ADMIN, EVERYWHERE, "")
+        names = sorted({*state.registered, *(scope.tenant for scope in state.topics)})
+        if not everywhere:
+            own = identity.tenant is not None and self._administers(identity, identity.tenant)
+            names = [name for name in names if self._administers(identity, name)]
+            if not names and not own:
+                access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+        views = _views(state)
+        return [views[name] for name in names if name in views]
+
+    def delete(self, identity: Identity, tenant: str) -> tuple[Tenant, CommitGroup]:
+        """The tenant as it was. Everything of it is gone when the group is committed."""
+        self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+        found, state = self._found(tenant), self._ledger.current()
+        gone = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
+        group = self._deletion.delete(TenantRemoved(tenant), gone)
+        count = str(found.topics)  # not in its own log, which is gone and would come back with this
+        self._audit.note(identity, "tenant.delete", scope=DEFAULT_SCOPE, resource=tenant, action="delete", topics=count)
+        return found, group
+
+    # -- for doors
+
+    def ensure(self, identity: Identity, tenant: str, namespace: str = DEFAULT_SCOPE.namespace) -> CommitGroup | None:
+        """Register a tenant that is not there yet, for one who may create something in this namespace of it. None if it
+        is there."""
+        self._access.require_any(identity, Permission.CREATE, Scope(tenant, namespace))
+        return None if self.exists(tenant) else self._register(identity, tenant, None)
+
+    def exists(self, tenant: str) -> bool:
+        """For one who may do something in it: what others are told must not depend on this."""
+        state = self._ledger.current()
+        return tenant in state.registered or topic_rules.count(state, tenant) > 0
+
+    # -- how
+
+    def _register(self, identity: Identity, tenant: str, label: str | None) -> CommitGroup | None:
+        event = register(self._ledger.current().registered, self._limits, tenant, label, self._clock())
+        if event is None:
+            return self._ledger.unsettled
+        group = self._ledger.keep((event,))
+        scope = Scope(tenant, "*")
+        self._audit.note(identity, "tenant.create", scope=scope, resource=tenant, action="create", label=event.label)
+        return group
+
+    def _found(self, tenant: str) -> Tenant:
+        found = _views(self._ledger.current()).get(tenant)
+        if found is None:
+            raise TenantNotFound(tenant[:64])
+        return found
+
+    def _administers(self, identity: Identity, tenant: str) -> bool:
+        return self._access.allows(identity, Permission.ADMIN, Scope(tenant, "*"), "")
+
+
+def _views(state: State) -> dict[str, Tenant]:
+    """All that are there. One that has nothing but an audit log was deleted, or never was."""
+    found = {known.name: Tenant(known.name, known.label, known.created, 0) for known in state.registered.values()}
+    for topic in state.topics_by_id.values():
+        if is_internal(topic.name):
+            continue
+        name = topic.scope.tenant
+        known = found.get(name) or Tenant(name, "", topic.created, 0)
+        created = known.created if name in state.registered else min(known.created, topic.created)
+        found[name] = known._replace(created=created, topics=known.topics + 1)
+    return found

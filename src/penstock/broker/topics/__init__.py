@@ -1,0 +1,1 @@
+"""Topics: creation, settings, deletion, lookup."""

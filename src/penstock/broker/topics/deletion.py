@@ -1,0 +1,55 @@
+"""The end of topics, one or all of a tenant: records, groups' offsets, queues and what waits go in one commit group,
+and the caches of a tenant with them.
+
+Whether it may happen is decided elsewhere; here it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.broker.cache.cache_service import Caches
+from penstock.broker.groups.group_membership import Members
+from penstock.broker.produce.partitioning import Partitioner
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.state.events import TenantRemoved, TopicDeleted
+from penstock.broker.state.state import Topic
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.tables.tables import Tables
+from penstock.log.engine import CommitGroup, PartitionId, partition_id
+
+
+class Deletion:
+    def __init__(
+        self,
+        ledger: Ledger,
+        tables: Tables,
+        partitioner: Partitioner,
+        members: Members,
+        caches: Caches,
+        metrics: Metrics,
+    ) -> None:
+        self._ledger = ledger
+        self._tables = tables
+        self._partitioner = partitioner
+        self._members = members
+        self._caches = caches
+        self._metrics = metrics
+
+    def delete(self, event: TopicDeleted | TenantRemoved, topics: Sequence[Topic]) -> CommitGroup:
+        """`topics` are those that go with the event."""
+        state, engine = self._ledger.current(), self._ledger.engine
+        waiting = len(state.delayed)
+        left = [left for topic in topics for left in self._tables.left_by(topic)]
+        group = self._ledger.keep((event, *left))
+        self._metrics.delayed_dropped += waiting - len(state.delayed)
+        if isinstance(event, TenantRemoved):
+            self._caches.forget(event.name)
+        ends: dict[PartitionId, int] = {}
+        for topic in topics:
+            self._tables.forget(topic.id)
+            self._partitioner.forget(topic.id)
+            self._members.forget(topic.scope, topic.name)
+            places = [partition_id(topic.id, number) for number in range(topic.partitions)]
+            ends |= {place: engine.next_offset(place) for place in places}
+        return engine.trim(ends, drop=True) if ends else group  # in the same group as the event

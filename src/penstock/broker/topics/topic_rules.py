@@ -1,0 +1,109 @@
+"""Decisions about topics: given a state, what may happen, as an event or as one of the errors of `core`.
+
+Nothing here changes anything; `Broker` keeps the event and applies it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.broker.errors import (
+    InvalidPartitionCount,
+    LimitReached,
+    PartitionNotFound,
+    QuotaReached,
+    TopicExists,
+    TopicNotFound,
+)
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope, check_scope, check_topic, is_internal
+from penstock.broker.state.events import TopicCreated, TopicDeleted, TopicSettingsChanged
+from penstock.broker.state.state import State, Topic
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.log.engine import Retention
+
+
+class PartitionDescription(NamedTuple):
+    partition: int
+    high_watermark: int  # the offset that the next committed record gets
+    log_start: int  # the first offset still there
+    segment_count: int  # files that hold its records
+
+
+class TopicDescription(NamedTuple):
+    topic: Topic
+    partitions: list[PartitionDescription]
+
+
+def find(state: State, scope: Scope, name: str) -> Topic:
+    try:
+        return state.topics[scope][name]
+    except KeyError:
+        raise TopicNotFound(name) from None
+
+
+def find_partition(state: State, scope: Scope, name: str, partition: int) -> Topic:
+    """The topic, if it has this partition."""
+    try:
+        topic = state.topics[scope][name]
+    except KeyError:
+        raise TopicNotFound(name) from None
+    if not 0 <= partition < topic.partitions:
+        raise PartitionNotFound(name, partition, topic.partitions)
+    return topic
+
+
+def in_scope(state: State, scope: Scope, *, internal: bool = False) -> list[Topic]:
+    """The topics of the scope, by name; with `internal` also the broker's own."""
+    topics = state.topics.get(scope, {})
+    return [topics[name] for name in sorted(topics) if internal or not is_internal(name)]
+
+
+def count(state: State, tenant: str) -> int:
+    """How many topics the tenant has, in all namespaces; without the broker's own."""
+    found = (by_name for scope, by_name in state.topics.items() if scope.tenant == tenant)
+    return sum(not is_internal(name) for by_name in found for name in by_name)
+
+
+def create(
+    state: State,
+    limits: Limits,
+    scope: Scope,
+    name: str,
+    partitions: int,
+    settings: TopicSettings,
+    now: int,
+    coming: Sequence[TopicCreated] = (),
+) -> TopicCreated:
+    """`coming` are other topics that come into being in the same entry of the log."""
+    check_scope(scope)
+    check_topic(name)
+    if not 1 <= partitions <= limits.partitions_per_topic:
+        raise InvalidPartitionCount(partitions, limits.partitions_per_topic)
+    existing = state.topics.get(scope, {}).get(name)
+    if existing is not None:
+        raise TopicExists(name, existing.partitions)
+    if len(state.topics_by_id) + len(coming) >= limits.topics:
+        raise LimitReached(f"The broker holds {limits.topics} topics, which is its limit")
+    if limits.tenant_topics:
+        others = sum(created.tenant == scope.tenant for created in coming)
+        if count(state, scope.tenant) + others >= limits.tenant_topics:
+            raise QuotaReached(f"Tenant '{scope.tenant}' has {limits.tenant_topics} topics, which is its limit")
+    return TopicCreated(state.next_topic_id + len(coming), *scope, name, partitions, settings, now)
+
+
+def retention(topic: Topic, default: Retention) -> Retention:
+    settings = topic.settings
+    return Retention(
+        default.seconds if settings.retention_seconds is None else settings.retention_seconds,
+        default.bytes if settings.retention_bytes is None else settings.retention_bytes,
+    )
+
+
+def delete(state: State, scope: Scope, name: str) -> TopicDeleted:
+    return TopicDeleted(find(state, scope, name).id)
+
+
+def change_settings(state: State, scope: Scope, name: str, settings: TopicSettings) -> TopicSettingsChanged:
+    return TopicSettingsChanged(find(state, scope, name).id, settings)

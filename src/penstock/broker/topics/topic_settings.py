@@ -1,0 +1,24 @@
+"""The settings of a topic. They are kept and reported as given; who acts on one is said beside it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from penstock.broker.queries.query import Declared
+
+
+class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`None` means the broker's default. Stored in events: fields may be added, never renamed or reused."""
+
+    retention_seconds: float | None = None  # `Broker.maintain`
+    retention_bytes: int | None = None  # of each partition; `Broker.maintain`
+    expiry_seconds: float | None = None  # how long a record is delivered after it was appended
+    data_class: str | None = None
+    placement: str | None = None
+    table: bool | None = None  # keep the past as a table; `Tables`
+    schema: str | None = None  # the subject whose latest version every record must fit; `Schemas`
+    rejected: Literal["error", "dead-letter"] | None = None  # what becomes of a record that does not; "error"
+    fetch_wait_seconds: float | None = None  # how long a fetch that finds nothing waits
+    declared: Declared | None = None  # as a table of SQL; `Queries`

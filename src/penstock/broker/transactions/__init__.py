@@ -1,0 +1,1 @@
+"""Transactions: records of several topics that appear together or not at all."""

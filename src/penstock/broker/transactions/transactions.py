@@ -1,0 +1,270 @@
+"""All open transactions of a broker: beginning one, adding records to it, committing or dropping it.
+
+A commit is one append of all its records, of the topics that come into being with them, and of the event that says so:
+there is no state between done and not done. See `transaction` for what is held until then.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import (
+    LimitReached,
+    PartitionNotFound,
+    TopicNotFound,
+    TransactionNotActive,
+    TransactionNotFound,
+    TransactionTooLarge,
+)
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.produce.partitioning import Partitioner
+from penstock.broker.produce.validation import Intake
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.security.audit import Audit
+from penstock.broker.state.events import TopicCreated, TransactionCommitted
+from penstock.broker.state.state import Topic, topic_of
+from penstock.broker.state.state_log import Ledger
+from penstock.broker.topics import topic_rules
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.broker.transactions.transaction import (
+    ACTIVE,
+    COMMITTED,
+    COMMITTING,
+    ROLLED_BACK,
+    TIMED_OUT,
+    TOKEN_BYTES,
+    Transaction,
+    belongs,
+    new_id,
+)
+from penstock.log.engine import CommitGroup, GroupState, Records
+
+REMEMBERED: Final = 10_000  # ids of transactions that were dropped, to say why they are gone
+_DEFAULT_SETTINGS: Final = TopicSettings()
+
+
+class Committed(NamedTuple):
+    """What a commit has done, once its group is committed."""
+
+    records: int
+    diverted: int  # how many of them became dead letters
+    timestamp: int  # µs since 1970
+    repeated: bool = False  # an earlier commit is the one that counts, and told how many
+
+
+class Transactions:
+    """A transaction belongs to the identity that began it, on whatever connection, and ends with its owner, which is
+    whatever stands for the connection it was begun on."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: Access,
+        intake: Intake,
+        partitioner: Partitioner,
+        limits: Limits,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        audit: Audit,
+        *,
+        auto_create_topics: bool = True,
+        token: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._audit = audit
+        self._ledger = ledger
+        self._access = access
+        self._intake = intake
+        self._partitioner = partitioner
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._auto_create_topics = auto_create_topics
+        self._token = token
+        self._open: dict[str, Transaction] = {}  # in the order in which they began
+        self._owned: dict[Hashable, set[str]] = {}
+        self._ended: dict[str, str] = {}  # id → how, of those that were dropped last
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # -- for clients
+
+    def begin(self, identity: Identity, owner: Hashable, scope: Scope) -> str:
+        """The id of a new transaction, for one who may write something in the scope."""
+        self._access.require_any(identity, Permission.WRITE, scope)
+        self._ledger.current()
+        mine, limits = self._owned.get(owner, set()), self._limits
+        if len(mine) >= limits.transactions_per_owner:
+            raise LimitReached(f"{limits.transactions_per_owner} transactions of one client are open: the limit")
+        if len(self._open) >= limits.transactions:
+            raise LimitReached(f"{limits.transactions} transactions are open, which is the limit")
+        id = new_id(identity, self._token(TOKEN_BYTES))  # noqa: A001 - it is the transaction's id
+        self._open[id] = Transaction(id, owner, scope, self._clock())
+        self._owned.setdefault(owner, mine).add(id)
+        return id
+
+    def add(
+        self,
+        identity: Identity,
+        id: str,  # noqa: A002 - it is the transaction's id
+        scope: Scope,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int = -1,
+        expires: int = 0,
+    ) -> None:
+        """One more record. What would make the commit fail is refused here already, as far as it can be known.
+
+        A record for the dead letters (see `Intake.admit`) is one of the transaction's like any other; so is a topic
+        that comes into being on first use, which it does when the transaction is committed."""
+        self._access.require(identity, Permission.WRITE, scope, topic)
+        transaction = self._active(identity, id)
+        found = self._topic(identity, scope, topic, [])
+        chosen = max(partition, 0)
+        if chosen >= found.partitions:
+            raise PartitionNotFound(topic, partition, found.partitions)
+        self._intake.check_room(scope.tenant)
+        admitted = self._intake.admit(found, [chosen], [value], [key])
+        size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.diverted))
+        self._check_room(transaction, size)
+        transaction.add(scope, topic, value, key, partition, expires, size)
+        self._size += size
+
+    def commit(self, identity: Identity, id: str) -> tuple[Committed, CommitGroup | None]:  # noqa: A002
+        """All records appear when the group is committed (None: they have). If that fails, or this raises, nothing of
+        it is stored, and it may be tried again. So may a commit that went well: it counts once, also after a restart.
+
+        Rights are looked at again: they may have been taken away since the records were added."""
+        try:
+            transaction = self._active(identity, id)
+        except TransactionNotActive as inactive:
+            if inactive.state not in (COMMITTING, COMMITTED):
+                raise
+            state = self._ledger.current()
+            return Committed(0, 0, state.transactions.get(id, 0), repeated=True), self._ledger.unsettled
+        started, now = self._metrics.timer(), self._clock()
+        writes, created, size, diverted = self._writes(identity, transaction)
+        appended = self._ledger.append(writes, [*created, TransactionCommitted(id, now)])
+        transaction.outcome = appended.group
+        if transaction.records:
+            self._metrics.produced(appended.group, transaction.records, size, started)
+        self._metrics.records_diverted += diverted
+        appended.group.on_done(lambda group: self._settle(transaction, group))
+        for event in created:
+            self._audit.topic_created(identity, event)
+        return Committed(transaction.records, diverted, appended.timestamp), appended.group
+
+    def rollback(self, identity: Identity, id: str) -> None:  # noqa: A002 - it is the transaction's id
+        """Drop what it holds. That needs no permission."""
+        transaction = self._active(identity, id)
+        self._end(transaction, ROLLED_BACK)
+
+    # -- for the process
+
+    def abandon(self, owner: Hashable) -> None:
+        """The owner is gone: so is what it had begun, but for what is being committed."""
+        for id in sorted(self._owned.get(owner, ())):  # noqa: A001 - it is the transaction's id
+            transaction = self._open[id]
+            transaction.orphaned = True
+            if transaction.state == ACTIVE:
+                self._end(transaction, ROLLED_BACK)
+
+    def sweep(self, now: int) -> None:
+        """Drop those that were begun too long ago. A few times a second; `now` is the wall clock, in µs."""
+        late = []
+        for transaction in self._open.values():
+            if transaction.began + self._limits.transaction_us > now:
+                break
+            late.append(transaction)
+        for transaction in late:
+            if transaction.state == ACTIVE:
+                self._end(transaction, TIMED_OUT)
+                self._metrics.transactions_timed_out += 1
+
+    # -- rules
+
+    def _active(self, identity: Identity, id: str) -> Transaction:  # noqa: A002 - it is the transaction's id
+        committed = self._ledger.current().transactions
+        if not belongs(id, identity):
+            raise TransactionNotFound(id)
+        transaction = self._open.get(id)
+        if transaction is not None:
+            if transaction.state == ACTIVE:
+                return transaction
+            raise TransactionNotActive(transaction.state)
+        how = COMMITTED if id in committed else self._ended.get(id)
+        raise TransactionNotFound(id) if how is None else TransactionNotActive(how)
+
+    def _topic(self, identity: Identity, scope: Scope, name: str, coming: list[TopicCreated]) -> Topic:
+        """The topic, or what it will be if the events that `coming` has then are kept."""
+        state = self._ledger.current()
+        existing = state.topics.get(scope, {}).get(name)
+        if existing is not None:
+            return existing
+        for created in coming:
+            if (created.tenant, created.namespace, created.name) == (*scope, name):
+                return topic_of(created)
+        if not self._auto_create_topics:
+            raise TopicNotFound(name)
+        self._access.require(identity, Permission.CREATE, scope, name)
+        coming.append(topic_rules.create(state, self._limits, scope, name, 1, _DEFAULT_SETTINGS, self._clock(), coming))
+        return topic_of(coming[-1])
+
+    def _check_room(self, transaction: Transaction, size: int) -> None:
+        limits = self._limits
+        if transaction.records >= limits.transaction_records:
+            raise TransactionTooLarge(f"A transaction holds {limits.transaction_records} records at most")
+        if transaction.size + size > limits.transaction_bytes:
+            raise TransactionTooLarge(f"A transaction holds {limits.transaction_bytes} bytes at most")
+        if self._size + size > limits.transactions_bytes:
+            raise LimitReached(f"The open transactions hold {limits.transactions_bytes} bytes, which is the limit")
+
+    def _writes(
+        self, identity: Identity, transaction: Transaction
+    ) -> tuple[list[Records], list[TopicCreated], int, int]:
+        """What a commit appends, how many bytes of keys and values that is, and how many dead letters."""
+        writes: list[Records] = []
+        created: list[TopicCreated] = []
+        size = diverted = 0
+        self._access.require_any(identity, Permission.WRITE, transaction.scope)  # it may hold nothing
+        for scope, name in transaction.lots:
+            self._access.require(identity, Permission.WRITE, scope, name)
+        for (scope, name), lot in transaction.lots.items():
+            topic = self._topic(identity, scope, name, created)
+            chosen = self._partitioner.choose(topic, lot.keys, lot.partitions)
+            keys = lot.keys if any(lot.keys) else None
+            expires = lot.expires if any(lot.expires) else None
+            admitted = self._intake.admit(topic, chosen, lot.values, keys, None, expires, coming=created)
+            writes += admitted.writes
+            created += admitted.events
+            size += admitted.size
+            diverted += len(admitted.diverted)
+        return writes, created, size, diverted
+
+    def _settle(self, transaction: Transaction, group: CommitGroup) -> None:
+        if group.state is GroupState.COMMITTED:
+            self._drop(transaction)
+            self._metrics.transactions_committed += 1
+        elif transaction.orphaned:
+            self._end(transaction, ROLLED_BACK)
+
+    def _end(self, transaction: Transaction, how: str) -> None:
+        self._drop(transaction)
+        self._metrics.transactions_dropped += 1
+        self._ended[transaction.id] = how
+        if len(self._ended) > REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+    def _drop(self, transaction: Transaction) -> None:
+        del self._open[transaction.id]
+        self._size -= transaction.size
+        mine = self._owned[transaction.owner]
+        mine.remove(transaction.id)
+        if not mine:
+            del self._owned[transaction.owner]

@@ -1,0 +1,1 @@
+"""What all five clients stand on."""

@@ -1,0 +1,66 @@
+"""What the methods of both clients answer with. Records of lists are the protocol's own: see `messages`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.broker.queries.query import Rows, Timestamp, Value
+from penstock.wire.kimberlite.messages import (
+    ApiKeyInfo,
+    ColumnInfo,
+    IndexInfo,
+    ServerInfoResponse,
+    TableSummary,
+    TenantInfo,
+)
+
+__all__ = [
+    "ApiKeyInfo",
+    "Appended",
+    "ColumnInfo",
+    "Event",
+    "Executed",
+    "IndexInfo",
+    "Page",
+    "Rows",
+    "ServerInfoResponse",
+    "TableSummary",
+    "TenantInfo",
+    "Timestamp",
+    "Value",
+]
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """Where the events of an append are."""
+
+    first_offset: int
+    count: int
+
+    @property
+    def next_offset(self) -> int:
+        """Behind them: what the next append may expect."""
+        return self.first_offset + self.count
+
+
+class Page(NamedTuple):
+    """Events in the order of their offsets, and from where to read on. None at the end of the stream."""
+
+    events: list[bytes]
+    next_offset: int | None
+
+
+class Executed(NamedTuple):
+    """What a statement changed, and the position at which `query_at` sees it."""
+
+    rows_affected: int
+    log_offset: int
+
+
+class Event(NamedTuple):
+    """An event of a subscription."""
+
+    offset: int
+    data: bytes

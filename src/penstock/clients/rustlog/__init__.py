@@ -1,0 +1,31 @@
+"""Clients for RustLog: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
+
+from penstock.clients._core.retry import RetryPolicy
+from penstock.clients.rustlog.asynchronous import AsyncClient
+from penstock.clients.rustlog.blocking import Client
+from penstock.clients.rustlog.outcome import (
+    BadReply,
+    ClientError,
+    ConnectionFailed,
+    OutcomeUnknown,
+    PipelineError,
+    ReplyError,
+    RustLogError,
+    ServerError,
+    Unsendable,
+)
+
+__all__ = [
+    "AsyncClient",
+    "BadReply",
+    "Client",
+    "ClientError",
+    "ConnectionFailed",
+    "OutcomeUnknown",
+    "PipelineError",
+    "ReplyError",
+    "RetryPolicy",
+    "RustLogError",
+    "ServerError",
+    "Unsendable",
+]

@@ -1,1 +1,0 @@
-"""What all protocols share: topics, records, groups, access. Knows no protocol and no socket."""

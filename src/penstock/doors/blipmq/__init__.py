@@ -1,0 +1,1 @@
+"""The BlipMQ door: sessions, request handlers and error mapping."""

@@ -1,0 +1,1 @@
+"""The Felix door: sessions, request handlers and error mapping."""

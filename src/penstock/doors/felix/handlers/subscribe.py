@@ -1,0 +1,87 @@
+"""`subscribe`: from where a client gets the events of a stream. How it gets them is in `subscriptions`.
+
+The document knows only those that are still to come. A `start` is the original's, and is taken from everyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.broker.errors import PartitionNotFound
+from penstock.broker.names import Scope
+from penstock.broker.security.access import Permission
+from penstock.doors.felix.errors import RequestRefused
+from penstock.doors.felix.request_context import Call
+from penstock.doors.felix.stream_names import Place, bring_into_being, locate
+from penstock.doors.felix.subscriptions import Subscription
+from penstock.doors.reply import Answer
+from penstock.doors.streams import StreamsUsedUp
+from penstock.log.engine import Bounds
+from penstock.wire.felix.messages import From, Subscribe
+
+
+class CursorError(NamedTuple):
+    """Why there is no beginning at an offset."""
+
+    reason: str  # too_old or in_future
+    requested: int
+    available: int  # the oldest that is kept, or the next to come
+
+
+def subscribe(call: Call, request: Subscribe) -> Answer:
+    scope = call.scope(request.tenant_id, request.namespace)
+    if len(call.host.subscriptions) >= call.settings.subscriptions:
+        raise RequestRefused("max subscriptions per connection exceeded")
+    place = locate(call, scope, request.stream, Permission.READ)
+    partitions = _partitions(call, scope, place)
+    starts = beginning(request.start, partitions)
+    if isinstance(starts, CursorError):
+        return Answer(call.dialect.cursor_error(*starts, request.request_id))
+    names = (request.tenant_id, request.namespace, request.stream)
+    number = _number(call, request)
+    try:
+        Subscription(call, names, number, offsets=len(starts) == 1).follow(call, scope, place.topic, starts)
+    except StreamsUsedUp:
+        raise RequestRefused("no more streams: the client allows none for these events") from None
+    return Answer(call.dialect.subscribed(number, request.request_id))
+
+
+def _partitions(call: Call, scope: Scope, place: Place) -> Sequence[tuple[int, Bounds]]:
+    """Those that are to be followed, and what they hold. The topic comes into being if that is allowed."""
+    broker, topic = call.broker, place.topic
+    broker.access.require(call.identity, Permission.READ, scope, topic)
+    if not broker.has_topic(scope, topic):
+        bring_into_being(call, scope, topic)
+    bounds = broker.bounds(call.identity, scope, [topic])[topic]
+    if place.partition is None:
+        return list(enumerate(bounds))
+    if place.partition >= len(bounds):
+        raise PartitionNotFound(topic, place.partition, len(bounds))
+    return [(place.partition, bounds[place.partition])]
+
+
+def beginning(
+    start: str | From | None, partitions: Sequence[tuple[int, Bounds]]
+) -> list[tuple[int, int | None]] | CursorError:
+    """The offset to begin at, for each partition; None is the end."""
+    if start == "earliest":
+        return [(number, bounds.start) for number, bounds in partitions]
+    if not isinstance(start, From):
+        return [(number, None) for number, _ in partitions]
+    if len(partitions) > 1:
+        raise RequestRefused(
+            f"the stream has {len(partitions)} partitions, each with its own offsets: subscribe to one, as NAME#0"
+        )
+    ((number, bounds),) = partitions
+    if start.offset < bounds.start:
+        return CursorError("too_old", start.offset, bounds.start)
+    if start.offset > bounds.high_watermark:
+        return CursorError("in_future", start.offset, bounds.high_watermark)
+    return [(number, start.offset)]
+
+
+def _number(call: Call, request: Subscribe) -> int:
+    """The original's older clients choose it, and tell their streams apart by it."""
+    chosen = request.subscription_id
+    return chosen if call.original and isinstance(chosen, int) else call.host.next_subscription_id()

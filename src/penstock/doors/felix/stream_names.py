@@ -1,0 +1,53 @@
+"""What the name of a stream means: a topic, or one partition of it; and how one that is missing comes into being.
+
+A stream is the topic of its name. `orders#2` is partition 2 of the topic `orders`, as other doors made it, unless there
+is a topic of that full name. Where there is neither, it is a name like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.broker.errors import TenantNotFound, TopicNotFound
+from penstock.broker.names import Scope, check_topic
+from penstock.broker.security.access import Permission
+
+if TYPE_CHECKING:
+    from penstock.doors.felix.request_context import Call
+
+_NUMBERED: Final = re.compile(r"(.+)#(0|[1-9][0-9]{0,8})", re.DOTALL)
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int | None = None  # None: the name says nothing of one
+
+
+def locate(call: Call, scope: Scope, stream: str, permission: Permission) -> Place:
+    """Which topic a stream is, or would be, for one who needs this permission. Whether it is there is no secret of a
+    partition's name either: who may not use the topic is refused in the words for a name like any other. All else is
+    looked at with whatever the client asks for. Raises AccessDenied."""
+    if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:
+        return Place(stream)
+    broker = call.broker
+    if broker.has_topic(scope, stream) or not broker.has_topic(scope, found[1]):
+        return Place(stream)
+    if not broker.access.allows(call.identity, permission, scope, found[1]):
+        broker.access.require(call.identity, permission, scope, stream)
+    return Place(found[1], int(found[2]))
+
+
+def bring_into_being(call: Call, scope: Scope, topic: str) -> None:
+    """Make a topic that is missing, for one who may write or read it: that has been looked at before. Raises
+    TopicNotFound or TenantNotFound where nothing comes into being on first use."""
+    broker, identity = call.broker, call.identity
+    if not broker.auto_create_topics:
+        raise TopicNotFound(topic)
+    check_topic(topic)  # so that no tenant comes into being for nothing
+    broker.access.require(identity, Permission.CREATE, scope, topic)
+    if call.settings.auto_create_tenants:
+        broker.tenants.ensure(identity, *scope)
+    elif not broker.tenants.exists(scope.tenant):
+        raise TenantNotFound(scope.tenant)
+    broker.create_topic(identity, scope, topic, 1)

@@ -1,0 +1,344 @@
+"""Subscriptions: each is a stream of its own to the client, on which events are sent as fast as the client takes them.
+
+A subscription is a place in the log. One that the client is slow to take is behind, and loses nothing as long as the
+log has it, unless the door was told to let slow ones lose some. What is sent is made once and shared by all who read
+the same; see `penstock.broker.subscriptions.fanout`.
+
+A stream ends in an orderly way when its topic is deleted or the broker shuts down. If events are missing for another
+reason, it is reset with one of the codes of `Reset`, so that nobody takes the end for the whole.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, TopicNotFound
+from penstock.broker.names import Scope
+from penstock.broker.subscriptions.fanout import Seat
+from penstock.broker.subscriptions.fanout_chunk import Cut, Portion
+from penstock.doors.felix.errors import Names
+from penstock.doors.felix.request_context import Call, FelixSettings
+from penstock.doors.reply_queue import Outbox
+from penstock.doors.streams import StreamChannel
+from penstock.log.engine import CommitGroup
+from penstock.log.errors import LogError, OffsetOutOfRange
+from penstock.wire.felix.frames import HEADER_SIZE
+
+STRETCH: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
+FLUSH_BYTES: Final = 64 << 10  # frames of this size are not collected any further before they are sent
+HELD_BYTES: Final = 256 << 10  # of frames that wait for a commit, above which nothing more is read
+
+
+class Reset(enum.IntEnum):
+    """Why an event stream was broken off: the code of its reset."""
+
+    OVERTAKEN = 0x11  # retention removed events before the client took them
+    DENIED = 0x12  # the client may not read the stream any more
+    TOO_LARGE = 0x13  # the next event, which came in by another door, fits no frame
+    FAILED = 0x14  # the log could not be read, or what was to be sent could not be kept
+
+
+class EventTooLarge(BrokerError):
+    def __init__(self, offset: int, size: int, limit: int) -> None:
+        super().__init__(f"event {offset} has {size} bytes, and a frame holds {limit}; subscribe behind it")
+
+
+_RESETS: Final[tuple[tuple[type[Exception], Reset], ...]] = (
+    (OffsetOutOfRange, Reset.OVERTAKEN),
+    (AccessDenied, Reset.DENIED),
+    (EventTooLarge, Reset.TOO_LARGE),
+    (BrokerError, Reset.FAILED),
+    (LogError, Reset.FAILED),
+)
+_EXPECTED: Final = (BrokerError, LogError)
+_ORDERLY: Final = (TopicNotFound, ShuttingDown)
+
+
+class Course(NamedTuple):
+    """Where a subscription goes on, and up to where it is to get everything before it is looked at again."""
+
+    position: int
+    full: int | None = None  # behind what waited for it when it became too slow
+
+
+def course(slow: str, position: int, head: int, queue: int, full: int | None) -> Course:
+    """What becomes of a subscription that is at `position` while the log ends at `head`. It may be `queue` events
+    behind. One further behind goes on
+
+    - with `keep` where it is;
+    - with `drop_old` at the newest `queue` events;
+    - with `drop_new` with the oldest `queue` events (`full` is behind them), and after that at the end."""
+    if slow == "drop_old":
+        return Course(max(position, head - queue))
+    if slow == "drop_new":
+        if full is None and head - position > queue:
+            full = position + queue
+        if full is not None and position >= full:
+            return Course(head)
+        return Course(position, full)
+    return Course(position)
+
+
+class Track:
+    """One partition on its way to a subscription; a `Follower`."""
+
+    __slots__ = ("_subscription", "due", "full", "replayed", "seat")
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self.seat: Seat  # set once there is one
+        self.replayed = 0  # what was there before this is not dropped: the client has asked for it
+        self.full: int | None = None  # see `Course`
+        self.due = False  # there may be more
+
+    def take(self, settings: FelixSettings) -> Portion | None:
+        """The next portion that this client is to get, or None. Raises as `Seat.take` does."""
+        seat = self.seat
+        if settings.slow == "keep" or seat.position < self.replayed:
+            return seat.take()
+        position, self.full = course(settings.slow, seat.position, seat.head, settings.queue_events, self.full)
+        if position > seat.position:
+            seat.skip(position)
+        return seat.take(self.full)
+
+    def wake(self) -> None:
+        self._subscription.wake(self)
+
+    def gone(self) -> None:
+        self._subscription.finish()
+
+
+class Subscription:
+    """An event stream; a `StreamSession`."""
+
+    def __init__(self, call: Call, names: Names, number: int, *, offsets: bool) -> None:
+        """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
+        self._broker = call.broker
+        self._host = call.host
+        self._settings = call.settings
+        self._dialect = call.dialect
+        self._flags = call.flags
+        self._names = names
+        self._number = number
+        self._offsets = offsets
+        self._key = call.dialect.events_key(names, number, call.flags, offsets=offsets)
+        self._channel: StreamChannel
+        self._outbox = Outbox(self._send, self._go_on)
+        self._tracks: list[Track] = []
+        self._due: deque[Track] = deque()
+        self._working = False
+        self._resting = False  # others have their turn
+        self._over = False  # nothing more is read
+        self._parting = False  # because the broker shuts down
+        self._doom: Reset | None = None  # how it will be broken off in a moment
+        self._void = False  # what was to be sent depended on a change that could not be kept
+        self._closed = False  # nothing more is sent
+
+    # -- how it begins
+
+    def follow(self, call: Call, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
+        """Take a seat at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
+        Nothing is sent but a hello until what was asked before has been answered. Raises StreamsUsedUp."""
+        settings = self._settings
+        cut = Cut(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
+        try:
+            for partition, offset in starts:
+                track = Track(self)
+                track.seat = self._broker.broadcasts.open(call.identity, scope, topic, partition, track, cut, offset)
+                track.replayed = track.seat.head
+                self._tracks.append(track)
+            self._channel = self._host.line.open(self)
+        except BaseException:
+            self._leave()
+            raise
+        self._host.subscriptions.add(self)
+        self._put(self._dialect.hello(self._number), self._broker.unsettled)
+        self._outbox.flush()
+        for track in self._tracks:
+            track.due = True
+            self._due.append(track)
+        self._resting = True
+        if any(track.seat.lag for track in self._tracks):
+            self._broker.offload(_nothing, self._rested)  # the reply goes first
+        else:
+            self._rested()  # there is nothing to send, only to wait for
+
+    # -- what `net` calls
+
+    def receive(self, data: bytes) -> None:  # noqa: ARG002 - nothing comes but the news that the client takes more
+        self._go_on()
+
+    def end_of_input(self) -> None:
+        """There was none."""
+
+    def stop(self) -> None:
+        """The broker shuts down. The client is to see a lost connection, after which it goes on where it was; an end of
+        the stream would tell it that the subscription is over, and the original's clients leave it at that."""
+        if not self._over:
+            self._parting = True
+            self.finish()
+
+    def refused(self, code: int) -> None:
+        """The client has had enough."""
+        if not self._closed:
+            self.lost()
+            self._channel.reset(code)
+
+    def lost(self) -> None:
+        self._closed = True
+        self._leave()
+        self._outbox.discard()
+
+    @property
+    def held_bytes(self) -> int:
+        return self._outbox.held_bytes
+
+    # -- what its tracks say
+
+    def wake(self, track: Track) -> None:
+        if not track.due:
+            track.due = True
+            self._due.append(track)
+        self._go_on()
+
+    def finish(self) -> None:
+        """There is nothing more to come: end the stream behind what was sent, once it is certain."""
+        if not self._over:
+            self._leave()
+            self._outbox.put_after(self._broker.unsettled, b"", self._failed)
+            self._go_on()
+
+    # -- sending
+
+    def _go_on(self) -> None:
+        """Send what there is to send, until the client takes no more; then close if that was all."""
+        if self._working or self._closed:
+            return
+        self._working = True
+        try:
+            while not self._resting and not self._over and self._stretch():
+                self._resting = True
+                self._broker.offload(_nothing, self._rested)
+            self._outbox.flush()
+        finally:
+            self._working = False
+        if self._closed:
+            return
+        if self._void:
+            self._break(Reset.FAILED)
+        elif self._over and self._doom is None and self._outbox.empty:
+            self._closed = True
+            if self._parting:
+                self._channel.leave()
+            else:
+                self._channel.close()
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._go_on()
+
+    def _stretch(self) -> bool:
+        """Send for a while. Whether there may be more that the client would take."""
+        due, outbox, left = self._due, self._outbox, STRETCH
+        while due and not self._over:
+            if outbox.held_bytes >= FLUSH_BYTES:
+                outbox.flush()
+            if self._closed or self._void or self._channel.congested or outbox.held_bytes >= HELD_BYTES:
+                return False
+            if left <= 0:
+                return True
+            track = due.popleft()
+            track.due = False
+            portion = self._next(track)
+            if portion is not None:
+                left -= max(1, portion.count, portion.size >> 8)
+                if not track.due:
+                    track.due = True
+                    due.append(track)
+        return False
+
+    def _next(self, track: Track) -> Portion | None:
+        """Put the next portion of this partition where it will leave, if there is one."""
+        metrics = self._broker.metrics
+        started = metrics.timer()
+        try:
+            portion = track.take(self._settings)
+            if portion is not None and portion.count:
+                self._put(portion.form(self._key, self._frames), track.seat.group)
+                metrics.fetched(portion.count, portion.size, started)
+        except _EXPECTED as error:
+            self._fail(error)
+            return None
+        return portion
+
+    def _frames(self, portion: Portion) -> bytes:
+        """The events as frames: those in one follow each other without a gap."""
+        frames: list[bytes] = []
+        for offset, values in portion.runs:
+            self._encode(frames, offset, values)
+        return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def _encode(self, frames: list[bytes], offset: int, values: Sequence[bytes]) -> None:
+        base = offset if self._offsets else None
+        frame = self._dialect.events(self._names, values, base, self._number, self._flags)
+        most = self._settings.max_frame
+        if len(frame) - HEADER_SIZE <= most:
+            frames.append(frame)
+        elif len(values) == 1:
+            raise EventTooLarge(offset, len(values[0]), most)
+        else:
+            half = len(values) // 2
+            self._encode(frames, offset, values[:half])
+            self._encode(frames, offset + half, values[half:])
+
+    def _put(self, data: bytes, group: CommitGroup | None) -> None:
+        self._outbox.put_after(group, data, self._failed)
+
+    def _failed(self, _error: Exception) -> bytes:
+        self._void = True
+        return b""
+
+    def _send(self, data: bytes) -> None:
+        """Nothing behind what is void may leave: it would be behind a gap."""
+        if data and not self._void:
+            self._channel.send(data)
+
+    # -- how it ends
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, _ORDERLY):
+            self.finish()
+            return
+        code = next(code for kind, code in _RESETS if isinstance(error, kind))
+        if code is not Reset.DENIED:
+            who, what = self._channel.peer, "/".join(self._names)
+            self._host.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
+        # A reset may overtake what was sent before it. A client that goes on behind the last event it got would never
+        # get further, so these have a start.
+        self._leave()
+        self._doom = code
+        self._outbox.flush()
+        self._broker.offload(_nothing, self._perish)
+
+    def _perish(self) -> None:
+        if not self._closed and self._doom is not None:
+            self._break(self._doom)
+
+    def _break(self, code: Reset) -> None:
+        self.lost()
+        self._channel.reset(code)
+
+    def _leave(self) -> None:
+        self._over = True
+        self._host.subscriptions.discard(self)
+        for track in self._tracks:
+            track.seat.leave()
+        self._tracks.clear()
+        self._due.clear()
+
+
+def _nothing() -> None:
+    """What is offloaded only to let others have a turn."""

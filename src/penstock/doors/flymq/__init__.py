@@ -1,0 +1,1 @@
+"""The FlyMQ door: sessions, request handlers and error mapping."""

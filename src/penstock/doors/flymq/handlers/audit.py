@@ -1,0 +1,55 @@
+"""The audit log: what happened, and who did it."""
+
+from __future__ import annotations
+
+from penstock.broker.errors import InvalidArgument
+from penstock.broker.security import audit_event as audit
+from penstock.broker.security.user import PRINCIPAL
+from penstock.doors.flymq.request_context import SCOPE, Call
+from penstock.doors.reply import Answer, Outcome, Slowly
+from penstock.wire.flymq import messages as m
+
+
+def query(call: Call, request: m.AuditQuery) -> Outcome:
+    def answer(page: audit.AuditPage) -> Answer:
+        events = [
+            m.AuditEvent(
+                event.id,
+                event.timestamp,
+                event.type,
+                event.user.removeprefix(PRINCIPAL),
+                event.client_ip,
+                event.resource,
+                event.action,
+                event.result,
+                event.node_id,
+                [m.AuditDetail(key, value) for key, value in event.details.items()],
+            )
+            for event in page.events
+        ]
+        return Answer(m.AuditPage(events, page.total, page.has_more))
+
+    work = call.broker.audit.query(call.identity, SCOPE.tenant, _query(request))
+    return Slowly(call.broker, work, answer)
+
+
+def export(call: Call, request: m.AuditExportRequest) -> Outcome:
+    if request.format not in ("json", "csv"):
+        raise InvalidArgument(f"unknown export format: {request.format}")
+    work = call.broker.audit.export(call.identity, SCOPE.tenant, _query(request.query), request.format)
+    return Slowly(call.broker, work, lambda data: Answer(m.AuditExport(request.format, data)))
+
+
+def _query(request: m.AuditQuery) -> audit.AuditQuery:
+    """Times are given in seconds, both of them included; 0 leaves a side open. So does a limit of 0."""
+    return audit.AuditQuery(
+        start=request.start_s * 1000,
+        end=(request.end_s + 1) * 1000 if request.end_s else None,
+        types=tuple(request.types),
+        user=request.user,
+        resource=request.resource,
+        result=request.result,
+        search=request.search,
+        limit=request.limit or None,
+        offset=request.offset,
+    )

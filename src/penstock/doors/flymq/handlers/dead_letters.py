@@ -1,0 +1,40 @@
+"""Dead letters: looking at them, giving them another chance, dropping them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.broker.queues.dead_letters import LetterPage, Replayed
+from penstock.doors.flymq.request_context import SCOPE, Call
+from penstock.doors.reply import Answer, Outcome, Slowly
+from penstock.wire.flymq import messages as m
+
+MAX_MESSAGES: Final = 10_000  # of one reply
+MAX_REASON: Final = 1000  # characters; as MAX_ATTEMPTS, because whoever may write dead letters may make them up
+MAX_ATTEMPTS: Final = 2**31 - 1
+
+
+def fetch(call: Call, request: m.FetchDlq) -> Outcome:
+    def answer(page: LetterPage) -> Answer:
+        found = [
+            m.DlqMessage(letter.id, letter.value, letter.reason[:MAX_REASON], min(letter.attempts, MAX_ATTEMPTS))
+            for letter in page.letters
+        ]
+        return Answer(m.DlqMessages(found))
+
+    wanted = min(request.max_messages, MAX_MESSAGES)
+    return Slowly(call.broker, call.broker.dead_letters.fetch(call.identity, SCOPE, request.topic, wanted), answer)
+
+
+def replay(call: Call, request: m.ReplayDlq) -> Outcome:
+    letters = call.broker.dead_letters
+    which = (request.message_id or "") if request.offset is None else request.offset
+
+    def answer(replayed: Replayed) -> Answer:
+        return Answer(m.Done(), replayed.appended.group)
+
+    return Slowly(call.broker, letters.replay(call.identity, SCOPE, request.topic, which), answer)
+
+
+def purge(call: Call, request: m.PurgeDlq) -> Answer:
+    return Answer(m.Done(), call.broker.dead_letters.purge(call.identity, SCOPE, request.topic))

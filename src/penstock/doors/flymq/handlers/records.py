@@ -1,0 +1,140 @@
+"""Storing single records and batches, and reading single ones. Runs of PRODUCE are the session's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from penstock.broker.errors import InvalidArgument, PartitionNotFound, RecordRejected, TopicNotFound
+from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.produce.validation import Scattered
+from penstock.broker.queues.dead_letter import SUFFIX
+from penstock.broker.runtime.executor import Work
+from penstock.broker.security.access import Permission
+from penstock.doors.flymq.request_context import SCOPE, Call
+from penstock.doors.reply import Answer, Outcome, Slowly
+from penstock.log.batch import RecordSlice
+from penstock.log.errors import OffsetOutOfRange
+from penstock.wire.flymq import messages as m
+
+MAX_LIFE_MS: Final = 100 * 366 * 86_400_000
+
+
+class EndOfLog(Exception):
+    """There is no record at this offset."""
+
+    def __init__(self) -> None:
+        super().__init__("EOF")
+
+
+def produce(call: Call, request: m.Produce) -> Answer:
+    return store(call, request.topic, request.value, request.key, request.partition)
+
+
+def store(
+    call: Call, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
+) -> Answer:
+    """Append one record, and say where it is."""
+    keys = [key] if key else None
+    scattered = scatter(call, topic, [value], keys, [partition], None if expires is None else [expires])
+    diverted = scattered.diverted.get(0)
+    place = (topic, scattered.partitions[0], scattered.offsets[0])
+    if diverted is not None:
+        place = (topic + SUFFIX, 0, diverted)
+    key_size = len(key) if key else m.NO_KEY
+    return Answer(m.RecordMetadata(*place, scattered.timestamp // 1000, key_size, len(value)), scattered.group)
+
+
+def scatter(
+    call: Call,
+    topic: str,
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None,
+    partitions: Sequence[int],
+    expires: Sequence[int] | None = None,
+    *,
+    divert: bool = True,
+) -> Scattered:
+    """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
+    are stored."""
+    broker, identity = call.broker, call.identity
+    try:
+        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+    except TopicNotFound:  # rarely so: asked only then
+        if broker.auto_create_topics:  # what would be refused anyway brings no topic into being
+            broker.intake.measure(values, keys)
+            if (highest := max(partitions)) > 0:
+                raise PartitionNotFound(topic, highest, 1) from None
+        broker.topic_for_produce(identity, SCOPE, topic)
+        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+
+
+def produce_batch(call: Call, request: m.ProduceBatch) -> Answer:
+    """All or none: a record that is refused refuses the batch. Those that a topic wants among its dead letters are
+    reported at offset -1, as unsigned."""
+    keys = request.keys if any(request.keys) else None
+    scattered = scatter(call, request.topic, request.values, keys, request.partitions)
+    offsets = list(scattered.offsets)
+    for number in scattered.diverted:
+        offsets[number] = 2**64 - 1
+    reply = m.ProducedBatch(request.topic, scattered.timestamp // 1000, list(scattered.partitions), offsets)
+    return Answer(reply, scattered.group)
+
+
+def produce_with_schema(call: Call, request: m.ProduceWithSchema) -> Answer:
+    call.broker.access.require(call.identity, Permission.WRITE, SCOPE, request.topic)
+    reasons = call.broker.schemas.validate(call.identity, SCOPE, request.schema, request.value)
+    if reasons:
+        raise RecordRejected(reasons)
+    return store(call, request.topic, request.value, None, m.ANY_PARTITION)
+
+
+def produce_with_ttl(call: Call, request: m.ProduceWithTtl) -> Answer:
+    """Without a time of its own, a record lives as long as its topic says."""
+    if not 0 <= request.ttl_ms <= MAX_LIFE_MS:
+        raise InvalidArgument(f"ttl {request.ttl_ms} ms is out of range")
+    expires = call.broker.now() + request.ttl_ms * 1000 if request.ttl_ms else None
+    return store(call, request.topic, request.value, request.key, request.partition, expires)
+
+
+def produce_delayed(call: Call, request: m.ProduceDelayed) -> Answer:
+    """The offset in the reply is the id by which the record can be cancelled while it waits."""
+    broker = call.broker
+    broker.topic_for_produce(call.identity, SCOPE, request.topic)
+    delayed, group = broker.delays.schedule(
+        call.identity, SCOPE, request.topic, request.value, request.key, request.partition, request.delay_ms * 1000
+    )
+    key_size = len(request.key) if request.key else m.NO_KEY
+    if isinstance(delayed, int):
+        place = (request.topic + SUFFIX, 0, delayed, broker.now() // 1000)
+    else:
+        place = (request.topic, max(request.partition, 0), delayed.id, delayed.created // 1000)
+    return Answer(m.RecordMetadata(*place, key_size, len(request.value)), group)
+
+
+def cancel_delayed(call: Call, request: m.CancelDelayed) -> Answer:
+    text = request.message_id
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    return Answer(m.Done(), call.broker.delays.cancel(call.identity, SCOPE, number))
+
+
+def consume(call: Call, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
+    offset = request.offset
+    try:
+        plan = call.broker.fetch(call.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
+    except OffsetOutOfRange:
+        raise EndOfLog from None
+
+    def answer(slices: list[RecordSlice]) -> Answer:
+        if not slices or slices[0].base_offset != offset:
+            raise EndOfLog
+        key, value = slices[0].keys()[0], slices[0].values()[0]
+        call.broker.metrics.fetched(1, len(key or b"") + len(value), started)
+        return Answer(m.Consumed(key, value))
+
+    started = call.broker.metrics.timer()
+    return Slowly(call.broker, _reading(plan), answer)
+
+
+def _reading(plan: LiveRead) -> Work[list[RecordSlice], list[RecordSlice]]:
+    return Work(plan.run, lambda slices: slices, ready=plan.ready)

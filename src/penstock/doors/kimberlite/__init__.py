@@ -1,0 +1,1 @@
+"""The Kimberlite door: sessions, request handlers and error mapping."""

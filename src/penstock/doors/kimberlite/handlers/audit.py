@@ -1,0 +1,73 @@
+"""The audit log of a tenant: what is in it, and whether it is all there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+import msgspec
+
+from penstock.broker.security import audit_event as audit
+from penstock.broker.security.audit_chain import ChainReport
+from penstock.broker.security.user import PRINCIPAL
+from penstock.doors.kimberlite.request_context import Call
+from penstock.doors.reply import Answer, Slowly
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.errors import RequestRefused
+
+
+def query(call: Call, request: m.AuditQuery) -> Slowly:
+    """Newest first, as many as asked for, a page at most, and no more than fit a reply to a read: older ones can be
+    asked for by their time."""
+    if call.version < 4:  # what an event looked like then, nobody knows any more
+        raise RequestRefused(m.ErrorCode.INVALID_REQUEST, "AuditQuery is served from version 4 of the protocol on")
+
+    def answer(page: audit.AuditPage) -> Answer:
+        events = [_event(call.tenant, event) for event in page.events]
+        sizes = accumulate(map(_size, events))
+        fitting = bisect_right(list(sizes), call.settings.read_bytes)
+        return Answer(m.AuditQueryResponse(events[: max(1, fitting)]))
+
+    work = call.broker.audit.query(call.identity, call.scope.tenant, _query(request))
+    return Slowly(call.broker, work, answer)
+
+
+def _query(request: m.AuditQuery) -> audit.AuditQuery:
+    start, end = audit.span(request.time_from_nanos, request.time_to_nanos)
+    return audit.AuditQuery(
+        start=start,
+        end=end,
+        types=(request.action_type,) if request.action_type else (),
+        limit=request.limit or None,
+        subject=request.subject_id or "",
+        actor=request.actor or "",
+    )
+
+
+def _event(tenant: int, event: audit.AuditEvent) -> m.AuditEventInfo:
+    """An actor that the request named comes before whose key it was; the log itself has both."""
+    details = event.details
+    return m.AuditEventInfo(
+        event.id,
+        event.timestamp * 1_000_000,
+        event.type,
+        event.resource or None,
+        details.get("actor") or event.user.removeprefix(PRINCIPAL) or None,
+        tenant,
+        event.client_ip or None,
+        details.get("correlation_id"),
+        reason=details.get("reason"),
+    )
+
+
+def _size(event: m.AuditEventInfo) -> int:
+    """Bytes of its texts, and enough for what is beside them."""
+    return 64 + sum(len(value.encode()) for value in msgspec.structs.astuple(event) if isinstance(value, str))
+
+
+def verify(call: Call, _request: m.VerifyAuditChain) -> Slowly:
+    def answer(report: ChainReport) -> Answer:
+        trouble = None if report.ok else report.text
+        return Answer(m.VerifyAuditChainResponse(report.ok, report.event_count, report.head, report.mismatch, trouble))
+
+    return Slowly(call.broker, call.broker.audit.verify(call.identity, call.scope), answer)

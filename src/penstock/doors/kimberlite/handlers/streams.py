@@ -1,0 +1,111 @@
+"""Streams: making one, appending to it, asking how long it is.
+
+A stream is a partition of a topic. Its number is the topic's id, with the number of the partition in the bits from 32
+on: what Kimberlite creates has one partition, and so a stream and its topic have the same number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock.broker.errors import InvalidArgument, TenantNotFound, TopicExists
+from penstock.broker.names import check_topic
+from penstock.broker.security.access import Permission
+from penstock.broker.state.state import Topic
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.kimberlite.request_context import Call
+from penstock.doors.reply import Answer
+from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.errors import RequestRefused
+
+MAX_EVENTS: Final = 10_000
+MAX_BYTES: Final = 4 << 20
+MAX_REGION: Final = 255  # characters
+
+GLOBAL: Final = "global"
+PHI: Final = m.DataClass.PHI
+_FIRST_NAMES: Final = re.compile(r"[A-Za-z0-9_]{1,256}")
+_REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSoutheast2: "ap-southeast-2"}
+
+
+def create(call: Call, request: m.CreateStream) -> Answer:
+    """Version 1 refuses a name that is taken, as the specification says; later ones answer with the stream that has it,
+    as the original does, if it is what was asked for."""
+    broker, identity, scope, name = call.broker, call.identity, call.scope, request.name
+    if call.version == 1 and not _FIRST_NAMES.fullmatch(name):
+        raise InvalidArgument("a stream's name is 1 to 256 letters, digits and '_'")
+    check_topic(name)  # so that no tenant comes into being for nothing
+    settings = TopicSettings(data_class=str(request.data_class), placement=placement(request.placement))
+    broker.access.require(identity, Permission.CREATE, scope, name)
+    if request.data_class == PHI:
+        broker.access.require(identity, Permission.PHI, scope, name)
+    try:
+        _check_tenant(call)
+        topic, group = broker.create_topic(identity, scope, name, 1, settings)
+    except TopicExists:
+        if not broker.access.allows(identity, Permission.DESCRIBE, scope, name):
+            raise
+        found = broker.describe_topic(identity, scope, name).topic
+        if call.version == 1 or not _fits(found.settings, settings):
+            raise RequestRefused(m.ErrorCode.STREAM_ALREADY_EXISTS, _exists(found)) from None
+        return Answer(m.CreateStreamResponse(found.id))
+    return Answer(m.CreateStreamResponse(topic.id), group)
+
+
+def _check_tenant(call: Call) -> None:
+    if call.settings.auto_create_tenants:
+        call.broker.tenants.ensure(call.identity, call.scope.tenant)
+    elif not call.broker.tenants.exists(call.scope.tenant):
+        raise TenantNotFound(call.scope.tenant)
+
+
+def placement(asked: m.Placement) -> str:
+    """As it is kept with the topic."""
+    if isinstance(asked, m.Everywhere):
+        return GLOBAL
+    if asked.region is None:
+        return "region"
+    name = asked.region.name if isinstance(asked.region, m.CustomRegion) else _REGIONS[type(asked.region)]
+    if not 1 <= len(name) <= MAX_REGION or not name.isprintable():
+        raise InvalidArgument(f"a region's name is 1 to {MAX_REGION} printable characters")
+    return f"region:{name}"
+
+
+def _fits(found: TopicSettings, asked: TopicSettings) -> bool:
+    """Whether a topic is what a client wants to create. One that another door created says nothing of class and
+    placement: it will do for whoever asks for nothing that has to be kept to."""
+    if (found.placement or GLOBAL) != asked.placement:
+        return False
+    return asked.data_class != PHI if found.data_class is None else found.data_class == asked.data_class
+
+
+def _exists(topic: Topic) -> str:
+    """Tells its number too: in version 1 there is no other way to learn it."""
+    return f"Stream '{topic.name}' already exists: it is stream {topic.id}"
+
+
+def append(call: Call, request: m.AppendEvents) -> Answer:
+    events = request.events
+    if not 0 < len(events) <= MAX_EVENTS:
+        raise InvalidArgument(f"a batch of {len(events)} events: 1 to {MAX_EVENTS:,} are allowed")
+    size = sum(map(len, events))
+    if size > MAX_BYTES:
+        raise InvalidArgument(f"a batch of {size} bytes is larger than the limit of {MAX_BYTES} bytes")
+    topic, partition = call.broker.stream(call.identity, call.scope, request.stream_id)
+    appended = call.broker.produce(
+        call.identity, call.scope, topic.name, partition, events, expected_offset=request.expected_offset, divert=False
+    )
+    call.note("stream.append", topic.name)
+    return Answer(m.AppendEventsResponse(appended.base_offsets[0], len(events)), appended.group)
+
+
+def info(call: Call, request: m.StreamInfo) -> Answer:
+    """For those who may read, and for those who may append: they have to name the offset at which they do."""
+    broker, identity, scope = call.broker, call.identity, call.scope
+    topic, partition = broker.stream(identity, scope, request.stream_id)
+    if broker.access.allows(identity, Permission.WRITE, scope, topic.name):
+        length = broker.end_offset(identity, scope, topic.name, partition)
+    else:
+        length = broker.bounds(identity, scope, [topic.name])[topic.name][partition].high_watermark
+    return Answer(m.StreamInfoResponse(length))

@@ -1,0 +1,19 @@
+"""Subscribing to a stream. What is delivered, and when, is the business of `Subscriptions`."""
+
+from __future__ import annotations
+
+from penstock.doors.kimberlite.request_context import Call
+from penstock.doors.reply import Outcome
+from penstock.wire.kimberlite import messages as m
+
+
+def subscribe(call: Call, request: m.Subscribe) -> Outcome:
+    return call.subscriptions.subscribe(call, request)
+
+
+def credit(call: Call, request: m.SubscribeCredit) -> Outcome:
+    return call.subscriptions.credit(call, request)
+
+
+def unsubscribe(call: Call, request: m.Unsubscribe) -> Outcome:
+    return call.subscriptions.unsubscribe(call, request)

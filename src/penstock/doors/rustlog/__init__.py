@@ -1,0 +1,1 @@
+"""The RustLog door: sessions, request handlers and error mapping."""

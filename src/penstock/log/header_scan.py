@@ -1,0 +1,69 @@
+"""What the headers of batches tell about records, without reading those: how far a partition reached at a global
+position, and whether any of its records has a time of its own at which it expires.
+
+Positions grow with offsets, and the records of a batch have consecutive ones; so a position is found by halving.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.log.batch import BATCH_HEADER, EXPIRES, HEADER_SIZE
+from penstock.log.engine import PartitionId
+from penstock.log.errors import LogDamaged
+from penstock.log.index import PartitionIndex
+from penstock.log.segment import JournalFile
+from penstock.log.tailer import Follower, batch_span, partition_index
+
+_FLAGS_AT: Final = 8  # in the header of a batch, the lowest byte
+
+
+def offset_of(follower: Follower, partition: PartitionId, position: int, start: int, end: int) -> int:
+    """The first offset from `start` on whose record has this global position or a later one; `end` if there is none.
+
+    Raises what `Follower.slices` raises.
+    """
+    for file in reversed(follower.holding(partition, start, end)):
+        if file.first_position >= position:
+            continue
+        index = partition_index(file, partition)
+        first, stop = batch_span(index, start, end)
+        low, high = first, stop  # batches before `low` begin below the position, those from `high` on do not
+        while low < high:
+            middle = (low + high) // 2
+            if _header(file, index, middle).position < position:
+                low = middle + 1
+            else:
+                high = middle
+        if low > first:
+            header = _header(file, index, low - 1)
+            return min(max(start, header.base + min(header.records, position - header.position)), end)
+    return start
+
+
+def may_expire(follower: Follower, partition: PartitionId, start: int, end: int) -> bool:
+    """Whether a record from `start` up to `end` has a time at which it expires. Raises as `Follower.slices` does."""
+    for file in follower.holding(partition, start, end):
+        index, read = partition_index(file, partition), file.file.read
+        for at in range(*batch_span(index, start, end)):
+            flags = read((index.places[at] >> 32) + _FLAGS_AT, 1)  # there may be many: no more than needed
+            if not flags or flags[0] & EXPIRES:
+                return True
+    return False
+
+
+class _Header(NamedTuple):
+    base: int
+    position: int
+    records: int
+
+
+def _header(file: JournalFile, index: PartitionIndex, which: int) -> _Header:
+    place = index.places[which] >> 32
+    data = file.file.read(place, HEADER_SIZE)
+    if len(data) < HEADER_SIZE:
+        raise LogDamaged(file.path, place, "the file ends early")
+    header = _Header(*BATCH_HEADER.unpack(data)[6:9])
+    if header.base != index.bases[which]:  # the checksum is the business of those who read the records
+        raise LogDamaged(file.path, place, f"offset {header.base} where offset {index.bases[which]} belongs")
+    return header

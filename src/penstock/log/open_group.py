@@ -1,0 +1,147 @@
+"""Appends on their way to the disk: the group that collects them, and then is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.log.batch import Batch, OpenBatch
+from penstock.log.columns import Columns
+from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
+from penstock.log.errors import OffsetMismatch
+from penstock.log.segment import JournalFile
+
+BATCH_BYTES: Final = 1 << 20  # a batch that has reached this size takes no further append
+
+
+class PreparedBatch:
+    """Columns with their place in a partition. It takes no further append."""
+
+    __slots__ = ("_base_offset", "_columns", "_partition", "_timestamp", "count")
+
+    def __init__(self, partition: int, columns: Columns, base_offset: int, timestamp: int) -> None:
+        self.count = columns.count
+        self._partition = partition
+        self._columns = columns
+        self._base_offset = base_offset
+        self._timestamp = timestamp
+
+    def build(self, position: int) -> bytes:
+        """The finished batch; `position` is the global position of its first record."""
+        stamp = self._timestamp
+        stamps = stamp.to_bytes(8, "little", signed=True) * self.count
+        return self._columns.build(self._partition, self._base_offset, position, stamps, stamp, stamp)
+
+
+class PendingGroup:
+    """Open, it collects appends; sealed, it goes to the disk. Events come before records.
+
+    It is one object for both, because a group of one small append is the most frequent thing that the log does."""
+
+    __slots__ = (
+        "_open_batches",
+        "advance",
+        "appends",
+        "batches",
+        "byte_size",
+        "drops",
+        "events",
+        "file",
+        "must_sync",
+        "number",
+        "outcome",
+        "place",
+        "position",
+        "published",
+        "roll",
+        "snapshot",
+        "timestamp",
+        "trims",
+    )
+
+    file: JournalFile  # where it was written,
+    place: int  # and where in it
+    number: int
+    position: int  # before it
+    advance: int  # positions it takes
+    timestamp: int
+    must_sync: bool
+    roll: bool  # start a new journal file with it
+    batches: list[Batch]
+
+    def __init__(self) -> None:
+        self.outcome = CommitGroup()
+        self._open_batches: dict[int, list[OpenBatch | PreparedBatch]] = {}
+        self.events: list[bytes] = []  # encoded entries
+        self.trims: dict[PartitionId, int] = {}
+        self.drops: set[int] = set()
+        self.byte_size = 0
+        self.appends = 0
+
+    def add(self, records: Records, offset: int, timestamp: int) -> None:
+        partition = records.partition
+        batches = self._open_batches.get(partition)
+        if batches is None:
+            batches = self._open_batches[partition] = []
+        last = batches[-1] if batches else None
+        if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES:
+            last = OpenBatch(partition, offset)
+            batches.append(last)
+        last.extend(records.values, records.keys, records.headers, records.expires, timestamp)
+
+    def add_prepared(self, prepared: Prepared, offset: int, timestamp: int) -> None:
+        partition = prepared.partition
+        batches = self._open_batches.get(partition)
+        if batches is None:
+            batches = self._open_batches[partition] = []
+        batches.append(PreparedBatch(partition, prepared.columns, offset, timestamp))
+
+    def seal(self, number: int, position: int, timestamp: int, *, must_sync: bool, roll: bool) -> None:
+        """Finish the batches. It takes no more appends."""
+        self.number = number
+        self.position = position
+        self.timestamp = timestamp
+        self.must_sync = must_sync
+        self.roll = roll
+        self.snapshot: bytes | None = None  # to be kept once it is written
+        self.published = False
+        end = position + len(self.events)
+        self.batches = []
+        for batches in self._open_batches.values():
+            for batch in batches:
+                self.batches.append(Batch(batch.build(end)))
+                end += batch.count if isinstance(batch, PreparedBatch) else len(batch.values)
+        self.advance = end - position
+
+
+def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
+    """About what an append takes in the journal."""
+    size = sum(map(len, events)) + 64 * len(events)
+    for records in writes:
+        if isinstance(records, Prepared):
+            size += records.columns.byte_size
+            continue
+        size += sum(map(len, records.values)) + 16 * len(records.values)
+        if records.keys is not None:
+            size += sum([len(key) for key in records.keys if key is not None])
+        if records.headers is not None:
+            size += sum([4 * len(name) + len(value) + 8 for pairs in records.headers for name, value in pairs])
+    return size
+
+
+def check_writes(writes: Sequence[Write], next_offset: Callable[[PartitionId], int]) -> None:
+    """Whether they are where they expect to be, and in columns of equal length. Raises OffsetMismatch or ValueError."""
+    expected: dict[int, int] = {}
+    for records in writes:
+        partition = records.partition
+        actual = expected[partition] if partition in expected else next_offset(partition)
+        if records.expected_offset is not None and records.expected_offset != actual:
+            raise OffsetMismatch(records.expected_offset, actual)
+        if isinstance(records, Prepared):
+            expected[partition] = actual + records.columns.count
+            continue
+        count = len(records.values)
+        for column in (records.keys, records.headers, records.expires):
+            if column is not None and len(column) != count:
+                raise ValueError("columns of different lengths")
+        expected[partition] = actual + count

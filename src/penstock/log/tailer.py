@@ -1,0 +1,376 @@
+"""Following a journal that another process may be writing. Changes nothing and takes no lock.
+
+Closed files are known by their index; the last file is scanned, and scanned on from where that stopped. A group that
+is not whole is being written, or was when the writer ended: it is looked at again later. Only if something proves that
+it had been synced once is it damage. What is whole in the files may not be committed yet, so a reader beside a running
+broker asks the broker how far it may read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+from threading import RLock
+from typing import Final, NamedTuple
+
+from penstock.log.batch import BatchDamaged, RecordSlice, check, outline
+from penstock.log.engine import PartitionId
+from penstock.log.errors import LogDamaged, LogError, OffsetOutOfRange
+from penstock.log.files import Files
+from penstock.log.group_format import HEADER_SIZE, decode_event
+from penstock.log.index import BatchPlace, FileIndex, IndexDamaged, PartitionIndex
+from penstock.log.reading import runs
+from penstock.log.recovery import Event, held_ranges, index_groups, side_index
+from penstock.log.scan import Scan
+from penstock.log.segment import JournalFile, journal_path, sequences
+
+_READ_BYTES: Final = 4 << 20  # small batches are read together up to this size
+_TRIES: Final = 100  # to see the files at one moment, while they come and go
+
+
+class NotThereYet(LogError):
+    """The journal files do not hold these records, so far: at the level `memory` a broker may be ahead of them. Who
+    waits in vain asks `check_end` whether they were lost."""
+
+
+class _Seen(NamedTuple):
+    """The files as of one refresh, and what they hold. The last file's index and `extents` grow in place."""
+
+    files: list[JournalFile]
+    extents: dict[int, tuple[int, int]]
+
+
+class Follower:
+    """Any thread may read while another refreshes."""
+
+    def __init__(self, files: Files, *, events: bool = False) -> None:
+        """With `events`, those of the last file are kept: they have been read anyway."""
+        self._files = files
+        self._keeps_events = events
+        self.events: list[Event] = []
+        self._lock = RLock()
+        self._seen = _Seen([], {})
+        self._scan: Scan | None = None  # of the last file
+        self._latest: tuple[int, bytes] | None = None  # place and header of the last group of the last file
+        self._closed: set[int] = set()  # files whose index is complete
+        self._aside: set[int] = set()  # those of them whose index is the side file, not in memory
+
+    # -- keeping up
+
+    def refresh(self) -> None:
+        """Take notice of files that came or went, and of what was appended to the last one. Raises LogDamaged."""
+        with self._lock:
+            for _ in range(_TRIES):
+                try:
+                    if self._look():
+                        return
+                except FileNotFoundError:
+                    continue  # retention has removed a file since it was listed
+                except LogDamaged:
+                    self._forget()  # the next refresh must not go on behind the damage
+                    raise
+            raise LogError("the journal's files change faster than they can be listed")
+
+    def check_end(self) -> None:
+        """Raise LogDamaged if something proves that more had been synced than can be read. Reads the rest of the last
+        file, so it is for those who miss something, or who know that nobody is writing."""
+        with self._lock:
+            scan = self._scan
+            if scan is None:
+                return
+            proof = scan.proof_of_damage()
+            if proof is None:
+                return
+            before = scan.end
+            self.refresh()  # or has it been written meanwhile?
+            if scan is self._scan and scan.end == before:
+                reason = scan.broken or "nothing is written here"
+                raise scan.damaged(f"{reason}, but the group at byte {proof} was written after this had been synced")
+
+    @property
+    def next_group(self) -> int:
+        """The number of the group that comes next."""
+        return self._scan.next_group if self._scan is not None else 1
+
+    @property
+    def next_position(self) -> int:
+        """The global position behind everything in the files."""
+        return self._scan.next_position if self._scan is not None else 0
+
+    @property
+    def mark(self) -> tuple[int, int, bytes]:
+        """Another one when there is something new."""
+        files = self._seen.files
+        return (files[-1].salt if files else 0), self.next_group, self._latest[1] if self._latest else b""
+
+    @property
+    def journals(self) -> list[JournalFile]:
+        """All files, as of the last refresh; the last one may be being written."""
+        return list(self._seen.files)
+
+    def _look(self) -> bool:
+        """One look; False if the files changed meanwhile in a way that makes another necessary."""
+        if self._replaced():
+            self._forget()
+        listed = self._list()
+        if listed is None:
+            return False
+        known = self._seen.files
+        if listed != [file.sequence for file in known]:
+            by_sequence = {file.sequence: file for file in known}
+            self._take([by_sequence.get(at) or JournalFile.open(self._files, at, writable=False) for at in listed])
+        else:
+            for file, following in pairwise(known):
+                self._take_side_index(file, following)
+        scan = self._scan
+        if scan is None:
+            return True
+        self._follow(scan)
+        if scan.ended:  # the next file exists, if it is not already gone again
+            now = sequences(self._files)
+            if now == listed:
+                raise LogDamaged(journal_path(listed[-1] + 1), 0, "the file is missing")
+            return False
+        return True
+
+    def _forget(self) -> None:
+        self._seen, self._scan, self._latest, self.events = _Seen([], {}), None, None, []
+        self._closed.clear()
+        self._aside.clear()
+
+    def _replaced(self) -> bool:
+        """Whether the last file is another than it was, or its last group is: a repair, or another journal."""
+        if not self._seen.files:
+            return False
+        last = self._seen.files[-1]
+        try:
+            fresh = JournalFile.open(self._files, last.sequence, writable=False)
+        except FileNotFoundError:
+            return not self._list()  # removed, while later ones are there; or all of the journal is gone
+        same = fresh.salt == last.salt
+        if same and self._latest is not None:
+            place, header = self._latest
+            same = fresh.file.read(place, HEADER_SIZE) == header
+        fresh.file.close()
+        return not same
+
+    def _list(self) -> list[int] | None:
+        """The sequences of all files, or None if they were changing. A missing one in between is damage."""
+        try:
+            listed = sequences(self._files)
+        except FileNotFoundError:
+            return []
+        for before, after in pairwise(listed):
+            if after != before + 1:
+                if sequences(self._files) != listed:
+                    return None
+                raise LogDamaged(journal_path(before + 1), 0, "the file is missing")
+        return listed
+
+    def _take(self, files: list[JournalFile]) -> None:
+        """Go on with these files: each but the last is closed, and all of it was there before the next one was."""
+        before = self._seen.files[-1] if self._seen.files else None
+        for file, following in pairwise(files):
+            if self._take_side_index(file, following) or file.sequence in self._closed:
+                continue
+            if file is before and self._scan is not None:
+                self._follow(self._scan)
+                _check_whole(self._scan, following)
+            else:
+                scan = Scan(file)
+                index_groups(file, scan)
+                _check_whole(scan, following)
+            self._closed.add(file.sequence)
+        if not files or files[-1] is not before:
+            self._scan, self._latest, self.events = Scan(files[-1]) if files else None, None, []
+        for known in (self._closed, self._aside):
+            known.intersection_update([file.sequence for file in files])
+        self._seen = _Seen(files, held_ranges(files))
+
+    def _take_side_index(self, file: JournalFile, following: JournalFile) -> bool:
+        """Use the side file of a closed file instead of an index in memory, as soon as there is one."""
+        if file.sequence in self._aside:
+            return True
+        try:
+            file.index = side_index(self._files, file, following)
+        except (FileNotFoundError, IndexDamaged):
+            return False
+        self._closed.add(file.sequence)
+        self._aside.add(file.sequence)
+        return True
+
+    def _follow(self, scan: Scan) -> None:
+        """Index what was appended to the last file."""
+        files, extents = self._seen
+        file = files[-1]
+        add = file.index.add
+        for group in scan.groups():
+            for is_batch, start, end in group.entries:
+                if not is_batch:
+                    if self._keeps_events:
+                        self.events.append((group.number, *decode_event(group.data[start:end])))
+                    continue
+                partition, base, count, max_timestamp = outline(group.data, start)
+                first, expected = extents.get(partition, (base, base))
+                if base != expected:
+                    raise LogDamaged(file.path, group.place, f"offset {base} where offset {expected} belongs")
+                add(partition, base, count, group.place + start, end - start, max_timestamp)
+                extents[partition] = (first, base + count)
+            self._latest = (group.place, group.data[:HEADER_SIZE])
+        file.index.last_group = scan.next_group - 1
+        file.index.end_position = scan.end
+
+    # -- reading
+
+    def partitions(self) -> list[PartitionId]:
+        return [PartitionId(partition) for partition in list(self._seen.extents)]
+
+    def extent(self, partition: PartitionId) -> tuple[int, int] | None:
+        """First and end offset of the partition in the files."""
+        return self._seen.extents.get(partition)
+
+    def file(self, sequence: int) -> JournalFile:
+        """A closed file, with its index."""
+        for file in self._seen.files[:-1]:
+            if file.sequence == sequence:
+                return file
+        raise LogError(f"{journal_path(sequence)} is no closed journal file")
+
+    def slices(self, partition: PartitionId, offset: int, end: int) -> Iterator[RecordSlice]:
+        """The records from `offset` up to, not including, `end`, in order and without gaps. Looks for new ones itself.
+
+        Raises OffsetOutOfRange below what the files hold, NotThereYet above, and LogDamaged, also while it is read.
+        """
+        files = self.holding(partition, offset, end)
+        return (part for file in files for part in file_slices(file, partition, offset, end))
+
+    def holding(self, partition: PartitionId, offset: int, end: int) -> list[JournalFile]:
+        """The files with these records. They stay readable when they are removed."""
+        if offset >= end:
+            return []
+        files, extents = self._seen
+        first, known = extents.get(partition, (0, 0))
+        if end > known:
+            self.refresh()
+            files, extents = self._seen
+            first, known = extents.get(partition, (0, 0))
+        if offset < first:
+            raise OffsetOutOfRange(offset, first, known)
+        if end > known:
+            raise NotThereYet(f"the journal files hold the partition up to offset {known}, not {end}")
+        found = []
+        for file in reversed(files):
+            extent = file.index.extent(partition)
+            if extent is not None and extent.first_offset < end:
+                found.append(file)
+                if extent.first_offset <= offset:
+                    break
+        return found[::-1]
+
+    def offset_at(self, partition: PartitionId, timestamp: int, start: int, end: int) -> int | None:
+        """The first offset from `start` below `end` whose record is not older than `timestamp` (µs)."""
+        for file in self.holding(partition, start, end):
+            extent = file.index.extent(partition)
+            if extent is None or extent.max_timestamp < timestamp:
+                continue
+            index = partition_index(file, partition)
+            # Stamps are the highest so far: the batches before this one have nothing so new.
+            first = bisect_left(index.stamps, timestamp, 0, len(index.bases))
+            begin = max(start, index.bases[first]) if first < len(index.bases) else end
+            for part in file_slices(file, partition, begin, end):
+                if part.batch.max_timestamp >= timestamp and (found := part.first_at(timestamp)) is not None:
+                    return found
+        return None
+
+    def offset_after(self, partition: PartitionId, offset: int, end: int, max_bytes: int) -> int:
+        """How far `max_bytes` of stored batches reach from `offset`: one batch at least, `end` at most."""
+        left = max_bytes
+        reached = offset
+        for file in self.holding(partition, offset, end):
+            extent = file.index.extent(partition)
+            assert extent is not None
+            if extent.first_offset >= offset and extent.end_offset <= end and extent.byte_size <= left:
+                left -= extent.byte_size
+                reached = extent.end_offset
+                continue
+            index = partition_index(file, partition)
+            first, stop = batch_span(index, offset, end)
+            for i in range(first, stop):
+                left -= index.places[i] & 0xFFFFFFFF
+                if left < 0 and reached > offset:
+                    return reached
+                reached = min(end, index.bases[i + 1] if i + 1 < stop else extent.end_offset)
+        return reached
+
+
+def batch_span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
+    """Which batches of the index hold the offsets from `offset` up to `end`."""
+    bases = index.bases
+    count = len(bases)
+    return max(bisect_right(bases, offset, 0, count) - 1, 0), bisect_left(bases, end, 0, count)
+
+
+def _places(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchPlace]:
+    places = index.places
+    for i in range(*batch_span(index, offset, end)):
+        place = places[i]
+        yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
+
+
+def file_slices(file: JournalFile, partition: int, offset: int, end: int) -> Iterator[RecordSlice]:
+    """What one file has of a partition's records from `offset` up to `end`, in order. Raises LogDamaged."""
+    extent = file.index.extent(partition)
+    if extent is None:
+        return
+    offset, end = max(offset, extent.first_offset), min(end, extent.end_offset)
+    if offset >= end:
+        return
+    read = file.file.read
+    for run in runs(_places(partition_index(file, partition), offset, end), _READ_BYTES):
+        start = run[0].position
+        data = read(start, run[-1].position + run[-1].length - start)
+        alone = len(run) == 1
+        for position, length in run:
+            at = position - start
+            try:
+                batch = check(data if alone else data[at : at + length])
+            except BatchDamaged as error:
+                raise LogDamaged(file.path, position, str(error)) from None
+            base, behind = batch.base_offset, batch.base_offset + batch.count
+            if batch.partition != partition or not base <= offset < behind:
+                reason = f"offsets {base} to {behind} where offset {offset} belongs"
+                raise LogDamaged(file.path, position, reason)
+            yield RecordSlice(batch, offset - base, min(end, behind) - base)
+            offset = behind
+    if offset < end:
+        raise LogDamaged(file.path, file.index.end_position, f"offset {offset} is missing")
+
+
+def partition_index(file: JournalFile, partition: int) -> PartitionIndex:
+    """The batches of a partition that the file is known to hold. Raises LogDamaged."""
+    try:
+        found = file.index.partition(partition)
+    except FileNotFoundError:  # the file was removed, and its index with it; but we have it open
+        file.index = _index_again(file)
+        found = file.index.partition(partition)
+    assert found is not None
+    return found
+
+
+def _index_again(file: JournalFile) -> FileIndex:
+    again = JournalFile(file.file, file.sequence)
+    again.salt, again.first_group, again.first_position = file.salt, file.first_group, file.first_position
+    again.size, again.created = file.size, file.created
+    scan = Scan(again)
+    index_groups(again, scan)
+    if again.index.last_group < file.index.last_group:
+        raise scan.damaged(scan.broken or "the file ends early")
+    return again.index
+
+
+def _check_whole(scan: Scan, following: JournalFile) -> None:
+    """`following` proves that everything before it had been synced."""
+    if scan.next_group != following.first_group or scan.next_position != following.first_position:
+        reason = scan.broken or "the file ends early"
+        raise scan.damaged(f"{reason}, but {following.path} goes on with group {following.first_group}")

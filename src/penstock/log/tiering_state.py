@@ -1,0 +1,140 @@
+"""Which records tables have: up to which offset of each partition, and how old the newest of those is.
+
+A table is ahead of this: its own commit says what it holds, and the journal hears of it later. What counts for the
+removal of journal files is what the journal has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from penstock.log.engine import COMMITTED, ClosedFile, ClosedSpan, CommitGroup, PartitionId, topic_of
+from penstock.log.index import Extent
+from penstock.log.segment import JournalFile
+
+
+class TableEnd(NamedTuple):
+    """Tables have everything of a partition below `offset` that is still wanted."""
+
+    offset: int = 0
+    newest: int = 0  # highest timestamp of all of it, µs: retention by age must not take what came after it
+
+
+class Tabled(msgspec.Struct, frozen=True, tag="b", array_like=True):
+    """The journal's record of tables that grew."""
+
+    ends: dict[int, TableEnd]
+
+
+NONE: Final = TableEnd()
+
+
+class TableEnds:
+    """The committed ends, and those that are on their way."""
+
+    def __init__(self, ends: Mapping[int, TableEnd] | None = None) -> None:
+        self._committed: dict[int, TableEnd] = dict(ends or {})
+        self._ahead: list[tuple[CommitGroup, Mapping[int, TableEnd]]] = []
+
+    def get(self, partition: int) -> TableEnd:
+        return self._committed.get(partition, NONE)
+
+    def ahead(self, partition: int) -> TableEnd:
+        """As it will be if nothing fails."""
+        found = self.get(partition)
+        for _, ends in self._ahead:
+            found = _later(found, ends.get(partition, NONE))
+        return found
+
+    def add(self, group: CommitGroup, ends: Mapping[int, TableEnd], dropped: set[int]) -> None:
+        """They hold when the group is committed, unless the partition is in `dropped` by then."""
+        entry = group, ends
+        self._ahead.append(entry)
+
+        def settle(group: CommitGroup) -> None:
+            self._ahead = [other for other in self._ahead if other is not entry]
+            if group.state is COMMITTED:
+                self.replay(ends, dropped)
+
+        group.on_done(settle)
+
+    def replay(self, ends: Mapping[int, TableEnd], dropped: Iterable[int] = ()) -> None:
+        for partition, end in ends.items():
+            if partition not in dropped:
+                self._committed[partition] = _later(self.get(partition), end)
+
+    def drop(self, partitions: Iterable[int]) -> None:
+        """They are gone for good, and nothing of them is in a table any more."""
+        for partition in partitions:
+            self._committed.pop(partition, None)
+
+    def newest_before(
+        self, files: Sequence[Mapping[PartitionId, Extent]], starts: Mapping[PartitionId, int]
+    ) -> dict[PartitionId, int]:
+        """Of partitions whose log start is below what these files have: how old the newest record in the table is."""
+        if not self._committed:
+            return {}
+        first: dict[PartitionId, int] = {}
+        for extents in files:
+            for partition, extent in extents.items():
+                first.setdefault(partition, extent.first_offset)
+        return {
+            PartitionId(partition): end.newest
+            for partition, end in self._committed.items()
+            if starts.get(PartitionId(partition), 0) < first.get(PartitionId(partition), end.offset)
+        }
+
+    def dump(self, dropped: Iterable[int] = ()) -> dict[int, TableEnd]:
+        """For a snapshot: as it will be when everything on its way is committed."""
+        partitions = self._committed.keys() | {partition for _, ends in self._ahead for partition in ends}
+        return {partition: self.ahead(partition) for partition in partitions.difference(dropped)}
+
+
+def _later(one: TableEnd, other: TableEnd) -> TableEnd:
+    return TableEnd(max(one.offset, other.offset), max(one.newest, other.newest))
+
+
+def new_ends(closed: Sequence[JournalFile], ends: Mapping[PartitionId, int]) -> dict[int, TableEnd]:
+    """The ends with the time of the newest record before each, as far as the closed files can tell."""
+    found = {}
+    for partition, end in ends.items():
+        extents = (journal.index.extent(partition) for journal in closed)
+        stamps = [extent.max_timestamp for extent in extents if extent is not None and extent.first_offset < end]
+        found[int(partition)] = TableEnd(end, max(stamps, default=0))
+    return found
+
+
+def extents_of(journal: JournalFile) -> dict[PartitionId, Extent]:
+    """What a file holds of each partition."""
+    found = ((PartitionId(partition), journal.index.extent(partition)) for partition in journal.index.partitions())
+    return {partition: extent for partition, extent in found if extent is not None}
+
+
+def usage(journals: Sequence[JournalFile], tabled: TableEnds, starts: Mapping[int, int]) -> dict[int, int]:
+    """See `Engine.usage`."""
+    sizes: dict[int, int] = {}
+    for journal in journals:
+        for partition, extent in extents_of(journal).items():
+            if extent.end_offset > max(starts.get(partition, 0), tabled.get(partition).offset):
+                topic = topic_of(partition)
+                sizes[topic] = sizes.get(topic, 0) + extent.byte_size
+    return sizes
+
+
+def closed_files(
+    closed: Sequence[JournalFile], tabled: TableEnds, starts: Mapping[int, int], dropped: Container[int]
+) -> list[ClosedFile]:
+    """See `Engine.closed_files`."""
+    found = []
+    for journal in closed:
+        spans = {}
+        for partition, extent in extents_of(journal).items():
+            first = max(extent.first_offset, tabled.ahead(partition).offset, starts.get(partition, 0))
+            if first < extent.end_offset and partition not in dropped:
+                spans[partition] = ClosedSpan(first, extent.end_offset, extent.byte_size)
+        if spans:
+            found.append(ClosedFile(journal.sequence, spans))
+    return found

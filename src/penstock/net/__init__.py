@@ -1,1 +1,0 @@
-"""Listeners: the only place with sockets."""

@@ -1,0 +1,126 @@
+"""The client's side: one connection on a socket of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+import time
+from typing import Final
+
+from penstock.transport.quic.certificate import CertificateUnusable, is_authority, show
+from penstock.transport.quic.connection import Link, Owner
+from penstock.transport.quic.endpoint import Endpoint
+from penstock.transport.quic.errors import CertificateRefused, ConnectFailed
+from penstock.transport.quic.settings import QuicSettings, datagram_bytes
+from penstock.transport.quic.state_machine import Address, Ending, Header, client_machine
+
+TLS_FAILED: Final = range(0x100, 0x200)  # QUIC's codes of a failed handshake: 0x100 and TLS's own
+
+
+class _Lonely(Endpoint):
+    """An endpoint that ends with its only link."""
+
+    def ended(self, link: Link) -> None:
+        super().ended(link)
+        self.close()
+
+
+async def connect(host: str, port: int, settings: QuicSettings, owner: Owner) -> Link:
+    """A link whose handshake is done; its owner was told. Raises ConnectFailed."""
+    loop = asyncio.get_running_loop()
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    settings = _trust(settings)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except OSError as error:
+        raise ConnectFailed(f"{where}: the host is not known: {error.strerror}") from None
+    failure = ConnectFailed(f"{where}: the host has no address")
+    for family, kind, protocol, _, address in found:
+        own = socket.socket(family, kind, protocol)
+        try:
+            own.setblocking(False)
+            own.connect(address)
+        except OSError as error:
+            own.close()
+            failure = ConnectFailed(f"{where}: {error.strerror}")
+            continue
+        try:
+            return await _handshake(own, address, where, settings.server_name or host, settings, owner)
+        except ConnectFailed as error:
+            failure = error
+    raise failure
+
+
+async def _handshake(
+    own: socket.socket, address: tuple[object, ...], where: str, name: str, settings: QuicSettings, owner: Owner
+) -> Link:
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Ending | None] = loop.create_future()
+
+    def made(_: Link) -> Owner:
+        if not outcome.done():
+            outcome.set_result(None)
+        return owner
+
+    def failed(ending: Ending) -> None:
+        if not outcome.done():
+            outcome.set_result(ending)
+
+    def met(_datagram: bytes, header: Header | None, _address: Address) -> Link | None:
+        """A server that does not know the connection any more says so under no id of it."""
+        return link if header is None else None
+
+    # How long it may take is looked at here, where it is known what to say then.
+    patient = dataclasses.replace(settings, handshake_seconds=2 * settings.handshake_seconds)
+    endpoint = _Lonely(own, patient, loop, met)
+    now = time.monotonic()
+    machine = client_machine(settings, datagram_bytes(settings, str(address[0])), name)
+    link = Link(machine, endpoint, address, made, failed, now)
+    try:
+        endpoint.add(link, machine.host_cid)
+        machine.connect(address, now)
+        endpoint.touch(link)
+        ending = await asyncio.wait_for(outcome, settings.handshake_seconds)
+    except TimeoutError:
+        endpoint.close()
+        raise ConnectFailed(
+            f"{where}: no answer within {settings.handshake_seconds:g} s. Is this the UDP port of a QUIC server?"
+        ) from None
+    except BaseException:
+        endpoint.close()
+        raise
+    if ending is not None:
+        refused = link.machine.refused_by_tls and ending.code in TLS_FAILED
+        raise (CertificateRefused if refused else ConnectFailed)(f"{where}: {_why(ending, link)}")
+    return link
+
+
+def _why(ending: Ending, link: Link) -> str:
+    if link.machine.refused_by_tls and ending.code in TLS_FAILED:
+        return (
+            f"the server's certificate is not accepted: {ending.reason}. Give its fingerprint (penstock cert show), or "
+            "the file of a certificate to trust, or say that any is taken"
+        )
+    if ending.code in TLS_FAILED:
+        return f"the server ended the handshake: {ending.reason or hex(ending.code)}"
+    return ending.reason or f"closed with code {ending.code}"
+
+
+def _trust(settings: QuicSettings) -> QuicSettings:
+    """A file that holds the server's own certificate, and no authority, stands for its fingerprint."""
+    if settings.fingerprint:
+        plain = settings.fingerprint.lower().removeprefix("sha256:").replace(":", "")
+        return dataclasses.replace(settings, fingerprint=plain)
+    if not settings.ca_file or not settings.verify:
+        return settings
+    try:
+        with open(settings.ca_file, "rb") as file:
+            chain = file.read()
+        if is_authority(chain):
+            return settings
+        return dataclasses.replace(settings, fingerprint=show(chain, settings.ca_file).fingerprint)
+    except OSError as error:
+        raise ConnectFailed(f"{settings.ca_file} cannot be read: {error.strerror}") from None
+    except CertificateUnusable as error:
+        raise ConnectFailed(f"{settings.ca_file}: {error}") from None

@@ -1,0 +1,103 @@
+"""The server's side: strangers who want to connect, how many of them at a time, and what they have to prove."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from penstock.transport.quic.certificate import Certificate
+from penstock.transport.quic.connection import Link, Owner
+from penstock.transport.quic.endpoint import Endpoint, Watcher
+from penstock.transport.quic.retry_token import ResetTokens, RetryTokens
+from penstock.transport.quic.settings import QuicSettings, datagram_bytes
+from penstock.transport.quic.state_machine import (
+    CID_BYTES,
+    INITIAL,
+    VERSIONS,
+    Address,
+    Header,
+    retry_packet,
+    server_configuration,
+    server_machine,
+    version_negotiation,
+)
+
+SMALLEST_INITIAL: Final = 1200
+ANSWERS_A_SECOND: Final = 1000  # to those who have no connection
+
+
+class QuicServer:
+    """Takes connections on one bound UDP socket. `owners` is called when a handshake is done."""
+
+    def __init__(
+        self, own: socket.socket, settings: QuicSettings, certificate: Certificate, owners: Callable[[Link], Owner],
+        loop: asyncio.AbstractEventLoop, watcher: Watcher | None = None,
+    ) -> None:  # fmt: skip
+        self._settings = settings
+        self._certificate = certificate
+        self._owners = owners
+        self._accepting = True
+        self._retry = RetryTokens()
+        self._resets = ResetTokens(certificate.key)
+        self._configurations = {
+            size: server_configuration(settings, size, certificate.chain, certificate.key)
+            for size in {datagram_bytes(settings, host) for host in ("127.0.0.1", "192.0.2.1")}
+        }
+        self._second = 0
+        self._answers = 0
+        self.address: Address = own.getsockname()
+        self.endpoint = Endpoint(own, settings, loop, self._meet, watcher)
+
+    def stop_accepting(self) -> None:
+        """Those that there are stay."""
+        self._accepting = False
+
+    def close(self) -> None:
+        self.endpoint.close()
+
+    def _meet(self, datagram: bytes, header: Header | None, address: Address) -> Link | None:
+        """A datagram that belongs to no connection: a new link for it, or None."""
+        if header is None:
+            self._answer(self._resets.packet(datagram[1 : 1 + CID_BYTES], len(datagram)), address)
+            return None
+        if len(datagram) < SMALLEST_INITIAL or not self._accepting:
+            return None
+        if header.version not in VERSIONS:
+            if header.version:  # 0 is itself a negotiation
+                self._answer(version_negotiation(header), address)
+            return None
+        if header.kind != INITIAL or self.endpoint.half_open >= self._settings.half_open:
+            return None
+        return self._admit(header, address)
+
+    def _admit(self, header: Header, address: Address) -> Link | None:
+        now = time.monotonic()
+        original, retried = header.destination, None
+        if header.token:
+            found = self._retry.check(header.token, address, header.destination, now)
+            if found is not None:
+                original, retried = found, header.destination
+        if retried is None and self.endpoint.half_open >= self._settings.retry_above:
+            given = os.urandom(CID_BYTES)
+            token = self._retry.make(address, header.destination, given, now)
+            self._answer(retry_packet(header, given, token), address)
+            return None
+        configuration = self._configurations[datagram_bytes(self._settings, address[0])]
+        machine = server_machine(configuration, original, retried, self._resets.of)
+        machine.begin(header, address, now)
+        link = Link(machine, self.endpoint, address, self._owners, lambda _: None, now)
+        self.endpoint.add(link, header.destination, machine.host_cid)
+        return link
+
+    def _answer(self, packet: bytes | None, address: Address) -> None:
+        """So many a second: nobody can make us send more than that into the blue."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._answers = second, 0
+        self._answers += 1
+        if packet is not None and self._answers <= ANSWERS_A_SECOND:
+            self.endpoint.send(packet, address)

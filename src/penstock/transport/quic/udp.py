@@ -1,0 +1,109 @@
+"""A UDP socket: many datagrams with one system call, in both directions, and none of the errors that UDP has."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+from collections import deque
+from typing import Final
+
+from penstock.transport.quic.state_machine import Address, UdpSocketState
+
+logger = logging.getLogger(__name__)
+
+BUFFER_BYTES: Final = 4 << 20  # of the kernel, each way
+READ_BYTES: Final = 1 << 20  # of one turn
+SO_RCVBUFFORCE: Final = 33
+SO_SNDBUFFORCE: Final = 32
+NO_SEGMENTS: Final = frozenset((errno.EIO, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOPROTOOPT))
+
+
+class UdpSocket:
+    """Takes the socket over. `blocked`: the system takes no more; `go_on` when it does again."""
+
+    def __init__(self, own: socket.socket) -> None:
+        own.setblocking(False)
+        _enlarge(own, socket.SO_RCVBUF, SO_RCVBUFFORCE)
+        _enlarge(own, socket.SO_SNDBUF, SO_SNDBUFFORCE)
+        self._socket = own
+        self._state: UdpSocketState | None = UdpSocketState(own.fileno())  # None: closed
+        self._waiting: deque[tuple[list[bytes], Address]] = deque()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self._waiting)
+
+    def receive(self) -> tuple[list[tuple[bytes, Address]], OSError | None]:
+        """What is there, about `READ_BYTES` at most; and an error that came instead of the rest."""
+        found: list[tuple[bytes, Address]] = []
+        size = 0
+        state = self._state
+        while state is not None and size < READ_BYTES:
+            try:
+                batch = state.recv()
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                return found, error
+            if not batch:
+                break
+            found += batch
+            size += sum(len(datagram) for datagram, _ in batch)
+        return found, None
+
+    def send(self, datagrams: list[bytes], address: Address) -> None:
+        """What cannot be sent for another reason than a full buffer is lost, as if on the way."""
+        if self._waiting:
+            self._waiting.append((datagrams, address))
+            return
+        rest = self._send(datagrams, address)
+        if rest:
+            self._waiting.append((rest, address))
+
+    def go_on(self) -> None:
+        while self._waiting:
+            datagrams, address = self._waiting.popleft()
+            rest = self._send(datagrams, address)
+            if rest:
+                self._waiting.appendleft((rest, address))
+                return
+
+    def _send(self, datagrams: list[bytes], address: Address) -> list[bytes]:
+        """Returns those for which there is no room."""
+        state = self._state
+        while datagrams and state is not None:
+            try:
+                sent = state.send(datagrams, address)
+                return datagrams[sent:]
+            except (BlockingIOError, InterruptedError) as error:
+                return datagrams[getattr(error, "datagrams_sent", 0) :]
+            except OSError as error:
+                if error.errno in NO_SEGMENTS and state.max_gso_segments > 1:
+                    state.disable_gso()  # of no use to this device; they are tried again without
+                    datagrams = datagrams[getattr(error, "datagrams_sent", 0) :]
+                    continue
+                if error.errno == errno.ENOBUFS:
+                    return []
+                logger.debug("a datagram of %d bytes to %s was not sent: %s", len(datagrams[0]), address[0], error)
+                datagrams = datagrams[getattr(error, "datagrams_sent", 0) + 1 :]
+            except ValueError as error:
+                logger.debug("no datagram can be sent to %s: %s", address[0], error)
+                return []
+        return []
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self._state = None  # it has a descriptor of its own
+        self._socket.close()
+
+
+def _enlarge(own: socket.socket, option: int, forced: int) -> None:
+    """The limit of the system holds for all but those who may administer the network."""
+    with contextlib.suppress(OSError):
+        own.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        own.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)

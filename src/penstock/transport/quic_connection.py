@@ -1,0 +1,337 @@
+"""One QUIC connection: from its streams to sessions and back.
+
+It makes a session for each stream that the client opens, feeds it, and obeys it. It decides when to take input, for all
+streams at once, and when to close. What the bytes mean is the sessions' business; what all connections together may do
+is the gate's.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.security.access import Identity
+from penstock.doors import streams
+from penstock.doors.streams import Host, StreamsDoor, StreamSession
+from penstock.transport.connection_limits import Gate
+from penstock.transport.quic.connection import INTERNAL_ERROR, Link, Stream
+from penstock.transport.quic.errors import QuicError
+from penstock.transport.tcp_connection import DEFECT, READ_SLACK
+
+logger = logging.getLogger(__name__)
+
+STALL_SECONDS: Final = 30.0  # of a connection that holds too much and gets nothing done
+FRAMES: Final = 4  # of the largest size, that as many streams may be in the middle of
+GRACE_SECONDS: Final = 0.5  # without progress, after which there is room for one more
+GRACE_FRAMES: Final = 12  # and so many more at most
+SMALL: Final = 64 << 10  # bytes on their way out that are not worth counting
+GOODBYE: Final = "broker shutting down"
+
+
+class Code(enum.IntEnum):
+    """With which code a connection is closed. Protocols have those below 0x20."""
+
+    NONE = 0x00
+    INTERNAL = INTERNAL_ERROR
+    TOO_MANY = 0x22  # connections
+    TOO_MUCH = 0x23  # is held for this one
+
+
+@dataclass(frozen=True, slots=True)
+class QuicPort:
+    """What the connections of one listener share."""
+
+    door: StreamsDoor
+    broker: Broker
+    identity: Identity
+    gate: Gate
+    now: Callable[[], float]
+
+
+class QuicChannel:
+    """One stream. To its session a `StreamChannel`, to the link a `Reader`."""
+
+    __slots__ = ("_connection", "_input_over", "_stream", "held", "peer", "session")
+
+    def __init__(self, connection: QuicConnection) -> None:
+        self.peer = connection.peer
+        self.held = 0  # as last accounted
+        self.session: StreamSession | None = None  # None: it is done with the stream
+        self._connection = connection
+        self._input_over = False
+        self._stream: Stream
+
+    def attach(self, stream: Stream) -> None:
+        self._stream = stream
+
+    # -- what the session calls
+
+    def send(self, data: bytes) -> None:
+        self._connection.moved()
+        self._stream.send(data)
+
+    @property
+    def congested(self) -> bool:
+        return self._stream.congested
+
+    def close(self) -> None:
+        self._stream.finish()
+        if not self._input_over:
+            self._stream.refuse(0)
+        self.leave()
+
+    def progress(self) -> None:
+        self._connection.account(self)
+
+    def reset(self, code: int) -> None:
+        self._stream.reset(code)
+        if not self._input_over:
+            self._stream.refuse(code)
+        self.leave()
+
+    def refuse(self, code: int) -> None:
+        self._stream.refuse(code)
+
+    def leave(self) -> None:
+        self._connection.forget(self)
+
+    # -- what the link calls
+
+    def received(self, data: bytes, end: bool) -> None:
+        session = self.session
+        self._connection.moved()
+        if end:
+            self._input_over = True
+        if session is None:
+            return
+        if data and not self._connection.call(session.receive, data):
+            return
+        if end and self.session is not None and not self._connection.call(session.end_of_input):
+            return
+        self._connection.account(self)
+
+    def drained(self) -> None:
+        self._connection.moved()
+        if self.session is not None and self._connection.call(self.session.receive, b""):
+            self._connection.account(self)
+
+    def refused(self, code: int) -> None:
+        if self.session is not None and self._connection.call(self.session.refused, code):
+            self._connection.account(self)
+
+    def reset_by_peer(self, code: int) -> None:  # noqa: ARG002 - whatever it says, nothing more comes
+        session = self.session
+        if session is not None:
+            self._stream.reset(0)  # nobody waits for replies; and as long as one side is open, the stream counts
+            self.leave()
+            self._connection.call(session.lost)
+
+
+class Incoming:
+    """The link's view of a channel. A `Reader` and a `StreamChannel` both have a `reset`, and mean different things."""
+
+    __slots__ = ("_channel", "drained", "received", "refused")
+
+    def __init__(self, channel: QuicChannel) -> None:
+        self._channel = channel
+        self.received = channel.received
+        self.refused = channel.refused
+        self.drained = channel.drained
+
+    def reset(self, code: int) -> None:
+        self._channel.reset_by_peer(code)
+
+
+class QuicConnection:
+    """To the link an `Owner`, to the gate a `Guest`, to the host of its streams a `Line`."""
+
+    def __init__(self, port: QuicPort, link: Link) -> None:
+        self.held = 0
+        self.peer = link.peer
+        self._port = port
+        self._gate = port.gate
+        self._link = link
+        self._host: Host | None = None
+        self._channels: dict[QuicChannel, None] = {}
+        self._session_bytes = 0  # held by all sessions
+        self._frame = port.door.max_frame + READ_SLACK
+        self._grace = 0  # frames for which it has more room than is its due, so that one of its streams gets done
+        self._moved = port.now()
+        self._least = 0  # that was held since no input is taken
+        self._stalled_since = 0.0  # since when it is not less
+        self._stopping = False
+
+    # -- what the link calls
+
+    def connected(self, link: Link) -> None:
+        port = self._port
+        if not self._gate.admit(self):
+            refusal = (Code.NONE, GOODBYE) if self._gate.stopping else (Code.TOO_MANY, "too many connections")
+            link.close(*refusal)
+            return
+        try:
+            self._host = port.door.open(port.broker, self, port.identity._replace(peer=self.peer))
+        except Exception:
+            logger.exception(DEFECT, self.peer)
+            self._gate.leave(self)
+            link.close(Code.INTERNAL, "internal error")
+
+    def accepted(self, stream: Stream) -> Incoming:
+        channel = QuicChannel(self)
+        channel.attach(stream)
+        self._channels[channel] = None
+        if self._host is None:
+            self.forget(channel)
+            return Incoming(channel)
+        try:
+            session = self._host.accept(channel, replies=stream.bidirectional)
+        except Exception:
+            logger.exception(DEFECT, self.peer)
+            self._link.close(Code.INTERNAL, "internal error")
+        else:
+            if channel in self._channels:  # else it was closed in there
+                channel.session = session
+        return Incoming(channel)
+
+    def closed(self, code: int, reason: str) -> None:  # noqa: ARG002 - how it ended changes nothing
+        host, self._host = self._host, None
+        if host is None:
+            return
+        channels, self._channels = self._channels, {}
+        for channel in channels:
+            session, channel.session = channel.session, None
+            if session is not None:
+                self._end(session.lost)
+        self._end(host.lost)
+        self._gate.leave(self)
+
+    # -- what the host calls
+
+    def open(self, session: StreamSession) -> QuicChannel:
+        channel = QuicChannel(self)
+        try:
+            channel.attach(self._link.open(Incoming(channel), bidirectional=False))
+        except QuicError as error:
+            raise streams.StreamsUsedUp(str(error)) from None
+        channel.session = session
+        self._channels[channel] = None
+        return channel
+
+    def abort(self, code: int = Code.NONE, reason: str = GOODBYE) -> None:
+        """The gate calls it too, when a connection has to go."""
+        self._link.close(code, reason)
+
+    # -- what the gate calls
+
+    def regulate(self) -> None:
+        """Take input, or do not, by how much is held for this peer and for all."""
+        if self._host is None or self._link.closed:
+            return
+        held = self._session_bytes
+        if self._link.bound > SMALL:
+            held += self._link.unsent
+        if held != self.held:
+            self._gate.account(self, held)
+        pause = held > self._room or (self._gate.full and held > self._gate.share)
+        if not held:
+            self._grace = 0
+        if pause is self._link.paused:
+            return
+        if pause:
+            self._least, self._stalled_since = held, self._port.now()
+            self._link.pause()
+        else:
+            self.moved()  # the silence was ours
+            self._link.resume()
+
+    def sweep(self, now: float) -> None:
+        """The link itself looks after peers that are gone. One that is there and uses nothing has to go after a while;
+        so has one that can never be taken input from again."""
+        for channel in list(self._channels):
+            self._measure(channel)
+        self.regulate()
+        limits = self._gate.limits
+        if self._link.paused:
+            self._look_for_progress(now)
+        elif not self._channels and now - self._moved > limits.idle_seconds:
+            logger.info("%s: closed: idle for %g s", self.peer, limits.idle_seconds)
+            self._link.close(Code.NONE, "idle")
+
+    @property
+    def _room(self) -> int:
+        """Bytes that may be held. Input is taken of all streams or of none, and less than a whole frame of each would
+        stop it in the middle of all of them, for ever."""
+        frames = min(len(self._channels), FRAMES) + self._grace
+        return max(self._gate.limits.connection_bytes, self._frame * frames)
+
+    def _look_for_progress(self, now: float) -> None:
+        """While no input is taken. If nothing gets less, it may be that all that is held are parts of frames."""
+        if self.held < self._least:
+            self._least, self._stalled_since = self.held, now
+        elif self.held <= self._room or now - self._stalled_since < GRACE_SECONDS:
+            return
+        elif self._grace < GRACE_FRAMES and not self._gate.full:
+            self._grace += 1
+            self.regulate()
+        elif now - self._stalled_since > STALL_SECONDS:
+            logger.warning(
+                "%s: closed: its streams hold %d bytes of unfinished requests, over limits.connection_bytes",
+                self.peer, self.held,
+            )  # fmt: skip
+            self._link.close(Code.TOO_MUCH, "too many bytes of unfinished requests on this connection")
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self._host is None:
+            return
+        self.call(self._host.stop)
+        for channel in list(self._channels):
+            if channel.session is not None:
+                self.call(channel.session.stop)
+        self._part_if_done()
+
+    # -- what its channels call
+
+    def moved(self) -> None:
+        self._moved = self._port.now()
+
+    def call(self, method: Callable[..., None], *arguments: object) -> bool:
+        """False if that was the end of the connection."""
+        try:
+            method(*arguments)
+        except Exception:
+            logger.exception(DEFECT, self.peer)
+            self._link.close(Code.INTERNAL, "internal error")
+        return not self._link.closed
+
+    def account(self, channel: QuicChannel) -> None:
+        self._measure(channel)
+        self.regulate()
+
+    def forget(self, channel: QuicChannel) -> None:
+        channel.session = None
+        self._measure(channel)
+        self._channels.pop(channel, None)
+        self.regulate()
+        self._part_if_done()
+
+    # -- inside
+
+    def _measure(self, channel: QuicChannel) -> None:
+        held = 0 if channel.session is None else channel.session.held_bytes
+        self._session_bytes += held - channel.held
+        channel.held = held
+
+    def _part_if_done(self) -> None:
+        if self._stopping and not self._channels:
+            self._link.part(Code.NONE, GOODBYE)
+
+    def _end(self, method: Callable[[], None]) -> None:
+        try:
+            method()
+        except Exception:
+            logger.exception("%s: the session could not be ended", self.peer)

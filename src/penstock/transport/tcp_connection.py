@@ -1,0 +1,404 @@
+"""One stream connection: from the socket to a session and back.
+
+It finds out which protocol the peer speaks, makes the session, feeds it, and obeys it. It decides when to read and
+when to close. What the bytes mean is the session's business; what all connections together may do is the gate's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import fcntl
+import logging
+import socket
+import ssl
+import struct
+import termios
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from penstock.broker.broker import Broker
+from penstock.broker.security.access import Identity
+from penstock.doors.session import Door, Session
+from penstock.transport.busy_poll import Spin
+from penstock.transport.connection_limits import Gate
+from penstock.transport.sniff import TLS, sniff, sniff_tls
+from penstock.transport.tls import TlsStream
+
+logger = logging.getLogger(__name__)
+
+WRITE_HIGH: Final = 1 << 20  # bytes queued to a socket above which its connection is not read from
+READ_SLACK: Final = 512 << 10  # the most that one read can bring beyond a whole frame
+TURN_SECONDS: Final = 0.02  # of work on one piece of input, after which everybody else has a turn
+LINGER_SECONDS: Final = 1.0
+LINGER_BYTES: Final = 64 << 20
+DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
+QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+
+
+class Phase(enum.Enum):
+    SNIFFING = enum.auto()
+    OPEN = enum.auto()  # a session has it
+    CLOSING = enum.auto()  # what was sent goes out; what comes in is thrown away
+    CLOSED = enum.auto()
+
+
+# As plain names: to look a member up in its enum takes several times as long, and every read and write asks.
+OPEN: Final = Phase.OPEN
+CLOSED: Final = Phase.CLOSED
+
+
+@dataclass(slots=True)
+class Port:
+    """What the connections of one listener share."""
+
+    own: str  # the protocol for first bytes that fit no rule
+    doors: Mapping[str, Door]
+    broker: Broker
+    identity: Identity
+    gate: Gate
+    pinned: bool = False
+    tls: ssl.SSLContext | None = None
+    tls_required: bool = False
+    spin: Spin | None = None
+    reported: dict[str, float] = field(default_factory=dict)  # host and protocol → when last logged
+
+    def report_once(self, key: str, now: float) -> bool:
+        """True at most once a minute for the same key. Bounded: a scan from many hosts must not fill memory."""
+        if now - self.reported.get(key, -60.0) < 60.0:
+            return False
+        if len(self.reported) >= 1000:
+            self.reported = {old: at for old, at in self.reported.items() if now - at < 60.0}
+        if len(self.reported) < 1000:
+            self.reported[key] = now
+        return True
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        self.held = 0
+        self.peer = "?"
+        self._port = port
+        self._gate = port.gate
+        self._spin = port.spin
+        self._loop = loop
+        self._phase = Phase.SNIFFING
+        self._admitted = False
+        self._first = b""  # bytes that did not tell the protocol yet
+        self._session: Session | None = None
+        self._limit = port.gate.limits.connection_bytes
+        self._tls: TlsStream | None = None
+        self._started = self._moved = loop.time()  # when it began; when bytes last moved
+        self._closing_since = 0.0
+        self._discarded = 0
+        self._write_blocked = False
+        self._unsent = 0  # in the transport's buffer, at the last sweep
+        self._input_over = False
+        self._paused = False
+        self._resting = False  # others have their turn
+        self._unanswered = False  # bytes came, and nothing that could carry the kernel's acknowledgement has left
+
+    # -- what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer = _peer(transport.get_extra_info("peername"))
+        # A socket object of our own on the same descriptor: uvloop's costs 2 µs more for each option that is set.
+        self._socket = socket.socket(
+            socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, transport.get_extra_info("socket").fileno()
+        )
+        if not self._gate.admit(self):
+            self._phase = CLOSED
+            self._transport.abort()
+            return
+        self._admitted = True
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH)
+        # Not at once: uvloop begins to read after this call, whatever was said in it.
+        self._loop.call_soon(self.regulate)
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is Phase.CLOSING:
+            self._discard(len(data))
+        elif self._phase is not CLOSED:
+            self._moved = self._loop.time()
+            self._unanswered = True
+            began = time.monotonic()
+            if self._spin is not None:
+                self._spin.received()
+            if self._tls is None:
+                self._accept(data)
+            else:
+                self._decrypt(self._tls, data)
+            # uvloop would go on with up to 32 more pieces of this connection before it looks at another.
+            if time.monotonic() - began > TURN_SECONDS:
+                self._resting = True
+                self._loop.call_soon(self._rested)
+            self.regulate()
+            if self._unanswered:
+                self._acknowledge()
+
+    def eof_received(self) -> bool:
+        self._end_of_input()
+        return self._phase is not CLOSED  # True keeps the other direction open
+
+    def pause_writing(self) -> None:
+        self._write_blocked = True
+        self._unsent = self._transport.get_write_buffer_size()
+        self.regulate()
+
+    def resume_writing(self) -> None:
+        self._write_blocked = False
+        self._moved = self._loop.time()
+        if self._phase is OPEN:
+            self._accept(b"")  # requests may be waiting for room
+        self.regulate()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
+        self._phase = CLOSED
+        self._socket.detach()
+        session, self._session = self._session, None
+        if session is not None:
+            try:
+                session.lost()
+            except Exception:
+                logger.exception("%s: the session could not be ended", self.peer)
+        if self._admitted:
+            self._gate.leave(self)
+
+    # -- what the session calls
+
+    def send(self, data: bytes) -> None:
+        if self._phase is not OPEN:
+            return
+        if not self._write_blocked:
+            self._moved = self._loop.time()
+        if self._tls is not None:
+            self._tls.send(data)
+            data = self._tls.outgoing()
+        self._unanswered = False
+        self._transport.write(data)
+        if self._spin is not None:
+            self._spin.sent()
+
+    @property
+    def congested(self) -> bool:
+        return self._write_blocked
+
+    def close(self) -> None:
+        """Closing a socket that has unread input resets the connection, and the peer may lose the last reply. So the
+        sending direction is closed first, and input is thrown away until the peer closes too, for a while."""
+        if self._phase in (Phase.CLOSING, CLOSED):
+            return
+        if self._tls is not None:
+            self._tls.close()
+            self._transport.write(self._tls.outgoing())
+        if self._input_over or self._transport.is_closing() or (self._gate.stopping and not self._unread()):
+            self._phase = CLOSED
+            self._transport.close()
+            return
+        self._phase = Phase.CLOSING
+        self._closing_since = self._loop.time()
+        self._transport.write_eof()
+        self.regulate()
+
+    def progress(self) -> None:
+        self.regulate()
+
+    # -- what the gate calls
+
+    def regulate(self) -> None:
+        """Read, or do not read, by how much is held for this peer and for all."""
+        if self._phase is CLOSED:
+            return
+        held = len(self._first) if self._session is None else self._session.held_bytes
+        if self._write_blocked:
+            held += self._transport.get_write_buffer_size()
+        if held != self.held:
+            self._gate.account(self, held)
+        if held <= self._limit and not (self._paused or self._write_blocked or self._gate.full or self._resting):
+            return  # it is read from, and may be
+        crowded = self._gate.full and held > self._gate.share
+        pause = self._resting or (
+            self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
+        )
+        if pause is not self._paused:
+            self._paused = pause
+            if self._transport.is_closing():
+                return
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._moved = self._loop.time()  # the silence was ours
+                self._transport.resume_reading()
+
+    def sweep(self, now: float) -> None:
+        limits = self._gate.limits
+        if self._phase is CLOSED:
+            return
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent:
+            self._moved = now
+        self._unsent = unsent
+        if self._phase is Phase.CLOSING:
+            if unsent:
+                self._closing_since = now  # lingering begins when everything is out
+            if now - (self._moved if unsent else self._closing_since) > (
+                limits.idle_seconds if unsent else LINGER_SECONDS
+            ):
+                self.abort()
+        elif self._tls is not None and not self._tls.established:
+            if now - self._started > limits.handshake_seconds:
+                self._drop(f"no TLS handshake within {limits.handshake_seconds:g} s")
+        elif self._phase is Phase.SNIFFING:
+            if now - self._started > limits.idle_seconds:
+                self._drop("said too little to tell its protocol")
+        elif now - self._moved > limits.idle_seconds and not (self._gate.full and not self.held):
+            self._drop(f"idle for {limits.idle_seconds:g} s")
+
+    def stop(self) -> None:
+        if self._phase is Phase.SNIFFING:
+            self.abort()
+        elif self._phase is OPEN and self._session is not None:
+            self._call(self._session.stop)
+
+    def abort(self) -> None:
+        if self._phase is not CLOSED:
+            self._phase = CLOSED
+            self._transport.abort()
+
+    # -- inside
+
+    def _rested(self) -> None:
+        self._resting = False
+        self.regulate()
+
+    def _acknowledge(self) -> None:
+        """A client that writes in two pieces may get its second one out only when the first is acknowledged, for which
+        the kernel takes up to 40 ms. A reply acknowledges too, and one that is about to be sent saves a segment."""
+        if self.held:
+            self._loop.call_soon(self._quickack)  # behind the commit that the reply waits for
+        else:
+            self._quickack()
+
+    def _quickack(self) -> None:
+        if self._unanswered and self._phase is not CLOSED and QUICKACK is not None:
+            self._unanswered = False
+            with contextlib.suppress(OSError):  # the peer may be gone already
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)  # the kernel takes it back by itself
+
+    def _accept(self, data: bytes) -> None:
+        """Plain bytes, in any phase before closing."""
+        session = self._session
+        if session is None:
+            self._first += data
+            session = self._identify()
+            if session is None:
+                return
+            data, self._first = self._first, b""
+        try:
+            session.receive(data)
+        except Exception:
+            logger.exception(DEFECT, self.peer)
+            self.close()
+
+    def _identify(self) -> Session | None:
+        """The session for the first bytes; `None` if they are too few, start TLS, or are not served."""
+        port = self._port
+        plain = self._tls is None
+        if not port.pinned:
+            name = sniff(self._first, port.own)
+        else:
+            name = sniff_tls(self._first, port.own) if plain and port.tls is not None else port.own
+        if name is None:
+            return None
+        if name == TLS:
+            if port.tls is None or not plain:
+                self._refuse("tls", "TLS is not set up (tls.cert, tls.key)" if plain else "TLS inside TLS")
+                return None
+            self._tls = TlsStream(port.tls)
+            data, self._first = self._first, b""
+            self._decrypt(self._tls, data)
+            return None
+        if port.tls_required and plain:
+            self._refuse(name, "it is not encrypted, and tls.required is set")
+            return None
+        door = port.doors.get(name)
+        if door is None:
+            self._refuse(name, "that door is not built or is closed")
+            return None
+        try:
+            self._session = door.open(port.broker, self, port.identity._replace(peer=self.peer))
+        except Exception:
+            logger.exception(DEFECT, self.peer)
+            self.abort()
+            return None
+        # Less than a whole frame would stop reading in the middle of one, for ever.
+        self._limit = max(self._gate.limits.connection_bytes, door.max_frame + READ_SLACK)
+        self._phase = OPEN
+        return self._session
+
+    def _decrypt(self, stream: TlsStream, data: bytes) -> None:
+        try:
+            plain = stream.receive(data)
+        except ssl.SSLError as error:
+            logger.info("%s: TLS failed: %s", self.peer, error.reason or error)
+            self._transport.write(stream.outgoing())  # the alert that says why
+            self._phase = CLOSED
+            self._transport.close()
+            return
+        outgoing = stream.outgoing()
+        if outgoing:
+            self._transport.write(outgoing)
+        if plain:
+            self._accept(plain)
+        if stream.ended:
+            self._end_of_input()
+
+    def _end_of_input(self) -> None:
+        self._input_over = True
+        if self._phase is OPEN and self._session is not None:
+            self._call(self._session.end_of_input)
+            self.regulate()
+        elif self._phase is not CLOSED:
+            self._phase = CLOSED
+            self._transport.close()
+
+    def _call(self, method: Callable[[], None]) -> None:
+        try:
+            method()
+        except Exception:
+            logger.exception(DEFECT, self.peer)
+            self.close()
+
+    def _refuse(self, name: str, why: str) -> None:
+        host = self.peer.rpartition(":")[0]
+        if self._port.report_once(f"{host} {name}", self._loop.time()):
+            logger.info("%s speaks %s on the port of %s: closed, because %s", self.peer, name, self._port.own, why)
+        self._gate.metrics.connections_refused += 1
+        self.abort()
+
+    def _drop(self, why: str) -> None:
+        logger.info("%s: closed: %s", self.peer, why)
+        self.abort()
+
+    def _unread(self) -> int:
+        """Bytes that have arrived and that nobody has read."""
+        try:
+            return int(struct.unpack("i", fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4)))[0])
+        except OSError:
+            return 0
+
+    def _discard(self, size: int) -> None:
+        self._discarded += size
+        if self._discarded > LINGER_BYTES:
+            self.abort()
+
+
+def _peer(name: object) -> str:
+    if isinstance(name, tuple) and len(name) >= 2:
+        return f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
+    return str(name) if name else "?"

@@ -1,0 +1,1 @@
+"""Felix messages ⇄ bytes, one module for each dialect or direction."""

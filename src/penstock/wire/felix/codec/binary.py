@@ -1,0 +1,233 @@
+"""The binary payloads: batches to publish, their acknowledgements, and events. Pure functions of bytes.
+
+    flags                          payload
+    BATCH            0x0001        three names (tenant, namespace, stream), payloads
+    BATCH | ACKED    0x0009        request id u64, mode u8 (1 per message, 2 per batch), then as 0x0001
+    ACK              0x0010        status u8 (0 stored, 1 not), request id u64, length u16, text
+    EVENTS           0x0002        subscription id u64, payloads
+    SHARED           0x0004        payloads
+    EVENTS | OFFSETS 0x0022        subscription id u64, offset of the first u64, payloads
+    SHARED | OFFSETS 0x0024        offset of the first u64, payloads
+
+    a name                         length u16, UTF-8
+    payloads                       count u32, then for each of them: length u32, bytes
+
+All are big-endian. What follows the last payload is ignored, as the original does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Final, NamedTuple
+
+from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, OFFSETS, SHARED, header
+
+PER_MESSAGE: Final = 1
+PER_BATCH: Final = 2
+MAX_ERROR: Final = 512  # bytes of the text in an acknowledgement
+MAX_NAME: Final = 0xFFFF  # bytes
+MAX_PAYLOADS: Final = 100_000  # to publish as one: some 15 ms, during which nobody else is served
+
+_MANY: Final = 8  # payloads, that it pays to look at together
+_USUAL: Final = 256  # the same, of which a layout is kept
+_U16: Final = struct.Struct(">H")
+_U32: Final = struct.Struct(">I")
+_U64: Final = struct.Struct(">Q")
+_ACKED: Final = struct.Struct(">QB")  # request id, mode
+_ACK: Final = struct.Struct(">BQH")  # status, request id, length of the text
+
+
+class Malformed(Exception):
+    """A payload that is not as its frame has it. The text is for the peer, who awaits an answer to `request_id`."""
+
+    def __init__(self, text: str, request_id: int | str | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.request_id = request_id
+
+
+class Batch(NamedTuple):
+    """Payloads to publish. `ack`: they came with a request id (0x0009), and are acknowledged in binary."""
+
+    tenant: str
+    namespace: str
+    stream: str
+    payloads: list[bytes]
+    request_id: int | None = None
+    ack: bool = False
+
+
+class Ack(NamedTuple):
+    request_id: int
+    error: str | None  # None: stored
+
+
+class Events(NamedTuple):
+    """Consecutive events. What was not told is None."""
+
+    subscription_id: int | None
+    base_offset: int | None
+    payloads: list[bytes]
+
+
+# -- batches
+
+
+def decode_batch(payload: bytes, *, acked: bool) -> Batch:
+    """Raises Malformed, with the request id as soon as that much could be read."""
+    request_id = None
+    try:
+        at = 0
+        if acked:
+            request_id, mode = _ACKED.unpack_from(payload)
+            if mode not in (PER_MESSAGE, PER_BATCH):
+                raise Malformed(f"malformed publish batch: unknown ack mode {mode}", request_id)
+            at = _ACKED.size
+        tenant, at = _name(payload, at)
+        namespace, at = _name(payload, at)
+        stream, at = _name(payload, at)
+        (count,) = _U32.unpack_from(payload, at)
+        if MAX_PAYLOADS < count <= len(payload) // 4:
+            raise Malformed(f"a batch of {count} payloads; the most is {MAX_PAYLOADS}: send several", request_id)
+        return Batch(tenant, namespace, stream, _payloads(payload, at), request_id, acked)
+    except struct.error:
+        raise Malformed("malformed publish batch: it ends too early", request_id) from None
+    except UnicodeDecodeError:
+        raise Malformed("malformed publish batch: a name is not UTF-8", request_id) from None
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """The whole frame. It asks for an acknowledgement if it has a request id. Raises ValueError for too long a name."""
+    names = [name.encode() for name in batch[:3]]
+    for name in names:
+        if len(name) > MAX_NAME:
+            raise ValueError(f"a name of {len(name)} bytes; the most is {MAX_NAME}")
+    head = b"".join(chain.from_iterable((_U16.pack(len(name)), name) for name in names))
+    if batch.request_id is None:
+        return _encode(BATCH, head, batch.payloads)
+    return _encode(BATCH | ACKED, _ACKED.pack(batch.request_id, PER_BATCH) + head, batch.payloads)
+
+
+# -- acknowledgements
+
+
+def encode_ack(request_id: int, error: str | None = None) -> bytes:
+    """The whole frame. Too long a text is cut, at the end of a character."""
+    if error is None:
+        return header(_ACK.size, ACK) + _ACK.pack(0, request_id, 0)
+    text = error.encode()
+    if len(text) > MAX_ERROR:
+        text = text[:MAX_ERROR].decode("utf-8", "ignore").encode()
+    return header(_ACK.size + len(text), ACK) + _ACK.pack(1, request_id, len(text)) + text
+
+
+def decode_ack(payload: bytes) -> Ack:
+    """Raises Malformed."""
+    try:
+        status, request_id, length = _ACK.unpack_from(payload)
+    except struct.error:
+        raise Malformed("malformed acknowledgement: it ends too early") from None
+    if status not in (0, 1):
+        raise Malformed(f"malformed acknowledgement: unknown status {status}", request_id)
+    text = payload[_ACK.size : _ACK.size + length]
+    if len(text) < length:
+        raise Malformed("malformed acknowledgement: it ends too early", request_id)
+    try:
+        return Ack(request_id, text.decode() if status else None)
+    except UnicodeDecodeError:
+        raise Malformed("malformed acknowledgement: its text is not UTF-8", request_id) from None
+
+
+# -- events
+
+
+def encode_events(
+    payloads: Sequence[bytes], subscription_id: int | None = None, base_offset: int | None = None
+) -> bytes:
+    """The whole frame; its flags tell what is in it."""
+    flags, head = (SHARED, b"") if subscription_id is None else (EVENTS, _U64.pack(subscription_id))
+    if base_offset is not None:
+        flags |= OFFSETS
+        head += _U64.pack(base_offset)
+    return _encode(flags, head, payloads)
+
+
+def decode_events(flags: int, payload: bytes) -> Events:
+    """What a frame with EVENTS or SHARED has in it. Raises Malformed."""
+    subscription_id = base_offset = None
+    at = 0
+    try:
+        if flags & EVENTS:
+            (subscription_id,) = _U64.unpack_from(payload)
+            at = 8
+        if flags & OFFSETS:
+            (base_offset,) = _U64.unpack_from(payload, at)
+            at += 8
+        return Events(subscription_id, base_offset, _payloads(payload, at))
+    except struct.error:
+        raise Malformed("malformed events: the frame ends too early") from None
+
+
+# -- fields; those that read raise struct.error if there is not enough
+
+
+def _name(data: bytes, at: int) -> tuple[str, int]:
+    """A name that is cut off is noticed by whoever reads on behind it."""
+    (length,) = _U16.unpack_from(data, at)
+    at += 2
+    end = at + length
+    return data[at:end].decode(), end
+
+
+def _payloads(data: bytes, at: int) -> list[bytes]:
+    (count,) = _U32.unpack_from(data, at)
+    at += 4
+    size = len(data)
+    if count > (size - at) // 4:  # each has a length of four bytes: nothing is done for a count that cannot be true
+        raise struct.error
+    if count >= _MANY and (equal := _equal_payloads(data, at, count)) is not None:
+        return equal
+    payloads: list[bytes] = []
+    add, length_at = payloads.append, _U32.unpack_from
+    for _ in range(count):
+        (length,) = length_at(data, at)
+        at += 4
+        end = at + length
+        if end > size:
+            raise struct.error
+        add(data[at:end])
+        at = end
+    return payloads
+
+
+def _equal_payloads(data: bytes, at: int, count: int) -> list[bytes] | None:
+    """As they are in most batches, all of one length: cut in a few calls. None if they are not."""
+    length = data[at : at + 4]
+    size = int.from_bytes(length)
+    end = at + count * (4 + size)
+    if end > len(data):
+        return None
+    if any(data[at + i : end : 4 + size] != length[i : i + 1] * count for i in (3, 2, 1, 0)):
+        return None
+    if count <= _USUAL:
+        return list(_together(size, count).unpack_from(data, at))
+    return [payload for (payload,) in struct.iter_unpack(f"4x{size}s", memoryview(data)[at:end])]
+
+
+@lru_cache(64)
+def _together(size: int, count: int) -> struct.Struct:
+    """So many payloads of this size, without their lengths."""
+    return struct.Struct(f"4x{size}s" * count)
+
+
+def _encode(flags: int, head: bytes, payloads: Sequence[bytes]) -> bytes:
+    """A frame whose payloads come behind `head`, put together in one go."""
+    sizes = list(map(len, payloads))
+    length = len(head) + 4 + 4 * len(sizes) + sum(sizes)
+    start = header(length, flags) + head + _U32.pack(len(sizes))
+    if sizes and sizes.count(sizes[0]) == len(sizes):
+        return _U32.pack(sizes[0]).join((start, *payloads))
+    return b"".join(chain((start,), chain.from_iterable(zip(map(_U32.pack, sizes), payloads, strict=True))))

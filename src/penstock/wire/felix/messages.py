@@ -1,0 +1,356 @@
+"""The JSON messages of Felix, those of the document and those of the original, and what the cache has beyond both.
+
+A message says what was asked or answered; its class is its `type`. Fields are written in the order of the original,
+and what is absent is left out, as the original does. Fields that nobody knows are ignored.
+
+The two dialects have most messages in common and differ in a few rules: the document's request ids are strings, where
+numbers are as good; the original's are numbers only. All scopes of cache messages are optional here, because the
+document has none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from penstock.wire.felix.codec.binary import MAX_PAYLOADS, Malformed
+from penstock.wire.felix.codec.strict_json import Bulk, bulk, flaw
+from penstock.wire.felix.frames import frame
+
+RequestId: TypeAlias = int | str | None
+
+MAX_U64: Final = 0xFFFF_FFFF_FFFF_FFFF
+MAX_I64: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
+U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot state the upper bound; see _misfit
+I64 = Annotated[int, Meta(ge=-MAX_I64 - 1, le=MAX_I64)]
+AckMode = Literal["none", "per_message", "per_batch"]
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+
+
+def _nothing() -> None:
+    """The default of a field that is written even if it has none: as null."""
+
+
+class Message(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag=_snake):
+    """Anything that travels as JSON in one frame."""
+
+
+class CacheMessage(Message, frozen=True, gc=False, kw_only=True):
+    """About one key of a cache. The scope is that of the broker's configuration if it is not named."""
+
+    tenant_id: str | None = None
+    namespace: str | None = None
+    cache: str | None = None
+    key: str
+
+
+# -- requests
+
+
+class Auth(Message, frozen=True, gc=False):
+    tenant_id: str
+    token: str
+    client_flags: U16 | None = None  # the flags of frames that the client reads
+
+
+class Publish(Message, frozen=True, gc=False):
+    tenant_id: str
+    namespace: str
+    stream: str
+    payload: bytes
+    request_id: RequestId = None
+    ack: AckMode | None = None
+
+    @property
+    def acked(self) -> bool:
+        return self.ack != "none"
+
+
+class PublishBatch(Message, frozen=True, gc=False):
+    tenant_id: str
+    namespace: str
+    stream: str
+    payloads: list[bytes]
+    request_id: RequestId = None
+    ack: AckMode | None = None
+
+    @property
+    def acked(self) -> bool:
+        return self.ack != "none"
+
+
+class From(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Where a subscription starts: at this offset."""
+
+    offset: U64
+
+
+Start: TypeAlias = Literal["latest", "earliest"] | From
+
+
+class Subscribe(Message, frozen=True, gc=False):
+    tenant_id: str
+    namespace: str
+    stream: str
+    subscription_id: U64 | None = None
+    start: Start | None = None
+    request_id: RequestId = None  # the document has none here, but echoes one wherever it comes
+
+
+class CachePut(CacheMessage, frozen=True, gc=False, kw_only=True):
+    value: bytes
+    request_id: RequestId = None
+    ttl_ms: U64 | None = field(default_factory=_nothing)
+
+
+class CacheGet(CacheMessage, frozen=True, gc=False, kw_only=True):
+    request_id: RequestId = None
+
+
+class CacheDelete(CacheMessage, frozen=True, gc=False, kw_only=True):
+    request_id: RequestId = None
+
+
+class CacheCas(CacheMessage, frozen=True, gc=False, kw_only=True):
+    """Store the value if what is there is as expected; None: if there is nothing."""
+
+    expected: bytes | None
+    value: bytes
+    request_id: RequestId = None
+    ttl_ms: U64 | None = field(default_factory=_nothing)
+
+
+class CacheIncrement(CacheMessage, frozen=True, gc=False, kw_only=True):
+    by: I64 = 1
+    request_id: RequestId = None
+    ttl_ms: U64 | None = field(default_factory=_nothing)
+
+
+CacheRequest: TypeAlias = CachePut | CacheGet | CacheDelete | CacheCas | CacheIncrement
+Request: TypeAlias = Auth | Publish | PublishBatch | Subscribe | CacheRequest
+
+
+# -- replies
+
+
+class AuthOk(Message, frozen=True, gc=False):
+    server_flags: U16
+
+
+class Ok(Message, frozen=True, gc=False):
+    """In the document's dialect the answer to nearly everything; in the original's, to what has no id."""
+
+    request_id: RequestId = None
+    subscription_id: int | str | None = None
+    deleted: bool | None = None
+
+
+class Error(Message, frozen=True, gc=False, kw_only=True):
+    request_id: RequestId = None
+    message: str
+
+
+class PublishOk(Message, frozen=True, gc=False):
+    request_id: U64
+
+
+class PublishError(Message, frozen=True, gc=False):
+    request_id: U64
+    message: str
+
+
+class Subscribed(Message, frozen=True, gc=False):
+    subscription_id: U64
+
+
+class SubscribeCursorError(Message, frozen=True, gc=False):
+    reason: Literal["too_old", "in_future"]
+    requested: U64
+    available: U64  # the oldest offset that is kept, or the one that the next event will have
+
+
+class EventStreamHello(Message, frozen=True, gc=False):
+    subscription_id: int | str
+
+
+class Event(Message, frozen=True, gc=False):
+    tenant_id: str
+    namespace: str
+    stream: str
+    payload: bytes
+    offset: U64 | None = None
+
+
+class EventBatch(Message, frozen=True, gc=False):
+    tenant_id: str
+    namespace: str
+    stream: str
+    payloads: list[bytes]
+    base_offset: U64 | None = None
+
+
+class CacheOk(Message, frozen=True, gc=False):
+    request_id: U64
+    deleted: bool | None = None
+
+
+class CacheValue(CacheMessage, frozen=True, gc=False, kw_only=True):
+    value: bytes | None = field(default_factory=_nothing)
+    request_id: RequestId = None
+
+
+class CacheCasOk(Message, frozen=True, gc=False, kw_only=True):
+    request_id: RequestId = None
+    key: str
+    stored: bool
+    value: bytes | None = field(default_factory=_nothing)  # what is there now
+
+
+Reply: TypeAlias = (
+    AuthOk
+    | Ok
+    | Error
+    | PublishOk
+    | PublishError
+    | Subscribed
+    | SubscribeCursorError
+    | EventStreamHello
+    | Event
+    | EventBatch
+    | CacheOk
+    | CacheValue
+    | CacheCasOk
+)
+
+
+class _Id(Struct, frozen=True, gc=False):
+    """What can be told of a message that is not as it should be."""
+
+    request_id: RequestId = None
+
+
+# -- to bytes and back
+
+_REQUESTS: Final = msgspec.json.Decoder(Request)
+_REPLIES: Final = msgspec.json.Decoder(Reply)
+_ID: Final = msgspec.json.Decoder(_Id)
+_ENCODER: Final = msgspec.json.Encoder()
+
+_BULK: Final[dict[type, Bulk]] = {
+    Publish: bulk("payload", b'"', b'"', b""),
+    PublishBatch: bulk("payloads", b"[", b"]", []),
+    CachePut: bulk("value", b'"', b'"', b""),
+}
+_REQUEST_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Request))
+_REPLY_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Reply))
+
+_WRONG_TYPE: Final = re.compile(r"Invalid value '(.*)' - at `\$\.type`", re.DOTALL)
+_MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
+_AT: Final = re.compile(r"(.*) - at `\$\.(.*)`", re.DOTALL)
+_MOST_TOLD: Final = 64  # characters of what the peer wrote
+_MOST_QUOTES: Final = 2 * MAX_PAYLOADS + 200  # of a message; more would take long to read, and much memory
+
+
+def encode(message: Message) -> bytes:
+    """The whole frame."""
+    return frame(_ENCODER.encode(message))
+
+
+def decode_request(payload: bytes, *, original: bool) -> Request:
+    """Raises Malformed, with the request's id if it can be told."""
+    try:
+        if len(payload) > _MOST_QUOTES and payload.count(b'"') > _MOST_QUOTES:
+            raise Malformed(f"too many strings in a message; a batch has at most {MAX_PAYLOADS} payloads: send several")
+        request: Request = _decode(_REQUESTS, payload, _REQUEST_TYPES)
+        text = _misfit(request, original) or flaw(payload, request, _BULK.get(type(request)))
+    except Malformed as problem:
+        text = problem.text
+    if text is not None:
+        raise Malformed(text, _id_of(payload, original))
+    return request
+
+
+def decode_reply(payload: bytes) -> Reply:
+    """For clients; of either dialect. Raises Malformed."""
+    return _decode(_REPLIES, payload, _REPLY_TYPES)  # type: ignore[no-any-return]
+
+
+def _decode(decoder: Any, payload: bytes, types: frozenset[Any]) -> Any:
+    """Decode, with every refusal turned into the protocol's own. `types`: that may come."""
+    try:
+        if not payload.isascii():
+            payload.decode()  # msgspec does not look into strings that it skips
+        return decoder.decode(payload)
+    except msgspec.ValidationError as error:
+        text = _plain(str(error), types)
+    except RecursionError:
+        text = "malformed JSON: nested too deeply"
+    except UnicodeDecodeError as error:
+        text = f"malformed JSON: invalid UTF-8 at byte {error.start}"
+    except msgspec.DecodeError as error:
+        text = "malformed JSON: " + _sentence(str(error).removeprefix("JSON is malformed: "))
+    raise Malformed(text)
+
+
+def _plain(text: str, types: frozenset[Any]) -> str:
+    """msgspec's message in the words of this protocol."""
+    if found := _WRONG_TYPE.fullmatch(text):
+        return _wrong_type(found[1], types)
+    if found := _MISSING.fullmatch(text):
+        return f"missing field '{found[1]}'"
+    if found := _AT.fullmatch(text):
+        return f"field '{found[2]}': {_sentence(found[1])}"
+    return f"malformed message: {_sentence(text)}"
+
+
+def _wrong_type(name: str, types: frozenset[Any]) -> str:
+    if name in types:
+        return "duplicate field 'type'"  # it would be right, were it not the second
+    if name in _REQUEST_TYPES | _REPLY_TYPES:
+        return f"unexpected message type '{name}'"
+    return f"unknown message type '{name[:_MOST_TOLD]}'"
+
+
+def _sentence(text: str) -> str:
+    text = text.replace("`", "")
+    return text[:1].lower() + text[1:]
+
+
+def _misfit(request: Request, original: bool) -> str | None:
+    """What is wrong with a request's numbers, if anything is: ids are not the same in both dialects, and msgspec knows
+    no bound above that of an i64."""
+    if isinstance(request, Auth):
+        return None
+    if not _fits(request.request_id, original):
+        return f"field 'request_id': expected {'a u64' if original else 'a string or a number of 64 bits'}"
+    if isinstance(request, Subscribe):
+        if request.subscription_id is not None and request.subscription_id > MAX_U64:
+            return "field 'subscription_id': expected a u64"
+        if isinstance(request.start, From) and request.start.offset > MAX_U64:
+            return "field 'start.offset': expected a u64"
+    elif (getattr(request, "ttl_ms", None) or 0) > MAX_U64:
+        return "field 'ttl_ms': expected a u64"
+    return None
+
+
+def _fits(request_id: RequestId, original: bool) -> bool:
+    if isinstance(request_id, int):
+        return (0 if original else -MAX_I64 - 1) <= request_id <= MAX_U64
+    return request_id is None or not original
+
+
+def _id_of(payload: bytes, original: bool) -> RequestId:
+    """The id of a request that cannot be carried out, if that much of it can be read."""
+    try:
+        request_id = _ID.decode(payload).request_id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return request_id if _fits(request_id, original) else None

@@ -1,0 +1,1 @@
+"""FlyMQ messages ⇄ bytes, one module for each dialect or direction."""

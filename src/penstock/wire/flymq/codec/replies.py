@@ -1,0 +1,361 @@
+"""Replies as bytes: the layout of every opcode's reply, as a table, and the quick ways for records.
+
+A reply goes under the opcode of its request, except that AUTH is answered by AUTH_RESPONSE and whatever fails by
+ERROR. The original's clients know no request ids and refuse opcodes they have not heard of (decision 16).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from typing import Any, Final
+
+from penstock.wire.flymq import messages as m
+from penstock.wire.flymq.codec.fields import (
+    B32,
+    BOOL,
+    I32,
+    I64,
+    INVALID,
+    KEY,
+    S8,
+    S16,
+    U32,
+    U64,
+    Field,
+    Layout,
+    Reader,
+    layout,
+    many,
+    sized,
+)
+from penstock.wire.flymq.errors import TAG, MalformedPayload, PayloadTooLarge, UnknownOpcode, error_frame
+from penstock.wire.flymq.frames import frame
+from penstock.wire.flymq.opcodes import FLAG_BINARY, HEADER_SIZE, MAGIC, MAX_PAYLOAD, VERSION, Op
+
+_HEAD_AND_COUNT: Final = struct.Struct(">BBBBII")  # a header, and the count that its payload begins with
+_HEADER: Final = struct.Struct(">BBBBI")
+_LENGTH: Final = struct.Struct(">I")
+_TWO_LENGTHS: Final = struct.Struct(">II")
+_OFFSET: Final = struct.Struct(">Q")
+_OFFSET_AND_LENGTH: Final = struct.Struct(">QI")
+_OFFSET_AND_LENGTHS: Final = struct.Struct(">QII")
+_RECORD_METADATA_SIZE: Final = 28  # without the topic
+_SHORTEST_RECORD: Final = 16  # of a FETCH: an offset and two lengths
+
+
+# -- FETCH: two orders (decision 4)
+
+
+def _read_fetched_in_code_order(reader: Reader) -> m.Fetched:
+    count, next_offset = U32.read(reader), U64.read(reader)
+    _check_count(reader, count)
+    records: list[m.FetchedRecord] = []
+    data, at = reader.data, reader.position
+    try:
+        for _ in range(count):
+            offset, size = _OFFSET_AND_LENGTH.unpack_from(data, at)
+            key = at + 12
+            value = key + size + 4
+            at = value + _LENGTH.unpack_from(data, value - 4)[0]
+            records.append(m.FetchedRecord(offset, data[key : value - 4] or None, data[value:at]))
+    except struct.error:
+        raise MalformedPayload(INVALID) from None
+    if at > len(data):  # then it was the last record's value; any other one would have been followed by a record
+        raise MalformedPayload(INVALID)
+    return m.Fetched(records, next_offset, code_order=True)
+
+
+def _read_fetched(reader: Reader) -> m.Fetched:
+    count = U32.read(reader)
+    _check_count(reader, count)
+    records: list[m.FetchedRecord] = []
+    data, at = reader.data, reader.position
+    try:
+        for _ in range(count):
+            key = at + 4
+            value = key + _LENGTH.unpack_from(data, at)[0] + 4
+            end = value + _LENGTH.unpack_from(data, value - 4)[0]
+            (offset,) = _OFFSET.unpack_from(data, end)
+            records.append(m.FetchedRecord(offset, data[key : value - 4] or None, data[value:end]))
+            at = end + 8
+    except struct.error:
+        raise MalformedPayload(INVALID) from None
+    reader.position = at
+    return m.Fetched(records, U64.read(reader))
+
+
+def _check_count(reader: Reader, count: int) -> None:
+    if count * _SHORTEST_RECORD > reader.left:
+        raise MalformedPayload(INVALID)
+
+
+def _write_fetched(reply: m.Fetched) -> bytes:
+    records = reply.records
+    columns = [r.offset for r in records], [r.key for r in records], [r.value for r in records]
+    return encode_fetched(Op.FETCH, *columns, reply.next_offset, reply.code_order)[HEADER_SIZE:]
+
+
+_FETCHED: Final = Layout(m.Fetched, _read_fetched, _write_fetched, 12)
+_FETCHED_IN_CODE_ORDER: Final = Layout(m.Fetched, _read_fetched_in_code_order, _write_fetched, 12)
+
+
+# -- AUTH: two orders, and a form that is both (decision 5)
+
+_ROLES: Final = many(S16)
+_ORIGINAL_ROLES: Final = many(S8)
+
+
+def _read_auth(reader: Reader) -> m.AuthResult:
+    """A failure is always in the document's order. So is a success with an empty text in front: in the other order
+    that is the user's name."""
+    success = BOOL.read(reader)
+    start = reader.position
+    error = S16.read(reader)
+    if success and error:
+        reader.position = start
+        username, roles = S16.read(reader), _ORIGINAL_ROLES.read(reader)
+        return m.AuthResult(True, S16.read(reader), username, roles, m.AuthStyle.ORIGINAL)
+    username, roles = S16.read(reader), _ROLES.read(reader)
+    known = success and (username or roles)
+    return m.AuthResult(success, error, username, roles, m.AuthStyle.SPEC if known else m.AuthStyle.BOTH)
+
+
+def _write_auth(reply: m.AuthResult) -> bytes:
+    if reply.success and reply.style is m.AuthStyle.BOTH:
+        return b"\1" + bytes(8)  # no error, no name, no roles, in either order
+    success, error, username = BOOL.write(reply.success), S16.write(reply.error), S16.write(reply.username)
+    if reply.success and reply.style is m.AuthStyle.ORIGINAL:
+        return b"".join((success, username, _ORIGINAL_ROLES.write(reply.roles), error))
+    return b"".join((success, error, username, _ROLES.write(reply.roles)))
+
+
+# -- GET_SCHEMA: a list of one, because the original's clients expect a list; the rest behind it (decision 10)
+
+_SCHEMA: Final = layout(m.SchemaInfo, S16, S8, U32, S16, B32, S8)
+
+
+def _read_schema(reader: Reader) -> m.SchemaInfo:
+    if U32.read(reader) != 1:
+        raise MalformedPayload(INVALID)
+    return _SCHEMA.read(reader)
+
+
+def _write_schema(reply: m.SchemaInfo) -> bytes:
+    return U32.write(1) + _SCHEMA.write(reply)
+
+
+# -- REPLAY_DLQ: the original's clients read four bytes behind the flag, so the text has two at least (decision 13)
+
+_REPLAY_TEXT: Final = Field[str](S16.read, lambda text: S16.write(text.ljust(2)), 2)
+
+
+# -- PRODUCE_BATCH: by column, as its request
+
+_PLACE: Final = struct.Struct(">iQ")  # partition, offset
+
+
+def _read_batch(reader: Reader) -> m.ProducedBatch:
+    topic, timestamp, count = S16.read(reader), I64.read(reader), U32.read(reader)
+    places = list(_PLACE.iter_unpack(reader.take(count * _PLACE.size)))
+    return m.ProducedBatch(topic, timestamp, [partition for partition, _ in places], [offset for _, offset in places])
+
+
+def _write_batch(reply: m.ProducedBatch) -> bytes:
+    places = [_PLACE.pack(*place) for place in zip(reply.partitions, reply.offsets, strict=True)]
+    head = S16.write(reply.topic), I64.write(reply.timestamp_ms), U32.write(len(places))
+    return b"".join((*head, *places))
+
+
+# -- ERROR
+
+
+def _read_failure(reader: Reader) -> m.Failure:
+    BOOL.read(reader)
+    return m.Failure(S16.read(reader).removeprefix(TAG))
+
+
+def _write_failure(reply: m.Failure) -> bytes:
+    return error_frame(reply.message)[HEADER_SIZE:]
+
+
+# -- the table, by the opcode of the request
+
+_DONE: Final = layout(m.Done, BOOL, S16)
+_RECORD_METADATA: Final = layout(m.RecordMetadata, S16, I32, U64, I64, I32, I32)
+_CONSUMED: Final = layout(m.Consumed, KEY, B32)
+_POSITION: Final = layout(m.Position, U64)
+_GROUP: Final = layout(m.GroupInfo, S16, S16, U32, many(layout(m.PartitionOffset, I32, U64)))
+_SCHEMA_SUMMARY: Final = layout(m.SchemaSummary, S16, S8, U32)
+_TRANSACTION: Final = layout(m.TransactionState, S16, BOOL)
+_NAMES: Final = many(S16)
+_USER: Final = layout(m.UserInfo, S16, _NAMES, _NAMES, BOOL, I64, I64)
+_NODE: Final = layout(m.ClusterNode, S16, S16, S16, BOOL)
+_PARTITION_PLACEMENT: Final = layout(m.PartitionPlacement, I32, S16, S16, U64, S16, _NAMES, _NAMES)
+_TOPIC_PLACEMENT: Final = layout(m.TopicPlacement, S16, many(_PARTITION_PLACEMENT))
+_ACL_ENTRY: Final = layout(m.AclEntry, S16, BOOL, BOOL, _NAMES, _NAMES)
+_ROLE: Final = layout(m.RoleInfo, S16, _NAMES, S16)
+_DETAILS: Final[Field[list[m.AuditDetail]]] = many(layout(m.AuditDetail, S16, S16))
+_AUDIT_EVENT: Final = layout(m.AuditEvent, S16, I64, S16, S16, S16, S16, S16, S16, S16, _DETAILS)
+
+LAYOUTS: Final[dict[int, Layout[Any]]] = {
+    Op.PRODUCE: _RECORD_METADATA,
+    Op.CONSUME: _CONSUMED,
+    Op.CREATE_TOPIC: _DONE,
+    Op.METADATA: layout(m.TopicMetadata, S16, many(layout(m.PartitionMetadata, I32, I32, U64, U64))),
+    Op.SUBSCRIBE: _POSITION,
+    Op.COMMIT: _DONE,
+    Op.FETCH: _FETCHED,
+    Op.LIST_TOPICS: layout(m.TopicList, _NAMES),
+    Op.DELETE_TOPIC: _DONE,
+    Op.CONSUME_ZERO_COPY: _CONSUMED,
+    Op.FETCH_BINARY: _FETCHED_IN_CODE_ORDER,
+    Op.PRODUCE_BATCH: Layout(m.ProducedBatch, _read_batch, _write_batch, 14),
+    Op.REGISTER_SCHEMA: _SCHEMA_SUMMARY,
+    Op.GET_SCHEMA: Layout(m.SchemaInfo, _read_schema, _write_schema, 4 + _SCHEMA.minimum),
+    Op.LIST_SCHEMAS: layout(m.SchemaList, many(_SCHEMA_SUMMARY)),
+    Op.VALIDATE_SCHEMA: layout(m.SchemaVerdict, BOOL, _NAMES),
+    Op.PRODUCE_WITH_SCHEMA: _RECORD_METADATA,
+    Op.DELETE_SCHEMA: _DONE,
+    Op.SET_COMPATIBILITY: _DONE,
+    Op.FETCH_DLQ: layout(m.DlqMessages, many(layout(m.DlqMessage, S16, B32, S16, I32))),
+    Op.REPLAY_DLQ: layout(m.Done, BOOL, _REPLAY_TEXT),
+    Op.PURGE_DLQ: _DONE,
+    Op.PRODUCE_DELAYED: _RECORD_METADATA,
+    Op.CANCEL_DELAYED: _DONE,
+    Op.PRODUCE_WITH_TTL: _RECORD_METADATA,
+    Op.TXN_BEGIN: _TRANSACTION,
+    Op.TXN_COMMIT: _TRANSACTION,
+    Op.TXN_ROLLBACK: _TRANSACTION,
+    Op.TXN_PRODUCE: _RECORD_METADATA,
+    Op.CLUSTER_JOIN: _DONE,
+    Op.CLUSTER_LEAVE: _DONE,
+    Op.CLUSTER_STATUS: layout(m.ClusterStatus, S16, S16, many(_NODE)),
+    Op.CLUSTER_METADATA: layout(m.ClusterMetadata, S16, many(_TOPIC_PLACEMENT)),
+    Op.GET_OFFSET: _POSITION,
+    Op.RESET_OFFSET: _DONE,
+    Op.LIST_GROUPS: layout(m.GroupList, many(_GROUP)),
+    Op.DESCRIBE_GROUP: _GROUP,
+    Op.GET_LAG: layout(m.Lag, U64, U64, U64, U64),
+    Op.DELETE_GROUP: _DONE,
+    Op.SEEK_TO_TIMESTAMP: _POSITION,
+    Op.AUTH: Layout(m.AuthResult, _read_auth, _write_auth, 9),
+    Op.WHOAMI: layout(m.CurrentUser, BOOL, S16, _NAMES, _NAMES),
+    Op.USER_CREATE: _USER,
+    Op.USER_DELETE: _DONE,
+    Op.USER_UPDATE: _DONE,
+    Op.USER_LIST: layout(m.UserList, many(_USER)),
+    Op.USER_GET: _USER,
+    Op.ACL_SET: _DONE,
+    Op.ACL_GET: layout(m.AclInfo, S16, BOOL, BOOL, BOOL, _NAMES, _NAMES, BOOL, tail=1),
+    Op.ACL_DELETE: _DONE,
+    Op.ACL_LIST: layout(m.AclList, many(_ACL_ENTRY), BOOL),
+    Op.PASSWORD_CHANGE: _DONE,
+    Op.ROLE_LIST: layout(m.RoleList, many(_ROLE)),
+    Op.ROLE_SET: _DONE,
+    Op.ROLE_DELETE: _DONE,
+    Op.AUDIT_QUERY: layout(m.AuditPage, many(sized(_AUDIT_EVENT)), I32, BOOL),
+    Op.AUDIT_EXPORT: layout(m.AuditExport, S16, B32),
+    Op.ERROR: Layout(m.Failure, _read_failure, _write_failure, 3),
+}
+
+
+def reply_opcode(opcode: int) -> int:
+    """The opcode of the reply to a request with this one, if it succeeds."""
+    return Op.AUTH_RESPONSE if opcode == Op.AUTH else opcode
+
+
+def encode(opcode: int, reply: m.Reply) -> bytes:
+    """The frame of the reply to a request with this opcode. ValueError if a value cannot be carried."""
+    if type(reply) is m.Failure:
+        return error_frame(reply.message)
+    row = LAYOUTS[opcode]
+    assert type(reply) is row.kind, (opcode, reply)
+    try:
+        return frame(reply_opcode(opcode), row.write(reply))
+    except struct.error as error:
+        raise ValueError(f"A number that FlyMQ cannot carry: {error}") from None
+
+
+def decode(opcode: int, payload: bytes, code_order: bool = False) -> m.Reply:
+    """The reply in a frame with this opcode. `code_order`: of a FETCH, whether the request had a filter field."""
+    if opcode == Op.AUTH_RESPONSE:
+        opcode = Op.AUTH
+    row = _FETCHED_IN_CODE_ORDER if code_order and opcode == Op.FETCH else LAYOUTS.get(opcode)
+    if row is None:
+        raise UnknownOpcode(opcode)
+    return row.decode(payload)
+
+
+# -- many records at once
+
+
+def encode_fetched(
+    opcode: int,
+    offsets: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes],
+    next_offset: int,
+    code_order: bool,
+) -> bytes:
+    """The frame of a reply to FETCH or FETCH_BINARY, of columns of the same length."""
+    count = len(values)
+    assert count == len(offsets) == len(keys)
+    sizes = list(map(len, values))
+    size = 12 + _SHORTEST_RECORD * count + sum(sizes) + sum(map(len, filter(None, keys)))
+    if size > MAX_PAYLOAD:
+        raise PayloadTooLarge(size, MAX_PAYLOAD)
+    head = _HEAD_AND_COUNT.pack(MAGIC, VERSION, opcode, FLAG_BINARY, size, count)
+    if code_order:
+        return b"".join((head, _OFFSET.pack(next_offset), *_records_in_code_order(offsets, keys, values, sizes)))
+    return b"".join((head, *_records(offsets, keys, values, sizes), _OFFSET.pack(next_offset)))
+
+
+def _records(
+    offsets: Sequence[int], keys: Sequence[bytes | None], values: Iterable[bytes], sizes: Sequence[int]
+) -> Iterable[bytes]:
+    if not any(keys):
+        # The offset of a record and the lengths of the next one are one piece.
+        between = map(_OFFSET_AND_LENGTHS.pack, offsets, repeat(0), sizes[1:])
+        heads = chain(map(_TWO_LENGTHS.pack, repeat(0), sizes[:1]), between)
+        last = map(_OFFSET.pack, offsets[-1:])
+        return chain(chain.from_iterable(zip(heads, values, strict=True)), last)
+    behind = map(_OFFSET.pack, offsets)
+    texts = [key or b"" for key in keys]
+    lengths = map(_LENGTH.pack, map(len, texts))
+    return chain.from_iterable(zip(lengths, texts, map(_LENGTH.pack, sizes), values, behind, strict=True))
+
+
+def _records_in_code_order(
+    offsets: Iterable[int], keys: Sequence[bytes | None], values: Iterable[bytes], sizes: Iterable[int]
+) -> Iterable[bytes]:
+    if not any(keys):
+        heads = map(_OFFSET_AND_LENGTHS.pack, offsets, repeat(0), sizes)
+        return chain.from_iterable(zip(heads, values, strict=True))
+    texts = [key or b"" for key in keys]
+    heads = map(_OFFSET_AND_LENGTH.pack, offsets, map(len, texts))
+    return chain.from_iterable(zip(heads, texts, map(_LENGTH.pack, sizes), values, strict=True))
+
+
+def encode_metadata_run(
+    topic: str,
+    partitions: Iterable[int],
+    offsets: Iterable[int],
+    timestamp_ms: int,
+    key_sizes: Iterable[int],
+    value_sizes: Iterable[int],
+) -> bytes:
+    """The frames of the replies to many PRODUCEs to one topic, of columns of the same length."""
+    head, pack = _metadata_frame(topic)
+    columns = repeat(head), partitions, offsets, repeat(timestamp_ms), key_sizes, value_sizes
+    return b"".join(map(pack, *columns))
+
+
+@lru_cache(maxsize=256)
+def _metadata_frame(topic: str) -> tuple[bytes, Callable[..., bytes]]:
+    """How the frame of a reply to a PRODUCE to this topic begins, and what makes the whole of it."""
+    name = S16.write(topic)
+    head = _HEADER.pack(MAGIC, VERSION, Op.PRODUCE, FLAG_BINARY, len(name) + _RECORD_METADATA_SIZE) + name
+    return head, struct.Struct(f">{len(head)}siQqii").pack

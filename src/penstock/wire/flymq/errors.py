@@ -1,0 +1,77 @@
+"""What FlyMQ says when something is wrong: the errors of the codec, and the frame that tells an error.
+
+A `FrameError` means that nothing behind it can be understood: the connection closes without a reply, as the original
+does. Every other `ProtocolError` is told and leaves the connection open.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from penstock.wire.flymq.opcodes import FLAG_BINARY, MAGIC, VERSION, Op
+
+TAG: Final = "E: "
+"""Stands before every text (decision 7): the original's clients drop the first six bytes of an error, which are then
+the flag, the length and this, and show the text from its beginning."""
+
+MAX_TEXT: Final = 8000
+"""Bytes of a text with its tag. From 14,880 on, the original's clients would take a part of the tag for a length."""
+
+_HEAD: Final = struct.Struct(">BBBBI?H")  # the header; then false, and the length of the text
+_BEFORE_TEXT: Final = 3  # bytes of the payload that are not text
+
+
+class ProtocolError(Exception):
+    """A violation of the protocol by the other side."""
+
+
+class MalformedPayload(ProtocolError):
+    """A payload that is not as its opcode has it."""
+
+
+class UnsupportedCompression(MalformedPayload):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"unsupported compression: {name}")
+
+
+class UnknownOpcode(ProtocolError):
+    def __init__(self, opcode: int) -> None:
+        super().__init__(f"unknown opcode: {opcode}")
+        self.opcode = opcode
+
+
+class PayloadTooLarge(ProtocolError):
+    """A message of ours that does not fit a frame."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"message of {size} bytes does not fit a frame (max: {limit})")
+
+
+class FrameError(ProtocolError):
+    """A header that no frame has."""
+
+
+class BadMagic(FrameError):
+    def __init__(self, magic: int) -> None:
+        super().__init__(f"invalid magic byte: 0x{magic:02X}")
+
+
+class BadVersion(FrameError):
+    def __init__(self, version: int) -> None:
+        super().__init__(f"unsupported protocol version: {version}")
+
+
+class FrameTooLarge(FrameError):
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(f"message too large: {length} bytes (max: {limit})")
+        self.length = length
+
+
+def error_frame(text: str) -> bytes:
+    """The frame that tells an error, in the form of the protocol's document."""
+    data = (TAG + text).encode(errors="replace")
+    if len(data) > MAX_TEXT:
+        # A character that the cut goes through is dropped: what remains is UTF-8.
+        data = data[:MAX_TEXT].decode(errors="ignore").encode()
+    return _HEAD.pack(MAGIC, VERSION, Op.ERROR, FLAG_BINARY, _BEFORE_TEXT + len(data), False, len(data)) + data

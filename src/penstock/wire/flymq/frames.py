@@ -1,0 +1,205 @@
+"""Frames: cuts a byte stream, in whatever pieces it arrives, into frames, and unpacks a compressed payload.
+
+    magic u8 = 0xAF, version u8 = 0x01, opcode u8, flags u8, length u32, then that many bytes of payload
+
+Nothing is read in a payload but, for decision 1, where a PRODUCE ends. Frames that follow each other may be taken as
+one by whoever knows what is in them: see `runs`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, Never, Protocol, TypeVar
+
+from penstock.wire.flymq.errors import (
+    BadMagic,
+    BadVersion,
+    FrameError,
+    FrameTooLarge,
+    MalformedPayload,
+    PayloadTooLarge,
+    UnsupportedCompression,
+)
+from penstock.wire.flymq.opcodes import (
+    COMPRESSION_GZIP,
+    COMPRESSION_MASK,
+    FLAG_BINARY,
+    HEADER_SIZE,
+    MAGIC,
+    MAX_PAYLOAD,
+    VERSION,
+)
+
+_HEADER: Final = struct.Struct(">HBBI")  # magic and version in one, opcode, flags, length
+_START: Final = MAGIC << 8 | VERSION
+_PRODUCE: Final = 0x01
+_STRAY: Final = 4  # bytes of the partition that the document's PRODUCE example does not count
+
+# As in the original's header constants. It decodes gzip only, and so do we.
+_CODECS: Final = {0x04: "lz4", 0x06: "zstd", 0x08: "snappy"}
+
+
+class Frame(NamedTuple):
+    opcode: int
+    flags: int
+    payload: bytes
+
+
+class Run(Protocol):
+    """Several frames as one. None of them is a PRODUCE that ends with its value."""
+
+    @property
+    def byte_size(self) -> int:
+        """Of the frames, with their headers."""
+
+
+R = TypeVar("R", bound=Run)
+
+
+class RunFramer(Generic[R]):
+    """Collects bytes and gives out frames. After a bad header it gives out nothing more: see `error`.
+
+    With `stray`, a PRODUCE may be followed by a partition that its length does not count (decision 1). `runs` is asked
+    about a PRODUCE, by the data and where in them it begins: what it answers takes the place of the frames."""
+
+    __slots__ = ("_buffer", "_needed", "_runs", "_short", "_skip", "_stray", "error")
+
+    def __init__(self, stray: bool = True, runs: Callable[[bytes, int], R | None] = lambda *_: None) -> None:
+        self._runs = runs
+        self.error: FrameError | None = None  # set as soon as a bad header was read; later input is dropped
+        self._stray = stray
+        self._buffer = bytearray()
+        self._needed = 1  # bytes that the buffer must hold before anything can be done with it
+        self._short = False  # whether the last frame was a PRODUCE that ended with its value, and nothing came since
+        self._skip = 0  # stray bytes that are still to come
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Frame | R]:
+        """The frames that `data` completes, in order. Look at `error` after handling them."""
+        if self.error is not None:
+            return []
+        if self._buffer:
+            if len(self._buffer) + len(data) < self._needed:
+                self._buffer += data
+                return []
+            # The buffer held no whole frame before, so what remains after this is no longer than `data`: each byte
+            # is copied a fixed number of times, however small the pieces are.
+            data = b"".join((self._buffer, data))
+            self._buffer.clear()
+        return self._cut(data)
+
+    def _cut(self, data: bytes) -> list[Frame | R]:
+        frames: list[Frame | R] = []
+        append, new, unpack, runs = frames.append, tuple.__new__, _HEADER.unpack_from, self._runs
+        size = len(data)
+        start = self._past_stray(data)
+        after = -1  # where the last frame ended
+        while (body := start + HEADER_SIZE) <= size:
+            beginning, opcode, flags, length = unpack(data, start)
+            end = body + length
+            if end <= size and beginning == _START and length <= MAX_PAYLOAD:
+                if opcode == _PRODUCE and (run := runs(data, start)) is not None:
+                    append(run)
+                    start = after = start + run.byte_size
+                    continue
+                append(new(Frame, (opcode, flags, data[body:end])))
+                start = after = end
+            # Asked only here, and not behind every PRODUCE: a good header shows that all is well.
+            elif start == after and data[start] != MAGIC and self._is_short(frames[-1]):
+                start += _STRAY
+            else:
+                break
+        self._keep(data, start, frames[-1] if start == after else None)
+        return frames
+
+    def _past_stray(self, data: bytes) -> int:
+        """Where the next frame starts, behind what is left over from the last one."""
+        if self._short and data:
+            self._short = False
+            self._skip = _STRAY if data[0] != MAGIC else 0
+        skipped = min(self._skip, len(data))
+        self._skip -= skipped
+        return skipped
+
+    def _is_short(self, frame: Frame | R) -> bool:
+        return self._stray and isinstance(frame, Frame) and ends_with_value(frame)
+
+    def _keep(self, data: bytes, start: int, last: Frame | R | None) -> None:
+        """Hold what starts here, unless it shows already that it can be no frame. `last`: the frame that ends here."""
+        if last is not None and self._is_short(last):
+            self._short = True
+            data = data[start:]
+            start = self._past_stray(data)
+        left = len(data) - start
+        if left == 0:
+            return
+        if data[start] != MAGIC:
+            self.error = BadMagic(data[start])
+        elif left == 1:
+            self._needed = 2
+        elif data[start + 1] != VERSION:
+            self.error = BadVersion(data[start + 1])
+        elif left < HEADER_SIZE:
+            self._needed = HEADER_SIZE
+        else:
+            (_, _, _, length) = _HEADER.unpack_from(data, start)
+            self._needed = HEADER_SIZE + length
+            if length > MAX_PAYLOAD:
+                self.error = FrameTooLarge(length, MAX_PAYLOAD)
+        if self.error is None:
+            self._buffer += data[start:] if start else data
+
+
+class Framer(RunFramer[Never]):
+    """Every frame by itself."""
+
+    __slots__ = ()
+
+
+def ends_with_value(frame: Frame) -> bool:
+    """Whether this is a PRODUCE that ends right behind its value, where a partition should be."""
+    payload = frame.payload
+    if frame.opcode != _PRODUCE or frame.flags & COMPRESSION_MASK:
+        return False
+    key = 2 + int.from_bytes(payload[:2])
+    value = key + 4 + int.from_bytes(payload[key : key + 4])
+    return value + 4 <= len(payload) == value + 4 + int.from_bytes(payload[value : value + 4])
+
+
+def frame(opcode: int, payload: bytes, flags: int = FLAG_BINARY) -> bytes:
+    """The payload with its header before it."""
+    if len(payload) > MAX_PAYLOAD:
+        raise PayloadTooLarge(len(payload), MAX_PAYLOAD)
+    return _HEADER.pack(_START, opcode, flags, len(payload)) + payload
+
+
+def content(frame: Frame, limit: int = MAX_PAYLOAD) -> bytes:
+    """The payload, decompressed if its flags say that it is compressed."""
+    compression = frame.flags & COMPRESSION_MASK
+    if not compression:
+        return frame.payload
+    if compression != COMPRESSION_GZIP:
+        raise UnsupportedCompression(_CODECS.get(compression, f"0x{compression:02X}"))
+    return decompress(frame.payload, limit)
+
+
+def decompress(payload: bytes, limit: int) -> bytes:
+    """What gzip made the payload of. No more than `limit` bytes are made: a larger result is refused.
+
+    There must be one member and nothing behind it. Every member costs time, and could be as short as 20 bytes."""
+    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        data = unpacker.decompress(payload, limit + 1)
+    except zlib.error:
+        raise MalformedPayload("invalid gzip data") from None
+    if len(data) > limit:
+        raise MalformedPayload(f"decompressed payload too large (max: {limit} bytes)")
+    if not unpacker.eof or unpacker.unused_data:
+        raise MalformedPayload("invalid gzip data")
+    return data

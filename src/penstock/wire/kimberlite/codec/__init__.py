@@ -1,0 +1,1 @@
+"""Kimberlite messages ⇄ bytes, one module for each dialect or direction."""

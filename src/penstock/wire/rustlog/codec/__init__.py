@@ -1,0 +1,1 @@
+"""RustLog messages ⇄ bytes, one module for each dialect or direction."""

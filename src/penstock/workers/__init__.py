@@ -1,0 +1,1 @@
+"""Processes beside the broker, and their RPC with it: Flight, SQL, tables."""

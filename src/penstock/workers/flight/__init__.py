@@ -1,0 +1,1 @@
+"""The Flight worker: the Arrow Flight endpoint in a process of its own."""

@@ -1,0 +1,56 @@
+"""The Flight process: `python -m penstock.workers.flight.main DESCRIPTOR`, started by the broker and by nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+
+from penstock.workers.flight.rpc_messages import FlightSettings
+from penstock.workers.import_guard import without_pandas
+from penstock.workers.rpc import BackstageClient
+from penstock.workers.supervisor import Nothing, Ready, first_to_go, settings_of
+
+logger = logging.getLogger(__name__)
+
+NICE = 5  # who produces and consumes through the broker comes first
+
+
+def main(descriptor: str) -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before it is loaded: what goes wrong is told by us
+    client = BackstageClient.inherited(descriptor)
+    settings = settings_of(client, FlightSettings)
+    assert isinstance(settings, FlightSettings)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    first_to_go()
+
+    without_pandas()
+
+    import pyarrow as pa
+
+    from penstock.flight.reading import Reader
+    from penstock.log.files import OsFiles
+    from penstock.log.tailer import Follower
+    from penstock.workers.flight.errors import hide_tracebacks
+    from penstock.workers.flight.server import FlightServer
+
+    hide_tracebacks()
+    reader = Reader(Follower(OsFiles(settings.data_dir)))
+    try:
+        server = FlightServer(settings, client, reader)
+    except (pa.ArrowException, OSError) as error:
+        logger.error("Arrow Flight cannot listen on %s:%d: %s", settings.host, settings.port, error)
+        sys.exit(1)
+    client.call("child.ready", Ready(str(server.port)), Nothing)
+    import penstock.workers.flight.put  # noqa: F401 - now that others can read: the first who writes need not wait for it
+
+    server.serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,48 @@
+"""What the Flight process asks the broker in order to stage and publish records, backstage."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.workers.flight.rpc_messages import Asked
+
+
+class AskedPlaces(Asked):
+    """To stage records of these topics; without `app`, to be published once."""
+
+    app: str | None
+    batch: int
+    names: list[str]
+
+
+class Place(msgspec.Struct, array_like=True):
+    """A topic; see `penstock.broker.publications.partition_split.Target`."""
+
+    id: int
+    name: str
+    partitions: int
+    checked: bool
+
+
+class Places(msgspec.Struct, array_like=True):
+    app: str
+    key: bytes
+    places: list[Place]  # in the order of the names
+    sync: bool  # what is staged has to survive a loss of power
+    chunk_bytes: int
+    record_bytes: int
+    topics: int  # these are limits; see `penstock.broker.limits`
+    stream_bytes: int
+    staged_bytes: int
+    staged_files: int
+
+
+class AskedPublication(Asked):
+    app: str
+    batch: int
+    refs: list[str]
+
+
+class PublishedRows(msgspec.Struct, array_like=True):
+    rows: int
+    repeated: bool

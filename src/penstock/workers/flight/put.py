@@ -1,0 +1,183 @@
+"""Puts: a stream of Arrow record batches becomes a staged file, in the Flight process. The broker is asked where the
+records may go, and later to publish the file; it never sees a record batch.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.broker.errors import BrokerError
+from penstock.broker.publications.partition_split import Scatter, ScatterLimits, Target
+from penstock.broker.publications.staging import DIRECTORY, Staged, StagedWriter, new_ref
+from penstock.flight import wire
+from penstock.log.arrow import UnusableColumns
+from penstock.log.files import OsFiles
+from penstock.workers.flight.callers import Caller
+from penstock.workers.flight.errors import Refused, TooMany
+from penstock.workers.flight.publish_rpc_messages import AskedPlaces, AskedPublication, Places, PublishedRows
+from penstock.workers.flight.rpc_messages import FlightSettings
+from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.supervisor import Nothing
+
+LOOK_BYTES: Final = 64 << 20  # after so many bytes of a stream it is asked again whether all of them have room
+
+
+def put(
+    broker: BackstageClient,
+    settings: FlightSettings,
+    caller: Caller,
+    command: wire.PutCommand,
+    reader: Any,
+    writer: Any,
+    gone: Callable[[], bool] = lambda: False,
+) -> None:
+    """Stage the records of a stream; without an application also publish them. A stream that breaks leaves nothing:
+    `gone` tells whether its end is one of those."""
+    with _refusals():
+        asker = _Asker(broker, caller, command)
+        first = asker.places([] if command.topic is None else [command.topic])
+        ref = new_ref(first.key, command.batch, time.time_ns() // 1000, secrets.token_bytes)
+        room = _Room(os.path.join(settings.data_dir, DIRECTORY), first)
+        room.check(0)
+        staged = StagedWriter(OsFiles(settings.data_dir), ref, sync=first.sync)
+        try:
+            done = _stage(staged, asker, command.topic, first, room, reader, gone)
+        except BaseException:
+            staged.abandon()
+            raise
+    if command.app is not None:
+        answer: wire.Message = wire.Staged(done.ref, done.rows)
+    else:
+        request = AskedPublication(caller.identity, caller.scope, first.app, command.batch, [done.ref])
+        try:
+            published = broker.call("publish.publish", request, PublishedRows)
+        except RemoteError:
+            broker.call("publish.discard", request, Nothing)
+            raise
+        answer = wire.Published(published.rows, published.repeated)
+    writer.write(pa.py_buffer(wire.encode(answer)))
+
+
+def publish(broker: BackstageClient, caller: Caller, asked: wire.Publication) -> wire.Published:
+    request = AskedPublication(caller.identity, caller.scope, asked.app, asked.batch, list(asked.refs))
+    found = broker.call("publish.publish", request, PublishedRows)
+    return wire.Published(found.rows, found.repeated)
+
+
+def discard(broker: BackstageClient, caller: Caller, asked: wire.Publication) -> None:
+    request = AskedPublication(caller.identity, caller.scope, asked.app, asked.batch, list(asked.refs))
+    broker.call("publish.discard", request, Nothing)
+
+
+class _Asker:
+    """Asks the broker about topics, for one stream."""
+
+    def __init__(self, broker: BackstageClient, caller: Caller, command: wire.PutCommand) -> None:
+        self._broker = broker
+        self._caller = caller
+        self._batch = command.batch
+        self._app = command.app
+
+    def places(self, names: Sequence[str]) -> Places:
+        request = AskedPlaces(self._caller.identity, self._caller.scope, self._app, self._batch, list(names))
+        return self._broker.call("publish.places", request, Places)
+
+    def targets(self, names: Sequence[str]) -> list[Target]:
+        return [Target(place.id, place.name, place.partitions, place.checked) for place in self.places(names).places]
+
+
+def _stage(
+    staged: StagedWriter,
+    asker: _Asker,
+    topic: str | None,
+    limits: Places,
+    room: _Room,
+    reader: Any,
+    gone: Callable[[], bool],
+) -> Staged:
+    def emit(target: Target, partition: int, columns: Any) -> None:
+        staged.add(target.id, target.name, partition, columns)
+        room.check(staged.byte_size)
+
+    scatter = Scatter(
+        reader.schema,
+        topic,
+        ScatterLimits(limits.record_bytes, limits.topics, limits.chunk_bytes),
+        asker.targets,
+        emit,
+        turn=secrets.randbelow,
+    )
+    for chunk in reader:
+        if chunk.data is not None:
+            scatter.add(chunk.data)
+    if gone():
+        raise Refused("Broken", "the stream broke off")
+    scatter.finish()
+    return staged.finish()
+
+
+class _Room:
+    """How much one stream, and all together, may stage. What is staged is looked up: the broker removes files."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, directory: str, limits: Places) -> None:
+        self._directory = directory
+        self._limits = limits
+        self._looked_at = -LOOK_BYTES
+
+    def check(self, written: int) -> None:
+        """Raises Refused or TooMany."""
+        limits = self._limits
+        if written > limits.stream_bytes:
+            raise Refused("LimitReached", f"A stream of more than {limits.stream_bytes} bytes: use more of them")
+        if written - self._looked_at < LOOK_BYTES:
+            return
+        self._looked_at = written
+        with self._lock:
+            files, size = _usage(self._directory)
+        if size > limits.staged_bytes or files > limits.staged_files:
+            raise TooMany(
+                f"{size} bytes in {files} files are staged and not published yet, which is the limit: publish or "
+                "discard them, or try again later"
+            )
+
+
+def _usage(directory: str) -> tuple[int, int]:
+    """How many staged files there are, and how many bytes they have."""
+    files = size = 0
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    size += entry.stat().st_size
+                    files += 1
+                except FileNotFoundError:
+                    continue  # it was published
+    except FileNotFoundError:
+        pass
+    return files, size
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What is wrong with a stream, in the terms of this door."""
+    try:
+        yield
+    except (BrokerError, UnusableColumns) as error:
+        raise Refused(type(error).__name__, str(error)) from error
+    except pa.ArrowInvalid as error:
+        raise Refused("UnusableColumns", f"the record batches cannot be read: {error}") from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise Refused("LogFull", "the broker's disk has no room for what is to be staged") from error

@@ -1,0 +1,104 @@
+"""What the Flight process asks the broker, backstage. Both sides import it, and it imports nothing of either."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.broker.names import Scope
+from penstock.broker.security.access import Identity
+
+
+class FlightSettings(msgspec.Struct, frozen=True):
+    """What the Flight process is to do."""
+
+    data_dir: str
+    host: str
+    port: int
+    cert: str = ""
+    key: str = ""
+    client_ca: str = ""
+    streams: int = 64  # reads and puts at the same time
+    calls: int = 256  # of all kinds at the same time
+    log_level: str = "info"
+    durability: str = "synced"
+    staged_bytes: int = 0  # 0: as the module that stages thinks fit
+    record_bytes: int = 0
+
+
+class Login(msgspec.Struct, array_like=True):
+    """Somebody shows a password (then `user` is given) or a key."""
+
+    peer: str
+    tenant: str
+    user: str | None
+    secret: str
+
+
+class LoggedIn(msgspec.Struct, array_like=True):
+    identity: Identity | None
+    refusal: str = ""
+
+
+class Asked(msgspec.Struct, array_like=True):
+    """Who asks, and where."""
+
+    identity: Identity
+    scope: Scope
+
+
+class AskedTopics(Asked):
+    names: list[str]
+
+
+class AskedTopic(Asked):
+    topic: str
+    partition: int | None = None
+
+
+class AskedSchema(Asked):
+    subject: str
+    version: int | None = None
+
+
+class AskedCommit(Asked):
+    group: str
+    offsets: list[tuple[str, int, int]]  # topic, partition, offset
+
+
+class Topics(msgspec.Struct, array_like=True):
+    topics: dict[str, int]
+
+
+class Bounds(msgspec.Struct, array_like=True):
+    bounds: dict[str, list[tuple[int, int]]]
+
+
+class Partition(msgspec.Struct, array_like=True):
+    """See `penstock.broker.fetch.read_view`."""
+
+    number: int
+    start: int
+    end: int
+    gone_below: int
+    gone: list[int]
+
+
+class TablePlace(msgspec.Struct, array_like=True):
+    url: str
+    options: dict[str, str]
+    ends: dict[int, int]  # as the broker knows them; the table may be further
+
+
+class Survey(msgspec.Struct, array_like=True):
+    topic: int  # its id
+    name: str
+    now: int
+    horizon: int
+    partitions: list[Partition]
+    table: TablePlace | None = None
+
+
+class Schema(msgspec.Struct, array_like=True):
+    format: str
+    definition: str
+    version: int

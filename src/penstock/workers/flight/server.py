@@ -1,0 +1,386 @@
+"""The Arrow Flight door, in the process that serves it: topics are flights, partitions their endpoints, and a ticket is
+a range of offsets of one of them.
+
+Every call first finds out who asks, then lets the broker check what that one may do; see `flight_callers` and
+`flight_calls`. Records come from the files (`penstock.flight.reading`), so that reading costs the broker nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.flight import wire
+from penstock.flight.reading import Lost, Reader, Source, shares
+from penstock.log.arrow import STORED, schema_of
+from penstock.workers.flight import rpc_messages as backstage
+from penstock.workers.flight.callers import Caller, Callers, Headers, NotProved
+from penstock.workers.flight.errors import Refused, TooMany, told
+from penstock.workers.read_view_source import source_of, view_of
+from penstock.workers.rpc import BackstageClient
+from penstock.workers.supervisor import Nothing
+
+CHUNK: Final = 32  # topics in one question to the broker, so that it never takes it long
+RECHECK_SECONDS: Final = 5.0  # how soon a stream ends whose reader may no longer read
+SECRET: Final = ("secret", "password", "token", "key", "sas", "credential")
+
+T = TypeVar("T")
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    def __init__(
+        self, settings: backstage.FlightSettings, broker: BackstageClient, reader: Reader, **options: Any
+    ) -> None:
+        """Raises OSError or pyarrow's ArrowException if the port cannot be opened."""
+        self._broker = broker
+        self._reader = reader
+        self._callers = Callers(lambda login: broker.call("flight.login", login, backstage.LoggedIn))
+        self._settings = settings
+        self._calls = Room(settings.calls, "calls")
+        self._streams = Room(settings.streams, "streams")
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        scheme = "grpc+tls" if settings.cert else "grpc"
+        super().__init__(
+            f"{scheme}://{host}:{settings.port}",
+            auth_handler=_NoHandshake(),
+            middleware={"headers": _Reading(self._callers)},
+            **_tls(settings),
+            **options,
+        )
+
+    # -- what there is
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
+        with self._answering(context) as caller:
+            if len(criteria) > wire.MAX_BODY:
+                raise wire.Unusable("the criteria are too long")
+            prefix = criteria.decode("utf-8", "replace")
+            found = self._topics(caller)
+        for name in sorted(found):
+            if name.startswith(prefix):
+                yield flight.FlightInfo(schema_of(wire.COLUMNS), flight.FlightDescriptor.for_path(name), [], -1, -1)
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        with self._answering(context) as caller:
+            asked = _command(descriptor)
+            schema = _schema(asked.columns)
+            found = self._bounds(caller, [asked.topic])
+            if asked.topic not in found:
+                raise Refused("TopicNotFound", f"Topic '{asked.topic}' not found")
+            endpoints = [
+                flight.FlightEndpoint(wire.encode(wire.Ticket(asked.topic, number, start, end, asked.columns)), [])
+                for number, (start, end) in enumerate(found[asked.topic])
+            ]
+            total = sum(end - start for start, end in found[asked.topic])
+            return flight.FlightInfo(schema, descriptor, endpoints, total, -1)
+
+    def get_schema(self, context: Any, descriptor: Any) -> Any:
+        with self._answering(context) as caller:
+            asked = _command(descriptor)
+            if asked.topic not in self._bounds(caller, [asked.topic]):
+                raise Refused("TopicNotFound", f"Topic '{asked.topic}' not found")
+            return flight.SchemaResult(_schema(asked.columns))
+
+    # -- records
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        with self._answering(context) as caller:
+            asked = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
+            schema = _schema(asked.columns)
+            survey = self._survey(caller, asked.topic, asked.partition)
+            source, view = source_of(survey, 0), view_of(survey, 0)
+            end = source.end if asked.end is None else asked.end
+            if end > source.end:
+                raise Refused("OffsetsAhead", f"the partition ends at offset {source.end}, before {end}")
+            if asked.start < source.start and asked.start < end:
+                raise Lost(asked.start, source.start)
+            check = self._checking(context, caller, asked)
+            batches = self._reader.read(source, asked.start, end, asked.columns, view, check)
+            # The generator keeps the place among the streams: it is free again when Arrow drops the generator, also if
+            # that was never begun.
+            return flight.GeneratorStream(schema, _stream(batches, self._streams.take(), anonymous=caller.anonymous))
+
+    def _checking(self, context: Any, caller: Caller, asked: wire.Ticket) -> Callable[[], None]:
+        """Ends a stream when its client has gone, or may no longer read."""
+        checked = time.monotonic()
+
+        def check() -> None:
+            nonlocal checked
+            if context.is_cancelled():
+                raise flight.FlightCancelledError("the client has gone")
+            if time.monotonic() - checked > RECHECK_SECONDS:
+                self._survey(caller, asked.topic, asked.partition)
+                checked = time.monotonic()
+
+        return check
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        from penstock.workers.flight.put import put
+
+        with self._answering(context) as caller:
+            command = wire.decode(bytes(descriptor.command or b""), wire.PutCommand, "the command")
+            with self._streams.take():
+                put(self._broker, self._settings, caller, command, reader, writer, context.is_cancelled)
+
+    # -- actions
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002 - they are no secret
+        return list(wire.ACTIONS.items())
+
+    def do_action(self, context: Any, action: Any) -> list[bytes]:
+        with self._answering(context) as caller:
+            known = _ACTIONS.get(action.type)
+            if known is None:
+                raise Refused("ActionUnknown", f"there is no action {action.type[:100]!r}; see list_actions")
+            kind, carry_out = known
+            size = 0 if action.body is None else action.body.size
+            if size > wire.MAX_BODY:
+                raise wire.Unusable(f"the body of the action has {size} bytes; {wire.MAX_BODY} are allowed")
+            body = b"" if action.body is None else action.body.to_pybytes()
+            asked = wire.decode(body, kind, "the body of the action")
+            return [wire.encode(carry_out(self, caller, asked))]
+
+    def _act_topics(self, caller: Caller, _: wire.Nothing) -> wire.Topics:
+        return wire.Topics(self._topics(caller))
+
+    def _act_bounds(self, caller: Caller, asked: wire.BoundsOf) -> wire.Bounds:
+        found = self._bounds(caller, asked.topics)
+        return wire.Bounds(
+            [
+                wire.PartitionBounds(topic, number, start, end)
+                for topic, partitions in found.items()
+                for number, (start, end) in enumerate(partitions)
+            ]
+        )
+
+    def _act_offsets_at(self, caller: Caller, asked: wire.OffsetsAt) -> wire.Offsets:
+        surveys: dict[str, backstage.Survey] = {}
+        found: list[int | None] = []
+        for at in asked.at:
+            source = self._source_of(surveys, caller, at.topic, at.partition)
+            found.append(self._reader.offset_at(source, at.timestamp) if source.start < source.end else None)
+        return wire.Offsets(found)
+
+    def _act_fitting(self, caller: Caller, asked: wire.Fitting) -> wire.Ends:
+        surveys: dict[str, backstage.Survey] = {}
+        sources = [self._source_of(surveys, caller, part.topic, part.partition) for part in asked.ranges]
+        waiting = {which: max(0, part.end - part.start) for which, part in enumerate(asked.ranges)}
+        ends = [part.start for part in asked.ranges]
+        for which, share in shares(waiting, asked.max_bytes).items():
+            part, source = asked.ranges[which], sources[which]
+            if part.start < source.start:
+                raise Lost(part.start, source.start)
+            ends[which] = self._reader.offset_after(source, part.start, min(part.end, source.end), share)
+        return wire.Ends(ends)
+
+    def _act_schema(self, caller: Caller, asked: wire.SchemaOf) -> wire.Schema:
+        request = backstage.AskedSchema(caller.identity, caller.scope, asked.subject, asked.version)
+        found = self._broker.call("flight.schema", request, backstage.Schema)
+        return wire.Schema(found.format, found.definition, found.version)
+
+    def _act_table(self, caller: Caller, asked: wire.TableOf) -> wire.TableFound:
+        survey = self._survey(caller, asked.topic)
+        place = survey.table
+        if place is None or not place.ends:
+            return wire.TableFound(None)
+        partitions = [
+            wire.PartitionView(part.number, max(part.start, part.gone_below), place.ends[part.number], part.gone)
+            for part in survey.partitions
+            if part.number in place.ends
+        ]
+        options = {name: text for name, text in place.options.items() if not _is_secret(name)}
+        return wire.TableFound(wire.Table(place.url, options, survey.topic, survey.now, survey.horizon, partitions))
+
+    def _act_publish(self, caller: Caller, asked: wire.Publication) -> wire.Published:
+        from penstock.workers.flight.put import publish
+
+        return publish(self._broker, caller, asked)
+
+    def _act_discard(self, caller: Caller, asked: wire.Publication) -> wire.Nothing:
+        from penstock.workers.flight.put import discard
+
+        discard(self._broker, caller, asked)
+        return wire.Nothing()
+
+    def _act_commit_offsets(self, caller: Caller, asked: wire.CommitOffsets) -> wire.Nothing:
+        offsets = [(one.topic, one.partition, one.offset) for one in asked.offsets]
+        request = backstage.AskedCommit(caller.identity, caller.scope, asked.group, offsets)
+        self._broker.call("flight.commit", request, Nothing)
+        return wire.Nothing()
+
+    # -- asking the broker
+
+    @contextmanager
+    def _answering(self, context: Any) -> Iterator[Caller]:
+        """Who calls. What goes wrong is told in the client's terms."""
+        anonymous = False
+        try:
+            with self._calls.take():
+                caller = self._callers.caller(context.get_middleware("headers").headers, context.peer())
+                anonymous = caller.anonymous
+                yield caller
+        except Exception as error:  # noqa: BLE001 - `told` logs what was not expected
+            raise told(error, anonymous=anonymous) from None
+
+    def _topics(self, caller: Caller) -> dict[str, int]:
+        asked = backstage.Asked(caller.identity, caller.scope)
+        return self._broker.call("flight.topics", asked, backstage.Topics).topics
+
+    def _bounds(self, caller: Caller, names: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+        found: dict[str, list[tuple[int, int]]] = {}
+        for at in range(0, len(names), CHUNK):
+            asked = backstage.AskedTopics(caller.identity, caller.scope, list(names[at : at + CHUNK]))
+            found.update(self._broker.call("flight.bounds", asked, backstage.Bounds).bounds)
+        return found
+
+    def _survey(self, caller: Caller, topic: str, partition: int | None = None) -> backstage.Survey:
+        asked = backstage.AskedTopic(caller.identity, caller.scope, topic, partition)
+        return self._broker.call("flight.survey", asked, backstage.Survey)
+
+    def _source_of(self, surveys: dict[str, backstage.Survey], caller: Caller, topic: str, partition: int) -> Source:
+        survey = surveys.get(topic)
+        if survey is None:
+            survey = surveys[topic] = self._survey(caller, topic)
+        if partition >= len(survey.partitions):
+            raise Refused("PartitionNotFound", f"Partition {partition} not found in topic '{topic}'")
+        return source_of(survey, partition)
+
+
+_ACTIONS: Final[dict[str, tuple[type[Any], Callable[[FlightServer, Caller, Any], wire.Message]]]] = {
+    "topics": (wire.Nothing, FlightServer._act_topics),
+    "bounds": (wire.BoundsOf, FlightServer._act_bounds),
+    "offsets-at": (wire.OffsetsAt, FlightServer._act_offsets_at),
+    "fitting": (wire.Fitting, FlightServer._act_fitting),
+    "schema": (wire.SchemaOf, FlightServer._act_schema),
+    "table": (wire.TableOf, FlightServer._act_table),
+    "publish": (wire.Publication, FlightServer._act_publish),
+    "discard": (wire.Publication, FlightServer._act_discard),
+    "commit-offsets": (wire.CommitOffsets, FlightServer._act_commit_offsets),
+}
+
+
+def _schema(columns: Sequence[str]) -> pa.Schema:
+    known = STORED.names
+    unknown = [name for name in columns if name not in known]
+    if unknown or len(set(columns)) < len(columns):
+        wrong = f"there is no column {unknown[0][:100]!r}" if unknown else "a column is there twice"
+        raise Refused("ColumnUnknown", f"{wrong}; the columns are {', '.join(known)}")
+    return schema_of(columns)
+
+
+def _command(descriptor: Any) -> wire.TopicCommand:
+    """Which topic a descriptor means: by its path, or by a command in JSON."""
+    if descriptor.path:
+        if len(descriptor.path) > 1:
+            raise wire.Unusable("the path of a flight has one part, the name of a topic")
+        name = descriptor.path[0]
+        data = wire.encode({"topic": name.decode("utf-8", "replace") if isinstance(name, bytes) else name})
+        return wire.decode(data, wire.TopicCommand, "the path")
+    return wire.decode(bytes(descriptor.command or b""), wire.TopicCommand, "the command")
+
+
+def _is_secret(option: str) -> bool:
+    """Whoever may read a topic may know where its table is, and brings their own keys to the store."""
+    return any(part in option.lower() for part in SECRET)
+
+
+def _stream(batches: Iterator[pa.RecordBatch], place: Place, *, anonymous: bool) -> Iterator[pa.RecordBatch]:
+    with place:
+        try:
+            yield from batches
+        except Exception as error:  # noqa: BLE001 - `told` logs what was not expected
+            raise told(error, anonymous=anonymous) from None
+
+
+def _tls(settings: backstage.FlightSettings) -> dict[str, Any]:
+    if not settings.cert:
+        return {}
+    options: dict[str, Any] = {"tls_certificates": [(_content(settings.cert), _content(settings.key))]}
+    if settings.client_ca:
+        options |= {"verify_client": True, "root_certificates": _content(settings.client_ca)}
+    return options
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Room:
+    """So many at a time."""
+
+    def __init__(self, places: int, what: str) -> None:
+        self._free = places
+        self._places = places
+        self._what = what
+        self._lock = threading.Lock()
+
+    def take(self) -> Place:
+        """Raises TooMany."""
+        with self._lock:
+            if not self._free:
+                raise TooMany(f"{self._places} {self._what} are open, which is the limit: try again later")
+            self._free -= 1
+        return Place(self)
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._free += 1
+
+
+class Place:
+    """Is given back at the end of a `with` block, or else when nobody has it any more."""
+
+    __slots__ = ("_room",)
+
+    def __init__(self, room: Room) -> None:
+        self._room: Room | None = room
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.give_back()
+
+    def __del__(self) -> None:
+        self.__exit__()
+
+
+class _NoHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
+    """Without a handler Arrow refuses the call by which `authenticate_basic_token` asks for a token."""
+
+    def authenticate(self, outgoing: Any, incoming: Any) -> None: ...
+
+    def is_valid(self, token: bytes) -> bytes:  # noqa: ARG002 - who calls is told by headers
+        return b""
+
+
+class _Headers(flight.ServerMiddleware):  # type: ignore[misc]
+    def __init__(self, headers: Headers, token: str = "") -> None:
+        self.headers = headers
+        self._token = token
+
+    def sending_headers(self) -> dict[str, str]:
+        return {wire.AUTHORIZATION: f"Bearer {self._token}"} if self._token else {}
+
+
+class _Reading(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Keeps the headers of a call for its method, which also knows where it comes from."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    def start_call(self, info: Any, headers: Headers) -> _Headers:
+        if info.method != flight.FlightMethod.HANDSHAKE:
+            return _Headers(headers)
+        try:
+            return _Headers(headers, self._callers.hand_out(headers))
+        except NotProved as error:
+            raise told(error) from None

@@ -1,0 +1,1 @@
+"""The SQL worker: carries out statements in a process of its own."""

@@ -1,0 +1,98 @@
+"""The world of one statement, in the process for SQL: what the broker lets it see and do; a `Catalog`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from penstock.broker.queries.query import Declared
+from penstock.flight.reading import Reader
+from penstock.sql.catalog import Stream
+from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.sql.rpc_messages import (
+    Append,
+    Asked,
+    AskedStreams,
+    BreakGlass,
+    Declaration,
+    Names,
+    Opened,
+    Position,
+    rebuilt,
+)
+from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
+from penstock.workers.supervisor import Nothing
+
+CHUNK: Final = 256  # streams in one question to the broker, so that it never takes it long; of a join all are in one
+
+T = TypeVar("T")
+
+
+class BrokerCatalog:
+    """A `Catalog`, for the statement with this number."""
+
+    def __init__(
+        self, client: BackstageClient, reader: Reader, lasting: Lasting, number: int, check: Callable[[], None]
+    ) -> None:
+        """`check` is called again and again, and raises if the statement has to end."""
+        self._client = client
+        self._check = check
+        self._reading = Reading(reader, lasting, check, self._hear)
+        self._number = number
+        self._head: int | None = None  # what the statement sees, once it has seen anything
+        self.trouble: Exception | None = None  # the first that came up while records were read
+
+    def head(self) -> int:
+        if self._head is None:
+            self._head = self._ask("sql.head", Asked(self._number), Position).position
+            assert self._head is not None
+        return self._head
+
+    def refresh(self) -> None:
+        self._head = None
+
+    def names(self) -> list[str]:
+        return self._ask("sql.names", Asked(self._number), Names).names
+
+    def open(self, names: Sequence[str]) -> dict[str, Stream]:
+        found: dict[str, Stream] = {}
+        for at in range(0, len(names), CHUNK):
+            asked = AskedStreams(self._number, list(names[at : at + CHUNK]))
+            opened = self._ask("sql.open", asked, Opened)
+            self._head = opened.head if self._head is None else self._head
+            streams = [
+                TopicStream(one.survey, one.declared, one.created, opened.head, self._reading)
+                for one in opened.streams
+                if one.created < self._head
+            ]
+            found.update({stream.name: stream.as_of(self._head) for stream in streams})
+        return found
+
+    def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:
+        found = self._ask("sql.declare", Declaration(self._number, name, declared, create), Position).position
+        assert found is not None
+        return found
+
+    def append(
+        self, name: str, events: Sequence[bytes], keys: Sequence[bytes | None] | None, expected: int | None
+    ) -> int | None:
+        asked = Append(self._number, name, list(events), None if keys is None else list(keys), expected)
+        return self._ask("sql.append", asked, Position).position
+
+    def break_glass(self, reason: str) -> None:
+        self._ask("sql.break_glass", BreakGlass(self._number, reason), Nothing)
+
+    def _ask(self, name: str, asked: msgspec.Struct, kind: type[T]) -> T:
+        self._check()
+        try:
+            return self._client.call(name, asked, kind)
+        except RemoteError as error:
+            raise rebuilt(error.kind, str(error)) from None
+
+    def _hear(self, error: Exception) -> Exception:
+        told = plainly(error)
+        if self.trouble is None:
+            self.trouble = told
+        return told

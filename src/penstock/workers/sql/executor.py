@@ -1,0 +1,127 @@
+"""Where statements of SQL are carried out, one after the other in each thread that serves."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from penstock.broker.queries.query import Rows, Value
+from penstock.flight.reading import Reader
+from penstock.sql.catalog import Catalog
+from penstock.sql.limits import QueryLimits, Stop
+from penstock.sql.run import Workshop, run
+from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.sql.catalog import BrokerCatalog
+from penstock.workers.sql.rpc_messages import INTERNAL, Done, Failed, Page, SqlSettings, Statement, failed
+from penstock.workers.sql.streams import Lasting
+from penstock.workers.supervisor import Nothing
+
+logger = logging.getLogger(__name__)
+
+RESULT_BYTES: Final = 16 << 20  # what the largest reply of a protocol can hold
+PAGE_BYTES: Final = 256 << 10  # of rows that are sent to the broker at once
+MOST_THREADS: Final = 4  # of DuckDB for one statement
+
+
+class Troubled(Catalog, Protocol):
+    """A catalog that remembers what went wrong while records were read: DuckDB, who reads them, does not pass it on."""
+
+    trouble: Exception | None
+
+
+class Allowance(Protocol):
+    """What one statement may take."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+
+
+def limits_of(allowed: Allowance) -> QueryLimits:
+    threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
+    return QueryLimits(allowed.seconds, allowed.memory_bytes, allowed.rows, threads, RESULT_BYTES)
+
+
+def carry_out(
+    catalog: Troubled,
+    sql: str,
+    params: Sequence[Value],
+    position: int | None,
+    allowed: Allowance,
+    workshop: Workshop | None = None,
+    stop: Stop | None = None,
+) -> Rows:
+    """Raises an error of `core` or of the log."""
+    try:
+        return run(catalog, sql, params, position, limits_of(allowed), workshop=workshop, stop=stop)
+    except Exception:
+        if catalog.trouble is not None:
+            raise catalog.trouble from None
+        raise
+
+
+def pages(rows: list[list[Value]]) -> Iterator[list[list[Value]]]:
+    """The rows in parts of about `PAGE_BYTES`; one part at least."""
+    first = size = 0
+    for at, row in enumerate(rows):
+        size += sum(len(value) if isinstance(value, str) else 8 for value in row)
+        if size >= PAGE_BYTES and at + 1 < len(rows):
+            yield rows[first : at + 1]
+            first, size = at + 1, 0
+    yield rows[first:]
+
+
+class Counter:
+    def __init__(self, client: BackstageClient, settings: SqlSettings, reader: Reader) -> None:
+        self._client = client
+        self._settings = settings
+        self._reader = reader
+        self._lasting = Lasting(reader)
+        self._workshop = Workshop()
+        self._workshop.warm(limits_of(settings))
+        self._running: dict[int, Stop] = {}
+
+    def serve(self) -> None:
+        """Until the broker has gone: then so has the process."""
+        while True:
+            statement = self._client.call("sql.next", Nothing(), Statement)
+            outcome = self._outcome(statement)
+            with contextlib.suppress(RemoteError):  # nobody waits for it any more
+                if isinstance(outcome, Failed):
+                    self._client.call("sql.failed", outcome, Nothing)
+                else:
+                    self._tell(statement.number, outcome)
+
+    def _tell(self, number: int, rows: Rows) -> None:
+        *before, last = pages(rows.rows)
+        for page in before:
+            self._client.call("sql.page", Page(number, page), Nothing)
+        self._client.call("sql.done", Done(number, rows.columns, last), Nothing)
+
+    def stop(self, numbers: Sequence[int]) -> None:
+        """Nobody waits for these any more. Any thread."""
+        for number in numbers:
+            if (stop := self._running.get(number)) is not None:
+                stop.cancel()
+
+    def _outcome(self, statement: Statement) -> Rows | Failed:
+        number = statement.number
+        stop = self._running[number] = Stop(self._settings.seconds)
+        catalog = BrokerCatalog(self._client, self._reader, self._lasting, number, stop.check)
+        try:
+            return carry_out(
+                catalog, statement.sql, statement.params, statement.position, self._settings, self._workshop, stop
+            )
+        except Exception as error:
+            told = failed(number, error)
+            if told.kind == INTERNAL:
+                logger.exception("a statement failed")
+            return told
+        finally:
+            del self._running[number]

@@ -1,0 +1,52 @@
+"""The process for SQL: `python -m penstock.workers.sql.main DESCRIPTOR`, started by the broker and by nobody else.
+
+Each of its threads asks for a statement, carries it out and tells what came of it. It may be killed at any moment: what
+a statement changes, the broker changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from typing import Final
+
+from penstock.workers.import_guard import without_pandas
+from penstock.workers.rpc import BackstageClient
+from penstock.workers.sql.rpc_messages import SqlSettings, Stopped
+from penstock.workers.supervisor import Nothing, Ready, first_to_go, settings_of
+
+logger = logging.getLogger(__name__)
+
+NICE: Final = 5  # who produces and consumes through the broker comes first
+
+
+def main(descriptor: str) -> None:
+    client = BackstageClient.inherited(descriptor)
+    settings = settings_of(client, SqlSettings)
+    assert isinstance(settings, SqlSettings)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    first_to_go()
+    without_pandas()
+
+    from penstock.flight.reading import Reader
+    from penstock.log.files import OsFiles
+    from penstock.log.tailer import Follower
+    from penstock.workers.sql.executor import Counter
+
+    counter = Counter(client, settings, Reader(Follower(OsFiles(settings.data_dir))))
+    for number in range(settings.threads):
+        threading.Thread(target=counter.serve, name=f"sql {number}", daemon=True).start()
+    client.call("child.ready", Ready(), Nothing)
+    while True:
+        counter.stop(client.call("sql.stopped", Nothing(), Stopped).numbers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

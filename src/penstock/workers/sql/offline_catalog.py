@@ -1,0 +1,75 @@
+"""The world of statements without a broker: the streams of a data directory, to be read and not to be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from penstock.broker.errors import QueriesOff
+from penstock.broker.names import Scope
+from penstock.broker.queries.query import Declared
+from penstock.broker.state.offline import OfflineLog
+from penstock.broker.state.state import Topic
+from penstock.broker.tables.table import TablePolicy
+from penstock.broker.topics import topic_rules
+from penstock.flight.reading import Reader
+from penstock.log.engine import partition_id
+from penstock.log.tables.location import table_ref
+from penstock.sql.catalog import Stream
+from penstock.workers.flight.rpc_messages import Partition, Survey, TablePlace
+from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
+
+
+class DirectoryCatalog:
+    """A `Catalog`. Who can read the files may read everything in them."""
+
+    def __init__(self, log: OfflineLog, scope: Scope, tables: TablePolicy, now: int) -> None:
+        reader = Reader(log.follower, patience=0.0)
+        self._log = log
+        self._scope = scope
+        self._tables = tables
+        self._now = now
+        self._reading = Reading(reader, Lasting(reader), lambda: None, self._hear)
+        self.trouble: Exception | None = None  # the first that came up while records were read
+
+    def head(self) -> int:
+        return self._log.follower.next_position
+
+    def refresh(self) -> None:
+        """Nothing comes while it is looked at."""
+
+    def names(self) -> list[str]:
+        return [topic.name for topic in topic_rules.in_scope(self._log.state, self._scope)]
+
+    def open(self, names: Sequence[str]) -> dict[str, Stream]:
+        known = self._log.state.topics.get(self._scope, {})
+        return {name: self._stream(known[name]) for name in names if name in known}
+
+    def _stream(self, topic: Topic) -> TopicStream:
+        parts = []
+        for number in range(topic.partitions):
+            start, end = self._log.bounds(partition_id(topic.id, number))
+            view = self._log.view(topic, number, self._now)
+            parts.append(Partition(number, start, end, view.gone.below, sorted(view.gone.single)))
+        horizon = self._log.view(topic, 0, self._now).horizon
+        ref = table_ref(self._tables.root, self._tables.options, *topic.scope, topic.name, topic.id)
+        survey = Survey(topic.id, topic.name, self._now, horizon, parts, TablePlace(ref.url, dict(ref.options), {}))
+        return TopicStream(survey, topic.settings.declared, topic.position, self.head(), self._reading)
+
+    def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:  # noqa: ARG002
+        self._refuse()
+
+    def append(self, *_: object) -> int | None:
+        self._refuse()
+
+    def break_glass(self, reason: str) -> None:
+        """There is nobody to tell."""
+
+    def _refuse(self) -> NoReturn:
+        raise QueriesOff(f"No broker runs on {self._log.root}, so it can only be read: start one to change something")
+
+    def _hear(self, error: Exception) -> Exception:
+        told = plainly(error)
+        if self.trouble is None:
+            self.trouble = told
+        return told

@@ -1,0 +1,136 @@
+"""What the process for SQL asks the broker, backstage. Both sides import it, and it imports nothing of either.
+
+Each question names the statement that it is asked for by its number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.broker.errors import BrokerError, QueryError
+from penstock.broker.queries.query import Declared, Value
+from penstock.log.errors import LogError
+from penstock.workers.flight.rpc_messages import Survey
+
+
+class SqlSettings(msgspec.Struct, frozen=True):
+    """What the process is to do."""
+
+    data_dir: str
+    log_level: str
+    seconds: float
+    memory_bytes: int
+    rows: int
+    threads: int
+
+
+class Statement(msgspec.Struct, array_like=True):
+    """To be carried out."""
+
+    number: int
+    sql: str
+    params: list[Value]
+    position: int | None
+
+
+class Asked(msgspec.Struct, array_like=True):
+    number: int
+
+
+class AskedStreams(Asked):
+    names: list[str]
+
+
+class Declaration(Asked):
+    name: str
+    declared: Declared | None
+    create: bool
+
+
+class Append(Asked):
+    name: str
+    events: list[bytes]
+    keys: list[bytes | None] | None
+    expected: int | None
+
+
+class BreakGlass(Asked):
+    reason: str
+
+
+class Position(msgspec.Struct, array_like=True):
+    position: int | None
+
+
+class Names(msgspec.Struct, array_like=True):
+    names: list[str]
+
+
+class OpenStream(msgspec.Struct, array_like=True):
+    survey: Survey
+    declared: Declared | None
+    created: int  # the position at which it came into being, or -1
+
+
+class Opened(msgspec.Struct, array_like=True):
+    head: int
+    streams: list[OpenStream]
+
+
+class Page(Asked):
+    """Some rows of the result. It comes in pages, so that the broker serves others in between."""
+
+    rows: list[list[Value]]
+
+
+class Done(Asked):
+    """With the last page."""
+
+    columns: list[str]
+    rows: list[list[Value]]
+
+
+class Failed(Asked):
+    kind: str  # the name of the error's class
+    text: str
+    fields: dict[str, int | str | None]
+
+
+class Stopped(msgspec.Struct, array_like=True):
+    """Statements that nobody waits for any more."""
+
+    numbers: list[int]
+
+
+INTERNAL = "Internal"
+UNEXPECTED = "internal error; the broker's log tells more"
+
+
+def failed(number: int, error: Exception) -> Failed:
+    """An error on its way to the broker. What is no error of `core` or of the log is not told."""
+    if not isinstance(error, (BrokerError, LogError)):
+        return Failed(number, INTERNAL, UNEXPECTED, {})
+    fields = {key: value for key, value in vars(error).items() if isinstance(value, (int, str, type(None)))}
+    return Failed(number, type(error).__name__, str(error), fields)
+
+
+def rebuilt(kind: str, text: str, fields: dict[str, Any] | None = None) -> Exception:
+    """The error that was meant; one that nobody knows is an error of the query."""
+    found = _kinds().get(kind, QueryError)
+    error = found.__new__(found)
+    Exception.__init__(error, text)
+    for name, value in (fields or {}).items():
+        setattr(error, name, value)
+    return error
+
+
+def _kinds() -> dict[str, type[Exception]]:
+    known: dict[str, type[Exception]] = {}
+    waiting: list[type[Exception]] = [BrokerError, LogError]
+    while waiting:
+        kind = waiting.pop()
+        known[kind.__name__] = kind
+        waiting += kind.__subclasses__()
+    return known

@@ -1,0 +1,162 @@
+"""Streams as statements of SQL read them: a topic as it was surveyed, and its records from the files.
+
+See `penstock.sql.catalog.Stream`. Records come from the journal and from tables as one run, only those that are live,
+and never more than a few batches of them at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from penstock.broker.errors import QueryError
+from penstock.broker.queries.query import Declared
+from penstock.flight.reading import Lost, NotWritten, Reader, Source
+from penstock.log.arrow import LiveView
+from penstock.log.errors import LogError
+from penstock.sql.catalog import Span
+from penstock.workers.flight.rpc_messages import Survey
+from penstock.workers.read_view_source import source_of, view_of
+
+KEPT: Final = 4_096  # partitions of which it is remembered how far no record expires
+STEP: Final = 200_000  # records that are looked at before that is remembered
+
+T = TypeVar("T")
+
+
+class Lasting:
+    """Remembers up to where no record of a partition has a time at which it expires, so that only what is new has to be
+    looked at. Any thread."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._known: dict[int, tuple[int, int]] = {}  # partition → looked at from, up to; all of them last
+        self._lock = threading.Lock()
+
+    def holds(self, source: Source, check: Callable[[], None]) -> bool:
+        """Whether no record of the partition expires. `check` may raise: what was found by then is kept."""
+        with self._lock:
+            start, end = self._known.get(source.partition, (source.start, source.start))
+        if source.start < start or end < source.start:
+            start = end = source.start
+        while end < source.end:
+            check()
+            at, end = end, min(end + STEP, source.end)
+            if self._reader.may_expire(source, at, end):
+                return False
+            self._keep(source.partition, start, end)
+        return True
+
+    def _keep(self, partition: int, start: int, end: int) -> None:
+        with self._lock:
+            self._known.pop(partition, None)
+            while len(self._known) >= KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[partition] = (start, end)
+
+
+class Reading(NamedTuple):
+    """How one statement reads records."""
+
+    reader: Reader
+    lasting: Lasting
+    check: Callable[[], None]  # is called again and again, and may raise to stop it
+    trouble: Callable[[Exception], Exception]  # hears what goes wrong, and says what to raise
+
+
+class TopicStream:
+    """A `Stream`: a topic as a survey showed it."""
+
+    def __init__(self, survey: Survey, declared: Declared | None, created: int, head: int, reading: Reading) -> None:
+        """`head` is the position as of which it was surveyed."""
+        self.name = survey.name
+        self.identity = str(survey.topic)  # never used again
+        self.created = created
+        self.declared = declared
+        self.partitions = [Span(part.number, part.start, part.end) for part in survey.partitions]
+        self._survey = survey
+        self._head = head
+        self._reader, self._lasting, self._check, self._trouble = reading
+        self._sources = [source_of(survey, which) for which in range(len(survey.partitions))]
+        self._ends: dict[int, list[int]] = {}  # position → where each partition ended there
+
+    def as_of(self, head: int) -> TopicStream:
+        """The same, as it was when the log was at this position; which may be before it was surveyed."""
+        if head < self._head:
+            ends = self.ends(head)
+            self._sources = [source._replace(end=end) for source, end in zip(self._sources, ends, strict=True)]
+            self.partitions = [span._replace(end=end) for span, end in zip(self.partitions, ends, strict=True)]
+            self._head = head
+            if self.declared is not None and self.declared.position >= head:
+                self.declared = None
+        return self
+
+    @property
+    def dense(self) -> bool:
+        if self._survey.horizon:
+            return False
+        for part, source in zip(self._survey.partitions, self._sources, strict=True):
+            if part.gone_below > source.start or any(source.start <= offset < source.end for offset in part.gone):
+                return False
+            if source.start < source.end and not self._plainly(partial(self._lasting.holds, source, self._check)):
+                return False
+        return True
+
+    def first_position(self) -> int:
+        """Where a partition is empty, what was in it is not known any more: then it is where the log is now."""
+        found = 0
+        for source in self._sources:
+            if source.start:
+                found = max(found, self._plainly(partial(self._position_of_first, source)))
+        return found
+
+    def _position_of_first(self, source: Source) -> int:
+        if source.start == source.end:
+            return self._head
+        everything = LiveView(0)
+        (batch,) = self._reader.read(source, source.start, source.start + 1, ("position",), everything, self._check)
+        return int(batch.column(0)[0].as_py())
+
+    def ends(self, position: int | None) -> list[int]:
+        """Where each partition ended at a position."""
+        if position is None or position >= self._head:
+            return [source.end for source in self._sources]
+        known = self._ends.get(position)
+        if known is None:
+            find = self._reader.offset_of
+            known = self._plainly(lambda: [find(source, position) for source in self._sources])
+            self._ends[position] = known
+        return known
+
+    def batches(
+        self, columns: Sequence[str], position: int | None, start: Mapping[int, int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            for which, end in enumerate(self.ends(position)):
+                source, view = self._sources[which], view_of(self._survey, which)
+                begin = max(source.start, (start or {}).get(self.partitions[which].partition, 0))
+                if begin < end:
+                    yield from self._reader.read(source, begin, end, columns, view, self._check)
+        except Exception as error:
+            raise self._trouble(error) from error
+
+    def _plainly(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except Exception as error:
+            raise self._trouble(error) from error
+
+
+def plainly(error: Exception) -> Exception:
+    """What went wrong with reading records, for the one whose statement it was."""
+    if isinstance(error, Lost):
+        return QueryError(f"Records were removed by retention while they were read ({error}): run the statement again")
+    if isinstance(error, NotWritten):
+        return QueryError(f"Not everything that is committed can be read yet: {error}")
+    if isinstance(error, OSError):
+        return LogError(f"the log cannot be read: {error.strerror or error}")
+    return error

@@ -1,0 +1,182 @@
+"""The process that builds tables and looks after them: `python -m penstock.workers.tables.main DESCRIPTOR`, started by
+the broker and by nobody else. It may be killed at any moment: what it was at is done again, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker.tables.table import BuildJob, CareJob, JobDone, RemoveJob, TableOutcome, TableShare
+from penstock.log.errors import LogError
+from penstock.log.files import Files, OsFiles
+from penstock.log.recovery import read_closed
+from penstock.log.segment import JournalFile
+from penstock.workers.import_guard import without_pandas
+from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.supervisor import Nothing, Ready, settings_of
+from penstock.workers.tables.rpc_handlers import NextJob, TableSettings
+
+if TYPE_CHECKING:
+    from penstock.log.tables.build import PartitionSpan
+    from penstock.log.tables.location import TableRef
+
+logger = logging.getLogger(__name__)
+
+
+def main(descriptor: str) -> None:
+    client = BackstageClient.inherited(descriptor)
+    settings = settings_of(client, TableSettings)
+    assert isinstance(settings, TableSettings)
+    logging.basicConfig(
+        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    without_pandas()
+    stand_back()
+    client.call("child.ready", Ready(), Nothing)
+    workshop = Workshop(OsFiles(settings.data_dir))
+    while True:
+        job = client.call("tables.next", Nothing(), NextJob).job
+        outcomes = workshop.do(job)
+        try:
+            client.call("tables.done", JobDone(job.id, outcomes), Nothing)
+        except RemoteError as error:
+            logger.warning("the broker did not keep what was done: %s", error)
+
+
+def stand_back() -> None:
+    """Everybody else comes first: this process takes one processor, and that only while nobody else wants it."""
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    with contextlib.suppress(OSError, AttributeError):  # only Linux knows it
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+class Pace:
+    """Rests for half as long as it works, again and again: whoever shares disk and processor gets that time. Without,
+    it built 270 MB/s beside a client that produces, and the slowest percent of the client's requests took 3 to 5 times
+    as long as alone; the disk, not the processor, is what they wait for."""
+
+    SHARE: Final = 0.5
+    LONGEST: Final = 0.05  # seconds of a rest
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    def __call__(self) -> None:
+        time.sleep(min(self.LONGEST, self.SHARE * (time.monotonic() - self._since)))
+        self._since = time.monotonic()
+
+
+class Workshop:
+    """Does one job after the other. Errors are outcomes: the broker decides when to try again."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._known: set[int] = set()  # topics whose tables were seen to be of this log
+
+    def do(self, job: BuildJob | CareJob | RemoveJob) -> list[TableOutcome]:
+        match job:
+            case BuildJob():
+                return self._build(job)
+            case CareJob():
+                outcome = _outcome(job.ref.topic, partial(look_after, job))
+                if not outcome.error:
+                    outcome.bytes = size_of(job.ref)
+                return [outcome]
+            case RemoveJob():
+                return [_outcome(job.ref.topic, partial(remove, job))]
+
+    def _build(self, job: BuildJob) -> list[TableOutcome]:
+        try:
+            journal = read_closed(self._files, job.sequence)
+        except (LogError, OSError) as error:
+            return [TableOutcome(share.ref.topic, f"{type(error).__name__}: {error}") for share in job.shares]
+        with contextlib.closing(journal.file):
+            return [_outcome(share.ref.topic, partial(self._share, journal, share)) for share in job.shares]
+
+    def _share(self, journal: JournalFile, share: TableShare) -> dict[int, int]:
+        from penstock.log.tables.build import PartitionSpan, build
+
+        spans = {number: PartitionSpan(*span) for number, span in share.spans.items()}
+        if share.ref.topic not in self._known:
+            check_history(share, journal, spans)
+            self._known.add(share.ref.topic)
+        return build(share.ref, journal, spans, rest=Pace())
+
+
+def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
+    try:
+        return TableOutcome(topic, offsets=work())
+    except LogError as error:
+        return TableOutcome(topic, str(error))
+    except Exception as error:
+        logger.exception("a job for the table of topic %d failed", topic)
+        return TableOutcome(topic, f"{type(error).__name__}: {error}")
+
+
+def check_history(share: TableShare, journal: JournalFile, spans: Mapping[int, PartitionSpan]) -> None:
+    """What the table has beyond what the log knows of must be what the journal has, too: after a repair the log may
+    have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
+    from penstock.log.engine import partition_id
+    from penstock.log.tables.table import Table
+    from penstock.log.tailer import file_slices
+
+    table = Table.open(share.ref)
+    ends = {} if table is None else table.ends()
+    for number, span in spans.items():
+        last = min(ends.get(number, 0), span.end) - 1
+        if table is None or last < span.first:
+            continue
+        (ours,) = file_slices(journal, partition_id(share.ref.topic, number), last, last + 1)
+        columns = ("position", "timestamp")
+        rows = [row for batch in table.read(number, last, last + 1, columns) for row in batch.to_pylist()]
+        stamps = [int(row["timestamp"].timestamp() * 1_000_000 + 0.5) for row in rows]
+        if [row["position"] for row in rows] != [ours.position] or abs(stamps[0] - ours.timestamps()[0]) > 1:
+            raise LogError(
+                f"the table of topic {share.ref.name!r} at {share.ref.url} has another record at offset {last} of "
+                f"partition {number} than the log. If the log was repaired, move the table away and let the topic "
+                "go on under another name"
+            )
+
+
+def look_after(job: CareJob) -> dict[int, int]:
+    """Returns the log starts that retention wants."""
+    from penstock.log.tables import maintenance
+
+    maintenance.drop_below(job.ref, job.starts)
+    moved = maintenance.retain(job.ref, job.limits, job.journal_bytes, job.now, job.starts)
+    maintenance.compact(job.ref, target_bytes=job.file_bytes, max_seconds=job.file_seconds)
+    maintenance.clean(job.ref, job.now, keep_seconds=job.keep_seconds)
+    return moved
+
+
+def size_of(ref: TableRef) -> int | None:
+    """What the table's files take; None if that cannot be found out now."""
+    from penstock.log.tables.table import Table
+
+    try:
+        table = Table.open(ref)
+        files = [] if table is None else [file for number in table.partitions() for file in table.extents(number)]
+    except LogError as error:
+        logger.warning("the table of topic %d could not be measured: %s", ref.topic, error)
+        return None
+    return sum(file.bytes for file in files)
+
+
+def remove(job: RemoveJob) -> dict[int, int]:
+    from penstock.log.tables import maintenance
+
+    maintenance.remove(job.ref)
+    return {}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,79 @@
+"""What the process that builds tables asks the broker: for the next job, and to keep what came of the last one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.runtime.executor import Work
+from penstock.broker.tables.table import BuildJob, CareJob, JobDone, RemoveJob
+from penstock.config.settings import Settings
+from penstock.workers.rpc import Handler, committed, finished, typed
+from penstock.workers.supervisor import Child, Nothing
+
+LOOK_SECONDS = 0.5  # between two looks for a job
+
+
+class TableSettings(msgspec.Struct):
+    """What the process has to know."""
+
+    data_dir: str
+    log_level: str
+
+
+class NextJob(msgspec.Struct):
+    """An answer."""
+
+    job: BuildJob | CareJob | RemoveJob
+
+
+class TableCalls:
+    def __init__(self, broker: Broker, now: Callable[[], int]) -> None:
+        """`now` is the time by which retention goes, in µs."""
+        self._broker = broker
+        self._now = now
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"tables.next": typed(Nothing, self.next), "tables.done": typed(JobDone, self.done)}
+
+    async def next(self, _: Nothing) -> NextJob:
+        """Answers when there is something to do."""
+        tables = self._broker.tables
+        while True:
+            job = tables.next_job(self._now())
+            if job is not None:
+                if isinstance(job, BuildJob) or await self._safe():
+                    return NextJob(job)
+                tables.put_back(job)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _safe(self) -> bool:
+        """What the others remove cannot be brought back, so it must not be wanted again after a loss of power."""
+        return await finished(Work(self._broker.tables.safe, bool), self._broker.offload)
+
+    async def done(self, done: JobDone) -> Nothing:
+        await committed(self._broker.tables.done(done))
+        return Nothing()
+
+
+class TableKeeper:
+    """The process that builds tables, as the broker has it: started when there is something to do for it."""
+
+    def __init__(self, broker: Broker, settings: Settings, data_dir: str) -> None:
+        calls = TableCalls(broker, broker.retention_now).handlers()
+        wanted = TableSettings(data_dir, settings.log_level)
+        self._broker = broker
+        self._started = False
+        self.child = Child("tables", "penstock.workers.tables.main", calls, wanted)
+
+    def look(self) -> None:
+        """Called about once a second."""
+        if not self._started and self._broker.tables.needed():
+            self._started = True
+            self.child.start()
+
+    async def stop(self) -> None:
+        await self.child.stop()

@@ -1,0 +1,77 @@
+"""The audit log as a resource of the admin socket: its paths, its requests, and how it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.broker.broker_fixture import World
+
+from penstock.admin.audit import AuditResource, audit_policy
+from penstock.admin.http import Answer
+from penstock.broker.errors import AuditOff, InvalidArgument
+from penstock.broker.runtime.executor import Work
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access
+from penstock.broker.security.audit import AuditPolicy
+from penstock.config.settings import SecuritySection, Settings
+
+
+def world(*, enabled: bool = True) -> World:
+    made = World(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=enabled))
+    for number in range(3):
+        made.broker.audit.note(ADMINISTRATOR, "topic.create", resource=f"t{number}")
+    made.commit()
+    return made
+
+
+def ask(one: World, path: bytes, body: bytes) -> Answer:
+    work = AuditResource(one.broker, enforced=True)(b"POST", path, body)
+    assert isinstance(work, Work)
+    work.run()
+    answer = work.finish()
+    assert isinstance(answer, Answer) and answer.status == 200
+    return answer
+
+
+def test_a_page_and_an_export() -> None:
+    one = world()
+    page: dict[str, Any] = msgspec.json.decode(ask(one, b"/audit", b'{"query": {"limit": 2}}').body)
+    assert [event["resource"] for event in page["events"]] == ["t2", "t1"]
+    assert (page["total"], page["has_more"]) == (3, True)
+    answer = ask(one, b"/audit/export", b'{"format": "csv", "query": {"resource": "t1"}}')
+    assert answer.content_type.startswith("text/csv") and answer.body.count(b"\n") == 2
+    answer = ask(one, b"/audit/export", b"{}")
+    assert answer.content_type == "application/json" and len(msgspec.json.decode(answer.body)) == 3
+
+
+def test_other_paths_are_not_its_own_and_other_methods_are_refused() -> None:
+    resource = AuditResource(world().broker, enforced=True)
+    for path in (b"/", b"/keys", b"/audit/", b"/audit/export/x", b"/auditor"):
+        assert resource(b"POST", path, b"{}") is None
+    for method in (b"GET", b"DELETE", b"PUT"):
+        refused = resource(method, b"/audit", b"")
+        assert isinstance(refused, Answer) and refused.status == 405
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"query": {"colour": 1}}', b'{"query": {"limit": "x"}}', b"\xff"])
+def test_a_body_that_is_no_query_is_refused(body: bytes) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        AuditResource(world().broker, enforced=True)(b"POST", b"/audit", body)
+
+
+def test_what_the_log_refuses_is_told() -> None:
+    with pytest.raises(InvalidArgument):
+        ask(world(), b"/audit/export", b'{"format": "xml"}')
+    with pytest.raises(AuditOff):
+        ask(world(enabled=False), b"/audit", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "audit", "enabled"),
+    [("off", "auto", False), ("on", "auto", True), ("on", "off", False), ("off", "on", True)],
+)
+def test_the_configuration_says_what_is_kept(mode: Any, audit: Any, enabled: bool) -> None:
+    security = SecuritySection(mode=mode, audit=audit, audit_retention_seconds=60, audit_retention_bytes=1 << 20)
+    assert audit_policy(Settings(security=security)) == AuditPolicy(enabled, 60, 1 << 20)
+    assert audit_policy(Settings()) == AuditPolicy()

@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.broker_fixture import START, World
+
+from penstock.broker.errors import LimitReached
+from penstock.broker.fetch import visible_read
+from penstock.broker.fetch.removal import Gone, apply_removed, remove
+from penstock.broker.fetch.visible_read import LOOKS, PARTS, STEPS, LiveRead
+from penstock.broker.limits import Limits
+from penstock.broker.names import DEFAULT_SCOPE as HERE
+from penstock.broker.security.access import ANONYMOUS as ME
+from penstock.broker.state.events import RecordsRemoved
+from penstock.broker.state.state import decode_snapshot, encode_snapshot
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.log.engine import partition_id
+from penstock.log.errors import OffsetOutOfRange
+from penstock.log.file_engine import LogSettings
+
+BIG = 1 << 30
+PLACE = partition_id(1, 0)
+SECOND = 1_000_000
+ON_DISK = LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0)  # every read goes to the disk
+both = pytest.mark.parametrize("log", [None, ON_DISK], ids=["memory", "disk"])
+
+
+def made(log: LogSettings | None = None, expiry: float | None = None, **options: Any) -> World:
+    world = World(log, **options)
+    world.broker.create_topic(ME, HERE, "t", 1, TopicSettings(expiry_seconds=expiry))
+    world.commit()
+    return world
+
+
+def store(world: World, *values: bytes, lifetimes: list[float] | None = None) -> None:
+    """`lifetimes`: seconds until each expires; 0: never."""
+    expires = None if lifetimes is None else [world.now + int(s * SECOND) if s else 0 for s in lifetimes]
+    world.broker.produce(ME, HERE, "t", 0, values, expires=expires)
+    world.commit()
+
+
+def take_out(world: World, *offsets: int) -> None:
+    world.broker._ledger.keep((RecordsRemoved(1, 0, list(offsets)),))
+    world.commit()
+
+
+def plan(world: World, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> LiveRead:
+    return world.broker.fetch(ME, HERE, "t", 0, offset, max_bytes, max_records)
+
+
+def found(read: LiveRead) -> list[tuple[int, bytes]]:
+    records: list[tuple[int, bytes]] = []
+    for part in read.run():
+        assert len(part) > 0
+        records += enumerate(part.values(), part.base_offset)
+    return records
+
+
+def fetched(world: World, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> list[tuple[int, bytes]]:
+    """As a session does it: one fetch, in as many steps as it takes."""
+    read = plan(world, offset, max_bytes, max_records)
+    records = found(read)
+    while (onward := read.onward()) is not None:
+        assert not records
+        assert not onward.ready  # not on the loop's thread
+        read, records = onward, found(onward)
+    return records
+
+
+# -- expiry
+
+
+@both
+def test_records_are_delivered_until_they_expire_and_then_no_more(log: LogSettings | None) -> None:
+    world = made(log)
+    store(world, b"a", b"b", b"c", b"d", lifetimes=[0, 1, 2, 0])
+    assert fetched(world) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+    world.pass_time(0.999_999)
+    assert len(fetched(world)) == 4
+    world.pass_time(0.000_001)
+    assert fetched(world) == [(0, b"a"), (2, b"c"), (3, b"d")]
+    world.pass_time(1)
+    assert fetched(world) == [(0, b"a"), (3, b"d")]
+    assert plan(world, 1).run()[0].base_offset == 3
+    world.restart()
+    assert fetched(world) == [(0, b"a"), (3, b"d")]
+
+
+@both
+def test_the_topics_own_expiry_counts_from_when_a_record_was_stored(log: LogSettings | None) -> None:
+    world = made(log, expiry=1.5)
+    for number in range(4):
+        store(world, b"%d" % number)
+        world.pass_time(0.5)
+    assert fetched(world) == [(2, b"2"), (3, b"3")]
+    world.pass_time(0.5)
+    assert fetched(world) == [(3, b"3")]
+    world.broker.change_topic(ME, HERE, "t", TopicSettings())
+    assert len(fetched(world)) == 4
+
+
+def test_a_batch_that_is_half_expired_is_cut_where_it_is() -> None:
+    world = made(expiry=1)
+    world.broker.produce(ME, HERE, "t", 0, [b"0", b"1"])
+    world.pass_time(0.5)
+    world.broker.produce(ME, HERE, "t", 0, [b"2"])
+    world.commit()  # one batch with two times
+    world.pass_time(0.5)
+    assert fetched(world) == [(2, b"2")]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), 1e300])
+def test_an_expiry_that_makes_no_sense_is_none(seconds: float) -> None:
+    world = made(expiry=seconds)
+    store(world, b"v")
+    world.pass_time(10)
+    assert fetched(world) == [(0, b"v")]
+
+
+def test_the_moment_of_a_fetch_is_when_it_is_planned() -> None:
+    world = made(ON_DISK)
+    store(world, b"v", lifetimes=[1])
+    read = plan(world)
+    assert not read.ready
+    world.pass_time(2)
+    assert found(read) == [(0, b"v")]
+
+
+def test_nothing_is_looked_at_where_nothing_expires() -> None:
+    world = made()
+    store(world, *[b"v"] * 100)
+    read = plan(world)
+    (part,) = read.run()
+    assert part.batch.flags == 0 and len(part) == 100
+    assert visible_read.view(
+        world.broker._ledger.state, world.broker._ledger.state.topics_by_id[1], 0, world.now
+    ).all_of(part)
+    assert (read.end, read.passed, read.onward()) == (100, False, None)
+
+
+# -- going on
+
+
+def test_a_fetch_goes_on_past_what_has_expired() -> None:
+    world = made()
+    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
+    store(world, b"new")
+    world.pass_time(2)
+    read = plan(world, max_records=3)
+    assert (found(read), read.end, read.passed) == ([], 3, True)
+    onward = read.onward()
+    assert onward is not None
+    assert (found(onward), onward.end, onward.onward()) == ([(10, b"new")], 11, None)
+
+
+def test_at_the_end_of_what_has_expired_the_fetch_says_where_it_is() -> None:
+    world = made()
+    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
+    world.pass_time(2)
+    read = plan(world)
+    assert (found(read), read.end, read.onward()) == ([], 10, None)
+    store(world, b"new")
+    assert fetched(world, read.end) == [(10, b"new")]
+
+
+def test_limits_count_what_is_delivered_also_when_more_is_read_at_once() -> None:
+    world = made()
+    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
+    store(world, *[b"123"] * 10, lifetimes=[0] * 10)
+    world.pass_time(2)
+    assert [offset for offset, _ in fetched(world, max_records=4)] == [10, 11, 12, 13]
+    assert [offset for offset, _ in fetched(world, max_bytes=7, max_records=5)] == [10, 11]
+    assert [offset for offset, _ in fetched(world, max_bytes=0)] == [10]
+    assert fetched(world, max_records=0) == []
+
+
+def test_many_expired_records_are_passed_in_bounded_steps() -> None:
+    world = made(LogSettings(file_bytes=1 << 20))
+    for _ in range(10):
+        store(world, *[b"old"] * LOOKS, lifetimes=[1] * LOOKS)
+    store(world, b"new")
+    world.pass_time(2)
+    read = plan(world)
+    records = found(read)
+    ends = [0, read.end]
+    while not records and (onward := read.onward()) is not None:
+        read, records = onward, found(onward)
+        ends.append(read.end)
+    assert records == [(10 * LOOKS, b"new")]
+    assert len(ends) >= 10
+    assert max(end - before for before, end in pairwise(ends)) <= LOOKS
+
+
+def test_a_fetch_gives_up_after_so_many_steps_and_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visible_read, "LOOKS", 4)
+    world = made()
+    for _ in range(STEPS + 10):
+        store(world, *[b""] * 4, lifetimes=[1] * 4)
+    store(world, b"new")
+    world.pass_time(2)
+    assert fetched(world, max_records=4) == []
+    read = plan(world, max_records=4)
+    steps = 0
+    while (found(read) == []) and (onward := read.onward()) is not None:
+        read, steps = onward, steps + 1
+    assert steps == STEPS
+    assert fetched(world, read.end) == [(4 * (STEPS + 10), b"new")]
+
+
+def test_records_that_expire_in_turn_come_in_portions() -> None:
+    world = made(LogSettings(file_bytes=1 << 20))
+    count = 3 * PARTS
+    store(world, *[b"%d" % n for n in range(count)], lifetimes=[n % 2 for n in range(count)])
+    world.pass_time(2)
+    offset, portions, records = 0, [], []
+    while offset < count:
+        read = plan(world, offset)
+        portion = found(read)
+        portions.append(len(portion))
+        records += portion
+        offset = read.end
+    assert records == [(n, b"%d" % n) for n in range(0, count, 2)]
+    assert max(portions) == PARTS
+
+
+def test_retention_may_come_by_between_two_steps() -> None:
+    world = made()
+    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
+    store(world, b"a", b"b")
+    world.pass_time(2)
+    read = plan(world, max_records=2)
+    assert found(read) == []
+    world.engine.trim({PLACE: 11})
+    world.commit()
+    onward = read.onward()
+    assert onward is not None
+    assert found(onward) == [(11, b"b")]
+    with pytest.raises(OffsetOutOfRange):
+        plan(world, 0)
+
+
+# -- removal
+
+
+@both
+def test_removed_records_are_not_delivered(log: LogSettings | None) -> None:
+    world = made(log)
+    store(world, *[b"%d" % n for n in range(6)])
+    take_out(world, 1, 4, 5)
+    assert fetched(world) == [(0, b"0"), (2, b"2"), (3, b"3")]
+    assert fetched(world, 4) == []
+    assert plan(world, 4).onward() is None
+    world.restart()
+    assert fetched(world) == [(0, b"0"), (2, b"2"), (3, b"3")]
+
+
+def test_all_below_an_offset_may_be_removed_before_the_start_has_moved() -> None:
+    world = made()
+    store(world, *[b"%d" % n for n in range(6)])
+    world.broker._ledger.keep((RecordsRemoved(1, 0, [5], 3),))
+    assert fetched(world) == [(3, b"3"), (4, b"4")]
+    store(world, b"6")
+    assert fetched(world, 5) == [(6, b"6")]
+
+
+def test_a_read_under_way_keeps_what_it_began_with() -> None:
+    world = made(ON_DISK)
+    store(world, b"a", b"b")
+    read = plan(world)
+    take_out(world, 0)
+    assert found(read) == [(0, b"a"), (1, b"b")]
+
+
+def test_what_was_removed_is_there_again_if_the_removal_was_not_kept() -> None:
+    world = made()
+    store(world, b"a", b"b")
+    fault = world.fill_disk()
+    world.broker._ledger.keep((RecordsRemoved(1, 0, [0]),))
+    assert fetched(world) == [(1, b"b")]
+    world.commit()
+    assert fetched(world) == [(0, b"a"), (1, b"b")]
+    world.free_disk(fault)
+
+
+def test_what_is_removed_at_the_front_moves_the_start_and_is_forgotten() -> None:
+    limits = Limits()
+    removed = {PLACE: Gone(1, frozenset({3, 5}))}
+    event = remove(removed, limits, PLACE, [2], 2)
+    assert event == RecordsRemoved(1, 0, [2], 4)
+    apply_removed(removed, event)
+    assert removed == {PLACE: Gone(4, frozenset({5}))}
+    apply_removed(removed, remove(removed, limits, PLACE, [4], 2))
+    assert removed == {PLACE: Gone(6)}
+
+
+def test_how_many_may_be_removed_is_limited() -> None:
+    limits = Limits(removed_per_partition=3, removed=5)
+    removed = {PLACE: Gone(0, frozenset({1, 2, 3}))}
+    with pytest.raises(LimitReached):
+        remove(removed, limits, PLACE, [5], 0)
+    assert remove(removed, limits, PLACE, [0], 0).below == 4  # that makes room
+    other = partition_id(2, 0)
+    removed[other] = Gone(0, frozenset({7}))
+    assert remove(removed, limits, other, [8], 0).offsets == [8]
+    removed[other] = Gone(0, frozenset({7, 8}))
+    with pytest.raises(LimitReached):
+        remove(removed, limits, other, [9], 0)
+
+
+def test_a_snapshot_keeps_what_was_removed() -> None:
+    world = made()
+    store(world, *[b"v"] * 9)
+    take_out(world, 3, 7)
+    world.broker._ledger.keep((RecordsRemoved(1, 0, [], 2),))
+    state = decode_snapshot(encode_snapshot(world.broker._ledger.state))
+    assert state.removed == {PLACE: Gone(2, frozenset({3, 7}))}
+
+
+# -- everything at once
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batches=st.lists(
+        st.tuples(st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), min_size=1, max_size=6), st.booleans()), max_size=8
+    ),
+    removed=st.sets(st.integers(0, 40), max_size=10),
+    expiry=st.sampled_from([None, None, 1, 2.5]),
+    elapsed=st.integers(0, 4),
+    max_bytes=st.sampled_from([0, 3, 10, BIG]),
+    max_records=st.sampled_from([1, 2, 7, BIG]),
+    log=st.sampled_from([None, ON_DISK]),
+)
+def test_fetches_in_a_row_deliver_exactly_what_is_live(
+    batches: list[tuple[list[int], bool]],
+    removed: set[int],
+    expiry: float | None,
+    elapsed: int,
+    max_bytes: int,
+    max_records: int,
+    log: LogSettings | None,
+) -> None:
+    world = made(log, expiry)
+    expected: list[tuple[int, bytes, int, int]] = []  # offset, value, stored, expires
+    for lifetimes, wait in batches:
+        values = [b"%d" % (len(expected) + n) for n in range(len(lifetimes))]
+        for value, seconds in zip(values, lifetimes, strict=True):
+            expires = world.now + seconds * SECOND if seconds else 0
+            expected.append((len(expected), value, world.now, expires))
+        store(world, *values, lifetimes=list(map(float, lifetimes)))
+        if wait:
+            world.pass_time(0.7)
+    take_out(world, *removed)
+    world.pass_time(elapsed)
+    alive = [
+        (offset, value)
+        for offset, value, stored, expires in expected
+        if offset not in removed
+        and not 0 < expires <= world.now
+        and not (expiry and stored + int(expiry * SECOND) <= world.now)
+    ]
+    records: list[tuple[int, bytes]] = []
+    offset = 0
+    while offset < len(expected):
+        read = plan(world, offset, max_bytes, max_records)
+        portion = found(read)
+        while not portion and (onward := read.onward()) is not None:
+            read, portion = onward, found(onward)
+        assert len(portion) <= max_records
+        assert len(portion) <= 1 or sum(len(value) for _, value in portion) <= max_bytes
+        records += portion
+        assert read.end > offset
+        offset = read.end
+    assert records == alive
+    assert world.now >= START

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.broker.broker_fixture import World
+
+from penstock.broker.groups import consumer_lag
+from penstock.broker.groups.consumer_lag import FetchPositions
+from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.runtime import metrics
+from penstock.broker.security.access import ANONYMOUS as ME
+from penstock.log.engine import Retention
+
+HERE = DEFAULT_SCOPE
+
+PROMISED = re.findall(
+    r"\w+",
+    """
+messages_produced_total messages_fetched_total bytes_in_total bytes_out_total active_connections
+throttled_consumers_total slow_consumers_total segments_deleted_total bytes_reclaimed_total compaction_runs_total
+compaction_skipped_segments_total retention_noop_runs_total checkpoint_corruption_total
+compaction_segments_rewritten_total compaction_records_dropped_total compaction_bytes_rewritten_total
+fetch_latency_ns_p50 fetch_latency_ns_p95 fetch_latency_ns_p99
+produce_latency_ns_p50 produce_latency_ns_p95 produce_latency_ns_p99
+""",
+)
+
+
+def samples(world: World) -> dict[str, float]:
+    """Every sample, under its name and labels as they are written."""
+    lines = world.broker.metrics_text(ME).splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.broker.create_topic(ME, HERE, "t", 2)
+    world.commit()
+    return world
+
+
+def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(world: World) -> None:
+    text = world.broker.metrics_text(ME)
+    assert list(text_string_to_metric_families(text))
+    for name in PROMISED:
+        assert re.search(rf"^# HELP {name} \S", text, re.MULTILINE), name
+        assert re.search(rf"^# TYPE {name} (counter|gauge)$", text, re.MULTILINE), name
+        assert re.search(rf"^{name} 0\.0$", text, re.MULTILINE), name
+
+
+def test_records_count_when_they_are_committed(world: World) -> None:
+    world.broker.produce(ME, HERE, "t", 0, [b"12345", b"1"], keys=[b"k", None])
+    world.broker.produce(ME, HERE, "t", 1, [b"1234"])
+    assert samples(world)["messages_produced_total"] == 0
+    assert samples(world)["log_pending_bytes"] > 0
+    world.commit()
+    found = samples(world)
+    assert found["messages_produced_total"] == 3
+    assert found["bytes_in_total"] == 11
+    assert found["log_pending_bytes"] == 0
+    assert found["log_position"] == 4  # with the creation of the topic
+    world.broker.produce(ME, HERE, "t", 1, [b"6"])
+    world.commit()
+    assert samples(world)["messages_produced_total"] == 4
+
+
+def test_records_that_could_not_be_stored_do_not_count(world: World) -> None:
+    fault = world.fill_disk()
+    world.broker.produce(ME, HERE, "t", 0, [b"lost"])
+    world.commit()
+    assert samples(world)["messages_produced_total"] == 0
+    assert samples(world)["log_writable"] == 0
+    world.free_disk(fault)
+    world.broker.produce(ME, HERE, "t", 0, [b"kept"])
+    world.commit()
+    assert samples(world)["messages_produced_total"] == 1
+    assert samples(world)["log_writable"] == 1
+
+
+def test_latency_is_the_time_until_the_commit(world: World) -> None:
+    for microseconds in (1, 2, 3, 4, 100):
+        world.broker.produce(ME, HERE, "t", 0, [b"v"])
+        world.elapsed += microseconds
+        world.commit()
+    found = samples(world)
+    assert found["produce_latency_ns_p50"] == 3_000
+    assert found["produce_latency_ns_p99"] == 100_000
+    assert found["fetch_latency_ns_p50"] == 0
+
+
+def test_only_the_last_samples_count_for_latency() -> None:
+    ring = metrics.LatencyRing()
+    for _ in range(metrics.LATENCY_SAMPLES):
+        ring.add(1_000_000)
+    for value in range(metrics.LATENCY_SAMPLES):
+        ring.add(value)
+    assert ring.quantiles([0.0, 0.5, 0.99, 1.0]) == [0, 512, 1013, 1023]
+
+
+def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: World) -> None:
+    for _ in range(metrics.LATENCY_SAMPLES + 10):
+        world.broker.produce(ME, HERE, "t", 0, [b"v"])
+    pending = world.broker.metrics._pending
+    assert pending is not None and len(pending.started) == metrics.LATENCY_SAMPLES
+    world.commit()
+    assert samples(world)["messages_produced_total"] == metrics.LATENCY_SAMPLES + 10
+
+
+def test_what_retention_removes_is_counted() -> None:
+    world = World(default_retention=Retention(seconds=86_400))
+    world.broker.create_topic(ME, HERE, "t", 1)
+    for _ in range(6):
+        world.broker.produce(ME, HERE, "t", 0, [b"v"])
+        world.commit()
+        world.pass_time(86_400)
+        world.broker.maintain(world.now)
+        world.commit()
+    journals = sum(path.endswith(".journal") for path in world.disk.paths())
+    found = samples(world)
+    assert found["segments_deleted_total"] > 0
+    assert found["bytes_reclaimed_total"] == found["segments_deleted_total"] * world.settings.file_bytes
+    assert journals + found["segments_deleted_total"] >= 6
+    assert 0 < found["retention_noop_runs_total"] < 6
+
+
+def lag_of(world: World, group: str, topic: str = "t", partition: int = 0, scope: Scope = HERE) -> float | None:
+    labels = {
+        "group": group,
+        "namespace": scope.namespace,
+        "partition": partition,
+        "tenant": scope.tenant,
+        "topic": topic,
+    }
+    written = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    return samples(world).get(f"consumer_lag{{{written}}}")
+
+
+def test_lag_is_what_a_group_has_not_reached(world: World) -> None:
+    world.broker.produce(ME, HERE, "t", 0, [b"v"] * 10)
+    world.broker.groups.commit(ME, HERE, "g", "t", 0, 4)
+    world.broker.groups.commit(ME, HERE, "ahead", "t", 0, 99)
+    world.broker.groups.commit(ME, HERE, "g", "not there", 0, 4, topic_must_exist=False)
+    world.commit()
+    assert lag_of(world, "g") == 6
+    assert lag_of(world, "ahead") == 0
+    assert lag_of(world, "g", "not there") is None
+
+
+def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: World) -> None:
+    world.broker.produce(ME, HERE, "t", 0, [b"v"] * 10)
+    world.commit()
+    world.broker.positions.note(HERE, "g", "t", 0, 7)
+    assert lag_of(world, "g") == 3
+    world.broker.groups.commit(ME, HERE, "g", "t", 0, 2)
+    assert lag_of(world, "g") == 8
+
+
+def test_topics_of_the_same_name_in_two_tenants_are_told_apart(world: World) -> None:
+    acme = Scope("acme", "eu")
+    world.broker.create_topic(ME, acme, "t", 1)
+    for scope, offset in ((HERE, 1), (acme, 0)):
+        world.broker.produce(ME, scope, "t", 0, [b"v"])
+        world.broker.groups.commit(ME, scope, "g", "t", 0, offset)
+    world.commit()
+    assert lag_of(world, "g") == 0
+    assert lag_of(world, "g", scope=acme) == 1
+
+
+def test_positions_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_lag, "MAX_POSITIONS", 2)
+    positions = FetchPositions()
+    for group in ("a", "b", "a", "c"):
+        positions.note(HERE, group, "t", 0, 1)
+    positions.note(HERE, "bad\nname", "t", 0, 1)
+    assert [place.group for place, _ in positions] == ["a", "c"]
+
+
+def test_the_number_of_lags_shown_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MAX_LAG_SERIES", 2)
+    for group, shown, cut in (("a", 1, 0), ("b", 2, 0), ("c", 2, 1)):
+        world.broker.groups.commit(ME, HERE, group, "t", 0, 0)
+        found = samples(world)
+        assert sum(name.startswith("consumer_lag{") for name in found) == shown
+        assert found["consumer_lag_cut"] == cut
+
+
+def test_every_broker_has_its_own_figures(world: World) -> None:
+    other = World()
+    world.broker.metrics.active_connections += 1
+    assert samples(world)["active_connections"] == 1
+    assert samples(other)["active_connections"] == 0
+    assert (samples(world)["topics"], samples(world)["partitions"]) == (1, 2)

@@ -1,0 +1,908 @@
+"""Users, roles and access lists through the broker: who gets in, what they may do, and what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import argon2
+import pytest
+from tests.broker.broker_fixture import START, World, committed, later
+
+from penstock.broker.errors import (
+    AccessDenied,
+    BrokerError,
+    InvalidArgument,
+    InvalidName,
+    LimitReached,
+    RoleNotFound,
+    ShuttingDown,
+    UserExists,
+    UserNotFound,
+    WrongPassword,
+)
+from penstock.broker.limits import Limits
+from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.runtime.executor import Work
+from penstock.broker.security import passwords, users
+from penstock.broker.security.access import (
+    ADMINISTRATION,
+    ADMINISTRATOR,
+    ANONYMOUS,
+    OF_CACHES,
+    Access,
+    Grant,
+    Identity,
+    Permission,
+)
+from penstock.broker.security.key import KeyTerms
+from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.user import BUILT_IN, Acl, User, UserPolicy
+from penstock.broker.security.users import LoginRefusal, LoginVerdict, Who
+from penstock.broker.state.state import decode_snapshot, encode_snapshot
+from penstock.log.engine import CommitGroup
+
+T = "default"
+PEER = "10.0.0.1:5000"
+WORD = "correct horse"
+READ, WRITE, COMMIT, DESCRIBE = Permission.READ, Permission.WRITE, Permission.COMMIT, Permission.DESCRIBE
+ADMIN = Permission.ADMIN
+OF_TOPICS = set(Permission) - OF_CACHES
+
+
+def secured(*grants: Grant, **options: Any) -> World:
+    return World(access=Access(True, [ADMINISTRATION, *grants]), **options)
+
+
+def done(work: Work[Any, Any]) -> Any:
+    work.run()
+    return work.finish()
+
+
+def add(world: World, name: str, *roles: str, tenant: str = T, by: Identity = ADMINISTRATOR) -> User:
+    user, _ = done(world.broker.users.create(by, tenant, name, WORD, roles))
+    world.commit()
+    assert isinstance(user, User)
+    return user
+
+
+def login(world: World, name: str, word: str = WORD, *, tenant: str = T, peer: str = PEER) -> LoginVerdict:
+    verdict: LoginVerdict = done(world.broker.users.login(tenant, name, word, peer))
+    return verdict
+
+
+def enter(world: World, name: str, *, tenant: str = T) -> Identity:
+    found = login(world, name, tenant=tenant)
+    assert isinstance(found, Identity)
+    return found
+
+
+def given(world: World, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> set[Permission]:
+    """What of a topic; what the same roles give of caches is in `test_each_role_gives_…`."""
+    return {permission for permission in OF_TOPICS if world.broker.access.allows(who, permission, scope, topic)}
+
+
+def acl(world: World, topic: str = "orders", **terms: Any) -> None:
+    world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl(topic, **{"public": False, **terms}))
+    world.commit()
+
+
+def key(world: World, *permissions: Permission, topics: tuple[str, ...] = ("*",)) -> Identity:
+    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("k", T, permissions, topics))
+    world.commit()
+    found = world.broker.keys.authenticate(new.secret, PEER)
+    assert isinstance(found, Identity)
+    return found
+
+
+USES = {READ, WRITE, COMMIT, DESCRIBE}
+WRITES = {WRITE, DESCRIBE, Permission.CREATE}
+
+
+# -- logging in
+
+
+def test_a_user_gets_in_with_the_right_password_and_is_bound_to_the_tenant() -> None:
+    world = secured()
+    add(world, "alice", "consumer")
+    assert login(world, "alice") == Identity("user:alice", T, PEER, START)
+    assert login(world, "alice", tenant="acme") is LoginRefusal.WRONG
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody", "", "\ud800", "x" * 60_000])
+@pytest.mark.parametrize("word", ["", "wrong", WORD + "x", WORD[:-1], "x" * 60_000, "\ud800", "\0"])
+def test_a_wrong_password_and_an_unknown_user_are_told_alike(name: str, word: str) -> None:
+    world = secured()
+    add(world, "alice")
+    work = world.broker.users.login(T, name, word, PEER)
+    assert not work.ready  # all take the same way, whose time is that of argon2
+    assert done(work) is LoginRefusal.WRONG
+    assert "authentication_failures_total 1.0" in world.broker.metrics.text()
+
+
+def test_the_password_of_nobody_costs_as_much_as_anybodys() -> None:
+    nobodys = argon2.extract_parameters(passwords._NOBODYS)
+    assert nobodys == argon2.extract_parameters(passwords.hashed(WORD))
+    assert (nobodys.memory_cost, nobodys.time_cost, nobodys.parallelism) == (19456, 2, 1)
+    assert not passwords.is_right(WORD, None) and not passwords.is_right("", None)
+
+
+def test_a_user_who_is_disabled_is_told_so_only_with_the_right_password() -> None:
+    world = secured()
+    add(world, "alice")
+    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    assert login(world, "alice") is LoginRefusal.DISABLED
+    assert login(world, "alice", "wrong") is LoginRefusal.WRONG
+    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=True)
+    assert enter(world, "alice").name == "user:alice"
+
+
+def test_only_a_hash_of_the_password_is_kept_and_it_is_not_shown() -> None:
+    world = secured()
+    user = add(world, "alice")
+    files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._ledger.state)
+    assert user.hash.startswith("$argon2id$") and user.hash.encode() in kept
+    assert WORD.encode() not in kept
+    assert "argon2" not in repr(user)
+    assert add(world, "bob").hash != user.hash  # each has its own salt
+
+
+def test_with_security_off_everybody_gets_in_as_nobody_in_particular() -> None:
+    world = World()
+    for _ in range(10):
+        assert login(world, "whoever", "whatever") == ANONYMOUS._replace(peer=PEER)
+    assert world.broker.users.whoami(ANONYMOUS) == Who("", (), ("read", "write", "admin"))
+
+
+def test_a_password_that_was_right_is_not_computed_again_and_a_changed_one_is() -> None:
+    world = secured()
+    add(world, "alice")
+    enter(world, "alice")
+    assert world.broker.users.login(T, "alice", WORD, PEER).ready
+    assert not world.broker.users.login(T, "alice", WORD + "x", PEER).ready
+    done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", "another"))
+    assert not world.broker.users.login(T, "alice", WORD, PEER).ready
+    assert login(world, "alice") is LoginRefusal.WRONG
+    assert isinstance(login(world, "alice", "another"), Identity)
+
+
+def test_what_is_remembered_of_right_passwords_is_bounded() -> None:
+    world = secured(limits=Limits(users=2))
+    add(world, "alice")
+    for word in "abcde":
+        done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", word))
+        assert isinstance(login(world, "alice", word), Identity)
+        assert len(world.broker.users._proved) <= 2
+
+
+def test_what_changes_while_a_password_is_checked_counts() -> None:
+    world = secured()
+    broker = world.broker
+    for name, change, verdict in (
+        ("a", lambda: done(broker.users.change_password(ADMINISTRATOR, T, "a", "another")), LoginRefusal.WRONG),
+        ("b", lambda: broker.users.delete(ADMINISTRATOR, T, "b"), LoginRefusal.WRONG),
+        ("c", lambda: broker.users.update(ADMINISTRATOR, T, "c", enabled=False), LoginRefusal.DISABLED),
+    ):
+        add(world, name)
+        work = broker.users.login(T, name, WORD, PEER)
+        work.run()
+        change()
+        assert work.finish() is verdict
+
+
+def test_a_host_that_guesses_is_locked_out_together_with_what_it_does_with_keys() -> None:
+    world = secured(lockout=LockOut(3, 30))
+    add(world, "alice")
+    assert [login(world, "alice", "wrong") for _ in range(2)] == [LoginRefusal.WRONG] * 2
+    assert world.broker.keys.authenticate("wrong", PEER) is None
+    assert login(world, "alice") is LoginRefusal.LOCKED
+    assert world.broker.keys.authenticate("any", PEER) == "locked"
+    assert isinstance(login(world, "alice", peer="10.0.0.2:1"), Identity)
+    assert "lockouts_total 1.0" in world.broker.metrics.text()
+    world.pass_time(31)
+    assert isinstance(login(world, "alice"), Identity)
+
+
+def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    world = secured(lockout=LockOut(3, 30), offload=later(calls))
+    add(world, "alice")
+    checked = []
+    real = passwords.is_right
+
+    def count(word: str, stored: str | None) -> bool:
+        checked.append(word)
+        return real(word, stored)
+
+    monkeypatch.setattr(passwords, "is_right", count)
+    verdicts: list[LoginVerdict] = []
+
+    def start(word: str) -> None:
+        work = world.broker.users.login(T, "alice", word, PEER)
+        work.start(world.broker.offload, lambda: verdicts.append(work.finish()))
+
+    for number in range(20):
+        start(f"guess {number}")
+    start(WORD)
+    widest = 0
+    while calls:
+        widest = max(widest, len(calls))
+        run, finish = calls.pop(0)
+        run()
+        finish()
+    assert widest == users.AT_ONCE
+    assert verdicts == [LoginRefusal.WRONG] * 3 + [LoginRefusal.LOCKED] * 18
+    assert len(checked) == 3
+
+
+def test_a_right_guess_that_was_checked_beside_wrong_ones_does_not_count_after_them() -> None:
+    world = secured(lockout=LockOut(2, 30))
+    add(world, "alice")
+    works = [world.broker.users.login(T, "alice", word, PEER) for word in ("a", "b", WORD)]
+    for work in works:
+        work.run()
+    assert [work.finish() for work in works] == [LoginRefusal.WRONG, LoginRefusal.WRONG, LoginRefusal.LOCKED]
+
+
+def test_a_broker_that_stops_lets_nobody_in() -> None:
+    world = secured()
+    add(world, "alice")
+    work = world.broker.users.login(T, "alice", WORD, PEER)
+    work.run()
+    world.broker.close()
+    with pytest.raises(ShuttingDown):
+        work.finish()
+
+
+# -- who one is
+
+
+def test_one_is_told_who_one_is() -> None:
+    world = secured()
+    add(world, "alice", "producer", "consumer")
+    whoami = world.broker.users.whoami
+    assert whoami(enter(world, "alice")) == Who("alice", ("producer", "consumer"), ("read", "write"))
+    assert whoami(ANONYMOUS) == Who("", (), ())
+    assert whoami(key(world, READ, COMMIT, DESCRIBE)) == Who("key:1", (), ("read",))
+    assert whoami(key(world, ADMIN)) == Who("key:2", (), ("read", "write", "admin"))
+    assert whoami(key(world, READ)) == Who("key:3", (), ())
+
+
+def test_enabled_tells_a_user_whose_time_is_over() -> None:
+    world = secured()
+    add(world, "alice")
+    who = enter(world, "alice")
+    assert world.broker.users.enabled(who) and world.broker.users.enabled(ANONYMOUS)
+    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    assert not world.broker.users.enabled(who)
+    world.broker.users.delete(ADMINISTRATOR, T, "alice")
+    assert not world.broker.users.enabled(who)
+
+
+# -- what roles give
+
+
+@pytest.mark.parametrize(
+    ("roles", "expected"),
+    [
+        ((), set()),
+        (("guest",), set()),
+        (("consumer",), {READ, COMMIT, DESCRIBE}),
+        (("producer",), WRITES),
+        (("producer", "consumer"), USES | WRITES),
+        (("admin",), OF_TOPICS),
+    ],
+)
+def test_each_role_gives_its_permissions_in_the_tenant_and_nowhere_else(
+    roles: tuple[str, ...], expected: set[Permission]
+) -> None:
+    world = secured()
+    add(world, "alice", *roles)
+    who = enter(world, "alice")
+    assert given(world, who) == expected
+    assert given(world, who, scope=Scope(T, "other")) == expected
+    assert given(world, who, scope=Scope("acme", T)) == set()
+    allows = world.broker.access.allows
+    for permission, like in ((Permission.CACHE_READ, READ), (Permission.CACHE_WRITE, WRITE)):
+        assert allows(who, permission, DEFAULT_SCOPE, "sessions") is (like in expected)
+        assert not allows(who, permission, Scope("acme", T), "sessions")
+    for everywhere in (lambda: world.broker.keys.list(who), lambda: world.broker.metrics_text(who)):
+        with pytest.raises(AccessDenied):
+            everywhere()
+
+
+def test_users_of_two_tenants_with_the_same_name_are_two() -> None:
+    world = secured()
+    add(world, "alice", "admin")
+    add(world, "alice", "consumer", tenant="acme")
+    here, there = enter(world, "alice"), enter(world, "alice", tenant="acme")
+    assert given(world, here) == OF_TOPICS and given(world, there) == set()
+    assert given(world, there, scope=Scope("acme", "x")) == {READ, COMMIT, DESCRIBE}
+    world.broker.users.delete(ADMINISTRATOR, "acme", "alice")
+    assert given(world, here) == OF_TOPICS and given(world, there, scope=Scope("acme", "x")) == set()
+
+
+def test_changes_act_at_once_on_those_who_are_logged_in() -> None:
+    world = secured(Grant("*", frozenset({DESCRIBE})))
+    add(world, "alice", "consumer")
+    who = enter(world, "alice")
+    change = world.broker.users
+    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+    change.update(ADMINISTRATOR, T, "alice", ["producer"])
+    assert given(world, who) == WRITES
+    change.set_role(ADMINISTRATOR, T, "mixed", ["write", "read"])
+    change.update(ADMINISTRATOR, T, "alice", ["mixed"])
+    assert given(world, who) == USES | WRITES
+    change.set_role(ADMINISTRATOR, T, "mixed", ["read"])
+    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+    change.update(ADMINISTRATOR, T, "alice", [])
+    assert given(world, who) == {DESCRIBE}  # as everyone
+    change.update(ADMINISTRATOR, T, "alice", ["admin"], enabled=False)
+    assert given(world, who) == set()
+    change.update(ADMINISTRATOR, T, "alice", enabled=True)
+    assert given(world, who) == OF_TOPICS
+    change.delete(ADMINISTRATOR, T, "alice")
+    assert given(world, who) == set()
+
+
+def test_what_failed_to_be_kept_does_not_count() -> None:
+    world = secured()
+    add(world, "alice", "consumer")
+    who = enter(world, "alice")
+    disk = world.fill_disk()
+    world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
+    assert given(world, who) == OF_TOPICS
+    world.commit()
+    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+    assert world.broker.users.get(ADMINISTRATOR, T, "alice").roles == ("consumer",)
+    world.free_disk(disk)
+    disk = world.fill_disk()
+    done(world.broker.users.create(ADMINISTRATOR, T, "bob", WORD))
+    acl_group = world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False, restrict=True))
+    assert given(world, who) == set()
+    world.commit()
+    assert not committed(acl_group)
+    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+    assert [user.name for user in world.broker.users.list(ADMINISTRATOR, T)] == ["alice"]
+    assert login(world, "bob") is LoginRefusal.WRONG
+
+
+def test_what_failed_is_forgotten_also_if_as_much_has_changed_since() -> None:
+    world = secured()
+    add(world, "alice", "consumer")
+    who = enter(world, "alice")
+    disk = world.fill_disk()
+    world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
+    assert given(world, who) == OF_TOPICS
+    world.commit()
+    world.free_disk(disk)
+    world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+
+
+def test_everything_is_there_after_a_restart_and_in_a_snapshot() -> None:
+    world = secured(user_policy=UserPolicy(allow_anonymous=True))
+    add(world, "alice", "admin")
+    world.pass_time(5)
+    world.broker.users.set_role(ADMINISTRATOR, T, "team", ["read"], "of ours")
+    add(world, "bob", "team")
+    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    acl(world, "open", public=True)
+    acl(world, "shut", users=("bob", "key:7"), roles=("team",), restrict=True)
+    acl(world, "gone")
+    world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "gone")
+    add(world, "carol")
+    world.broker.users.delete(ADMINISTRATOR, T, "carol")
+    world.commit()
+    before = world.broker._ledger.state.directory
+    world.restart()
+    after = world.broker._ledger.state.directory
+    again = decode_snapshot(encode_snapshot(world.broker._ledger.state)).directory
+    for directory in (after, again):
+        assert (directory.users[T], directory.roles, directory.acls) == (before.users[T], before.roles, before.acls)
+    alice = world.broker.users.get(ADMINISTRATOR, T, "alice")
+    assert (alice.created, alice.updated, alice.enabled) == (START, START + 5_000_000, False)
+    assert login(world, "alice") is LoginRefusal.DISABLED
+    assert given(world, enter(world, "bob"), "shut") == USES
+    assert given(world, ANONYMOUS, "open") == USES
+
+
+def test_what_was_not_committed_is_not_there_after_a_restart() -> None:
+    changes: list[Callable[[World], object]] = [
+        lambda world: done(world.broker.users.create(ADMINISTRATOR, T, "bob", WORD, ["admin"])),
+        lambda world: world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"]),
+        lambda world: done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", "another")),
+        lambda world: world.broker.users.delete(ADMINISTRATOR, T, "alice"),
+        lambda world: world.broker.users.set_role(ADMINISTRATOR, T, "team", ["admin"]),
+        lambda world: world.broker.users.delete_role(ADMINISTRATOR, T, "spare"),
+        lambda world: world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False)),
+        lambda world: world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),
+    ]
+    for change in changes:
+        world = secured()
+        world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+        world.broker.users.set_role(ADMINISTRATOR, T, "spare", [])
+        add(world, "alice", "team")
+        acl(world, users=("alice",), restrict=True)
+        before = encode_snapshot(world.broker._ledger.state)
+        change(world)
+        assert encode_snapshot(world.broker._ledger.state) != before
+        world.restart()
+        assert encode_snapshot(world.broker._ledger.state) == before
+        change(world)
+        world.commit()
+        after = encode_snapshot(world.broker._ledger.state)
+        world.restart()
+        assert encode_snapshot(world.broker._ledger.state) == after != before
+
+
+# -- administering
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"name": ""}, InvalidArgument),
+        ({"name": "x" * 256}, InvalidArgument),
+        ({"name": "a\tb"}, InvalidArgument),
+        ({"name": "a\nb"}, InvalidArgument),
+        ({"name": "\ud800"}, InvalidArgument),
+        ({"name": " a"}, InvalidArgument),
+        ({"name": "key:1"}, InvalidArgument),
+        ({"name": "alice"}, UserExists),
+        ({"password": ""}, InvalidArgument),
+        ({"password": "é" * 513}, InvalidArgument),
+        ({"roles": ["admin", "nothing"]}, RoleNotFound),
+        ({"roles": ["admin"] * 101}, InvalidArgument),
+        ({"tenant": "a/b"}, InvalidName),
+        ({"tenant": "*"}, InvalidName),
+    ],
+)
+def test_a_user_that_cannot_be_is_refused_before_anything_is_hashed(
+    change: dict[str, Any], error: type[BrokerError]
+) -> None:
+    world = secured()
+    add(world, "alice")
+    position = world.broker.position
+    with pytest.raises(error):
+        world.broker.users.create(
+            ADMINISTRATOR, **{"tenant": T, "name": "bob", "password": WORD, "roles": [], **change}
+        )
+    assert not world.committer.run() and world.broker.position == position
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "Ålice & Bob", "user:bob", "../../etc", "[a-z]*", "a/b"])
+def test_names_may_be_many_things(name: str) -> None:
+    world = secured()
+    assert add(world, name, "guest", "guest").roles == ("guest",)
+    assert enter(world, name) == Identity(f"user:{name}", T, PEER, START)
+
+
+def test_of_two_who_make_the_same_user_at_once_one_is_told() -> None:
+    world = secured()
+    first, second = (world.broker.users.create(ADMINISTRATOR, T, "alice", word) for word in ("one", "two"))
+    for work in (first, second):
+        work.run()
+    first.finish()
+    with pytest.raises(UserExists):
+        second.finish()
+    world.commit()
+    assert isinstance(login(world, "alice", "one"), Identity)
+
+
+def test_who_loses_the_right_while_a_password_is_hashed_has_lost_it() -> None:
+    world = secured()
+    add(world, "alice", "admin")
+    who = enter(world, "alice")
+    add(world, "bob")
+    works: list[Work[Any, Any]] = [
+        world.broker.users.create(who, T, "carol", WORD),
+        world.broker.users.change_password(who, T, "bob", "another"),
+        world.broker.users.change_password(who, T, "alice", "another", WORD),
+    ]
+    for work in works:
+        work.run()
+    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    for work in works:
+        with pytest.raises(AccessDenied):
+            work.finish()
+
+
+def test_there_are_bounds() -> None:
+    world = secured(limits=Limits(users=2, roles=1, acls=1))
+    change = world.broker.users
+    add(world, "alice")
+    add(world, "bob", tenant="acme")
+    change.set_role(ADMINISTRATOR, T, "team", [])
+    acl(world)
+    with pytest.raises(LimitReached):
+        change.create(ADMINISTRATOR, T, "carol", WORD)
+    with pytest.raises(LimitReached):
+        change.set_role(ADMINISTRATOR, "acme", "team", [])
+    with pytest.raises(LimitReached):
+        change.set_acl(ADMINISTRATOR, Scope("acme", T), Acl("orders", False))
+    change.set_role(ADMINISTRATOR, T, "team", ["read"])
+    acl(world, restrict=True)
+    with pytest.raises(InvalidArgument):
+        acl(world, users=tuple(map(str, range(1001))))
+    with pytest.raises(InvalidArgument):
+        acl(world, roles=("team",) * 101)
+    change.delete(ADMINISTRATOR, T, "alice")
+    add(world, "carol")
+
+
+def test_what_is_not_there_is_told() -> None:
+    world = secured()
+    change = world.broker.users
+    missing: list[Callable[[], object]] = [
+        lambda: change.get(ADMINISTRATOR, T, "x"),
+        lambda: change.update(ADMINISTRATOR, T, "x", []),
+        lambda: change.delete(ADMINISTRATOR, T, "x"),
+        lambda: change.change_password(ADMINISTRATOR, T, "x", WORD),
+    ]
+    for operation in missing:
+        with pytest.raises(UserNotFound):
+            operation()
+    with pytest.raises(RoleNotFound):
+        change.delete_role(ADMINISTRATOR, T, "x")
+    assert change.get_acl(ADMINISTRATOR, DEFAULT_SCOPE, "x") is None
+    assert change.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "x") is None
+    assert change.list(ADMINISTRATOR, "x") == [] and change.list_acls(ADMINISTRATOR, DEFAULT_SCOPE) == []
+
+
+def test_nobody_deletes_the_own_account() -> None:
+    world = secured()
+    for name in ("alice", "bob"):
+        add(world, name, "admin")
+    with pytest.raises(InvalidArgument, match=r"^cannot delete your own account$"):
+        world.broker.users.delete(enter(world, "alice"), T, "alice")
+    world.broker.users.delete(enter(world, "alice"), T, "bob")
+
+
+def test_the_last_administrator_stays_except_for_the_socket() -> None:
+    world = secured()
+    change = world.broker.users
+    change.set_role(ADMINISTRATOR, T, "chief", ["admin"])
+    add(world, "alice", "chief")
+    add(world, "bob", "admin")
+    add(world, "carol", "consumer")
+    add(world, "dave", "admin", tenant="acme")
+    change.update(ADMINISTRATOR, T, "bob", enabled=False)
+    chief = key(world, ADMIN)
+    locks: list[Callable[[Identity], object]] = [
+        lambda who: change.update(who, T, "alice", ["producer"]),
+        lambda who: change.update(who, T, "alice", enabled=False),
+        lambda who: change.set_role(who, T, "chief", ["read", "write"]),
+        lambda who: change.delete(who, T, "alice"),
+    ]
+    for lock in locks:
+        with pytest.raises(InvalidArgument, match="administrator"):
+            lock(chief)
+    change.update(chief, T, "carol", ["guest"])
+    change.update(chief, T, "alice", ["chief", "guest"])
+    done(change.change_password(chief, T, "alice", "another"))
+    change.set_role(chief, T, "chief", ["admin", "read"])
+    change.update(chief, T, "bob", enabled=True)
+    locks[2](chief)
+    locks[0](chief)
+    with pytest.raises(InvalidArgument, match="last administrator"):
+        change.delete(chief, T, "bob")
+    change.delete(ADMINISTRATOR, T, "bob")
+
+
+def test_a_role_is_not_taken_from_under_its_holders_and_built_in_ones_do_not_change() -> None:
+    world = secured()
+    change = world.broker.users
+    change.set_role(ADMINISTRATOR, T, "team", ["write", "read", "write"], "of ours")
+    assert change.list_roles(ADMINISTRATOR, T)[-1].permissions == ("read", "write")
+    add(world, "alice", "team")
+    with pytest.raises(InvalidArgument, match="still held by user 'alice'"):
+        change.delete_role(ADMINISTRATOR, T, "team")
+    change.update(ADMINISTRATOR, T, "alice", [])
+    acl(world, roles=("team", "guest"))
+    change.delete_role(ADMINISTRATOR, T, "team")
+    assert change.list_roles(ADMINISTRATOR, T) == list(BUILT_IN.values())
+    found = change.get_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert found is not None and found.roles == ("guest",)
+    for name in BUILT_IN:
+        with pytest.raises(InvalidArgument, match="built in"):
+            change.set_role(ADMINISTRATOR, T, name, [])
+        with pytest.raises(InvalidArgument, match="built in"):
+            change.delete_role(ADMINISTRATOR, T, name)
+    refusals: list[tuple[str, list[str], str]] = [
+        ("x", ["fly"], ""),
+        ("", [], ""),
+        ("a\0", [], ""),
+        ("x", [], "a\nb"),
+        ("x", [], "d" * 1001),
+    ]
+    for name, permissions, description in refusals:
+        with pytest.raises(InvalidArgument):
+            change.set_role(ADMINISTRATOR, T, name, permissions, description)
+
+
+def test_a_tenants_own_roles_are_shown_to_those_who_belong_to_it() -> None:
+    world = secured()
+    world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+    add(world, "alice")
+    add(world, "bob", tenant="acme")
+
+    def names(who: Identity) -> list[str]:
+        return [role.name for role in world.broker.users.list_roles(who, T)]
+
+    assert names(enter(world, "alice")) == names(ADMINISTRATOR) == [*BUILT_IN, "team"]
+    assert names(enter(world, "bob", tenant="acme")) == names(ANONYMOUS) == list(BUILT_IN)
+
+
+def test_ones_own_password_takes_the_old_one_and_anothers_an_administrator() -> None:
+    world = secured()
+    change = world.broker.users
+    add(world, "alice", "admin")
+    add(world, "bob")
+    alice, bob = enter(world, "alice"), enter(world, "bob")
+    for who, name in ((alice, "alice"), (bob, "bob")):
+        for old in ("", "wrong"):
+            with pytest.raises(WrongPassword):
+                done(change.change_password(who, T, name, "another", old))
+    with pytest.raises(AccessDenied):
+        change.change_password(bob, T, "alice", "another", WORD)
+    with pytest.raises(AccessDenied):
+        change.change_password(bob, T, "nobody", "another", WORD)
+    with pytest.raises(InvalidArgument):
+        change.change_password(bob, T, "bob", "", WORD)
+    done(change.change_password(bob, T, "bob", "third", WORD))
+    done(change.change_password(alice, T, "bob", "fourth"))
+    with pytest.raises(AccessDenied):
+        change.change_password(bob._replace(tenant="acme"), T, "bob", "another", "fourth")
+    world.commit()
+    world.restart()
+    assert login(world, "bob", "third") is LoginRefusal.WRONG
+    assert isinstance(login(world, "bob", "fourth"), Identity)
+
+
+def test_an_old_password_that_is_no_longer_the_present_one_changes_nothing() -> None:
+    world = secured()
+    add(world, "alice")
+    work = world.broker.users.change_password(enter(world, "alice"), T, "alice", "mine", WORD)
+    work.run()
+    done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", "theirs"))
+    with pytest.raises(WrongPassword):
+        work.finish()
+    assert isinstance(login(world, "alice", "theirs"), Identity)
+
+
+def test_a_namesake_in_another_tenant_is_somebody_else() -> None:
+    world = secured()
+    add(world, "alice")
+    add(world, "alice", tenant="acme")
+    with pytest.raises(AccessDenied):
+        world.broker.users.change_password(enter(world, "alice", tenant="acme"), T, "alice", "another", WORD)
+
+
+def test_guessing_the_old_password_locks_the_host_out() -> None:
+    world = secured(lockout=LockOut(2, 30))
+    add(world, "alice")
+    who = enter(world, "alice")
+    works = [world.broker.users.change_password(who, T, "alice", "another", old) for old in ("a", "b", "c", WORD)]
+    said = []
+    for work in works:
+        with pytest.raises(WrongPassword) as raised:
+            done(work)
+        said.append("too many" in str(raised.value))
+    assert said == [False, False, True, True]
+    with pytest.raises(WrongPassword, match="too many"):
+        world.broker.users.change_password(who, T, "alice", "another", WORD)
+    assert login(world, "alice") is LoginRefusal.LOCKED
+
+
+# -- access lists
+
+
+@pytest.mark.parametrize(
+    ("terms", "listed", "producer", "guest"),
+    [
+        ({}, USES, WRITES, set()),
+        ({"restrict": True}, USES, set(), set()),
+        ({"public": True}, USES, USES | WRITES, USES),
+    ],
+)
+@pytest.mark.parametrize("how", [{"users": ("lisa",)}, {"roles": ("team",)}])
+def test_a_list_adds_or_restricts_or_is_public(
+    how: dict[str, Any],
+    terms: dict[str, Any],
+    listed: set[Permission],
+    producer: set[Permission],
+    guest: set[Permission],
+) -> None:
+    world = secured(user_policy=UserPolicy(allow_anonymous=True))
+    world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+    add(world, "lisa", "team")
+    add(world, "paul", "producer")
+    add(world, "gina", "guest")
+    add(world, "anna", "admin")
+    acl(world, "orders", **how, **terms)
+    everyone = {name: enter(world, name) for name in ("lisa", "paul", "gina", "anna")}
+    assert given(world, everyone["lisa"]) == listed
+    assert given(world, everyone["paul"]) == producer
+    assert given(world, everyone["gina"]) == guest
+    assert given(world, everyone["anna"]) == OF_TOPICS
+    assert given(world, ANONYMOUS) == guest
+    assert given(world, everyone["lisa"], "others") == set()
+    assert given(world, everyone["lisa"], "orders", Scope(T, "other")) == set()
+    world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert given(world, everyone["lisa"]) == set() and given(world, everyone["paul"]) == WRITES
+
+
+def test_a_restricted_topic_is_closed_to_keys_and_grants_that_are_not_listed() -> None:
+    world = secured(Grant("*", frozenset({READ})), Grant("ops", frozenset({WRITE, Permission.DELETE})))
+    reader, chief, listed = key(world, READ, Permission.DELETE), key(world, ADMIN), key(world, READ)
+    acl(world, users=(listed.name, "ops", "anonymous"), restrict=True)
+    assert given(world, reader) == set()
+    assert given(world, chief) == OF_TOPICS
+    assert given(world, listed) == USES
+    assert given(world, Identity("ops")) == set()  # a list names users and keys, nothing else
+    assert given(world, ANONYMOUS) == set()
+    assert given(world, reader, "others") == {READ, Permission.DELETE}
+    assert given(world, key(world, ADMIN, topics=("others",))) == set()
+    world.broker.keys.revoke(ADMINISTRATOR, 3)
+    assert given(world, listed) == set()
+
+
+def test_a_user_cannot_be_taken_for_a_key_or_for_another_kind_of_principal() -> None:
+    world = secured(Grant("alice", frozenset({ADMIN})), Grant("user:alice", frozenset({ADMIN})))
+    add(world, "alice")
+    add(world, "anonymous")
+    acl(world, users=("user:alice", "key:1"), restrict=True)
+    assert given(world, enter(world, "alice")) == set()
+    assert given(world, enter(world, "alice"), "others") == set()
+    assert world.broker.users.whoami(enter(world, "anonymous")).name == "anonymous"
+
+
+@pytest.mark.parametrize(
+    ("policy", "anonymous", "logged_in"),
+    [
+        (UserPolicy(), set(), set()),
+        (UserPolicy(default_public=True), set(), USES),
+        (UserPolicy(allow_anonymous=True), set(), set()),
+        (UserPolicy(default_public=True, allow_anonymous=True), USES, USES),
+    ],
+)
+def test_what_a_topic_without_a_list_is(
+    policy: UserPolicy, anonymous: set[Permission], logged_in: set[Permission]
+) -> None:
+    world = secured(user_policy=policy)
+    add(world, "gina", "guest")
+    gina = enter(world, "gina")
+    assert given(world, ANONYMOUS) == anonymous and given(world, gina) == logged_in
+    assert world.broker.users.default_public is policy.default_public
+    assert given(world, gina, "__audit") == set() and given(world, gina, "") == set()
+    assert given(world, gina, scope=Scope("acme", T)) == set()
+    acl(world)
+    assert given(world, gina) == set()
+    world.broker.users.update(ADMINISTRATOR, T, "gina", enabled=False)
+    assert given(world, gina, "others") == set()
+
+
+def test_names_in_lists_are_no_patterns() -> None:
+    world = secured()
+    add(world, "gina", "guest")
+    add(world, "carl", "consumer")
+    acl(world, "ord*", users=("gina",))
+    acl(world, "[ab]", restrict=True)
+    assert given(world, enter(world, "gina"), "ord*") == USES
+    assert given(world, enter(world, "gina"), "orders") == set()
+    assert given(world, enter(world, "carl"), "[ab]") == set()
+    assert given(world, enter(world, "carl"), "a") == {READ, COMMIT, DESCRIBE}
+
+
+def test_dead_letters_follow_the_list_of_their_topic_unless_they_have_their_own() -> None:
+    world = secured()
+    add(world, "carl", "consumer")
+    carl = enter(world, "carl")
+    acl(world, restrict=True)
+    assert given(world, carl, "orders.dlq") == set()
+    acl(world, "orders.dlq", users=("carl",))
+    assert given(world, carl, "orders.dlq") == USES
+
+
+def test_a_public_list_needs_anonymous_access_and_other_lists_that_cannot_be_are_refused() -> None:
+    world = secured()
+    text = "^cannot make topic public because anonymous access is disabled in server configuration$"
+    with pytest.raises(InvalidArgument, match=text):
+        acl(world, public=True)
+    world = secured(user_policy=UserPolicy(allow_anonymous=True))
+    refusals: list[tuple[dict[str, Any], type[BrokerError]]] = [
+        ({"public": True, "restrict": True}, InvalidArgument),
+        ({"roles": ("nothing",)}, RoleNotFound),
+        ({"users": ("a\0",)}, InvalidArgument),
+        ({"users": ("",)}, InvalidArgument),
+        ({"topic": "__audit"}, InvalidArgument),
+        ({"topic": "a/../b"}, InvalidName),
+    ]
+    for terms, error in refusals:
+        with pytest.raises(error):
+            acl(world, **{"topic": "orders", **terms})
+    with pytest.raises(InvalidName):
+        world.broker.users.set_acl(ADMINISTRATOR, Scope("a/b", T), Acl("orders", False))
+    assert world.broker.users.list_acls(ADMINISTRATOR, DEFAULT_SCOPE) == []
+
+
+def test_who_gets_the_name_of_a_removed_user_does_not_get_the_place_in_lists() -> None:
+    world = secured()
+    add(world, "alice")
+    add(world, "alice", tenant="acme")
+    acl(world, users=("alice", "bob"))
+    world.broker.users.set_acl(ADMINISTRATOR, Scope("acme", T), Acl("orders", False, ("alice",)))
+    world.broker.users.delete(ADMINISTRATOR, T, "alice")
+    add(world, "alice")
+    assert given(world, enter(world, "alice")) == set()
+    assert given(world, enter(world, "alice", tenant="acme"), scope=Scope("acme", T)) == USES
+    world.restart()
+    assert world.broker.users.list_acls(ADMINISTRATOR, DEFAULT_SCOPE) == [Acl("orders", False, ("bob",))]
+
+
+def test_a_list_of_topics_holds_those_that_the_lists_allow() -> None:
+    world = secured()
+    for name in ("orders", "mail", "salaries"):
+        world.broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, name, 1)
+    add(world, "gina", "guest")
+    add(world, "carl", "consumer")
+    gina, carl = enter(world, "gina"), enter(world, "carl")
+    with pytest.raises(AccessDenied):
+        world.broker.list_topics(gina, DEFAULT_SCOPE)
+    acl(world, "mail", users=("gina",))
+    acl(world, "salaries", restrict=True)
+    assert [topic.name for topic in world.broker.list_topics(gina, DEFAULT_SCOPE)] == ["mail"]
+    assert [topic.name for topic in world.broker.list_topics(carl, DEFAULT_SCOPE)] == ["mail", "orders"]
+    with pytest.raises(AccessDenied):
+        world.broker.access.require_any(gina, Permission.CREATE, DEFAULT_SCOPE)
+
+
+def test_the_lists_decide_over_real_operations() -> None:
+    world = secured()
+    broker = world.broker
+    broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 1)
+    add(world, "lisa")
+    add(world, "carl", "consumer", "producer")
+    lisa, carl = enter(world, "lisa"), enter(world, "carl")
+    acl(world, users=("lisa",), restrict=True)
+    broker.produce(lisa, DEFAULT_SCOPE, "orders", 0, [b"v"])
+    world.commit()
+    broker.fetch(lisa, DEFAULT_SCOPE, "orders", 0, 0, 100, 10)
+    broker.groups.commit(lisa, DEFAULT_SCOPE, "g", "orders", 0, 1)
+    broker.describe_topic(lisa, DEFAULT_SCOPE, "orders")
+    queue, _ = broker.subscribe(lisa, DEFAULT_SCOPE, "orders", at_least_once=True)
+    refusals: list[Callable[[], object]] = [
+        lambda: broker.produce(carl, DEFAULT_SCOPE, "orders", 0, [b"v"]),
+        lambda: broker.fetch(carl, DEFAULT_SCOPE, "orders", 0, 0, 100, 10),
+        lambda: broker.groups.commit(carl, DEFAULT_SCOPE, "g", "orders", 0, 1),
+        lambda: broker.describe_topic(carl, DEFAULT_SCOPE, "orders"),
+        lambda: broker.take(carl, queue.id, 1),
+        lambda: broker.delete_topic(lisa, DEFAULT_SCOPE, "orders"),
+    ]
+    for refused in refusals:
+        with pytest.raises(AccessDenied):
+            refused()
+
+
+def test_replies_can_wait_for_what_they_tell() -> None:
+    world = secured()
+    work = world.broker.users.create(ADMINISTRATOR, T, "alice", WORD, ["admin"])
+    work.run()
+    user, group = work.finish()
+    groups: list[CommitGroup | None] = [
+        group,
+        world.broker.users.update(ADMINISTRATOR, T, "alice", ["guest"]),
+        world.broker.users.set_role(ADMINISTRATOR, T, "team", []),
+        world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False)),
+        world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),
+        world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),  # nothing, and yet not settled
+        world.broker.users.delete_role(ADMINISTRATOR, T, "team"),
+        world.broker.users.delete(ADMINISTRATOR, T, user.name),
+    ]
+    assert all(one is not None and not committed(one) for one in groups)
+    world.commit()
+    assert all(one is not None and committed(one) for one in groups)

@@ -1,0 +1,498 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.broker.broker_fixture import World, later
+
+from penstock.broker.errors import AccessDenied, BrokerError, InvalidName, LimitReached, TopicNotFound
+from penstock.broker.limits import Limits
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.subscriptions import cursor
+from penstock.broker.subscriptions.cursors import SKIM_RECORDS, Portion, Seat
+from penstock.log.engine import FAILED, CommitGroup, partition_id
+from penstock.log.errors import LogError, OffsetOutOfRange
+
+HERE = (ANONYMOUS, DEFAULT_SCOPE)
+ALICE = Identity("alice")
+
+
+class Taker:
+    """A reader that takes what it is offered, `most` at a time, as long as it `wants`."""
+
+    def __init__(self, world: World, most: int = 100) -> None:
+        self.world = world
+        self.most = most
+        self.room = 10_000  # records that it would still take
+        self.got: list[int] = []
+        self.portions: list[int] = []  # how many records there were in each
+        self.flushes = 0
+        self.deleted = False
+        self.reading = False
+        self.error: Exception | None = None
+        self.seat: Seat
+
+    def wants(self) -> bool:
+        return self.room > 0 and self.error is None and not self.reading
+
+    def offer(self, most: int) -> bool:
+        try:
+            portion = self.seat.take(min(most, self.most, self.room), 1 << 20)
+        except (BrokerError, LogError) as error:
+            self.error = error
+            return False
+        if portion is None:
+            return False
+        if portion.ready:
+            portion.run()
+            return self.finish(portion)
+        self.reading = True
+        self.world.broker.offload(portion.run, partial(self._came, portion))
+        return False
+
+    def _came(self, portion: Portion) -> None:
+        if self.finish(portion):
+            self.seat.ask()
+
+    def finish(self, portion: Portion) -> bool:
+        self.reading = False
+        try:
+            found = portion.finish(self.room)
+        except LogError as error:
+            self.error = error
+            return False
+        offsets = [offset for part in found for offset in range(part.base_offset, part.end_offset)]
+        self.got += offsets
+        self.room -= len(offsets)
+        self.portions.append(len(offsets))
+        return portion.further
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def gone(self) -> None:
+        self.deleted = True
+        self.seat.leave(done=False)
+
+
+def a_world(records: int = 0, **options: Any) -> World:
+    world = World(**options)
+    world.broker.create_topic(*HERE, "orders", 1)
+    produce(world, records)
+    return world
+
+
+def produce(world: World, count: int, **options: Any) -> None:
+    if count:
+        world.broker.produce(*HERE, "orders", 0, [b"%d" % number for number in range(count)], **options)
+    world.commit()
+
+
+def follow(world: World, offset: int = 0, group: str | None = None, **options: Any) -> Taker:
+    taker = Taker(world, **options)
+    taker.seat, _ = world.broker.cursors.open(*HERE, "orders", 0, offset, taker, group, "somebody")
+    world.commit()
+    taker.seat.ask()
+    return taker
+
+
+def position(world: World, group: str = "g") -> int | None:
+    return world.broker.groups.committed(*HERE, group, "orders", 0)
+
+
+# -- one reader
+
+
+def test_a_reader_gets_what_is_there_and_then_what_comes() -> None:
+    world = a_world(5)
+    taker = follow(world, 2)
+    assert taker.got == [2, 3, 4]
+    produce(world, 3)
+    assert taker.got == [2, 3, 4, 5, 6, 7]
+
+
+def test_what_comes_with_one_commit_is_flushed_once() -> None:
+    world = a_world()
+    taker = follow(world, most=10)
+    for _ in range(25):
+        world.broker.produce(*HERE, "orders", 0, [b"x"])
+    world.commit()
+    assert (taker.got, taker.portions, taker.flushes) == (list(range(25)), [10, 10, 5], 1)
+
+
+def test_a_reader_that_begins_beyond_the_end_waits_for_it() -> None:
+    world = a_world(2)
+    taker = follow(world, 4)
+    produce(world, 2)
+    assert taker.got == []
+    produce(world, 2)
+    assert taker.got == [4, 5]
+
+
+def test_what_is_gone_cannot_be_begun_with_and_is_passed_over_later() -> None:
+    world = a_world(10)
+    slow = follow(world)
+    slow.room = 0
+    produce(world, 1)
+    assert len(slow.got) == 10
+    place = partition_id(1, 0)
+    world.engine.trim({place: 11})
+    world.commit()
+    with pytest.raises(OffsetOutOfRange) as refused:
+        follow(world, 10)
+    assert (refused.value.start, refused.value.end) == (11, 11)
+    produce(world, 2)
+    slow.room = 10
+    slow.seat.ask()
+    assert slow.got[10:] == [11, 12]
+
+
+def test_a_reader_that_wants_no_more_falls_behind_and_misses_nothing() -> None:
+    world = a_world()
+    taker = follow(world)
+    taker.room = 3
+    for _ in range(4):
+        produce(world, 2)
+    assert taker.got == [0, 1, 2]
+    taker.room = 100
+    taker.seat.ask()
+    assert taker.got == list(range(8))
+
+
+def test_expired_and_removed_records_are_passed_over_off_the_loop() -> None:
+    calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    world = a_world(offload=later(calls))
+    produce(world, 3)
+    for _ in range(4):
+        produce(world, SKIM_RECORDS // 2, expires=[world.now + 1] * (SKIM_RECORDS // 2))
+    produce(world, 2)
+    world.pass_time(1)
+    taker = follow(world, most=50)
+    assert taker.got == [0, 1, 2]
+    steps = 0
+    while calls:
+        work, done = calls.pop()
+        work()
+        done()
+        steps += 1
+    assert taker.got[3:] == [3 + SKIM_RECORDS * 2, 4 + SKIM_RECORDS * 2]
+    assert 2 <= steps <= 4
+
+
+def test_a_reader_that_leaves_hears_no_more() -> None:
+    world = a_world(1)
+    taker = follow(world)
+    taker.seat.leave(done=True)
+    taker.seat.leave(done=True)
+    produce(world, 1)
+    assert taker.got == [0]
+    assert len(world.broker.cursors) == 0
+
+
+def test_readers_of_a_deleted_topic_are_told_and_never_see_one_of_the_same_name() -> None:
+    world = a_world(1)
+    alone, member = follow(world), follow(world, group="g")
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.create_topic(*HERE, "orders", 1)
+    produce(world, 3)
+    world.broker.sweep(world.now)
+    assert (alone.deleted, member.deleted) == (True, True)
+    assert (alone.got, member.got) == ([0], [0])
+    assert len(world.broker.cursors) == 0
+    assert position(world) is None
+
+
+def test_a_reader_can_leave_a_topic_that_the_log_has_forgotten() -> None:
+    world = a_world()
+    taker = follow(world)
+    world.broker.delete_topic(*HERE, "orders")
+    world.commit()
+    world.engine._forget_dropped()
+    world.broker.sweep(world.now)
+    assert taker.deleted
+    assert len(world.broker.cursors) == 0
+
+
+def test_a_reader_that_asks_before_it_was_told_finds_the_topic_gone() -> None:
+    world = a_world(3)
+    taker = follow(world, most=1)
+    taker.room = 0
+    produce(world, 1)
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.create_topic(*HERE, "orders", 1)
+    taker.room = 5
+    taker.seat.ask()
+    assert isinstance(taker.error, TopicNotFound)
+
+
+def test_access_is_looked_at_with_every_read() -> None:
+    grants = [Grant("alice", frozenset({Permission.READ}), topic="orders")]
+    may: list[Grant] = grants
+    world = a_world(1)
+    access = Access(enforced=True, extra=lambda _: may)
+    world.broker.cursors.access = access
+    taker = Taker(world)
+    with pytest.raises(AccessDenied):
+        world.broker.cursors.open(ALICE, DEFAULT_SCOPE, "other", 0, 0, taker)
+    with pytest.raises(AccessDenied):  # a group's position is something to be changed
+        world.broker.cursors.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker, "g")
+    taker.seat, _ = world.broker.cursors.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker)
+    taker.seat.ask()
+    may = []
+    produce(world, 1)
+    assert isinstance(taker.error, AccessDenied)
+    assert taker.got == [0]
+
+
+def test_a_read_that_fails_leaves_the_records_for_the_next_time() -> None:
+    world = a_world(4)
+    taker = follow(world)
+    taker.room = 0
+    produce(world, 2)
+    taker.room = 9
+    portion = taker.seat.take(2, 1 << 20)
+    assert portion is not None
+    portion._error = LogError("the disk is at lunch")
+    with pytest.raises(LogError):
+        portion.finish(9)
+    taker.seat.ask()
+    assert taker.got == list(range(6))
+
+
+# -- groups
+
+
+def test_members_of_a_group_share_the_records_in_turn() -> None:
+    world = a_world()
+    one, two = follow(world, group="g"), follow(world, group="g")
+    for _ in range(4):
+        produce(world, 1)
+    assert (one.got, two.got) == ([0, 2], [1, 3])
+    produce(world, 6)
+    assert sorted(one.got + two.got) == list(range(10))
+    assert len(one.got) == len(two.got) == 5
+
+
+def test_a_member_that_wants_nothing_leaves_all_to_the_others() -> None:
+    world = a_world()
+    one, two = follow(world, group="g"), follow(world, group="g")
+    one.room = 0
+    produce(world, 7)
+    assert (one.got, two.got) == ([], list(range(7)))
+
+
+def test_two_groups_and_one_alone_each_get_everything() -> None:
+    world = a_world(3)
+    takers = [follow(world, group="g"), follow(world, group="h"), follow(world)]
+    assert [taker.got for taker in takers] == [[0, 1, 2]] * 3
+
+
+def test_a_group_goes_on_where_it_is_whatever_offset_is_asked_for() -> None:
+    world = a_world(10)
+    taker = follow(world, 4, group="g")
+    assert position(world) == 4
+    taker.seat.settle(3)
+    taker.seat.leave(done=False)
+    world.commit()
+    again = follow(world, 0, group="g")
+    assert again.seat.start == 7
+    assert again.got == [7, 8, 9]
+    again.seat.leave(done=True)
+    world.commit()
+    world.restart()
+    assert position(world) == 10
+    last = follow(world, 99, group="g")
+    produce(world, 1)
+    assert last.got == [10]
+
+
+def test_what_a_lost_member_was_not_done_with_goes_to_the_others_at_once() -> None:
+    world = a_world()
+    one, two = follow(world, group="g"), follow(world, group="g")
+    for _ in range(6):
+        produce(world, 1)
+    one.seat.settle(1)
+    one.seat.leave(done=False)
+    assert two.got == [1, 3, 5, 2, 4]
+    two.seat.settle(2)
+    world.commit()
+    assert position(world) == 2
+    two.seat.settle(3)
+    world.commit()
+    assert position(world) == 6
+
+
+def test_after_a_crash_nothing_is_missed_that_somebody_was_not_done_with() -> None:
+    world = a_world()
+    one, two = follow(world, group="g"), follow(world, group="g")
+    produce(world, 8)
+    two.seat.settle(len(two.got))
+    world.commit()
+    assert one.got == [0, 1, 2, 3]
+    world.restart()
+    assert follow(world, 99, group="g").got == list(range(8))
+
+
+def test_positions_are_kept_once_for_each_commit() -> None:
+    world = a_world(50)
+    taker = follow(world, group="g")
+    before = world.engine.position
+    for _ in range(20):
+        taker.seat.settle(1)
+    world.commit()
+    assert position(world) == 20
+    assert world.engine.position - before == 2  # the first at once, the other nineteen together
+
+
+def test_who_leaves_last_keeps_what_was_settled_while_another_position_was_on_its_way() -> None:
+    world = a_world(5)
+    taker = follow(world, group="g")
+    taker.seat.settle(1)
+    taker.seat.settle(2)
+    taker.seat.leave(done=False)
+    assert position(world) == 3  # whoever comes next begins there
+    world.commit()
+    assert position(world) == 3
+
+
+def test_members_are_seen_as_such() -> None:
+    world = a_world(1)
+    one, two = follow(world, group="g"), follow(world, group="g")
+    assert world.broker.groups.describe(*HERE, "g", "orders").members == ["somebody", "somebody"]
+    one.seat.leave(done=False)
+    two.seat.leave(done=False)
+    assert world.broker.groups.describe(*HERE, "g", "orders").members == []
+    assert world.broker.cursors._shared == {}
+
+
+def test_a_group_that_another_door_moves_goes_there() -> None:
+    world = a_world(6)
+    taker = follow(world, group="g")
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 4)
+    produce(world, 1)
+    assert taker.got == [0, 1, 2, 3, 4, 5, 4, 5, 6]
+    taker.seat.settle(1)
+    world.commit()
+    assert position(world) == 5
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 0)
+    taker.seat.leave(done=True)  # is of what came before
+    world.commit()
+    assert position(world) == 0
+
+
+def test_members_notice_that_a_group_was_moved_though_another_one_joins_first() -> None:
+    world = a_world(6)
+    one = follow(world, group="g")
+    world.broker.groups.commit(*HERE, "g", "orders", 0, 4)
+    two = follow(world, group="g")
+    produce(world, 1)
+    assert two.seat.start == 4
+    assert sorted(one.got[6:] + two.got) == [4, 5, 6]
+
+
+def test_a_member_that_holds_too_many_pieces_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor, "MAX_SPANS", 3)
+    world = a_world()
+    one, two = follow(world, group="g"), follow(world, group="g")
+    for number in range(10):
+        two.seat.settle(number)
+        produce(world, 1)
+    assert one.got == [0, 2, 4]
+    one.seat.settle(1)
+    produce(world, 1)
+    assert one.got == [0, 2, 4, 10]
+
+
+def test_a_group_that_was_deleted_begins_anew_where_its_members_are() -> None:
+    world = a_world(6)
+    taker = follow(world, group="g")
+    taker.seat.settle(2)
+    world.commit()
+    world.broker.groups.delete(*HERE, "g", "orders")
+    produce(world, 1)
+    assert taker.got == list(range(7))
+    other = follow(world, 0, group="g")
+    assert other.seat.start == position(world) == 2
+    assert other.got == []
+
+
+def test_a_group_that_was_deleted_is_not_there_again_because_its_members_go() -> None:
+    world = a_world(6)
+    taker = follow(world, group="g")
+    world.broker.groups.delete(*HERE, "g", "orders")
+    produce(world, 1)
+    taker.seat.leave(done=False)
+    world.commit()
+    assert position(world) is None
+
+
+def test_a_position_that_could_not_be_kept_is_kept_with_the_next() -> None:
+    world = a_world(6)
+    taker = follow(world, group="g")
+    fault = world.fill_disk()
+    taker.seat.settle(2)
+    world.commit()
+    assert position(world) == 0
+    taker.seat.settle(1)  # refused at once now
+    world.free_disk(fault)
+    assert taker.got == list(range(6))
+    taker.seat.settle(1)
+    world.commit()
+    assert position(world) == 4
+    produce(world, 1)
+    assert taker.got == list(range(7))
+
+
+def test_a_group_that_could_not_begin_has_no_position() -> None:
+    world = a_world(1)
+    fault = world.fill_disk()
+    taker = Taker(world)
+    taker.seat, kept = world.broker.cursors.open(*HERE, "orders", 0, 0, taker, "g")
+    world.commit()
+    assert isinstance(kept, CommitGroup) and kept.state is FAILED
+    taker.seat.leave(done=False)
+    with pytest.raises(LogError):
+        world.broker.cursors.open(*HERE, "orders", 0, 0, taker, "g")
+    assert len(world.broker.cursors) == 0
+    world.free_disk(fault)
+    assert position(world) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "group", "error"),
+    [
+        (Limits(memberships=0), "g", LimitReached),
+        (Limits(groups_per_scope=0), "g", LimitReached),
+        (Limits(), "", InvalidName),
+    ],
+)
+def test_a_member_that_is_refused_leaves_nothing_behind(limits: Limits, group: str, error: type[Exception]) -> None:
+    world = a_world(1, limits=limits)
+    with pytest.raises(error):
+        follow(world, group=group)
+    assert len(world.broker.cursors) == 0
+    assert world.broker.cursors._shared == {}
+    assert position(world, group) is None
+    assert world.engine._partitions[partition_id(1, 0)].watchers == []
+
+
+def test_a_member_that_reads_from_the_disk_does_not_hold_up_the_others() -> None:
+    calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    world = a_world(offload=later(calls))
+    one = follow(world, group="g")
+    one.seat.skim = True  # so that its next read is made off the loop
+    two = follow(world, group="g")
+    produce(world, 4)
+    assert (one.got, len(calls)) == ([], 1)
+    produce(world, 2)
+    assert two.got == [4, 5]
+    work, done = calls.pop()
+    work()
+    done()
+    assert one.got == [0, 1, 2, 3]
+    two.seat.settle(2)
+    world.commit()
+    assert position(world) == 0

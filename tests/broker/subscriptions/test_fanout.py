@@ -1,0 +1,731 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.broker.broker_fixture import World, later
+
+from penstock.broker.errors import AccessDenied, BrokerError, PartitionNotFound, TopicNotFound
+from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.subscriptions import fanout as module
+from penstock.broker.subscriptions.fanout import AHEAD, Seat
+from penstock.broker.subscriptions.fanout_chunk import FRESH_BYTES, Cut, Portion
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.log.engine import partition_id
+from penstock.log.errors import LogDamaged, LogError, OffsetOutOfRange
+from penstock.log.file_engine import LogSettings
+
+HERE = (ANONYMOUS, DEFAULT_SCOPE)
+ALICE = Identity("alice")
+CUT = Cut(4, 1000)
+SMALL = LogSettings(file_bytes=64 << 10, cache_bytes=0)
+
+
+class Listener:
+    """Takes everything as soon as it is woken, while it has `room` portions left."""
+
+    def __init__(self, room: int = 1_000_000) -> None:
+        self.room = room
+        self.portions: list[Portion] = []
+        self.got: dict[int, bytes] = {}
+        self.wakes = 0
+        self.deleted = False
+        self.error: Exception | None = None
+        self.seat: Seat
+
+    def wake(self) -> None:
+        self.wakes += 1
+        self.go_on()
+
+    def go_on(self) -> None:
+        while self.room > 0 and self.error is None:
+            try:
+                portion = self.seat.take()
+            except (BrokerError, LogError) as error:
+                self.error = error
+                return
+            if portion is None:
+                return
+            self.room -= 1
+            self.portions.append(portion)
+            for offset, values in portion.runs:
+                for index, value in enumerate(values):
+                    assert offset + index not in self.got, "delivered twice"
+                    self.got[offset + index] = value
+
+    def gone(self) -> None:
+        self.deleted = True
+        self.seat.leave()
+
+
+def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> World:
+    world = World(**options)
+    world.broker.create_topic(*HERE, "orders", 1, topic or TopicSettings())
+    world.commit()
+    produce(world, records)
+    return world
+
+
+def produce(world: World, count: int, **options: Any) -> None:
+    if count:
+        start = world.engine.next_offset(place(world))
+        world.broker.produce(*HERE, "orders", 0, [b"%d" % (start + number) for number in range(count)], **options)
+    world.commit()
+
+
+def place(world: World) -> Any:
+    return partition_id(world.broker.describe_topic(*HERE, "orders").topic.id, 0)
+
+
+def follow(
+    world: World, offset: int | None = None, *, room: int = 1_000_000, cut: Cut = CUT, identity: Identity = ANONYMOUS
+) -> Listener:
+    listener = Listener(room)
+    listener.seat = world.broker.broadcasts.open(identity, DEFAULT_SCOPE, "orders", 0, listener, cut, offset)
+    listener.go_on()
+    return listener
+
+
+def expected(*offsets: int) -> dict[int, bytes]:
+    return {offset: b"%d" % offset for offset in offsets}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where each read of the log started."""
+    starts: list[int] = []
+
+    class Counted(LiveRead):
+        __slots__ = ()
+
+        def __init__(self, engine: Any, partition: Any, offset: int, *rest: Any) -> None:
+            starts.append(offset)
+            super().__init__(engine, partition, offset, *rest)
+
+    monkeypatch.setattr(module, "LiveRead", Counted)
+    return starts
+
+
+# -- one follower
+
+
+def test_a_follower_gets_what_is_there_and_then_what_comes() -> None:
+    world = a_world(6)
+    listener = follow(world, 1)
+    assert listener.got == expected(1, 2, 3, 4, 5)
+    produce(world, 3)
+    assert listener.got == expected(*range(1, 9))
+    assert listener.seat.lag == 0
+
+
+def test_without_an_offset_it_gets_only_what_comes() -> None:
+    world = a_world(6)
+    listener = follow(world)
+    assert listener.got == {}
+    produce(world, 2)
+    assert listener.got == expected(6, 7)
+
+
+def test_what_is_not_committed_when_it_comes_is_what_comes() -> None:
+    world = a_world()
+    world.broker.produce(*HERE, "orders", 0, [b"0"])
+    listener = follow(world)
+    assert listener.got == {}
+    world.commit()
+    assert listener.got == expected(0)
+
+
+def test_portions_are_cut_by_count_and_by_bytes() -> None:
+    world = a_world(10)
+    listener = follow(world, 0)
+    assert [portion.count for portion in listener.portions] == [4, 4, 2]
+    world.broker.produce(*HERE, "orders", 0, [b"x" * 400, b"y" * 700, b"z" * 2000, b"end"])
+    world.commit()
+    assert [portion.size for portion in listener.portions[3:]] == [400, 700, 2000, 3]
+
+
+def test_a_follower_that_takes_nothing_is_not_woken() -> None:
+    world = a_world()
+    listener = follow(world, room=0)
+    listener.seat.take()
+    produce(world, 1)
+    produce(world, 1)
+    assert listener.wakes == 1
+    listener.room = 10
+    listener.go_on()
+    assert listener.got == expected(0, 1)
+
+
+def test_one_that_has_left_hears_nothing_more() -> None:
+    world = a_world()
+    listener, other = follow(world), follow(world)
+    listener.seat.leave()
+    listener.seat.leave()
+    produce(world, 1)
+    assert listener.wakes == 0
+    assert other.got == expected(0)
+
+
+def test_when_all_have_left_nothing_is_kept() -> None:
+    world = a_world(100)
+    broadcasts = world.broker.broadcasts
+    listeners = [follow(world, 0), follow(world, 50)]
+    assert broadcasts.figures().followers == 2
+    assert broadcasts.budget.used > 0
+    for listener in listeners:
+        listener.seat.leave()
+    assert broadcasts.budget.used == 0
+    assert broadcasts.figures() == (0, 0)
+    produce(world, 1)
+
+
+def test_figures() -> None:
+    world = a_world(10)
+    follow(world)
+    follow(world, 0, room=1)
+    assert world.broker.broadcasts.figures() == (2, 6)
+    text = world.broker.metrics_text(ANONYMOUS)
+    assert "\nbroadcast_followers 2.0\n" in text
+    assert "\nbroadcast_lag 6.0\n" in text
+    assert "\nbroadcast_dropped_total 0.0\n" in text
+
+
+def test_where_it_may_not_begin() -> None:
+    world = a_world(10)
+    world.engine.trim({place(world): 3})
+    world.commit()
+    for offset in (2, 11):
+        with pytest.raises(OffsetOutOfRange):
+            follow(world, offset)
+    follow(world, 10)
+    follow(world, 3)
+    with pytest.raises(TopicNotFound):
+        world.broker.broadcasts.open(*HERE, "missing", 0, Listener(), CUT)
+    with pytest.raises(PartitionNotFound):
+        world.broker.broadcasts.open(*HERE, "orders", 1, Listener(), CUT)
+
+
+# -- sharing
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int], fresh: bool) -> None:
+    world = a_world()
+    listeners = [follow(world) for _ in range(100)]
+    if fresh:
+        produce(world, 3)
+    else:
+        world.broker.scatter(*HERE, "orders", [b"0", b"1", b"2"], None, [0, 0, 0])
+        world.commit()
+    assert reads == [] if fresh else [0]
+    assert {id(portion) for listener in listeners for portion in listener.portions} == {id(listeners[0].portions[0])}
+    made: list[Portion] = []
+
+    def make(portion: Portion) -> bytes:
+        made.append(portion)
+        return b"made"
+
+    for listener in listeners:
+        assert listener.portions[0].form("key", make) == b"made"
+    assert len(made) == 1
+    assert all(listener.wakes == 1 for listener in listeners)
+
+
+def test_one_slightly_behind_gets_the_portions_of_the_others(reads: list[int]) -> None:
+    world = a_world()
+    fast, slow = follow(world), follow(world, room=1)
+    for _ in range(5):
+        produce(world, 2)
+    reads.clear()
+    slow.room = 100
+    slow.go_on()
+    assert reads == []
+    assert slow.got == fast.got == expected(*range(10))
+    assert slow.portions == fast.portions
+
+
+def test_one_that_begins_in_the_midst_of_a_portion_goes_on_with_the_others(reads: list[int]) -> None:
+    world = a_world(12)
+    first = follow(world, 0)
+    reads.clear()
+    second = follow(world, 2)
+    assert reads == []
+    assert second.got == expected(*range(2, 12))
+    assert second.portions[1:] == first.portions[1:]
+    third = follow(world, 2)
+    assert third.portions == second.portions
+
+
+def test_one_that_comes_from_further_behind_meets_the_others(reads: list[int]) -> None:
+    world = a_world(10)
+    first = follow(world, 7)  # 7 to 10
+    reads.clear()
+    second = follow(world, 1)
+    assert [(portion.start, portion.end) for portion in second.portions] == [(1, 5), (5, 7), (7, 10)]
+    assert second.portions[-1] is first.portions[0]
+    assert reads == [1]
+
+
+def test_portions_of_other_sizes_are_not_shared() -> None:
+    world = a_world(10)
+    follow(world, 0)
+    assert [portion.count for portion in follow(world, 0, cut=Cut(3, 1000)).portions] == [3, 3, 3, 1]
+
+
+def test_what_was_pushed_out_of_the_window_is_read_again(reads: list[int]) -> None:
+    world = a_world(400)
+    world.broker.broadcasts.budget.limit = 5_000  # some seven portions
+    first, second = follow(world, 0), follow(world, 0, room=3)
+    second.room = 1000
+    second.go_on()
+    assert first.got == second.got == expected(*range(400))
+    assert world.broker.broadcasts.budget.used <= 5_000
+    assert len(reads) > 400 // (CUT.events * AHEAD)
+
+
+def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
+    world = a_world(8)
+    listener = follow(world, 0)
+    broker = world.broker
+    for seconds in (0, 3, 3):
+        world.pass_time(seconds)
+        broker.sweep(world.now)
+    assert broker.broadcasts.budget.used == 0
+    reads.clear()
+    produce(world, 1)
+    assert listener.got == expected(*range(9))
+    behind = follow(world, 0)
+    assert reads == [0]
+    assert behind.got == expected(*range(9))
+
+
+# -- what was appended just now
+
+
+def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
+    world = a_world()
+    listener = follow(world)
+    for count in (1, 3 * CUT.events + 1, 2):
+        produce(world, count)
+    assert reads == []
+    assert listener.got == expected(*range(3 * CUT.events + 4))
+    assert all(portion.count <= CUT.events for portion in listener.portions)
+
+
+def test_what_could_not_be_kept_reaches_nobody() -> None:
+    world = a_world()
+    listener = follow(world)
+    fault = world.fill_disk()
+    world.broker.produce(*HERE, "orders", 0, [b"lost"])
+    world.commit()
+    assert listener.got == {}
+    world.free_disk(fault)
+    world.broker.produce(*HERE, "orders", 0, [b"kept"])  # at the same offset
+    assert listener.got == {}
+    world.commit()
+    assert listener.got == {0: b"kept"}
+
+
+def test_what_could_not_be_kept_does_not_stand_for_what_has_its_offset_later() -> None:
+    world = a_world()
+    listener = follow(world)
+    fault = world.fill_disk()
+    world.broker.produce(*HERE, "orders", 0, [b"lost"])
+    world.commit()
+    world.free_disk(fault)
+    world.broker.produce(*HERE, "orders", 0, [b"kept"], expires=[world.now + 1_000_000])  # such are read from the log
+    world.commit()
+    assert listener.got == {0: b"kept"}
+
+
+def test_what_was_appended_before_a_change_and_committed_after_it_is_read() -> None:
+    world = a_world(1)
+    idle, late = follow(world), follow(world, 0, room=0)
+    world.broker.produce(*HERE, "orders", 0, [b"1"])
+    world.broker.change_topic(*HERE, "orders", TopicSettings(expiry_seconds=10))
+    late.room = 1
+    late.go_on()  # this one sees the change first
+    world.commit()
+    assert idle.got == expected(1)
+    world.pass_time(11)
+    late.room = 10
+    late.go_on()
+    assert late.got == expected(0)
+
+
+def test_one_that_lags_reads_the_log_and_little_is_kept_for_it() -> None:
+    world = a_world()
+    listener = follow(world, room=1)
+    produce(world, 2)
+    used = world.broker.broadcasts.budget.used
+    for _ in range(50):
+        produce(world, 20)
+    assert world.broker.broadcasts.budget.used <= used + FRESH_BYTES
+    listener.room = 10_000
+    listener.go_on()
+    assert listener.got == expected(*range(1002))
+
+
+def test_records_that_expire_are_read_when_they_are_taken(reads: list[int]) -> None:
+    world = a_world()
+    listener = follow(world)
+    produce(world, 2, expires=[world.now + 1_000_000, 0])
+    assert reads == [0]
+    assert listener.got == expected(0, 1)
+    short = a_world(topic=TopicSettings(expiry_seconds=60))
+    other = follow(short)
+    produce(short, 1)
+    produce(short, 1)
+    assert other.got == expected(0, 1)
+    assert len(reads) == 3
+
+
+def test_one_that_fails_is_nobody_elses_business(caplog: pytest.LogCaptureFixture) -> None:
+    world = a_world()
+    before, broken, after = follow(world), follow(world), follow(world)
+    broken.go_on = lambda: 1 // 0  # type: ignore[method-assign,assignment]
+    produce(world, 1)
+    assert before.got == after.got == expected(0)
+    assert "a follower of a partition failed" in caplog.text
+
+
+# -- reads that take their time
+
+
+class Slowly:
+    """A broker whose records are on disk only, and reads are carried out when the test says so."""
+
+    def __init__(self, records: int) -> None:
+        self.calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self.world = a_world(0, settings=SMALL, offload=later(self.calls))
+        for _ in range(records // 8):
+            self.world.broker.produce(*HERE, "orders", 0, [bytes(100)] * 8)
+            self.world.commit()
+        produce(self.world, records % 8)
+        self.world.restart()  # nothing is in memory after that
+
+    def run(self) -> int:
+        calls, self.calls[:] = list(self.calls), []
+        for work, done in calls:
+            work()
+            done()
+        return len(calls)
+
+
+def test_a_read_from_disk_is_made_off_the_loop_and_shared() -> None:
+    slowly = Slowly(100)
+    first, second = follow(slowly.world, 0), follow(slowly.world, 0)
+    assert (first.got, second.got) == ({}, {})
+    assert len(slowly.calls) == 1
+    while slowly.run():
+        pass
+    assert list(first.got) == list(second.got) == list(range(100))
+    assert (first.error, second.error) == (None, None)
+    assert first.portions == second.portions
+
+
+def test_a_read_brings_several_portions_at_once() -> None:
+    slowly = Slowly(CUT.events * AHEAD * 3)
+    listener = follow(slowly.world, 0)
+    rounds = 0
+    while slowly.run():
+        rounds += 1
+    assert len(listener.got) == CUT.events * AHEAD * 3
+    assert rounds == 3
+
+
+def test_a_follower_that_asks_again_while_a_read_is_under_way_is_woken_once() -> None:
+    slowly = Slowly(8)
+    listener = follow(slowly.world, 0)
+    listener.go_on()
+    assert len(slowly.calls) == 1
+    slowly.run()
+    assert listener.wakes == 1
+    assert list(listener.got) == list(range(8))
+
+
+def test_a_follower_that_left_meanwhile_is_left_alone() -> None:
+    slowly = Slowly(8)
+    first, second = follow(slowly.world, 0), follow(slowly.world, 0)
+    first.seat.leave()
+    slowly.run()
+    assert first.wakes == 0
+    assert list(second.got) == list(range(8))
+    second.seat.leave()
+    third = follow(slowly.world, 0)
+    third.seat.leave()
+    slowly.run()
+    assert third.wakes == 0
+
+
+def test_even_if_nothing_can_be_kept_a_slow_read_gets_further() -> None:
+    slowly = Slowly(40)
+    slowly.world.broker.broadcasts.budget.limit = 0
+    listener = follow(slowly.world, 0)
+    rounds = 0
+    while slowly.run():
+        rounds += 1
+        assert rounds <= 40
+    assert list(listener.got) == list(range(40))
+
+
+@pytest.mark.parametrize("error", [LogDamaged("a file", 7, "broken"), OSError("the disk does not answer")])
+def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly = Slowly(8)
+    first, second = follow(slowly.world, 0), follow(slowly.world, 0)
+
+    def fail(_: LiveRead) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LiveRead, "run", fail)
+        assert slowly.run() == 1
+    for listener in (first, second):
+        assert isinstance(listener.error, LogError)
+        assert str(error) in str(listener.error)
+    assert not slowly.calls, "it is not tried for ever"
+    third = follow(slowly.world, 0)
+    slowly.run()
+    assert list(third.got) == list(range(8))
+
+
+def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly = Slowly(8)
+    listener = follow(slowly.world, 0)
+    slowly.world.broker.delete_topic(*HERE, "orders")
+    slowly.world.commit()
+    with monkeypatch.context() as patched:
+        patched.setattr(LiveRead, "run", _fail)
+        slowly.run()
+    assert isinstance(listener.error, TopicNotFound)
+
+
+def test_a_read_that_fails_is_no_business_of_one_that_has_gone_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly = Slowly(16)
+    listener = follow(slowly.world, 0)
+    listener.seat.skip(8)
+    with monkeypatch.context() as patched:
+        patched.setattr(LiveRead, "run", _fail)
+        slowly.run()
+    slowly.run()
+    assert listener.error is None
+    assert list(listener.got) == list(range(8, 16))
+
+
+def _fail(_: LiveRead) -> None:
+    raise LogDamaged("a file", 7, "broken")
+
+
+def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
+    world = a_world(0, settings=SMALL)
+    for _ in range(20):
+        world.broker.produce(*HERE, "orders", 0, [bytes(100)] * 8)
+        world.commit()
+    world.restart()
+    listener = follow(world, 0)
+    assert list(listener.got) == list(range(160))
+
+
+# -- what is live
+
+
+def test_records_that_expired_since_a_portion_was_read_are_not_delivered() -> None:
+    world = a_world()
+    follow(world)
+    world.broker.produce(*HERE, "orders", 0, [b"0", b"1", b"2"], expires=[0, world.now + 5_000_000, 0])
+    world.commit()
+    assert follow(world, 0).got == expected(0, 1, 2)
+    world.pass_time(5)
+    assert follow(world, 0).got == expected(0, 2)
+    assert follow(world, 1).got == expected(2)
+
+
+def test_records_that_outlived_their_topics_time_are_not_delivered() -> None:
+    world = a_world(3, TopicSettings(expiry_seconds=10))
+    follow(world, 0)
+    world.pass_time(11)
+    listener = follow(world, 0)
+    assert listener.got == {}
+    produce(world, 1)
+    assert listener.got == expected(3)
+
+
+def test_a_shorter_life_holds_for_what_was_read_before() -> None:
+    world = a_world(3)
+    follow(world, 0)
+    world.pass_time(11)
+    world.broker.change_topic(*HERE, "orders", TopicSettings(expiry_seconds=10))
+    world.commit()
+    assert follow(world, 0).got == {}
+
+
+def remove(world: World, *offsets: int) -> None:
+    """As `DeadLetters` does it."""
+    from penstock.broker.fetch import removal
+
+    ledger = world.broker._ledger
+    bounds = world.engine.bounds(place(world))
+    event = removal.remove(ledger.state.removed, world.broker.limits, place(world), offsets, bounds.start)
+    ledger.keep((event,))
+
+
+def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> None:
+    world = a_world(4)
+    follow(world, 0)
+    remove(world, 2)
+    listener = follow(world, 0)
+    assert listener.got == expected(0, 1, 3)
+    assert [offset for offset, _ in listener.portions[0].runs] == [0, 3]
+    assert listener.seat.group is world.broker.unsettled, "true once the removal is committed"
+
+
+def test_a_removal_that_fails_brings_the_record_back() -> None:
+    world = a_world(4)
+    fault = world.fill_disk()
+    remove(world, 2)
+    assert follow(world, 0).got == expected(0, 1, 3)
+    world.commit()
+    world.free_disk(fault)
+    assert follow(world, 0).got == expected(0, 1, 2, 3)
+
+
+def test_a_read_under_way_while_its_state_became_void_is_made_again() -> None:
+    slowly = Slowly(8)
+    world = slowly.world
+    fault = world.fill_disk()
+    remove(world, 2)
+    listener = follow(world, 0)
+    world.commit()
+    world.free_disk(fault)
+    while slowly.run():
+        pass
+    assert list(listener.got) == list(range(8))
+
+
+def test_a_read_under_way_while_something_was_removed_is_not_kept() -> None:
+    slowly = Slowly(8)
+    first = follow(slowly.world, 0)
+    remove(slowly.world, 2)
+    second = follow(slowly.world, 4)  # looks at the state
+    while slowly.run():
+        pass
+    assert list(first.got) == list(range(8)), "what was live when it asked"
+    assert list(second.got) == [4, 5, 6, 7]
+    third = follow(slowly.world, 0)
+    while slowly.run():
+        pass
+    assert list(third.got) == [0, 1, 3, 4, 5, 6, 7]
+
+
+def test_what_was_read_for_one_that_did_not_take_it_is_looked_at_again() -> None:
+    slowly = Slowly(8)
+    listener = follow(slowly.world, 0)
+    listener.room = 0
+    slowly.run()
+    remove(slowly.world, 2)
+    listener.room = 100
+    listener.go_on()
+    while slowly.run():
+        pass
+    assert list(listener.got) == [0, 1, 3, 4, 5, 6, 7]
+
+
+def test_records_that_expire_during_a_read_are_not_delivered() -> None:
+    slowly = Slowly(0)
+    world = slowly.world
+    world.broker.produce(*HERE, "orders", 0, [b"0", b"1"], expires=[0, world.now + 5_000_000])
+    world.commit()
+    world.restart()
+    listener = follow(world, 0)
+    world.pass_time(5)
+    while slowly.run():
+        pass
+    assert listener.got == expected(0)
+
+
+def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[int]) -> None:
+    calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
+    world = a_world(0, TopicSettings(expiry_seconds=10), offload=later(calls))
+    produce(world, 1000)
+    world.pass_time(11)
+    produce(world, 1)
+    listener = follow(world, 0)
+    assert listener.got == {}
+    while calls:
+        work, done = calls.pop(0)
+        work()
+        done()
+    assert listener.got == expected(1000)
+    assert len(reads) < 10
+
+
+# -- when it ends
+
+
+def test_retention_that_overtakes_a_follower_is_told_with_what_was_lost() -> None:
+    world = a_world(8)
+    listener = follow(world, 0, room=1)
+    world.engine.trim({place(world): 7})
+    world.commit()
+    listener.room = 10
+    listener.go_on()
+    assert isinstance(listener.error, OffsetOutOfRange)
+    assert (listener.error.offset, listener.error.start) == (4, 7)
+    assert world.broker.metrics.broadcast_dropped == 3
+    assert list(listener.got) == [0, 1, 2, 3]
+
+
+def test_a_follower_is_told_that_the_topic_is_gone() -> None:
+    world = a_world(2)
+    listener, idle, late = follow(world, 0), follow(world), follow(world, 0, room=0)
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.create_topic(*HERE, "orders", 1)  # another one
+    world.broker.produce(*HERE, "orders", 0, [b"other"])
+    with pytest.raises(TopicNotFound):
+        late.seat.take()
+    world.broker.sweep(world.now)
+    world.commit()
+    assert listener.deleted
+    assert idle.deleted
+    assert late.deleted
+    assert list(listener.got) == [0, 1]
+    assert world.broker.broadcasts.figures() == (0, 0)
+
+
+def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:
+    grants = {"alice": [Grant("alice", frozenset({Permission.READ}))]}
+    admin = Grant("anonymous", frozenset({Permission.ADMIN}))
+    world = a_world(4, access=Access(enforced=True, grants=[admin]))
+    world.broker.access.extra = lambda identity: grants.get(identity.name)
+    with pytest.raises(AccessDenied):
+        follow(world, identity=Identity("bob"))
+    listener = follow(world, 0, identity=ALICE)
+    assert listener.got == expected(0, 1, 2, 3)
+    grants["alice"] = []
+    produce(world, 1)
+    assert isinstance(listener.error, AccessDenied)
+    assert listener.got == expected(0, 1, 2, 3)
+
+
+def test_what_is_skipped_is_counted() -> None:
+    world = a_world(10)
+    listener = follow(world, 0, room=1)
+    listener.seat.skip(9)
+    listener.room = 10
+    listener.go_on()
+    assert list(listener.got) == [0, 1, 2, 3, 9]
+    assert world.broker.metrics.broadcast_dropped == 5
+
+
+def test_a_portion_can_be_cut_short() -> None:
+    world = a_world(10)
+    listener = follow(world, 0, room=0)
+    portion = listener.seat.take(3)
+    assert portion is not None
+    assert (portion.start, portion.end, portion.runs) == (0, 3, [(0, [b"0", b"1", b"2"])])
+    listener.room = 100
+    listener.go_on()
+    assert list(listener.got) == list(range(3, 10))

@@ -1,0 +1,277 @@
+"""Portions and the window that keeps them, without a log."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.broker.subscriptions.fanout_chunk import (
+    FOREVER,
+    FORMS,
+    Budget,
+    Cut,
+    Fresh,
+    Portion,
+    Run,
+    Window,
+    fresh,
+    portions,
+)
+from penstock.log.batch import Batch, OpenBatch, RecordSlice
+
+NOW = 1_000_000
+
+
+def batch(base: int, values: list[bytes], expires: list[int] | None = None) -> RecordSlice:
+    made = OpenBatch(7 << 32, base)
+    made.extend(values, None, None, expires, NOW)
+    return RecordSlice(Batch(made.build(base)), 0, len(values))
+
+
+def numbers(base: int, count: int) -> RecordSlice:
+    return batch(base, [b"%d" % number for number in range(base, base + count)])
+
+
+def shape(cut: list[Portion]) -> list[tuple[int, int, int]]:
+    return [(portion.start, portion.end, portion.count) for portion in cut]
+
+
+def portion(start: int, count: int = 1, size: int = 10, until: int = FOREVER) -> Portion:
+    return Portion(start, start + count, [(start, [b"x" * size] * count)], size * count, until)
+
+
+# -- cutting
+
+
+def test_a_portion_ends_after_so_many_records() -> None:
+    cut = portions([numbers(0, 5), numbers(5, 5)], 0, 10, Cut(4, 1000))
+    assert shape(cut) == [(0, 4, 4), (4, 8, 4), (8, 10, 2)]
+    assert cut[1].runs == [(4, [b"4", b"5", b"6", b"7"])]
+
+
+def test_a_portion_ends_before_it_has_too_many_bytes_and_a_larger_record_is_alone() -> None:
+    found = batch(0, [b"a" * 40, b"b" * 40, b"c" * 40, b"d" * 500, b"e" * 10])
+    assert shape(portions([found], 0, 5, Cut(64, 100))) == [(0, 2, 2), (2, 3, 1), (3, 4, 1), (4, 5, 1)]
+
+
+def test_gaps_are_between_runs_and_belong_to_a_portion() -> None:
+    (cut,) = portions([numbers(2, 2), numbers(4, 1), numbers(9, 1)], 0, 12, Cut(64, 1000))
+    assert (cut.start, cut.end) == (0, 12)
+    assert cut.runs == [(2, [b"2", b"3", b"4"]), (9, [b"9"])]
+    assert (cut.count, cut.size) == (4, 4)
+
+
+def test_what_was_passed_without_anything_live_is_an_empty_portion() -> None:
+    (cut,) = portions([], 5, 20, Cut(64, 1000))
+    assert (cut.start, cut.end, cut.count, cut.runs) == (5, 20, 0, [])
+    assert portions([], 5, 5, Cut(64, 1000)) == []
+
+
+def test_a_last_portion_that_more_would_fit_into_is_left_to_the_next_read() -> None:
+    assert shape(portions([numbers(0, 10)], 0, 10, Cut(4, 1000), more=True)) == [(0, 4, 4), (4, 8, 4)]
+    assert shape(portions([numbers(0, 3)], 0, 3, Cut(4, 1000), more=True)) == [(0, 3, 3)]
+
+
+def test_a_portion_knows_when_its_first_record_expires() -> None:
+    found = batch(0, [b"a", b"b", b"c"], expires=[0, NOW + 9, NOW + 5])
+    assert [cut.until for cut in portions([found], 0, 3, Cut(1, 100))] == [FOREVER, NOW + 9, NOW + 5]
+    assert [cut.until for cut in portions([found], 0, 3, Cut(64, 100))] == [NOW + 5]
+    assert [cut.until for cut in portions([found], 0, 3, Cut(64, 100), lifetime=3)] == [NOW + 3]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.lists(st.binary(max_size=30), min_size=1, max_size=8)), max_size=8),
+    st.integers(1, 10),
+    st.integers(1, 60),
+)
+def test_no_record_is_lost_or_doubled_however_it_is_cut(
+    pieces: list[tuple[int, list[bytes]]], events: int, size: int
+) -> None:
+    found: list[RecordSlice] = []
+    expected: dict[int, bytes] = {}
+    at = 0
+    for gap, values in pieces:
+        at += gap
+        found.append(batch(at, values))
+        expected.update(enumerate(values, at))
+        at += len(values)
+    cut = portions(found, 0, at, Cut(events, size))
+    assert [each.start for each in cut] == [0, *(each.end for each in cut)][: len(cut)]
+    assert (cut[-1].end if cut else 0) == at
+    assert contents(cut) == expected
+    for each in cut:
+        assert each.count <= events
+        assert each.count == 1 or each.size <= size
+
+
+def contents(cut: list[Portion]) -> dict[int, bytes]:
+    runs: list[Run] = [run for each in cut for run in each.runs]
+    return {offset + index: value for offset, values in runs for index, value in enumerate(values)}
+
+
+def test_part_of_a_portion() -> None:
+    whole = Portion(0, 12, [(2, [b"2", b"3", b"4"]), (9, [b"9"])], 4)
+    part = whole.between(3, 9)
+    assert (part.start, part.end, part.runs, part.size) == (3, 9, [(3, [b"3", b"4"])], 2)
+    assert whole.between(5, 9).runs == []
+
+
+# -- forms
+
+
+def test_what_was_made_of_a_portion_is_made_once_for_each_key() -> None:
+    made: list[Portion] = []
+    whole = portion(0)
+
+    def make(each: Portion) -> bytes:
+        made.append(each)
+        return b"%d" % len(made)
+
+    assert [whole.form(key, make) for key in ("a", "b", "a", "b")] == [b"1", b"2", b"1", b"2"]
+    assert made == [whole, whole]
+
+
+def test_a_portion_keeps_only_so_many_forms() -> None:
+    whole = portion(0)
+    before = whole.cost
+    for key in range(3 * FORMS):
+        whole.form(key, lambda _: bytes(100))
+    assert len(whole.forms) == FORMS
+    assert whole.cost == before + 100 * FORMS
+
+
+# -- the window
+
+
+def test_a_window_gives_back_what_was_put() -> None:
+    window = Window(Budget())
+    first, second = portion(0, 4), portion(4, 4)
+    window.put(first)
+    window.put(second)
+    assert window.get(0, NOW) is first
+    assert window.get(4, NOW) is second
+    assert window.get(2, NOW) is None
+    assert window.around(2, NOW) is first
+    assert window.around(4, NOW) is None, "it starts there"
+    assert window.around(8, NOW) is None
+    assert (window.next_start(0), window.next_start(1), window.next_start(4)) == (4, 4, None)
+
+
+def test_what_was_not_asked_for_longest_goes_first() -> None:
+    window = Window(Budget(), limit=portion(0).cost * 2)
+    window.put(portion(0))
+    window.put(portion(1))
+    assert window.get(0, NOW)
+    window.put(portion(2))
+    assert window.get(1, NOW) is None
+    assert window.get(0, NOW)
+    assert window.get(2, NOW)
+    assert window.next_start(0) == 2
+
+
+def test_forms_count_and_the_last_portion_stays() -> None:
+    window = Window(Budget(), limit=5_000)
+    for start in range(3):
+        window.put(portion(start))
+    last = portion(3)
+    window.put(last)
+    last.form("a", lambda _: bytes(10_000))
+    assert len(window) == 1
+    assert window.get(3, NOW) is last
+    assert window.used == last.cost > 10_000
+
+
+def test_all_windows_together_are_bounded() -> None:
+    budget = Budget(portion(0).cost * 4)
+    windows = [Window(budget) for _ in range(3)]
+    for start in range(10):
+        for window in windows:
+            window.put(portion(start))
+    assert budget.used <= budget.limit
+    assert budget.used == sum(window.used for window in windows)
+    for window in windows:
+        window.clear()
+    assert budget.used == 0
+    assert windows[0].next_start(-1) is None
+
+
+def test_what_has_expired_is_not_given() -> None:
+    window = Window(Budget())
+    window.put(portion(0, 4, until=NOW))
+    assert window.around(2, NOW - 1)
+    assert window.around(2, NOW) is None
+    assert window.get(0, NOW - 1)
+    assert window.get(0, NOW) is None
+    assert window.used == 0
+
+
+def test_a_portion_that_was_dropped_costs_nothing_any_more() -> None:
+    budget = Budget()
+    window = Window(budget)
+    old = portion(0)
+    window.put(old)
+    window.put(portion(0))  # in its place
+    old.form("a", lambda _: bytes(1000))
+    assert budget.used == window.used == portion(0).cost
+
+
+# -- what was appended just now
+
+
+def test_of_what_was_appended_just_now_the_oldest_goes_first_whoever_asked_for_it() -> None:
+    budget = Budget()
+    new = Fresh(budget, limit=portion(0).cost * 2)
+    new.put([portion(0), portion(1)])
+    assert new.get(0) is not None
+    new.put([portion(2)])
+    assert [new.get(start) is not None for start in range(3)] == [False, True, True]
+    assert budget.used == new.used == portion(0).cost * 2
+    new.clear()
+    assert (budget.used, new.used, new.get(2)) == (0, 0, None)
+
+
+def test_what_was_made_of_it_counts_too_and_all_of_it_may_go() -> None:
+    budget = Budget()
+    new = Fresh(budget, limit=5_000)
+    first = portion(0)
+    new.put([first])
+    first.form("a", lambda _: bytes(1_000))
+    assert new.used == first.cost > 1_000
+    first.form("b", lambda _: bytes(9_000))  # while somebody is about to send it
+    assert (new.get(0), new.used, budget.used) == (None, 0, 0)
+    first.form("c", lambda _: bytes(9_000))
+    assert budget.used == 0
+
+
+def test_what_was_appended_just_now_has_its_share_of_what_all_may_hold() -> None:
+    budget = Budget(limit=portion(0).cost * 2)
+    window, new = Window(budget), Fresh(budget)
+    window.put(portion(0))
+    new.put([portion(number) for number in range(10)])
+    assert budget.used <= budget.limit
+    assert new.get(9) is not None
+
+
+def test_it_is_wanted_as_long_as_nothing_goes_that_nobody_took() -> None:
+    new = Fresh(Budget(), limit=portion(0).cost)
+    assert not new.wanted
+    new.put([portion(0)])
+    taken = new.get(0)
+    assert taken is not None and new.wanted
+    taken.form("a", lambda _: b"")
+    new.put([portion(1)])
+    assert new.wanted
+    new.put([portion(2)])
+    assert not new.wanted
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=50), st.integers(1, 8), st.integers(1, 100))
+def test_what_was_appended_is_cut_and_nothing_is_lost(sizes: list[int], events: int, most: int) -> None:
+    values = [bytes([number]) * size for number, size in enumerate(sizes)]
+    cut = fresh(100, values, Cut(events, most))
+    assert contents(cut) == {100 + number: value for number, value in enumerate(values)}
+    assert all(one.end == other.start for one, other in pairwise(cut))
+    assert (cut[0].start, cut[-1].end) == (100, 100 + len(values))
+    assert all(each.count <= events and (each.size <= most or each.count == 1) for each in cut)

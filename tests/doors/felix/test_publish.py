@@ -1,0 +1,392 @@
+"""Publishing: forms and acknowledgements, runs, refusals, names, and what a failing disk does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.broker.broker_fixture import World
+from tests.doors.felix.peer import (
+    TENANT,
+    Binary,
+    Peer,
+    Stream,
+    ack,
+    batch,
+    frame,
+    original,
+    publish,
+    publish_batch,
+    values,
+)
+
+from penstock.broker.limits import Limits
+from penstock.broker.names import Scope
+from penstock.broker.schemas.schema import SchemaKind
+from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.felix.handlers.publish import RUN_BYTES
+from penstock.doors.felix.request_context import FelixSettings
+
+OK = {"type": "ok"}
+HERE = Scope(TENANT, "default")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def peer(world: World) -> Peer:
+    return Peer(world)
+
+
+def both(peer: Peer) -> list[Stream]:
+    return [peer.stream(), original(peer)]
+
+
+def said(reply: Any) -> str:
+    """What an error says, whatever form it has."""
+    if isinstance(reply, Binary):
+        assert (reply.flags, reply.payload[0]) == (0x0010, 1)
+        return reply.payload[11:].decode()
+    assert reply["type"] in ("error", "publish_error"), reply
+    text: str = reply["message"]
+    return text
+
+
+def appends(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each append has, from now on."""
+    counts: list[int] = []
+    append = world.engine.append
+
+    def counted(records: Any, *rest: Any) -> Any:
+        counts.append(sum(len(each.values) for each in records))
+        return append(records, *rest)
+
+    monkeypatch.setattr(world.engine, "append", counted)
+    return counts
+
+
+# -- forms (rows 3, 18, 20, 21)
+
+
+def test_each_form_in_the_documents_dialect(peer: Peer) -> None:
+    stream = peer.stream()
+    replies = stream.all(
+        publish(b"1", ack="per_message"),
+        publish_batch([b"2", b"3"], ack="per_batch"),
+        publish_batch([b"4"], "id", ack="per_message"),
+        batch(b"5", b"6"),
+        publish(b"7", ack="none"),
+    )
+    assert replies == [OK, OK, {**OK, "request_id": "id"}]
+    assert values(peer.world) == [b"%d" % number for number in range(1, 8)]
+
+
+def test_each_form_in_the_originals_dialect(peer: Peer) -> None:
+    stream = original(peer)
+    replies = stream.all(
+        publish(b"1", 1, ack="per_message"),
+        publish_batch([b"2", b"3"], 2, ack="per_batch"),
+        publish_batch([b"4"], 3, ack="per_message"),
+        batch(b"5", b"6"),
+        batch(b"7", request_id=4),
+        publish(b"8", 5, ack="none"),
+        publish(b"9", 6),
+    )
+    ok = [{"type": "publish_ok", "request_id": number} for number in (1, 2, 3, 6)]
+    assert replies == [*ok[:3], ack(4), ok[3]]
+    assert values(peer.world) == [b"%d" % number for number in range(1, 10)]
+
+
+def test_an_acknowledgement_waits_for_the_commit(peer: Peer) -> None:
+    for stream in both(peer):
+        stream.feed(publish(b"x", 1))
+        assert stream.replies() == []
+        peer.world.commit()
+        assert len(stream.replies()) == 1
+
+
+def test_an_empty_batch_is_acknowledged_at_once(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = appends(peer.world, monkeypatch)
+    stream = original(peer)
+    stream.feed(publish_batch([], 1))
+    assert stream.replies() == [{"type": "publish_ok", "request_id": 1}]
+    stream.feed(batch(request_id=2), batch())
+    assert stream.replies() == [ack(2)]
+    assert peer.stream().ask(publish_batch([])) == OK
+    assert counts == []
+    assert not peer.world.broker.has_topic(HERE, "orders")
+
+
+def test_empty_payloads_are_records(peer: Peer) -> None:
+    assert peer.stream().ask(publish_batch([b"", b""])) == OK
+    assert values(peer.world) == [b"", b""]
+
+
+@pytest.mark.parametrize("form", ["json", "binary", "acked"])
+def test_a_batch_of_too_many_payloads_is_refused_and_the_most_is_held(peer: Peer, form: str) -> None:
+    """However small they are: each is a step during which nobody else is served."""
+    stream = peer.stream() if form != "acked" else original(peer)
+
+    def some(count: int) -> Any:
+        payloads = [b""] * count
+        return publish_batch(payloads, 1) if form == "json" else batch(*payloads, request_id=form == "acked" or None)
+
+    assert "a batch of 100001 payloads; the most is 100000: send several" in said(stream.ask(some(100_001)))
+    (refused,) = stream.all(batch(stream="orders"), some(100_001))
+    assert "the most is 100000" in said(refused)
+    assert not peer.world.broker.has_topic(HERE, "orders")
+    stream.feed(some(100_000))
+    assert stream.session.held_bytes > 1 << 20
+    peer.world.commit()
+    assert len(values(peer.world)) == 100_000
+    assert stream.session.held_bytes == 0
+
+
+# -- runs
+
+
+def test_what_came_at_once_is_appended_as_one(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer.stream().ask(publish(b"first"))
+    counts = appends(peer.world, monkeypatch)
+    for stream in both(peer):
+        replies: Any = stream.all(
+            *[publish(b"%d" % number, number) for number in range(100)], batch(b"x", b"y"), publish(b"z", 100)
+        )
+        assert [reply["request_id"] for reply in replies] == list(range(101))
+    assert counts == [103, 103]
+
+
+def test_a_run_ends_where_the_stream_changes(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = peer.stream()
+    stream.all(publish(b""), publish(b"", stream="other"))
+    counts = appends(peer.world, monkeypatch)
+    parts = [publish(b"%d" % at, at, stream="orders" if at % 4 < 3 else "other") for at in range(12)]
+    replies: Any = stream.all(*parts)
+    assert [reply["request_id"] for reply in replies] == list(range(12))
+    assert counts == [3, 1] * 3
+    assert values(peer.world, "other") == [b"", b"3", b"7", b"11"]
+
+
+def test_a_run_ends_where_something_else_comes(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = peer.stream()
+    stream.ask(publish(b""))
+    counts = appends(peer.world, monkeypatch)
+    replies: Any = stream.all(publish(b"a", 1), publish(b"b", 2), frame(b"{"), publish(b"c", 3))
+    assert [reply.get("request_id") for reply in replies] == [1, 2, None, 3]
+    assert counts == [2, 1]
+
+
+def test_a_run_is_bounded_in_bytes(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = peer.stream()
+    stream.ask(publish(b""))
+    counts = appends(peer.world, monkeypatch)
+    third = RUN_BYTES // 3 + 1
+    stream.all(*[batch(b"x" * third)] * 7)
+    assert counts == [3, 3, 1]
+
+
+@pytest.mark.parametrize("form", ["json", "binary"])
+def test_one_that_is_too_large_does_not_hurt_its_neighbours(form: str) -> None:
+    world = World(limits=Limits(record_bytes=10))
+    stream = original(Peer(world))
+
+    def one(number: int, value: bytes) -> bytes:
+        return frame(publish(value, number)) if form == "json" else batch(value, request_id=number)
+
+    replies = stream.all(one(1, b"a"), one(2, b"b" * 11), one(3, b"c"))
+    assert "larger than the limit of 10 bytes" in said(replies[1])
+    if form == "json":
+        assert [replies[0], replies[2]] == [{"type": "publish_ok", "request_id": number} for number in (1, 3)]
+    else:
+        assert [replies[0], replies[2]] == [ack(1), ack(3)]
+    assert values(world) == [b"a", b"c"]
+    assert not stream.finished
+
+
+def test_a_batch_is_stored_whole_or_not_at_all() -> None:
+    world = World(limits=Limits(record_bytes=10))
+    stream = Peer(world).stream()
+    assert "larger than" in said(stream.ask(publish_batch([b"a", b"b" * 11, b"c"])))
+    assert not world.broker.has_topic(HERE, "orders") or values(world) == []
+
+
+def schema(world: World, rejected: str) -> None:
+    world.broker.create_topic(ADMINISTRATOR, HERE, "orders", 1)
+    work = world.broker.schemas.register(ADMINISTRATOR, HERE, "orders", SchemaKind.JSON, b'{"type": "integer"}')
+    work.run()
+    work.finish()
+    settings = TopicSettings(schema="orders", rejected=rejected)  # type: ignore[arg-type]
+    world.broker.change_topic(ADMINISTRATOR, HERE, "orders", settings)
+    world.commit()
+
+
+def test_each_record_gets_its_own_verdict_by_a_schema(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema(world, "error")
+    stream = original(Peer(world))
+    counts = appends(world, monkeypatch)
+    replies: Any = stream.all(*[publish(value, at) for at, value in enumerate([b"1", b"no", b"3"])])
+    assert [reply["type"] for reply in replies] == ["publish_ok", "publish_error", "publish_ok"]
+    assert "does not fit its schema" in said(replies[1])
+    assert values(world) == [b"1", b"3"]
+    assert counts == [1, 1]
+    assert world.broker.metrics.records_rejected == 1
+
+
+def test_dead_letters_of_a_run_are_those_of_its_members(world: World) -> None:
+    schema(world, "dead-letter")
+    stream = original(Peer(world))
+    replies: Any = stream.all(*[publish(value, at) for at, value in enumerate([b"1", b"no", b"3"])])
+    assert [reply["type"] for reply in replies] == ["publish_ok"] * 3
+    assert values(world) == [b"1", b"3"]
+    assert values(world, "orders.dlq") == [b"no"]
+
+
+# -- names
+
+
+def test_a_stream_is_the_topic_of_its_name(peer: Peer) -> None:
+    peer.stream().ask(publish(b"x", stream="a/b c"))
+    (topic,) = peer.world.broker.list_topics(ANONYMOUS, HERE)
+    assert (topic.name, topic.partitions) == ("a/b c", 1)
+    assert peer.world.broker.tenants.exists(TENANT)
+
+
+def test_publications_go_to_partition_0_and_others_have_names(peer: Peer) -> None:
+    peer.world.broker.create_topic(ANONYMOUS, HERE, "orders", 3)
+    stream = peer.stream()
+    assert stream.all(publish(b"0"), publish(b"2", stream="orders#2"), batch(b"22", stream="orders#2")) == [OK, OK]
+    assert [values(peer.world, partition=at) for at in range(3)] == [[b"0"], [], [b"2", b"22"]]
+    refused = said(stream.ask(publish(b"3", stream="orders#3")))
+    assert refused == (
+        "stream not found: tenant=t1 namespace=default stream=orders#3 (topic 'orders' has 3 partitions)"
+    )
+
+
+@pytest.mark.parametrize("name", ["a#", "#1", "a#01", "a#-1", "a#1x", "a#9999999999", "orders#2#x"])
+def test_other_names_with_that_sign_are_names(peer: Peer, name: str) -> None:
+    peer.world.broker.create_topic(ANONYMOUS, HERE, "a", 3)
+    assert peer.stream().ask(publish(b"x", stream=name)) == OK
+    assert values(peer.world, name) == [b"x"]
+
+
+def test_a_topic_of_the_full_name_comes_first(peer: Peer) -> None:
+    broker = peer.world.broker
+    broker.create_topic(ANONYMOUS, HERE, "orders#1", 1)
+    broker.create_topic(ANONYMOUS, HERE, "orders", 2)
+    peer.stream().ask(publish(b"x", stream="orders#1"))
+    assert values(peer.world, "orders#1") == [b"x"]
+    assert values(peer.world, partition=1) == []
+
+
+def test_where_there_is_neither_it_is_a_name_like_any_other(peer: Peer) -> None:
+    assert peer.stream().ask(publish(b"x", stream="room#7")) == OK
+    assert values(peer.world, "room#7") == [b"x"]
+    assert not peer.world.broker.has_topic(HERE, "room")
+
+
+NOT_FOUND = "stream not found: tenant=t1 namespace=default stream=orders"
+
+
+def test_nothing_comes_into_being_where_it_may_not() -> None:
+    world = World(auto_create_topics=False)
+    peer = Peer(world)
+    document, real, uni = peer.stream(), original(peer), peer.stream(uni=True)
+    assert document.ask(publish(b"x", "a")) == {"type": "error", "request_id": "a", "message": NOT_FOUND}
+    assert document.ask(batch(b"x")) == {"type": "error", "message": NOT_FOUND}
+    assert document.ask(publish(b"x", ack="none")) == {"type": "error", "message": NOT_FOUND}
+    assert real.ask(publish(b"x", 1)) == {"type": "publish_error", "request_id": 1, "message": NOT_FOUND}
+    assert real.ask(batch(b"x", request_id=2)) == ack(2, NOT_FOUND)
+    assert real.all(batch(b"x"), publish(b"x", 3, ack="none")) == []  # row 21
+    uni.feed(batch(b"x"))
+    assert uni.refused_with is None
+    assert not (document.finished or real.finished or uni.finished)
+    assert not world.broker.tenants.exists(TENANT)
+
+
+def test_a_tenant_comes_into_being_only_where_it_may(world: World) -> None:
+    peer = Peer(world, FelixSettings(auto_create_tenants=False))
+    assert said(peer.stream().ask(publish(b"x"))) == NOT_FOUND
+    assert not world.broker.has_topic(HERE, "orders")
+    world.broker.tenants.create(ADMINISTRATOR, TENANT)
+    assert peer.stream().ask(publish(b"x")) == OK
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"stream": ""}, "Topic name of 0 characters"),
+        ({"stream": "x" * 2000}, "Topic name of 2000 characters"),
+        ({"stream": "a//b"}, "empty, '.' or '..' segment"),
+        ({"stream": "__audit"}, "the broker's own"),
+        ({"namespace": "a b"}, "Namespace name"),
+        ({"tenant_id": "../x"}, "Tenant name"),
+    ],
+)
+def test_names_that_nothing_can_have(peer: Peer, fields: dict[str, str], text: str) -> None:
+    stream = peer.stream()
+    told = said(stream.ask(publish(b"x", **fields)))
+    assert text in told or "unauthorized" in told
+    assert len(told) <= 1024
+    assert stream.ask(publish(b"x")) == OK
+    assert not peer.world.broker.tenants.exists("../x")
+
+
+def test_no_tenant_comes_into_being_for_a_stream_that_cannot(peer: Peer) -> None:
+    assert said(peer.stream().ask(publish(b"x", stream="a//b")))
+    assert not peer.world.broker.tenants.exists(TENANT)
+
+
+def test_a_topic_that_was_deleted_comes_again(peer: Peer) -> None:
+    stream = peer.stream()
+    stream.ask(publish(b"x"))
+    peer.world.broker.delete_topic(ANONYMOUS, HERE, "orders")
+    assert stream.ask(publish(b"y")) == OK
+    assert values(peer.world) == [b"y"]
+
+
+# -- a disk that fails
+
+
+def test_a_full_disk_is_told_to_each_in_its_form(world: World) -> None:
+    peer = Peer(world)
+    document, real, uni = peer.stream(), original(peer), peer.stream(uni=True)
+    peer.stream().ask(publish(b"before"))
+    fault = world.fill_disk()
+    document.feed(publish(b"x", "a"), batch(b"x"), publish(b"y", "b", ack="none"))
+    real.feed(publish(b"x", 1), batch(b"x"), batch(b"x", request_id=2), publish(b"x", 3, ack="none"))
+    uni.feed(batch(b"x"))
+    world.commit()
+    told: Any = document.replies()
+    assert [reply.get("request_id") for reply in told] == ["a", None, "b"]
+    assert {said(reply) for reply in told} == {"no space left"}
+    assert real.replies() == [
+        {"type": "publish_error", "request_id": 1, "message": "no space left"},
+        ack(2, "no space left"),
+    ]
+    assert said(document.ask(publish(b"z"))) == "no space left"
+    world.free_disk(fault)
+    assert document.ask(publish(b"after")) == OK
+    assert values(world) == [b"before", b"after"]
+    assert not (document.finished or real.finished or uni.finished)
+    assert uni.session.held_bytes == document.session.held_bytes == real.session.held_bytes == 0
+
+
+def test_a_disk_that_is_broken_for_good(world: World) -> None:
+    stream = original(Peer(world))
+    stream.ask(publish(b"x", 1))
+    world.break_disk()
+    stream.all(publish(b"y", 2))
+    assert said(stream.ask(publish(b"z", 3))) == "the log takes no writes"
+
+
+def test_what_was_acknowledged_is_there_after_a_crash(world: World) -> None:
+    stream = original(Peer(world))
+    assert stream.ask(batch(b"a", b"b", request_id=1)) == ack(1)
+    stream.feed(publish(b"not acknowledged", 2))
+    world.restart()
+    assert values(world)[:2] == [b"a", b"b"]
+    assert Peer(world).stream().ask(publish(b"c")) == OK

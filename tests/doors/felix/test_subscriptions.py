@@ -1,0 +1,901 @@
+"""Event streams, as a client of either dialect sees them."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.broker_fixture import World, later
+from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, original, publish
+
+from penstock.broker.fetch import removal
+from penstock.broker.names import Scope
+from penstock.broker.security.access import ANONYMOUS, Access, Grant, Permission
+from penstock.doors.felix import subscriptions
+from penstock.doors.felix.errors import RequestRefused
+from penstock.doors.felix.handlers.subscribe import CursorError, beginning
+from penstock.doors.felix.request_context import FelixSettings
+from penstock.doors.felix.subscriptions import HELD_BYTES, Course, Reset, course
+from penstock.log.engine import Bounds, CommitGroup, partition_id
+from penstock.wire.felix.codec.dialects import Document, Original
+from penstock.wire.felix.messages import From
+
+HERE = (ANONYMOUS, Scope(TENANT, "default"))
+SUBSCRIBE = {"type": "subscribe", **NAMES}
+READER = "reader"
+
+Calls = list[tuple[Callable[[], None], Callable[[], None]]]
+
+
+def a_world(events: int = 0, partitions: int = 1, **options: Any) -> World:
+    world = World(**options)
+    world.broker.create_topic(*HERE, "orders", partitions)
+    world.commit()
+    produce(world, events)
+    return world
+
+
+def produce(world: World, count: int = 1, partition: int = 0, size: int = 0, **options: Any) -> None:
+    """Events that say their offset."""
+    if count:
+        first = world.engine.next_offset(place(world, partition))
+        values = [(b"%d" % offset).ljust(size) for offset in range(first, first + count)]
+        world.broker.produce(*HERE, "orders", partition, values, **options)
+    world.commit()
+
+
+def place(world: World, partition: int = 0) -> Any:
+    return partition_id(world.broker.describe_topic(*HERE, "orders").topic.id, partition)
+
+
+def trim(world: World, start: int) -> None:
+    world.engine.trim({place(world): start})
+    world.commit()
+
+
+class Events:
+    """What a client got on an event stream, frame by frame."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.hello: Any = None
+        self.frames: list[list[bytes]] = []
+        self.flags: list[int] = []
+        self.bases: list[int | None] = []
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [payload for frame in self.frames for payload in frame]
+
+    @property
+    def numbers(self) -> list[int]:
+        return list(map(int, self.payloads))
+
+    def take(self) -> Events:
+        """All that was sent; the stream is not congested after that."""
+        for frame in self.stream.drain():
+            self._read(frame)
+        return self
+
+    def _read(self, frame: dict[str, Any] | Binary) -> None:
+        if self.hello is None:
+            assert isinstance(frame, dict)
+            assert frame["type"] == "event_stream_hello"
+            self.hello = frame["subscription_id"]
+        elif isinstance(frame, Binary):
+            self._read_binary(frame)
+        else:
+            assert {key: frame[key] for key in NAMES} == {**NAMES, "stream": frame["stream"]}
+            payloads = [frame["payload"]] if frame["type"] == "event" else frame["payloads"]
+            assert frame["type"] == ("event" if len(payloads) == 1 else "event_batch")
+            self.frames.append([base64.b64decode(payload) for payload in payloads])
+            self.flags.append(0)
+
+    def _read_binary(self, frame: Binary) -> None:
+        at = 0
+        if frame.flags & 0x02:
+            assert struct.unpack_from(">Q", frame.payload) == (self.hello,)
+            at = 8
+        base = struct.unpack_from(">Q", frame.payload, at)[0] if frame.flags & 0x20 else None
+        at += 8 if frame.flags & 0x20 else 0
+        (count,) = struct.unpack_from(">I", frame.payload, at)
+        at += 4
+        payloads = []
+        for _ in range(count):
+            (length,) = struct.unpack_from(">I", frame.payload, at)
+            payloads.append(frame.payload[at + 4 : at + 4 + length])
+            at += 4 + length
+        assert at == len(frame.payload)
+        self.flags.append(frame.flags)
+        self.bases.append(base)
+        self.frames.append(payloads)
+
+
+def subscribe(peer: Peer, stream: Stream | None = None, of: str = "orders", **fields: Any) -> Events:
+    """The event stream of a new subscription, which was accepted."""
+    stream = peer.stream() if stream is None else stream
+    before = len(peer.line.opened)
+    reply = stream.ask({**SUBSCRIBE, "stream": of, **fields})
+    assert reply["type"] in ("ok", "subscribed"), reply
+    assert len(peer.line.opened) == before + 1
+    events = Events(peer.line.opened[-1])
+    assert events.stream.sent, "hello is there with the reply"
+    return events
+
+
+# -- where it begins
+
+
+BOUNDS = Bounds(10, 20)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (None, [(0, None)]),
+        ("latest", [(0, None)]),
+        ("earliest", [(0, 10)]),
+        (From(10), [(0, 10)]),
+        (From(15), [(0, 15)]),
+        (From(20), [(0, 20)]),
+        (From(9), CursorError("too_old", 9, 10)),
+        (From(0), CursorError("too_old", 0, 10)),
+        (From(21), CursorError("in_future", 21, 20)),
+        (From(2**64 - 1), CursorError("in_future", 2**64 - 1, 20)),
+    ],
+)
+def test_where_a_subscription_begins(start: Any, expected: Any) -> None:
+    assert beginning(start, [(0, BOUNDS)]) == expected
+
+
+def test_where_a_subscription_to_several_partitions_begins() -> None:
+    partitions = [(0, BOUNDS), (1, Bounds(3, 3))]
+    assert beginning(None, partitions) == [(0, None), (1, None)]
+    assert beginning("earliest", partitions) == [(0, 10), (1, 3)]
+    with pytest.raises(RequestRefused, match="2 partitions"):
+        beginning(From(12), partitions)
+
+
+def test_in_the_documents_dialect() -> None:
+    world = a_world(3)
+    peer = Peer(world)
+    stream = peer.stream()
+    assert stream.ask({**SUBSCRIBE, "request_id": "r1"}) == {"type": "ok", "request_id": "r1", "subscription_id": "1"}
+    events = Events(peer.line.opened[0]).take()
+    assert (events.hello, events.frames) == ("1", [])
+    produce(world)
+    produce(world, 2)
+    events.take()
+    assert events.frames == [[b"3"], [b"4", b"5"]]
+    assert stream.ask(publish(b"6")) == {"type": "ok"}, "the stream it was asked on goes on"
+    assert events.take().numbers == [3, 4, 5, 6]
+
+
+def test_in_the_originals_dialect() -> None:
+    world = a_world(3)
+    peer = Peer(world)
+    stream = original(peer)
+    assert stream.ask(SUBSCRIBE) == {"type": "subscribed", "subscription_id": 1}
+    events = Events(peer.line.opened[0]).take()
+    assert events.hello == 1
+    produce(world, 2)
+    events.take()
+    assert (events.flags, events.bases, events.frames) == ([0x24], [3], [[b"3", b"4"]])
+
+
+@pytest.mark.parametrize(("client_flags", "flags", "bases"), [(63, 0x24, [0]), (7, 0x04, [None]), (None, 0x02, [None])])
+def test_events_are_of_the_kind_that_a_client_said_it_reads(
+    client_flags: int | None, flags: int, bases: list[int | None]
+) -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer, original(peer, client_flags=client_flags))
+    produce(world, 2)
+    events.take()
+    assert (events.flags, events.bases, events.numbers) == ([flags], bases, [0, 1])
+
+
+def test_an_id_that_the_client_chose_is_echoed() -> None:
+    peer = Peer(a_world())
+    stream = original(peer, client_flags=None)
+    assert stream.ask({**SUBSCRIBE, "subscription_id": 2**64 - 1})["subscription_id"] == 2**64 - 1
+    assert Events(peer.line.opened[0]).take().hello == 2**64 - 1
+    produce(peer.world)
+    assert Events(peer.line.opened[0]).stream.sent
+
+
+def test_ids_are_not_used_twice_at_any_connection() -> None:
+    peer = Peer(a_world())
+    other = Peer(peer.world, door=peer.door)
+    numbers = [subscribe(each).take().hello for each in (peer, other, peer)]
+    assert numbers == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("start", ["earliest", {"offset": 0}])
+def test_from_the_first_event(start: object) -> None:
+    world = a_world(200)
+    peer = Peer(world, FelixSettings(batch_events=64))
+    events = subscribe(peer, original(peer), start=start).take()
+    assert events.numbers == list(range(200))
+    assert events.bases == [0, 64, 128, 192]
+    produce(world)
+    assert events.take().numbers == list(range(201))
+
+
+def test_from_an_offset_and_from_the_end() -> None:
+    world = a_world(10)
+    peer = Peer(world)
+    events = [subscribe(peer, original(peer), start={"offset": offset}) for offset in (7, 10)]
+    produce(world)
+    assert [each.take().numbers for each in events] == [[7, 8, 9, 10], [10]]
+
+
+def test_cursors_that_are_out_of_range() -> None:
+    world = a_world(10)
+    trim(world, 4)
+    peer = Peer(world)
+    stream = original(peer)
+    for offset, reason, available in ((3, "too_old", 4), (11, "in_future", 10)):
+        reply = stream.ask({**SUBSCRIBE, "start": {"offset": offset}})
+        expected = {"reason": reason, "requested": offset, "available": available}
+        assert reply == {"type": "subscribe_cursor_error", **expected}
+    reply = peer.stream().ask({**SUBSCRIBE, "start": {"offset": 3}, "request_id": 5})
+    assert (reply["type"], reply["request_id"]) == ("error", 5)
+    assert "4" in reply["message"]
+    assert peer.line.opened == []
+    assert not peer.host.subscriptions
+
+
+def test_what_the_stream_published_before_is_not_delivered_and_what_comes_after_is() -> None:
+    peer = Peer(a_world())
+    stream = peer.stream()
+    stream.feed(publish(b"0"), SUBSCRIBE, publish(b"1"))
+    peer.world.commit()
+    assert [reply.get("subscription_id") for reply in stream.replies() if isinstance(reply, dict)] == [None, "1", None]
+    assert Events(peer.line.opened[0]).take().numbers == [1]
+
+
+def test_hello_and_the_reply_are_there_before_anything_is_replayed() -> None:
+    calls: Calls = []
+    world = a_world(10, offload=later(calls))
+    peer = Peer(world)
+    events = subscribe(peer, start="earliest")
+    assert len(events.stream.sent) == 1, "only the hello"
+    run(calls)
+    assert events.take().numbers == list(range(10))
+
+
+def run(calls: Calls) -> None:
+    while calls:
+        work, done = calls.pop(0)
+        work()
+        done()
+
+
+# -- topics
+
+
+def test_a_stream_that_is_missing_comes_into_being() -> None:
+    world = World()
+    peer = Peer(world)
+    events = subscribe(peer)
+    peer.stream().ask(publish(b"0"))
+    assert events.take().numbers == [0]
+
+
+def test_or_does_not() -> None:
+    peer = Peer(World(auto_create_topics=False))
+    reply = peer.stream().ask(SUBSCRIBE)
+    assert reply == {"type": "error", "message": "stream not found: tenant=t1 namespace=default stream=orders"}
+    assert peer.line.opened == []
+
+
+def test_if_it_could_not_be_kept_there_is_no_subscription(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    peer = Peer(world)
+    stream = peer.stream()
+    fault = world.fill_disk()
+    assert stream.ask(SUBSCRIBE)["type"] == "error"
+    (opened,) = peer.line.opened
+    assert (opened.sent, opened.reset_with) == ([], Reset.FAILED)
+    assert not peer.host.subscriptions
+    world.free_disk(fault)
+    assert subscribe(peer, stream).take().hello
+    assert "Traceback" not in caplog.text
+
+
+def test_all_partitions_are_followed_and_offsets_are_not_told() -> None:
+    world = a_world(partitions=3)
+    for partition in range(3):
+        produce(world, 100, partition)
+    peer = Peer(world)
+    events = subscribe(peer, original(peer), start="earliest").take()
+    assert sorted(events.numbers) == sorted([*range(100)] * 3)
+    assert set(events.flags) == {0x04}
+    assert len({len(frame) for frame in events.frames[:3]}) == 1, "in turn"
+    produce(world, 1, 2)
+    assert events.take().numbers[300:] == [100]
+
+
+def test_an_offset_of_several_partitions_is_refused() -> None:
+    peer = Peer(a_world(partitions=2))
+    reply = original(peer).ask({**SUBSCRIBE, "start": {"offset": 0}})
+    assert reply["type"] == "error"
+    assert "NAME#0" in reply["message"]
+
+
+def test_one_partition_of_a_topic() -> None:
+    world = a_world(partitions=2)
+    produce(world, 5, 0)
+    produce(world, 3, 1)
+    peer = Peer(world)
+    events = subscribe(peer, original(peer), of="orders#1", start={"offset": 1}).take()
+    assert (events.flags, events.bases, events.numbers) == ([0x24], [1], [1, 2])
+    document = subscribe(peer, of="orders#1", start="earliest")
+    names = {frame["stream"] for frame in document.stream.replies()[1:] if isinstance(frame, dict)}
+    assert names == {"orders#1"}, "as the client calls it"
+    assert "stream not found" in peer.stream().ask({**SUBSCRIBE, "stream": "orders#2"})["message"]
+
+
+# -- limits
+
+
+def test_a_connection_has_only_so_many_subscriptions() -> None:
+    peer = Peer(a_world(), FelixSettings(subscriptions=2))
+    stream = peer.stream()
+    first = subscribe(peer, stream)
+    subscribe(peer, stream)
+    expected = {"type": "error", "message": "max subscriptions per connection exceeded"}
+    assert stream.ask(SUBSCRIBE) == expected
+    first.stream.session.refused(0)
+    subscribe(peer, stream)
+    assert stream.ask(SUBSCRIBE) == expected
+
+
+def test_a_client_that_allows_no_more_streams_is_told() -> None:
+    peer = Peer(a_world(), streams=1)
+    stream = peer.stream()
+    subscribe(peer, stream)
+    assert "no more streams" in stream.ask(SUBSCRIBE)["message"]
+    assert len(peer.host.subscriptions) == 1
+    assert peer.world.broker.broadcasts.figures().followers == 1
+
+
+# -- frames
+
+
+def test_a_frame_has_so_many_events_and_bytes() -> None:
+    world = a_world(10)
+    peer = Peer(world, FelixSettings(batch_events=4))
+    assert [len(frame) for frame in subscribe(peer, start="earliest").take().frames] == [4, 4, 2]
+    peer = Peer(world, FelixSettings(batch_bytes=1024))
+    produce(world, 5, size=400)
+    assert [len(frame) for frame in subscribe(peer, start={"offset": 10}).take().frames] == [2, 2, 1]
+
+
+def test_a_gap_begins_a_new_frame() -> None:
+    world = a_world()
+    produce(world, 5, expires=[0, 0, world.now + 1, 0, 0])
+    world.pass_time(1)
+    peer = Peer(world)
+    events = subscribe(peer, original(peer), start="earliest").take()
+    assert events.frames == [[b"0", b"1"], [b"3", b"4"]]
+    assert events.bases == [0, 3]
+
+
+@pytest.mark.parametrize("dialect", ["document", "original"])
+def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
+    world = a_world()
+    produce(world, 3000, size=4)
+    peer = Peer(world, FelixSettings(max_frame=8192, batch_events=5000, batch_bytes=1 << 20))
+    events = subscribe(peer, peer.stream() if dialect == "document" else original(peer), start="earliest")
+    assert max(len(data) for data in frame_sizes(events.stream)) <= 8192
+    assert events.take().numbers == list(range(3000))
+    assert len(events.frames) > 1
+    assert events.bases in ([], [int(frame[0]) for frame in events.frames])
+
+
+def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
+    world = a_world()
+    world.broker.produce(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
+    world.commit()
+    calls: Calls = []
+    world.broker.offload = later(calls)
+    peer = Peer(world, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
+    events = subscribe(peer, original(peer), start="earliest")
+    calls.pop(0)[1]()
+    assert events.take().frames == [[b"0", b"1"]]
+    assert events.stream.reset_with is None, "what was sent has a start"
+    assert not peer.host.subscriptions
+    calls.pop(0)[1]()
+    assert events.stream.reset_with == Reset.TOO_LARGE
+    assert not calls
+
+
+def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
+    world = a_world()
+    produce(world, size=70_000)
+    calls: Calls = []
+    world.broker.offload = later(calls)
+    peer = Peer(world, FelixSettings(max_frame=64 << 10))
+    events = subscribe(peer, original(peer), start="earliest")
+    calls.pop(0)[1]()
+    peer.stop()
+    assert not events.stream.finished
+    events.stream.session.refused(5)
+    run(calls)
+    assert events.stream.reset_with == 5
+
+
+def frame_sizes(stream: Stream) -> list[bytes]:
+    data, found = b"".join(stream.sent), []
+    while data:
+        (length,) = struct.unpack_from(">I", data, 8)
+        found.append(data[12 : 12 + length])
+        data = data[12 + length :]
+    return found
+
+
+@pytest.mark.parametrize("dialect", ["document", "original"])
+def test_an_event_that_fits_no_frame_breaks_the_stream_off(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
+    world = a_world()
+    limit = 100_000
+    peer = Peer(world, FelixSettings(max_frame=limit))
+    events = subscribe(peer, peer.stream() if dialect == "document" else original(peer))
+    fits = 3 * (limit - 150) // 4 if dialect == "document" else limit - 16
+    produce(world)
+    produce(world, size=fits)
+    assert events.take().numbers == [0, 1]
+    produce(world, size=fits + 200)
+    produce(world)
+    assert events.stream.reset_with == Reset.TOO_LARGE
+    assert f"event 2 has {fits + 200} bytes" in caplog.text
+    assert not peer.host.subscriptions
+    assert subscribe(peer, original(peer), start={"offset": 3}).take().numbers == [3], "one can go on behind it"
+
+
+# -- fan-out
+
+
+def test_events_are_encoded_once_for_each_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def count(dialect: Any) -> None:
+        plain = dialect.events
+
+        def events(self: Any, *arguments: Any) -> Any:
+            made.append(self.name)
+            return plain(self, *arguments)
+
+        monkeypatch.setattr(dialect, "events", events)
+
+    count(Document)
+    count(Original)
+    world = a_world()
+    peers = [Peer(world, port=port) for port in range(50000, 50010)]
+    subscribers = [subscribe(peer) for peer in peers for _ in range(10)]
+    subscribers += [subscribe(peer, original(peer)) for peer in peers for _ in range(10)]
+    for _ in range(3):
+        produce(world, 5)
+    assert sorted(made) == ["document"] * 3 + ["original"] * 3
+    assert all(events.take().numbers == list(range(15)) for events in subscribers)
+    assert world.broker.metrics.messages_fetched == 15 * 200
+
+
+def test_a_thousand_subscribers() -> None:
+    world = a_world()
+    peer = Peer(world)
+    stream = original(peer)
+    subscribers = [subscribe(peer, stream) for _ in range(1000)]
+    produce(world, 3)
+    assert all(events.take().numbers == [0, 1, 2] for events in subscribers)
+    assert world.broker.broadcasts.figures().followers == 1000
+    peer.line.lose()
+    assert world.broker.broadcasts.figures().followers == 0
+    assert world.broker.broadcasts.budget.used == 0
+    assert not peer.host.subscriptions
+
+
+def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on() -> None:
+    world = a_world()
+    peer = Peer(world)
+    stuck, fine = subscribe(peer, original(peer)), subscribe(peer, original(peer))
+    stuck.stream.limit = 1000
+    for _ in range(200):
+        produce(world, 50, size=100)
+    assert fine.take().numbers == list(range(10_000))
+    held = sum(map(len, stuck.stream.sent)) + stuck.stream.session.held_bytes
+    assert held < 1000 + 2 * (64 << 10)
+    assert world.broker.broadcasts.figures().lag > 9000
+    while len(stuck.payloads) < 10_000:
+        before = len(stuck.payloads)
+        stuck.take()
+        assert len(stuck.payloads) > before
+    assert stuck.numbers == list(range(10_000))
+    assert stuck.bases == sorted(base for base in stuck.bases if base is not None)
+
+
+def test_a_replay_lets_others_have_a_turn() -> None:
+    calls: Calls = []
+    world = a_world(20_000, offload=later(calls))
+    peer = Peer(world)
+    first, second = subscribe(peer, start="earliest"), subscribe(peer, start="earliest")
+    seen: list[tuple[int, int]] = []
+    while calls:
+        work, done = calls.pop(0)
+        work()
+        done()
+        seen.append((len(first.take().payloads), len(second.take().payloads)))
+    assert seen[-1] == (20_000, 20_000)
+    stretch = subscriptions.STRETCH + 64
+    assert all(abs(one - other) <= 2 * stretch for one, other in seen), "neither waits for all of the other"
+
+
+def test_a_replay_of_very_much_does_not_go_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = a_world()
+    monkeypatch.setattr(subscriptions, "STRETCH", 1)
+    produce(world, 3_000)
+    events = subscribe(Peer(world, FelixSettings(batch_events=1)), start="earliest")
+    assert events.take().numbers == list(range(3_000))
+
+
+# -- slow ones
+
+
+@pytest.mark.parametrize(
+    ("slow", "position", "head", "full", "expected"),
+    [
+        ("keep", 0, 1_000, None, Course(0)),
+        ("drop_old", 0, 10, None, Course(0)),
+        ("drop_old", 0, 11, None, Course(1)),
+        ("drop_old", 5, 100, None, Course(90)),
+        ("drop_old", 100, 100, None, Course(100)),
+        ("drop_new", 0, 10, None, Course(0)),
+        ("drop_new", 0, 11, None, Course(0, 10)),
+        ("drop_new", 5, 100, 10, Course(5, 10)),
+        ("drop_new", 10, 100, 10, Course(100)),
+        ("drop_new", 100, 100, None, Course(100)),
+        ("drop_new", 90, 100, None, Course(90)),
+    ],
+)
+def test_the_course_of_a_subscription(slow: str, position: int, head: int, full: int | None, expected: Course) -> None:
+    assert course(slow, position, head, 10, full) == expected
+
+
+@pytest.mark.parametrize(
+    ("slow", "got"),
+    [
+        ("keep", [*range(101)]),
+        ("drop_old", [0, *range(90, 101)]),
+        ("drop_new", [*range(11), 100]),
+    ],
+)
+def test_what_a_slow_subscriber_loses(slow: str, got: list[int]) -> None:
+    world = a_world()
+    peer = Peer(world, FelixSettings(slow=slow, queue_events=10, batch_events=4))
+    events, other = subscribe(peer).take(), subscribe(peer)
+    events.stream.limit = 0
+    produce(world)  # is on its way, and congests the stream
+    other.take()
+    for _ in range(33):
+        produce(world, 3)
+        other.take()
+    assert events.take().numbers == [0]
+    while True:
+        before = len(events.payloads)
+        if len(events.take().payloads) == before:
+            break
+    if slow != "keep":
+        assert events.numbers == [number for number in got if number < 100]
+    produce(world)
+    for _ in range(30):
+        events.take()
+    assert events.numbers == got
+    assert world.broker.metrics.broadcast_dropped == 101 - len(got)
+    assert other.take().numbers == list(range(101))
+
+
+@pytest.mark.parametrize("slow", ["drop_old", "drop_new"])
+def test_what_was_asked_for_is_not_dropped(slow: str) -> None:
+    world = a_world(1000)
+    peer = Peer(world, FelixSettings(slow=slow, queue_events=10))
+    assert subscribe(peer, start="earliest").take().numbers == list(range(1000))
+    assert world.broker.metrics.broadcast_dropped == 0
+
+
+# -- how it ends
+
+
+def followers(world: World) -> int:
+    return world.broker.broadcasts.figures().followers
+
+
+def test_a_client_that_wants_no_more_gets_no_more() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events, other = subscribe(peer), subscribe(peer)
+    events.stream.session.refused(0)
+    assert events.stream.reset_with == 0
+    produce(world)
+    assert events.stream.session.held_bytes == 0
+    assert followers(world) == 1
+    assert other.take().numbers == [0]
+
+
+def test_a_stream_that_is_lost_is_forgotten() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer)
+    events.stream.session.lost()
+    produce(world)
+    assert len(events.stream.sent) == 1
+    assert (followers(world), len(peer.host.subscriptions)) == (0, 0)
+
+
+def test_a_stream_that_is_lost_during_a_read_is_forgotten() -> None:
+    calls: Calls = []
+    world = a_world(10, offload=later(calls))
+    events = subscribe(Peer(world), start="earliest")
+    events.stream.session.lost()
+    run(calls)
+    assert len(events.stream.sent) == 1
+
+
+def test_when_the_topic_is_deleted_the_stream_ends_behind_what_was_sent() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events, idle = subscribe(peer), subscribe(peer)
+    produce(world, 2)
+    idle.take()
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.sweep(world.now)
+    assert not events.stream.finished, "it is not certain yet"
+    world.commit()
+    for each in (events, idle):
+        assert each.stream.finished
+        assert each.stream.reset_with is None
+    assert Events(events.stream).take().numbers == [0, 1]
+    assert not peer.host.subscriptions
+
+
+def test_when_the_topic_is_not_deleted_after_all_the_stream_does_not_end_as_if_it_were() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer)
+    fault = world.fill_disk()
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.sweep(world.now)
+    world.commit()
+    assert not events.stream.finished
+    assert events.stream.reset_with == Reset.FAILED
+    world.free_disk(fault)
+    assert world.broker.has_topic(HERE[1], "orders")
+
+
+def test_at_shutdown_the_stream_is_left_without_an_end_so_that_clients_go_on_elsewhere() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer)
+    produce(world, 2)
+    world.broker.create_topic(*HERE, "another", 1)  # so that there is something unsettled
+    peer.stop()
+    assert not events.stream.left
+    world.commit()
+    assert events.stream.left and not events.stream.finished
+    assert events.stream.reset_with is None
+    assert events.take().numbers == [0, 1]
+    assert followers(world) == 0
+
+
+def test_a_stream_that_was_ending_ends_also_at_shutdown() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer)
+    world.broker.delete_topic(*HERE, "orders")
+    world.broker.sweep(world.now)
+    peer.stop()
+    world.commit()
+    assert events.stream.finished and not events.stream.left
+
+
+def test_retention_that_overtakes_a_subscriber_breaks_the_stream_off(caplog: pytest.LogCaptureFixture) -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer, original(peer)).take()
+    events.stream.limit = 10
+    for _ in range(3):
+        produce(world, 100)
+    sent = 100  # with the first commit
+    trim(world, 250)
+    events.take()
+    assert events.stream.reset_with == Reset.OVERTAKEN
+    assert events.numbers == list(range(sent))
+    assert world.broker.metrics.broadcast_dropped == 250 - sent
+    assert "is broken off: offset 100 out of range" in caplog.text
+    assert not peer.host.subscriptions
+
+
+def test_who_may_not_read_any_more_gets_no_more() -> None:
+    grants = {"anonymous": [Grant("anonymous", frozenset({Permission.ADMIN}))]}
+    world = World(access=Access(enforced=True))
+    world.broker.access.extra = lambda identity: grants.get(identity.name)
+    world.broker.create_topic(*HERE, "orders", 1)
+    world.commit()
+    peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
+    reply = peer.stream().ask(SUBSCRIBE)
+    assert reply["type"] == "error"
+    assert "unauthorized" in reply["message"]
+    grants[READER] = [Grant(READER, frozenset({Permission.READ}))]
+    events = subscribe(peer)
+    produce(world)
+    assert events.take().numbers == [0]
+    grants[READER] = []
+    produce(world)
+    assert events.stream.reset_with == Reset.DENIED
+    assert events.stream.replies() == []
+
+
+def test_who_may_not_read_makes_nothing_come_into_being() -> None:
+    writer = Grant(READER, frozenset({Permission.WRITE, Permission.CREATE, Permission.DESCRIBE}))
+    world = World(access=Access(enforced=True, grants=[writer]))
+    peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
+    assert "unauthorized" in peer.stream().ask(SUBSCRIBE)["message"]
+    assert not world.broker.has_topic(HERE[1], "orders")
+
+
+def test_what_depended_on_a_change_that_failed_is_not_sent() -> None:
+    world = a_world(4)
+    peer = Peer(world)
+    stream = peer.stream()
+    fault = world.fill_disk()
+    world.broker.create_topic(*HERE, "another", 1)  # so that there is something unsettled
+    stream.feed({**SUBSCRIBE, "start": "earliest"})
+    (opened,) = peer.line.opened
+    assert opened.sent == []
+    world.commit()
+    assert (opened.sent, opened.reset_with) == ([], Reset.FAILED)
+    world.free_disk(fault)
+
+
+def test_what_depends_on_a_change_waits_for_it() -> None:
+    world = a_world(4)
+    peer = Peer(world)
+    stream = peer.stream()
+    world.broker.create_topic(*HERE, "another", 1)
+    stream.feed({**SUBSCRIBE, "start": "earliest"})
+    (opened,) = peer.line.opened
+    assert opened.sent == []
+    world.commit()
+    assert Events(opened).take().numbers == [0, 1, 2, 3]
+
+
+def test_only_so_much_is_made_that_waits_for_a_change() -> None:
+    world = a_world()
+    world.broker.produce(*HERE, "orders", 0, [b"%d" % number + bytes(10_000) for number in range(200)])
+    world.commit()
+    peer = Peer(world)
+    stream = peer.stream()
+    world.broker.create_topic(*HERE, "another", 1)
+    stream.feed({**SUBSCRIBE, "start": "earliest"})
+    (opened,) = peer.line.opened
+    assert opened.session.held_bytes < HELD_BYTES + 200_000
+    world.commit()
+    assert len(Events(opened).take().payloads) == 200
+
+
+def remove(world: World, offset: int) -> CommitGroup:
+    """Take a record out of the midst of the log, as the broker does by itself at times."""
+    ledger, partition = world.broker._ledger, place(world)
+    event = removal.remove(ledger.state.removed, world.broker.limits, partition, [offset], 0)
+    return ledger.keep((event,))
+
+
+def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
+    world = a_world()
+    peer = Peer(world)
+    events = subscribe(peer).take()
+    events.stream.limit = 0
+    produce(world)  # congests it
+    produce(world, 3)
+    remove(world, 2)
+    assert events.take().numbers == [0]
+    assert events.stream.sent == []
+    assert events.stream.session.held_bytes > 0
+    world.commit()
+    assert events.take().frames == [[b"0"], [b"1"], [b"3"]]
+
+
+def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "STRETCH", 1)
+    calls: Calls = []
+    world = a_world(4, offload=later(calls))
+    peer = Peer(world, FelixSettings(batch_events=1))
+    events = subscribe(peer, start="earliest").take()
+    fault = world.fill_disk()
+    remove(world, 1).on_done(lambda _: run(calls))  # what is next is looked at before the stream hears of the failure
+    calls.pop(0)[1]()
+    assert len(calls) == 1, "the first event waits, and others have a turn"
+    world.commit()
+    assert events.stream.reset_with == Reset.FAILED
+    assert events.stream.sent == []
+    world.free_disk(fault)
+
+
+# -- any order of things
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 30)),
+        st.tuples(st.just("commit"), st.just(0)),
+        st.tuples(st.just("offload"), st.just(0)),
+        st.tuples(st.just("drain"), st.integers(0, 3)),
+        st.tuples(st.just("congest"), st.integers(0, 3)),
+        st.tuples(st.just("subscribe"), st.integers(0, 3)),
+        st.tuples(st.just("state"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.integers(1, 9), st.booleans())
+@settings(max_examples=120)
+def test_every_subscriber_gets_everything_once_and_in_order(
+    steps: list[tuple[str, int]], batch_events: int, small: bool
+) -> None:
+    calls: Calls = []
+    world = a_world(5, offload=later(calls))
+    if small:
+        world.broker.broadcasts.budget.limit = 3_000
+    peer = Peer(world, FelixSettings(batch_events=batch_events))
+    streams = [peer.stream(), original(peer), peer.stream(), original(peer)]
+    subscribed: list[tuple[Events, int]] = []  # and from where it gets events
+    topics = 0
+    for what, number in steps:
+        if what == "publish":
+            first = world.engine.next_offset(place(world))
+            world.broker.produce(*HERE, "orders", 0, [b"%d" % (first + index) for index in range(number)])
+        elif what == "commit":
+            world.commit()
+        elif what == "offload" and calls:
+            work, done = calls.pop(0)
+            work()
+            done()
+        elif what == "subscribe" and len(subscribed) < 4:
+            start = world.engine.bounds(place(world)).high_watermark if number < 2 else 0
+            streams[len(subscribed)].feed({**SUBSCRIBE, "start": "latest" if number < 2 else "earliest"})
+            subscribed.append((Events(peer.line.opened[-1]), start))
+        elif what == "state":
+            topics += 1
+            world.broker.create_topic(*HERE, f"topic{topics}", 1)
+        elif number < len(subscribed):
+            events, _ = subscribed[number]
+            if what == "drain":
+                events.take()
+            else:
+                events.stream.limit = None if events.stream.limit else 60
+    end = world.engine.next_offset(place(world))
+    for _ in range(1000):
+        world.commit()
+        run(calls)
+        if not calls and not any(events.stream.sent for events, _ in subscribed):
+            break
+        for events, _ in subscribed:
+            events.take()
+    for events, start in subscribed:
+        assert events.numbers == list(range(start, end))
+        told = [base for base in events.bases if base is not None]
+        assert told == [int(frame[0]) for frame in events.frames][: len(told)]
+
+
+def test_auth_is_not_forgotten() -> None:
+    """The identity of an event stream is that of the stream it was asked on."""
+    peer = Peer(a_world())
+    stream = peer.stream()
+    stream.ask(auth())
+    assert stream.ask({**SUBSCRIBE, "tenant_id": "t2"})["message"] == "tenant mismatch"

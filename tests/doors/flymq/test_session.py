@@ -1,0 +1,720 @@
+from __future__ import annotations
+
+import gzip
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.broker_fixture import START, World, later
+from tests.doors.flymq.peer import Peer
+from tests.doors.rustlog.peer import Peer as RustLogPeer
+
+from penstock.broker.limits import Limits
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.flymq.handlers.table import OPERATIONS
+from penstock.doors.flymq.request_context import FlyMqSettings
+from penstock.log.engine import partition_id
+from penstock.wire.flymq import messages as m
+from penstock.wire.flymq.codec import requests
+from penstock.wire.flymq.frames import frame
+from penstock.wire.flymq.opcodes import Op
+from penstock.wire.rustlog.messages import Fetch, FetchResponse, Produce, ProduceResponse
+
+MS = START // 1000
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def peer(world: World) -> Peer:
+    return Peer(world)
+
+
+def fetch(
+    peer: Peer,
+    topic: str = "t",
+    partition: int = 0,
+    offset: int = 0,
+    count: int = 100,
+    filter: str = "",  # noqa: A002 - that is what it is
+) -> m.Fetched:
+    reply = peer.ask(m.Fetch(topic, partition, offset, count, filter, bool(filter)))
+    assert isinstance(reply, m.Fetched)
+    return m.Fetched(reply.records, reply.next_offset)  # whatever its order was
+
+
+def values(fetched: m.Fetched) -> list[bytes]:
+    return [record.value for record in fetched.records]
+
+
+# -- the document's own examples
+
+EXAMPLE = bytes.fromhex("AF 01 01 01 00 00 00 13 00 04 74 65 73 74 00 00 00 00 00 00 00 05 68 65 6C 6C 6F FF FF FF FF")
+REPLY = bytes.fromhex(
+    "AF 01 01 01 00 00 00 22 00 04 74 65 73 74 00 00 00 00 00 00 00 00 00 00 00 2A 00 00 01 8D 5A 3B 2C 00 FF FF FF FF"
+    "00 00 00 05"
+)
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 31])
+def test_the_documents_example_holds_byte_for_byte_and_the_connection_goes_on(world: World, pieces: int) -> None:
+    peer = Peer(world)
+    world.now = 0x18D5A3B2C00 * 1000
+    peer.all(*[m.Produce("test", None, b"x") for _ in range(42)])
+    step = -(-len(EXAMPLE) // pieces)
+    for at in range(0, len(EXAMPLE), step):
+        peer.feed(EXAMPLE[at : at + step])
+    world.commit()
+    assert peer.raw() == REPLY
+    assert peer.ask(m.Consume("test", 0, 42)) == m.Consumed(None, b"hello")
+    assert peer.ask(m.Produce("test", None, b"again")) == m.RecordMetadata("test", 0, 43, world.now // 1000, -1, 5)
+
+
+# -- every opcode is served
+
+
+def test_every_opcode_but_replies_has_an_operation() -> None:
+    assert set(OPERATIONS) == set(Op) - {Op.AUTH_RESPONSE, Op.ERROR}
+
+
+@pytest.mark.parametrize("opcode", [0x00, 0x0D, 0x71, 0xA0, 0xFE, 0xFF])
+def test_an_unknown_opcode_is_told_and_the_connection_goes_on(peer: Peer, opcode: int) -> None:
+    assert peer.refused(frame(opcode, b"whatever")) == f"unknown opcode: {opcode}"
+    assert peer.ask(m.ListTopics()) == m.TopicList([])
+
+
+@pytest.mark.parametrize("opcode", sorted(OPERATIONS), ids=lambda opcode: Op(opcode).name)
+def test_junk_under_every_opcode_is_told_and_the_connection_goes_on(world: World, peer: Peer, opcode: int) -> None:
+    for payload in (b"", b"\x00", b"\xff" * 40, b"\x00\x04test" + b"\xff" * 30):
+        peer.feed(frame(opcode, payload))
+        world.commit()
+        assert len(peer.frames()) == 1
+    assert not peer.closed
+    assert isinstance(peer.ask(m.ListTopics()), m.TopicList)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\xae\x01\x01\x01\0\0\0\0", b"\xaf\x02\x01\x01\0\0\0\0", b"\xaf\x01\x01\x01\x02\x00\x00\x01"],
+    ids=["magic", "version", "length"],
+)
+def test_what_is_no_frame_closes_without_a_word_after_what_came_before(world: World, data: bytes) -> None:
+    peer = Peer(world)
+    peer.feed(m.Produce("t", None, b"v"), data, m.ListTopics())
+    assert not peer.closed
+    world.commit()
+    assert [frame.opcode for frame in peer.frames()] == [Op.PRODUCE]
+    assert peer.closed
+
+
+# -- records
+
+
+def test_records_get_their_place_and_come_out_again(peer: Peer) -> None:
+    assert peer.ask(m.CreateTopic("t", 3)) == m.Done()
+    placed = peer.all(m.Produce("t", b"k", b"one"), m.Produce("t", None, b"two"), m.Produce("t", None, b"three", 2))
+    first, second, third = placed
+    assert isinstance(first, m.RecordMetadata) and first.key_size == 1 and first.timestamp_ms == MS
+    assert isinstance(second, m.RecordMetadata) and (second.partition, second.offset) == (0, second.offset)
+    assert isinstance(third, m.RecordMetadata) and third.partition == 2
+    for record, value in ((first, b"one"), (second, b"two"), (third, b"three")):
+        consumed = peer.ask(m.Consume("t", record.partition, record.offset))
+        assert isinstance(consumed, m.Consumed) and consumed.value == value
+
+
+def test_the_same_key_goes_to_the_same_partition(peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 6))
+    placed = [peer.ask(m.Produce("t", b"key", b"v")) for _ in range(5)]
+    partitions = {record.partition for record in placed if isinstance(record, m.RecordMetadata)}
+    number = 2166136261  # FNV-1a of 32 bits
+    for byte in b"key":
+        number = (number ^ byte) * 16777619 % 2**32
+    assert partitions == {number % 6}
+
+
+def test_without_a_key_records_go_round(peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 3))
+    placed = peer.all(*[m.Produce("t", None, b"v") for _ in range(6)])
+    assert [record.partition for record in placed if isinstance(record, m.RecordMetadata)] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_partition_that_is_not_there(peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 2))
+    assert peer.refused(m.Produce("t", None, b"v", 2)) == "partition 2 not found"
+    assert peer.refused(m.Consume("t", -1, 0)) == "partition -1 out of range"
+    assert peer.refused(m.Fetch("t", -1, 0, 10)) == "partition -1 not found"
+    assert peer.refused(m.Subscribe("t", "g", -1, "earliest")) == "partition -1 not found"
+    assert peer.refused(m.CreateTopic("u", -1)).startswith("Invalid partition count")
+    assert peer.refused(m.Consume("nope", 0, 0)) == "topic not found"
+    assert peer.refused(m.Fetch("nope", 0, 0, 10)) == "topic not found: nope"
+    assert peer.refused(m.Consume("t", 0, 0)) == "EOF"
+
+
+def test_what_is_refused_brings_no_topic_into_being() -> None:
+    peer = Peer(World(limits=Limits(record_bytes=100)))
+    assert peer.refused(m.Produce("t", None, b"v", 1)) == "partition 1 not found"
+    assert "larger than the limit" in peer.refused(m.Produce("t", None, b"x" * 101))
+    assert peer.ask(m.ListTopics()) == m.TopicList([])
+
+
+def test_one_bad_record_in_a_run_is_refused_alone_and_in_its_place() -> None:
+    world = World(limits=Limits(record_bytes=100))
+    peer = Peer(world)
+    found = peer.all(
+        m.Produce("t", None, b"a"),
+        m.Produce("t", None, b"x" * 101),
+        m.Produce("t", None, b"b"),
+        m.Produce("t", None, b"c"),
+    )
+    assert [type(reply) for reply in found] == [m.RecordMetadata, m.Failure, m.RecordMetadata, m.RecordMetadata]
+    assert values(fetch(peer)) == [b"a", b"b", b"c"]
+
+
+def test_a_run_costs_one_append(world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    appends: list[Any] = []
+    real = world.engine.append
+
+    def counted(*given: Any) -> Any:
+        appends.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(world.engine, "append", counted)
+    peer.ask(m.CreateTopic("t", 1))
+    appends.clear()
+    peer.all(*[m.Produce("t", None, b"v") for _ in range(500)])
+    assert len(appends) == 1
+
+
+def test_no_reply_before_the_commit(world: World, peer: Peer) -> None:
+    peer.feed(m.Produce("t", None, b"v"), m.Fetch("t", 0, 0, 10))
+    assert peer.sent == []
+    world.commit()
+    produced, fetched = peer.replies()
+    assert isinstance(produced, m.RecordMetadata)
+    assert isinstance(fetched, m.Fetched) and values(fetched) == [b"v"]
+
+
+def test_a_failed_commit_is_told_to_each(world: World, peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 1))
+    fault = world.fill_disk()
+    found = peer.all(m.Produce("t", None, b"a"), m.Produce("t", None, b"b"))
+    assert [type(reply) for reply in found] == [m.Failure, m.Failure]
+    world.free_disk(fault)
+    assert isinstance(peer.ask(m.Produce("t", None, b"c")), m.RecordMetadata)
+    assert values(fetch(peer)) == [b"c"]
+
+
+def test_a_batch_is_stored_as_one(peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 2))
+    reply = peer.ask(m.ProduceBatch("t", [None, b"k", None], [b"a", b"b", b"c"], [0, 1, 0]))
+    assert reply == m.ProducedBatch("t", MS, [0, 1, 0], [0, 0, 1])
+    assert values(fetch(peer, partition=0)) == [b"a", b"c"]
+    assert peer.refused(m.ProduceBatch("t", [None, None], [b"a", b"b"], [0, 9])) == "partition 9 not found"
+    assert values(fetch(peer, partition=0)) == [b"a", b"c"]
+
+
+def test_gzip_requests(peer: Peer) -> None:
+    payload = requests.encode(m.Produce("t", None, b"v" * 1000))[8:]
+    assert isinstance(peer.ask(frame(Op.PRODUCE, gzip.compress(payload), 0x03)), m.RecordMetadata)
+    assert values(fetch(peer)) == [b"v" * 1000]
+    assert peer.refused(frame(Op.PRODUCE, b"not gzip", 0x03)) == "invalid gzip data"
+    bomb = gzip.compress(b"\0" * (40 << 20))
+    assert "too large" in peer.refused(frame(Op.PRODUCE, bomb, 0x03))
+    assert "zstd" in peer.refused(frame(Op.PRODUCE, payload, 0x07))
+
+
+# -- fetching
+
+
+def test_fetch_has_the_order_that_the_request_asks_for(peer: Peer) -> None:
+    peer.ask(m.Produce("t", b"k", b"v"))
+    peer.feed(m.Fetch("t", 0, 0, 10), m.Fetch("t", 0, 0, 10, "", code_order=True))
+    spec, code = peer.frames()
+    one, key, value, zero, next_offset = b"\0\0\0\x01", b"\0\0\0\x01k", b"\0\0\0\x01v", b"\0" * 8, b"\0" * 7 + b"\x01"
+    assert spec.payload == one + key + value + zero + next_offset
+    assert code.payload == one + next_offset + zero + key + value
+
+
+def test_fetch_ends_where_the_log_ends(peer: Peer) -> None:
+    peer.all(*[m.Produce("t", None, b"%d" % number) for number in range(25)])
+    assert len(fetch(peer, count=0).records) == 10
+    assert [record.offset for record in fetch(peer, offset=20).records] == [20, 21, 22, 23, 24]
+    assert fetch(peer, offset=20).next_offset == 25
+    assert fetch(peer, offset=25) == m.Fetched([], 25)
+    assert fetch(peer, offset=1000) == m.Fetched([], 1000)
+
+
+def test_a_reply_never_outgrows_a_frame(peer: Peer) -> None:
+    big = b"x" * (3 << 20)
+    for _ in range(12):
+        peer.ask(m.Produce("t", None, big))
+    offset, count = 0, 0
+    while (found := fetch(peer, offset=offset, count=1000)).records:
+        assert sum(map(len, values(found))) < 32 << 20
+        offset, count = found.next_offset, count + len(found.records)
+    assert count == 12
+
+
+def test_a_filter_reads_on_until_it_finds(peer: Peer) -> None:
+    wanted = 4321
+    records = [m.Produce("t", None, b'{"a": {"b": 1}}' if number == wanted else b"{}") for number in range(5000)]
+    peer.all(*records)
+    for text in ("$.a.b", '"B": 1', r"b.: \d"):
+        found = fetch(peer, filter=text)
+        assert [record.offset for record in found.records] == [wanted], text
+        assert found.next_offset == 5000
+    assert fetch(peer, filter="nothing like it") == m.Fetched([], 5000)
+
+
+def test_a_filter_takes_no_more_than_wanted(peer: Peer) -> None:
+    peer.all(*[m.Produce("t", None, b"yes" if number % 2 else b"no") for number in range(100)])
+    first = fetch(peer, filter="yes", count=3)
+    assert [record.offset for record in first.records] == [1, 3, 5]
+    second = fetch(peer, filter="yes", count=3, offset=first.next_offset)
+    assert [record.offset for record in second.records] == [7, 9, 11]
+
+
+def test_a_fetch_waits_for_a_record(world: World) -> None:
+    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    writer.ask(m.CreateTopic("t", 1))
+    reader.feed(m.Fetch("t", 0, 0, 10), m.ListTopics())
+    world.pass_time(1)
+    world.broker.sweep(world.now)
+    assert reader.sent == []
+    writer.ask(m.Produce("t", None, b"v"))
+    found, topics = reader.replies()
+    assert isinstance(found, m.Fetched) and values(found) == [b"v"]
+    assert topics == m.TopicList(["t"])
+
+
+def test_a_fetch_waits_no_longer_than_it_may(world: World) -> None:
+    reader = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000))
+    reader.ask(m.CreateTopic("t", 1))
+    reader.feed(m.Fetch("t", 0, 0, 10))
+    world.pass_time(4.9)
+    world.broker.sweep(world.now)
+    assert reader.raw() == b""
+    world.pass_time(0.2)
+    world.broker.sweep(world.now)
+    assert reader.replies() == [m.Fetched([], 0)]
+
+
+def test_a_topics_own_wait_counts_more(world: World) -> None:
+    reader = Peer(world)
+    reader.ask(m.CreateTopic("t", 1))
+    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(fetch_wait_seconds=2))
+    world.commit()
+    reader.feed(m.Fetch("t", 0, 0, 10))
+    assert reader.sent[1:] == []
+    world.pass_time(3)
+    world.broker.sweep(world.now)
+    assert reader.replies()[-1] == m.Fetched([], 0)
+
+
+def test_what_comes_while_a_filter_looks_is_found_without_waiting() -> None:
+    calls: list[Any] = []
+    world = World(offload=later(calls))
+    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    writer.ask(m.CreateTopic("t", 1))
+    reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
+    writer.ask(m.Produce("t", None, b"yes"))  # behind what the filter was planned to look at
+    while calls:
+        work, done = calls.pop(0)
+        work()
+        done()
+    (found,) = reader.replies(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
+    assert isinstance(found, m.Fetched) and values(found) == [b"yes"]
+
+
+def test_a_topic_that_goes_while_a_filter_looks() -> None:
+    calls: list[Any] = []
+    world = World(offload=later(calls))
+    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    writer.ask(m.CreateTopic("t", 1))
+    reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
+    writer.ask(m.DeleteTopic("t"))
+    work, done = calls.pop(0)
+    work()
+    done()
+    assert reader.replies() == [m.Failure("topic not found: t")]
+
+
+def test_who_leaves_while_waiting_is_forgotten(world: World) -> None:
+    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    writer.ask(m.CreateTopic("t", 1))
+    reader.feed(m.Fetch("t", 0, 0, 10))
+    reader.session.lost()
+    writer.ask(m.Produce("t", None, b"v"))
+    world.pass_time(10)
+    world.broker.sweep(world.now)
+    assert reader.sent == []
+
+
+def test_a_fetch_below_the_start_goes_on_at_the_start(world: World, peer: Peer) -> None:
+    peer.all(*[m.Produce("t", None, b"%d" % number) for number in range(10)])
+    topic = world.broker.topic_for_produce(ANONYMOUS, DEFAULT_SCOPE, "t")
+    world.engine.trim({partition_id(topic.id, 0): 4})
+    world.commit()
+    assert [record.offset for record in fetch(peer).records] == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_read_from_disk_holds_up_this_connection_only() -> None:
+    calls: list[Any] = []
+    world = World(offload=later(calls))
+    writer = Peer(world)
+    writer.all(*[m.Produce("t", None, b"v" * 1000) for _ in range(100)])
+    world.restart()
+    reader, other = Peer(world), Peer(world)
+    reader.feed(m.Fetch("t", 0, 0, 10), m.ListTopics())
+    assert reader.sent == [] and len(calls) == 1
+    assert other.ask(m.ListTopics()) == m.TopicList(["t"])
+    work, done = calls.pop()
+    work()
+    done()
+    found, topics = reader.replies()
+    assert isinstance(found, m.Fetched) and len(found.records) == 10
+    assert topics == m.TopicList(["t"])
+
+
+# -- topics and groups
+
+
+def test_topics(peer: Peer) -> None:
+    assert peer.ask(m.CreateTopic("b", 0)) == m.Done()
+    assert peer.ask(m.CreateTopic("b", 7)) == m.Done(message="topic exists")
+    assert peer.ask(m.CreateTopic("a/x", 2)) == m.Done()
+    assert peer.ask(m.ListTopics()) == m.TopicList(["a/x", "b"])
+    peer.ask(m.Produce("a/x", None, b"v", 1))
+    expected = [m.PartitionMetadata(0, 0, 0, 0), m.PartitionMetadata(1, 0, 0, 1)]
+    assert peer.ask(m.Metadata("a/x")) == m.TopicMetadata("a/x", expected)
+    assert peer.ask(m.DeleteTopic("b")) == m.Done()
+    assert peer.ask(m.DeleteTopic("b")) == m.Done(message="no such topic")
+    assert peer.ask(m.ListTopics()) == m.TopicList(["a/x"])
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/../b", "/abs", "a\\b", "a\0b", "a\nb", "x" * 257, "__mine"])
+def test_names_that_no_topic_may_have(peer: Peer, name: str) -> None:
+    for request in (m.CreateTopic(name, 1), m.Produce(name, None, b"v")):
+        assert peer.refused(request)
+    assert peer.ask(m.ListTopics()) == m.TopicList([])
+
+
+def test_groups(world: World, peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 2))
+    assert peer.ask(m.Subscribe("t", "g", 0, "latest")) == m.Position(0)
+    assert peer.ask(m.Subscribe("t", "", 0, "")) == m.Position(0)
+    assert peer.ask(m.Subscribe("t", "g", 0, "commit")) == m.Position(0)
+    assert peer.refused(m.Subscribe("t", "g", 0, "sideways")) == "unknown subscribe mode: sideways"
+    peer.all(*[m.Produce("t", None, b"v", 0) for _ in range(5)])
+    assert peer.ask(m.Subscribe("t", "g", 0, "latest")) == m.Position(5)
+    assert peer.ask(m.GetLag("t", "g", 0)) == m.Lag(0, 0, 5, 5)
+    assert peer.ask(m.GetLag("t", "g", 1)) == m.Lag(0, 0, 0, 0)
+    assert peer.ask(m.Commit("t", "g", 0, 3)) == m.Done()
+    assert peer.ask(m.GetOffset("t", "g", 0)) == m.Position(3)
+    assert peer.ask(m.GetOffset("t", "g", 1)) == m.Position(0)
+    assert peer.ask(m.GetLag("t", "g", 0)) == m.Lag(3, 3, 5, 2)
+    assert peer.ask(m.Subscribe("t", "g", 0, "commit")) == m.Position(3)
+    info = m.GroupInfo("t", "g", 1, [m.PartitionOffset(0, 3)])
+    assert peer.ask(m.ListGroups()) == m.GroupList([info])
+    assert peer.ask(m.DescribeGroup("t", "g")) == info
+    assert peer.ask(m.DescribeGroup("", "g")) == info
+    for mode, offset in (("earliest", 0), ("latest", 5)):
+        assert peer.ask(m.ResetOffset("t", "g", 0, mode)) == m.Done()
+        assert peer.ask(m.GetOffset("t", "g", 0)) == m.Position(offset)
+    assert peer.ask(m.ResetOffset("t", "g", 0, "offset", 2)) == m.Done()
+    assert peer.refused(m.ResetOffset("t", "g", 0, "sideways")) == "unknown reset mode: sideways"
+    world.restart()
+    peer = Peer(world)
+    assert peer.ask(m.GetOffset("t", "g", 0)) == m.Position(2)
+    assert peer.ask(m.DescribeGroup("t", "g")) == m.GroupInfo("t", "g", 0, [m.PartitionOffset(0, 2)])
+    assert peer.ask(m.DeleteGroup("t", "g")) == m.Done()
+    assert peer.refused(m.DeleteGroup("t", "g")) == "consumer group not found: t:g"
+    assert peer.refused(m.GetOffset("t", "g", 0)) == "consumer group not found: t:g"
+    assert peer.refused(m.GetLag("t", "g", 0)) == "consumer group not found: t:g"
+
+
+def test_members_leave_with_their_connection(world: World) -> None:
+    first, second = Peer(world, port=1), Peer(world, port=2)
+    first.ask(m.CreateTopic("t", 1))
+    for member in (first, second):
+        member.ask(m.Subscribe("t", "g", 0, "earliest"))
+        member.ask(m.Subscribe("t", "h", 0, "earliest"))
+    assert second.ask(m.DescribeGroup("t", "g")) == m.GroupInfo("t", "g", 2, [])
+    first.session.lost()
+    assert second.ask(m.ListGroups()) == m.GroupList([m.GroupInfo("t", "g", 1, []), m.GroupInfo("t", "h", 1, [])])
+    second.session.end_of_input()
+    assert Peer(world).ask(m.ListGroups()) == m.GroupList([])
+
+
+def test_seek_to_timestamp(world: World, peer: Peer) -> None:
+    for _ in range(3):
+        peer.ask(m.Produce("t", None, b"v"))
+        world.pass_time(10)
+    assert peer.ask(m.SeekToTimestamp("t", "", 0, MS)) == m.Position(0)
+    assert peer.ask(m.SeekToTimestamp("t", "", 0, MS + 1)) == m.Position(1)
+    assert peer.ask(m.SeekToTimestamp("t", "g", 0, MS + 20_000)) == m.Position(2)
+    assert peer.ask(m.GetOffset("t", "g", 0)) == m.Position(2)
+    assert peer.ask(m.SeekToTimestamp("t", "g", 0, MS + 90_000)) == m.Position(3)
+
+
+# -- the features behind
+
+
+SCHEMA = b'{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
+
+
+def test_schemas(world: World, peer: Peer) -> None:
+    assert peer.ask(m.RegisterSchema("s", "json", SCHEMA)) == m.SchemaSummary("s", "json", 1)
+    assert peer.ask(m.ListSchemas()) == m.SchemaList([m.SchemaSummary("s", "json", 1)])
+    assert peer.ask(m.GetSchema("s", 0)) == m.SchemaInfo("s", "json", 1, "s-v1", SCHEMA, "backward")
+    assert peer.ask(m.ValidateSchema("s", b'{"a": 1}')) == m.SchemaVerdict(True, [])
+    assert peer.ask(m.ValidateSchema("s", b"{}")) == m.SchemaVerdict(False, ["missing required field: a"])
+    assert isinstance(peer.ask(m.ProduceWithSchema("t", "s", b'{"a": 1}')), m.RecordMetadata)
+    refused = peer.refused(m.ProduceWithSchema("t", "s", b"{}"))
+    assert refused == "schema validation failed: [missing required field: a]"
+    stricter = SCHEMA.replace(b'["a"]', b'["a", "b"]')
+    assert "schema compatibility check failed" in peer.refused(m.RegisterSchema("s", "json", stricter))
+    assert peer.ask(m.SetCompatibility("s", "none")) == m.Done()
+    world.restart()
+    peer = Peer(world)
+    assert peer.ask(m.RegisterSchema("s", "json", stricter)) == m.SchemaSummary("s", "json", 2)
+    assert peer.ask(m.DeleteSchema("s", 2)) == m.Done()
+    assert peer.refused(m.GetSchema("s", 2)) == "schema not found: s v2"
+    assert peer.ask(m.GetSchema("s", 0)) == m.SchemaInfo("s", "json", 1, "s-v1", SCHEMA, "none")
+    assert peer.refused(m.RegisterSchema("s", "xml", b"<x/>")) == "unsupported schema type: xml"
+    assert "invalid schema definition" in peer.refused(m.RegisterSchema("s", "json", b"{"))
+    assert peer.ask(m.DeleteSchema("s", 0)) == m.Done()
+    assert peer.refused(m.GetSchema("s", 0)) == "no schema found for topic: s"
+
+
+@pytest.mark.parametrize("rejected", ["error", "dead-letter"])
+def test_a_topics_schema_counts_at_every_door(world: World, peer: Peer, rejected: Any) -> None:
+    peer.ask(m.RegisterSchema("s", "json", SCHEMA))
+    peer.ask(m.CreateTopic("t", 1))
+    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected=rejected))
+    world.commit()
+    found = peer.all(m.Produce("t", None, b'{"a": 1}'), m.Produce("t", None, b"{}"), m.Produce("t", None, b'{"a": 2}'))
+    assert values(fetch(peer)) == [b'{"a": 1}', b'{"a": 2}']
+    if rejected == "error":
+        assert found[1] == m.Failure("schema validation failed: [missing required field: a]")
+    else:
+        assert found[1] == m.RecordMetadata("t.dlq", 0, 0, MS, -1, 2)
+        (letter,) = letters(peer)
+        assert letter.value == b"{}" and "missing required field: a" in letter.error
+
+
+def letters(peer: Peer, topic: str = "t") -> list[m.DlqMessage]:
+    reply = peer.ask(m.FetchDlq(topic, 100))
+    assert isinstance(reply, m.DlqMessages)
+    return reply.messages
+
+
+def test_dead_letters(world: World, peer: Peer) -> None:
+    assert letters(peer) == []
+    peer.ask(m.RegisterSchema("s", "json", SCHEMA))
+    peer.ask(m.CreateTopic("t", 1))
+    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected="dead-letter"))
+    world.commit()
+    peer.all(*[m.Produce("t", b"k%d" % number, b"bad %d" % number) for number in range(3)])
+    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings())
+    world.commit()
+    first, second, third = letters(peer)
+    assert peer.ask(m.ReplayDlq("t", second.message_id)) == m.Done()
+    assert "not found" in peer.refused(m.ReplayDlq("t", second.message_id))
+    assert [letter.value for letter in letters(peer)] == [b"bad 0", b"bad 2"]
+    world.restart()
+    peer = Peer(world)
+    assert [letter.value for letter in letters(peer)] == [b"bad 0", b"bad 2"]
+    assert peer.ask(m.ReplayDlq("t", None, 0)) == m.Done()
+    assert "not found" in peer.refused(m.ReplayDlq("t", first.message_id))
+    assert [record.key for record in fetch(peer).records] == [b"k1", b"k0"]
+    assert peer.ask(m.PurgeDlq("t")) == m.Done()
+    assert letters(peer) == []
+    assert "not found" in peer.refused(m.ReplayDlq("t", third.message_id))
+
+
+def test_delayed_records(world: World, peer: Peer) -> None:
+    first = peer.ask(m.ProduceDelayed("t", b"late", 5000))
+    second = peer.ask(m.ProduceDelayed("t", b"early", 2000, b"k", 0))
+    third = peer.ask(m.ProduceDelayed("t", b"never", 3000))
+    assert isinstance(first, m.RecordMetadata) and isinstance(third, m.RecordMetadata)
+    assert isinstance(second, m.RecordMetadata) and second.key_size == 1
+    assert peer.ask(m.CancelDelayed(str(third.offset))) == m.Done()
+    assert "not found" in peer.refused(m.CancelDelayed(str(third.offset)))
+    assert "not found" in peer.refused(m.CancelDelayed("x"))
+    for seconds, expected in ((1.9, []), (0.2, [b"early"]), (2.8, [b"early"]), (0.2, [b"early", b"late"])):
+        world.pass_time(seconds)
+        world.broker.sweep(world.now)
+        world.commit()
+        assert values(fetch(peer)) == expected
+    assert "exceeds maximum allowed delay" in peer.refused(m.ProduceDelayed("t", b"v", 25 * 3_600_000))
+    assert peer.refused(m.ProduceDelayed("t", b"v", -1))
+
+
+def test_records_that_expire(world: World, peer: Peer) -> None:
+    peer.all(m.Produce("t", None, b"a"), m.ProduceWithTtl("t", b"short", 1000), m.ProduceWithTtl("t", b"b", 0))
+    assert values(fetch(peer)) == [b"a", b"short", b"b"]
+    assert peer.ask(m.Consume("t", 0, 1)) == m.Consumed(None, b"short")
+    world.pass_time(1.1)
+    assert [(record.offset, record.value) for record in fetch(peer).records] == [(0, b"a"), (2, b"b")]
+    assert peer.refused(m.Consume("t", 0, 1)) == "EOF"
+    assert peer.refused(m.ProduceWithTtl("t", b"v", -5))
+
+
+def test_transactions(world: World) -> None:
+    peer, reader = Peer(world), Peer(world)
+    begun = peer.ask(m.BeginTransaction())
+    assert isinstance(begun, m.TransactionState) and begun.success
+    txn = begun.transaction_id
+    for topic, value in (("t", b"a"), ("u", b"b"), ("t", b"c")):
+        placed = peer.ask(m.ProduceInTransaction(txn, topic, value))
+        assert isinstance(placed, m.RecordMetadata) and placed.offset == 0
+    assert reader.refused(m.Fetch("t", 0, 0, 10)) == "topic not found: t"
+    assert peer.ask(m.CommitTransaction(txn)) == m.TransactionState(txn)
+    assert peer.ask(m.CommitTransaction(txn)) == m.TransactionState(txn)
+    assert values(fetch(reader)) == [b"a", b"c"] and values(fetch(reader, "u")) == [b"b"]
+    world.restart()
+    peer = Peer(world)
+    assert peer.ask(m.CommitTransaction(txn)) == m.TransactionState(txn)
+    assert values(fetch(peer)) == [b"a", b"c"]
+    assert "transaction not found" in peer.refused(m.CommitTransaction("txn-nope"))
+
+
+@pytest.mark.parametrize("how", ["rollback", "lost", "end_of_input", "timeout", "restart"])
+def test_a_transaction_that_is_not_committed_leaves_nothing(world: World, how: str) -> None:
+    peer = Peer(world)
+    peer.ask(m.CreateTopic("t", 1))
+    begun = peer.ask(m.BeginTransaction())
+    assert isinstance(begun, m.TransactionState)
+    txn = begun.transaction_id
+    peer.ask(m.ProduceInTransaction(txn, "t", b"v"))
+    if how == "rollback":
+        assert peer.ask(m.RollbackTransaction(txn)) == m.TransactionState(txn)
+    elif how == "timeout":
+        world.pass_time(61)
+        world.broker.sweep(world.now)
+    elif how == "restart":
+        world.restart()
+    else:
+        getattr(peer.session, how)()
+    after = Peer(world)
+    assert "transaction" in after.refused(m.CommitTransaction(txn))
+    assert values(fetch(after)) == []
+
+
+def test_the_cluster_is_this_node(world: World) -> None:
+    peer = Peer(world, settings=FlyMqSettings(address="localhost:9092"))
+    peer.ask(m.CreateTopic("t", 2))
+    node = m.ClusterNode("penstock", "localhost:9092", "online", True)
+    assert peer.ask(m.GetClusterStatus()) == m.ClusterStatus("standalone", "penstock", [node])
+    placed = [
+        m.PartitionPlacement(number, "penstock", "localhost:9092", 1, "online", ["penstock"], ["penstock"])
+        for number in range(2)
+    ]
+    expected = m.ClusterMetadata("standalone", [m.TopicPlacement("t", placed)])
+    assert peer.ask(m.GetClusterMetadata()) == peer.ask(m.GetClusterMetadata("t")) == expected
+    assert peer.refused(m.GetClusterMetadata("u")) == "topic not found: u"
+    assert "standalone" in peer.refused(m.JoinCluster("other:9093"))
+    assert isinstance(peer.ask(m.LeaveCluster()), m.Done)
+
+
+def test_with_security_off_logins_and_users_answer_sensibly(peer: Peer) -> None:
+    peer.feed(m.Authenticate("anyone", "anything"))
+    assert peer.raw() == bytes.fromhex("AF 01 71 01 00 00 00 09 01 00 00 00 00 00 00 00 00")
+    who = peer.ask(m.WhoAmI())
+    assert isinstance(who, m.CurrentUser)
+    created = peer.ask(m.CreateUser("alice", "secret", "", ["producer"]))
+    assert isinstance(created, m.UserInfo) and created.permissions == ["write"] and created.enabled
+    assert peer.refused(m.CreateUser("alice", "secret", "", [])) == 'user "alice" already exists'
+    assert isinstance(peer.ask(m.ListUsers()), m.UserList)
+    assert peer.ask(m.SetRole("ops", ["read", "write"], "both")) == m.Done(message="ops")
+    assert peer.ask(m.UpdateUser("alice", "", "", ["ops"], True)) == m.Done(message="alice")
+    assert isinstance(peer.ask(m.ListRoles()), m.RoleList)
+    assert peer.ask(m.SetAcl("t", False, ["alice"], [], True)) == m.Done(message="t")
+    assert peer.ask(m.GetAcl("t")) == m.AclInfo("t", True, False, False, ["alice"], [], True)
+    assert peer.ask(m.ListAcls()) == m.AclList([m.AclEntry("t", True, False, ["alice"], [])], False)
+    assert peer.ask(m.DeleteAcl("t")) == m.Done(message="t")
+    assert peer.ask(m.DeleteUser("alice")) == m.Done(message="alice")
+    assert peer.refused(m.GetUser("alice")) == 'user "alice" not found'
+
+
+# -- other doors
+
+
+def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(world: World, peer: Peer) -> None:
+    rustlog = RustLogPeer(world)
+    placed = peer.ask(m.Produce("t", None, b"from flymq"))
+    assert isinstance(placed, m.RecordMetadata)
+    assert isinstance(rustlog.ask(Produce("t", 0, [b"from rustlog"])), ProduceResponse)
+    found = rustlog.ask(Fetch("t", 0, 0, 1 << 20))
+    assert isinstance(found, FetchResponse) and len(found.records) == 2
+    assert values(fetch(peer)) == [b"from flymq", b"from rustlog"]
+
+
+# -- the order of things
+
+
+def test_a_mistake_of_ours_is_told_and_ends_this_connection_only(
+    world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_given: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(world.broker, "list_topics", broken)
+    with caplog.at_level(logging.ERROR):
+        peer.feed(m.ListTopics(), m.WhoAmI())
+    assert peer.replies() == [m.Failure("internal error")]
+    assert peer.closed and "planted" in caplog.text
+
+
+def test_end_of_input_answers_what_was_received(world: World, peer: Peer) -> None:
+    peer.feed(m.Produce("t", None, b"v"))
+    peer.session.end_of_input()
+    assert not peer.closed
+    world.commit()
+    assert len(peer.frames()) == 1 and peer.closed
+
+
+def test_a_client_that_does_not_take_its_replies_gets_no_more_made(peer: Peer) -> None:
+    peer.all(*[m.Produce("t", None, b"v" * 1000) for _ in range(1000)])
+    peer.limit = sum(map(len, peer.sent)) + 100_000
+    before = sum(map(len, peer.sent))
+    peer.feed(*[m.Fetch("t", 0, 0, 100) for _ in range(50)])
+    assert sum(map(len, peer.sent)) - before < 1_000_000
+    peer.limit = None
+    peer.session.receive(b"")
+    assert len(peer.frames()) == 50
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_split_gives_the_same_replies(data: st.DataObject) -> None:
+    asked: list[m.Request] = [
+        m.CreateTopic("t", 2),
+        m.Produce("t", b"k", b"v"),
+        m.Produce("t", None, b"w"),
+        m.Fetch("t", 0, 0, 10),
+        m.Commit("t", "g", 0, 1),
+        m.GetOffset("t", "g", 0),
+        m.ListTopics(),
+    ]
+    stream = b"".join(map(requests.encode, asked))
+    whole = Peer(World())
+    whole.feed(stream)
+    whole.world.commit()
+    expected = whole.raw()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    split = Peer(World())
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        split.feed(stream[start:end])
+        if data.draw(st.booleans()):
+            split.world.commit()
+    split.world.commit()
+    assert split.raw() == expected

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.doors.reply_queue import Outbox, Slot
+from penstock.log.engine import CommitGroup, GroupState
+
+
+class Client:
+    """What arrives at the other side."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.progress = 0
+        self.outbox = Outbox(self.sent.append, self._progress)
+
+    def _progress(self) -> None:
+        self.progress += 1
+
+
+def sorry(error: Exception) -> bytes:
+    return f"<{error}>".encode()
+
+
+def test_replies_that_are_ready_leave_as_one() -> None:
+    client = Client()
+    client.outbox.put(b"a")
+    client.outbox.put(b"b")
+    assert client.sent == []
+    assert not client.outbox.empty and not client.outbox.blocked
+    client.outbox.flush()
+    client.outbox.flush()
+    assert client.sent == [b"ab"]
+    assert client.outbox.empty
+
+
+def test_a_reply_waits_for_its_group_and_others_wait_behind_it() -> None:
+    client, group = Client(), CommitGroup()
+    client.outbox.put(b"a")
+    client.outbox.put_after(group, b"b", sorry)
+    client.outbox.put(b"c")
+    client.outbox.flush()
+    assert client.sent == [b"a"]
+    assert client.outbox.blocked
+    group.finish()
+    assert client.sent == [b"a", b"bc"]
+    assert client.progress == 1
+    assert client.outbox.empty and not client.outbox.blocked
+
+
+def test_if_the_group_fails_each_reply_is_replaced() -> None:
+    client, group = Client(), CommitGroup()
+    client.outbox.put_after(group, b"a", sorry)
+    client.outbox.put_after(group, b"b", sorry)
+    client.outbox.put(b"c")
+    group.finish(OSError("full"))
+    assert client.sent == [b"<full><full>c"]
+    assert client.outbox.held_bytes == 0
+
+
+def test_groups_that_are_done_are_not_waited_for() -> None:
+    client, good, bad = Client(), CommitGroup(), CommitGroup()
+    good.finish()
+    bad.finish(OSError("full"))
+    client.outbox.put_after(good, b"a", sorry)
+    client.outbox.put_after(bad, b"b", sorry)
+    client.outbox.put_after(None, b"c", sorry)
+    client.outbox.flush()
+    assert client.sent == [b"a<full>c"]
+    assert client.progress == 0
+
+
+def test_one_callback_for_each_group_however_many_replies() -> None:
+    client, first, second = Client(), CommitGroup(), CommitGroup()
+    for group in (first, first, second, first, second):
+        client.outbox.put_after(group, b"x", sorry)
+    assert len(first._callbacks) == len(second._callbacks) == 1
+    first.finish()
+    assert client.sent == [b"xx"]
+    second.finish()
+    assert client.sent == [b"xx", b"xxx"]
+
+
+def test_a_slot_keeps_its_place_until_it_is_filled() -> None:
+    client = Client()
+    client.outbox.put(b"a")
+    slot = client.outbox.reserve()
+    client.outbox.put(b"c")
+    client.outbox.flush()
+    assert client.sent == [b"a"]
+    assert client.outbox.blocked
+    slot.fill(b"b")
+    assert not client.outbox.blocked
+    client.outbox.flush()
+    assert client.sent == [b"a", b"bc"]
+
+
+def test_held_bytes_count_replies_and_what_they_hold() -> None:
+    client, group = Client(), CommitGroup()
+    client.outbox.put_after(group, b"1234", sorry, holds=1000)
+    slot = client.outbox.reserve()
+    client.outbox.put(b"12")
+    assert client.outbox.held_bytes == 1006
+    group.finish()
+    assert client.outbox.held_bytes == 2
+    slot.fill(b"123")
+    assert client.outbox.held_bytes == 5
+    client.outbox.flush()
+    assert client.outbox.held_bytes == 0
+
+
+def test_after_discard_nothing_is_sent_and_nothing_is_held() -> None:
+    client, group = Client(), CommitGroup()
+    client.outbox.put_after(group, b"a", sorry, holds=5)
+    slot = client.outbox.reserve()
+    client.outbox.discard()
+    client.outbox.put(b"b")
+    client.outbox.put_after(CommitGroup(), b"c", sorry)
+    slot.fill(b"d")
+    group.finish()
+    client.outbox.flush()
+    assert (client.sent, client.progress, client.outbox.held_bytes) == ([], 0, 0)
+    assert client.outbox.empty
+
+
+kinds = st.sampled_from(["ready", "group 0", "group 1", "group 2", "slot", "flush"])
+
+
+@given(st.lists(kinds, max_size=30), st.permutations(range(3)), st.sets(st.integers(0, 2)), st.randoms())
+def test_whatever_gets_ready_when_the_order_of_replies_is_that_of_requests(
+    wanted: list[str], order: list[int], failing: set[int], random: object
+) -> None:
+    client, groups = Client(), [CommitGroup() for _ in range(3)]
+    slots: list[tuple[Slot, bytes]] = []
+    expected = []
+    for number, kind in enumerate(wanted):
+        data = f"{number};".encode()
+        if kind == "ready":
+            client.outbox.put(data)
+        elif kind == "slot":
+            slots.append((client.outbox.reserve(), data))
+        elif kind == "flush":
+            client.outbox.flush()
+            continue
+        else:
+            client.outbox.put_after(groups[int(kind[-1])], data, lambda _, data=data: b"!" + data)  # type: ignore[misc]
+            if int(kind[-1]) in failing:
+                data = b"!" + data
+        expected.append(data)
+    random.shuffle(slots)  # type: ignore[attr-defined]
+    for index in order:
+        groups[index].finish(OSError() if index in failing else None)
+        if slots:
+            slots[0][0].fill(slots.pop(0)[1])
+    for slot, data in slots:
+        slot.fill(data)
+    client.outbox.flush()
+    assert b"".join(client.sent) == b"".join(expected)
+    assert client.outbox.held_bytes == 0
+    assert all(group.state is not GroupState.OPEN for group in groups)
+
+
+def test_where_nothing_is_said_nothing_is_sent() -> None:
+    sent: list[bytes] = []
+    outbox = Outbox(sent.append)
+    group = CommitGroup()
+    outbox.put_after(group, b"", None, holds=10)
+    outbox.put_after(group, b"", None)
+    assert outbox.held_bytes == 10
+    group.finish()
+    assert (sent, outbox.empty, outbox.held_bytes) == ([], True, 0)

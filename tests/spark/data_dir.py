@@ -1,0 +1,108 @@
+"""A data directory for tests: written by a broker without doors in this process, moved to tables on demand, and read
+by others through the option `path` at the same time, since this broker holds no lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.broker.broker import Broker
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.log.batch import Headers
+from penstock.log.committer import InlineCommitter
+from penstock.log.engine import partition_id, topic_of
+from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.files import OsFiles
+from penstock.log.tailer import Follower
+
+SECOND = 1_000_000
+
+
+class Folder:
+    """`now` is its clock, in µs; it stands still unless a test moves it."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir()
+        self.root = root
+        self.now = time.time_ns() // 1000
+        self._committer = InlineCommitter()
+        self._files = OsFiles(str(root))
+        settings = LogSettings(file_bytes=1 << 20, roll_seconds=3600)
+        self.engine = FileEngine(self._files, settings, committer=self._committer, clock=lambda: self.now)
+        self.broker = Broker(self.engine, clock=lambda: self.now, monotonic=lambda: self.now)
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"path": str(self.root)}
+
+    def create(self, topic: str, partitions: int = 1, expiry: float | None = None) -> int:
+        made, _ = self.broker.create_topic(
+            ANONYMOUS, DEFAULT_SCOPE, topic, partitions, TopicSettings(expiry_seconds=expiry)
+        )
+        self._commit()
+        return made.id
+
+    def delete(self, topic: str) -> None:
+        self.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, topic)
+        self._commit()
+
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        expires: Sequence[int] | None = None,
+    ) -> None:
+        self.broker.produce(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, keys, headers, expires=expires)
+        self._commit()
+
+    def fill(self, topic: str, partition: int, count: int) -> list[bytes]:
+        """So many records more; what they are tells where they are."""
+        at = self.broker.end_offset(ANONYMOUS, DEFAULT_SCOPE, topic, partition)
+        values = [b"%s-%d-%d" % (topic.encode(), partition, offset) for offset in range(at, at + count)]
+        self.write(topic, partition, values)
+        return values
+
+    def trim(self, topic: str, partition: int, start: int) -> None:
+        """What retention does."""
+        self.engine.trim({partition_id(self.id(topic), partition): start})
+        self._commit()
+
+    def id(self, topic: str) -> int:
+        return self.broker.describe_topic(ANONYMOUS, DEFAULT_SCOPE, topic).topic.id
+
+    def to_tables(self) -> None:
+        """Close the journal file and move what is in closed ones to tables, as the builder does."""
+        from penstock.log.tables.build import PartitionSpan, build
+        from penstock.log.tables.location import table_ref
+
+        self.now += 3601 * SECOND
+        self.broker.maintain(self.now)
+        self._commit()
+        follower = Follower(self._files)
+        follower.refresh()
+        names = {topic.id: topic.name for topic in self.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)}
+        for closed in self.engine.closed_files():
+            by_topic: dict[int, dict[int, PartitionSpan]] = {}
+            for partition, span in closed.spans.items():
+                inner = PartitionSpan(span.first, span.end, self.engine.bounds(partition).start)
+                by_topic.setdefault(topic_of(partition), {})[partition - partition_id(topic_of(partition), 0)] = inner
+            for topic, spans in by_topic.items():
+                if topic in names:
+                    ref = table_ref(str(self.root / "tables"), {}, *DEFAULT_SCOPE, names[topic], topic)
+                    build(ref, follower.file(closed.sequence), spans)
+            self.engine.tabled({partition: span.end for partition, span in closed.spans.items()})
+            self._commit()
+
+    def _commit(self) -> None:
+        while self._committer.run():
+            pass
+
+    def close(self) -> None:
+        self.broker.close()
+        self._commit()

@@ -1,0 +1,82 @@
+"""One timer for all links: who is called when, and what is kept for those who change their minds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+from penstock.transport.quic.connection import Link
+from penstock.transport.quic.timers import FEW, Alarms
+
+
+class FakeLink:
+    alarm = 0.0
+
+
+class FakeLoop:
+    """A clock that does not run by itself: `ring` calls what was asked for last."""
+
+    def __init__(self) -> None:
+        self.called = 0
+        self.ring: Any = None
+
+    def call_later(self, _delay: float, callback: Any) -> Any:
+        self.called += 1
+        self.ring = callback
+        return self
+
+    def cancel(self) -> None:
+        self.ring = None
+
+
+def alarms() -> tuple[Alarms, FakeLoop, list[Any]]:
+    loop, due = FakeLoop(), list[Any]()
+    return Alarms(cast(asyncio.AbstractEventLoop, loop), lambda link, _: due.append(link)), loop, due
+
+
+def link() -> Link:
+    return cast(Link, FakeLink())
+
+
+def test_the_earliest_time_of_a_link_counts_and_it_is_called_once() -> None:
+    under_test, loop, due = alarms()
+    one, other, later = link(), link(), link()
+    past = time.monotonic() - 1
+    under_test.set(one, past + 1000)
+    under_test.set(one, past - 2)
+    under_test.set(one, past)  # not before it is asked again
+    under_test.set(other, past)
+    under_test.set(later, past + 1000)
+    loop.ring()
+    assert due == [one, other]
+    assert one.alarm == 0
+    assert later.alarm == past + 1000
+    assert loop.ring is not None, "there is more to come"
+
+
+def test_one_that_is_over_is_not_called() -> None:
+    under_test, loop, due = alarms()
+    one, other = link(), link()
+    past = time.monotonic() - 1
+    under_test.set(one, past)
+    under_test.set(other, past)
+    under_test.forget(one)
+    loop.ring()
+    assert due == [other]
+
+
+def test_times_that_mean_nothing_any_more_are_not_kept_for_ever() -> None:
+    under_test, loop, due = alarms()
+    links = [link() for _ in range(10)]
+    past, far = time.monotonic() - 1, time.monotonic() + 1000
+    for number in range(1000):
+        for each in links:
+            under_test.set(each, far + number)  # it is idle,
+            under_test.set(each, past)  # and is to be called soon after all
+        loop.ring()
+    assert len(due) == 10_000
+    assert len(under_test._entries) <= FEW
+    for each in links:
+        under_test.set(each, far)
+    assert sorted(entry[0] for entry in under_test._entries if entry[2].alarm == entry[0]) == [far] * 10

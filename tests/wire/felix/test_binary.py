@@ -1,0 +1,195 @@
+"""Binary payloads: they come back as they went, and whatever else arrives is `Malformed` and nothing worse."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.wire.felix.codec.binary import (
+    Ack,
+    Batch,
+    Events,
+    Malformed,
+    decode_ack,
+    decode_batch,
+    decode_events,
+    encode_ack,
+    encode_batch,
+    encode_events,
+)
+from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, OFFSETS, SHARED, Frame, Frames
+
+U64 = st.integers(0, 2**64 - 1)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+# Those of one length are read and written in a way of their own.
+PAYLOADS = st.lists(st.binary(max_size=40), max_size=20) | st.integers(0, 300).flatmap(
+    lambda size: st.lists(st.binary(min_size=size, max_size=size), max_size=20)
+)
+HEAD = bytes.fromhex("000174 00016e 000173")  # three names
+
+
+def only_frame(data: bytes) -> Frame:
+    frames = Frames()
+    frames.feed(data)
+    frame = frames.next()
+    assert frame is not None
+    assert not frames.started
+    return frame
+
+
+@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS), st.none() | U64)
+def test_batches_come_back(batch: Batch, request_id: int | None) -> None:
+    acked = request_id is not None
+    batch = batch._replace(request_id=request_id, ack=acked)
+
+    flags, payload = only_frame(encode_batch(batch))
+
+    assert flags == (BATCH | ACKED if acked else BATCH)
+    assert decode_batch(payload, acked=acked) == batch
+
+
+@given(PAYLOADS, st.none() | U64, st.none() | U64)
+def test_events_come_back(payloads: list[bytes], subscription_id: int | None, base_offset: int | None) -> None:
+    flags, payload = only_frame(encode_events(payloads, subscription_id, base_offset))
+
+    assert bool(flags & EVENTS) is (subscription_id is not None)
+    assert bool(flags & SHARED) is (subscription_id is None)
+    assert bool(flags & OFFSETS) is (base_offset is not None)
+    assert decode_events(flags, payload) == Events(subscription_id, base_offset, payloads)
+
+
+@given(U64, st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=100))
+def test_acknowledgements_come_back(request_id: int, error: str | None) -> None:
+    assert decode_ack(only_frame(encode_ack(request_id, error)).payload) == Ack(request_id, error)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("e" * 512, "e" * 512),
+        ("e" * 513, "e" * 512),
+        ("e" + "é" * 400, "e" + "é" * 255),  # 1 + 510 bytes: half a character is left out
+        ("€" * 200, "€" * 170),
+        ("", ""),
+    ],
+)
+def test_the_text_of_an_acknowledgement_is_cut_at_the_end_of_a_character(error: str, told: str) -> None:
+    assert decode_ack(only_frame(encode_ack(1, error)).payload) == Ack(1, told)
+
+
+@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS, U64, st.just(True)), st.binary(max_size=30))
+def test_what_follows_the_last_payload_is_ignored(batch: Batch, rest: bytes) -> None:
+    payload = only_frame(encode_batch(batch)).payload
+
+    assert decode_batch(payload + rest, acked=True) == batch
+
+
+@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS, U64, st.just(True)), st.data())
+def test_a_batch_that_ends_too_early_is_malformed_and_its_id_is_known(batch: Batch, data: st.DataObject) -> None:
+    payload = only_frame(encode_batch(batch)).payload
+    held = data.draw(st.integers(0, len(payload) - 1))
+
+    with pytest.raises(Malformed) as refused:
+        decode_batch(payload[:held], acked=True)
+
+    assert refused.value.request_id == (batch.request_id if held >= 9 else None)
+    assert refused.value.text.startswith("malformed publish batch: ")
+
+
+@pytest.mark.parametrize("mode", [0, 3, 255])
+def test_a_mode_that_nobody_knows_is_refused_with_the_id(mode: int) -> None:
+    with pytest.raises(Malformed, match=f"unknown ack mode {mode}") as refused:
+        decode_batch(struct.pack(">QB", 7, mode) + HEAD + bytes(4), acked=True)
+
+    assert refused.value.request_id == 7
+
+
+@pytest.mark.parametrize("broken", ["0001ff 00016e 000173", "000174 0002c328 000173", "000174 00016e 0003eda080"])
+def test_names_are_utf8(broken: str) -> None:
+    with pytest.raises(Malformed, match="a name is not UTF-8") as refused:
+        decode_batch(struct.pack(">QB", 7, 2) + bytes.fromhex(broken) + bytes(4), acked=True)
+
+    assert refused.value.request_id == 7
+
+
+@pytest.mark.parametrize("count", [150_001, 2**32 - 1])
+def test_nothing_is_done_for_a_count_that_cannot_be_true(count: int) -> None:
+    body = struct.pack(">I", count) + bytes.fromhex("00000002 6162") * 100_000  # has room for 150,000 lengths
+    tracemalloc.start()
+    try:
+        with pytest.raises(Malformed):
+            decode_batch(HEAD + body, acked=False)
+        with pytest.raises(Malformed):
+            decode_events(SHARED, body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1_000_000  # one copy of the body, and no payloads
+
+
+def test_a_payload_that_is_longer_than_the_frame() -> None:
+    with pytest.raises(Malformed, match="ends too early"):
+        decode_events(SHARED, bytes.fromhex("00000001 00000004 616263"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_536])
+@pytest.mark.parametrize("odd", [0, 1, 9, 19])
+@pytest.mark.parametrize("more", [0, 1, 256, 65_536])
+def test_payloads_of_one_length_but_perhaps_one(size: int, odd: int, more: int) -> None:
+    payloads = [bytes([i]) * size for i in range(20)]
+    payloads[odd] += bytes(more)
+    by_hand = struct.pack(">I", 20) + b"".join(struct.pack(">I", len(payload)) + payload for payload in payloads)
+
+    frame = only_frame(encode_events(payloads))
+
+    assert frame.payload == by_hand
+    assert decode_events(SHARED, by_hand + b"rest").payloads == payloads
+    for held in (len(by_hand) - 1, len(by_hand) - size - 4, 12):
+        with pytest.raises(Malformed):
+            decode_events(SHARED, by_hand[:held])
+
+
+def test_empty_batches_are_legal() -> None:
+    assert decode_batch(HEAD + bytes(4), acked=False) == Batch("t", "n", "s", [])
+    assert decode_events(SHARED, bytes(4)) == Events(None, None, [])
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        ("", "ends too early"),
+        ("00 0000000000000007 00", "ends too early"),
+        ("01 0000000000000007 0003 6162", "ends too early"),
+        ("02 0000000000000007 0000", "unknown status 2"),
+        ("01 0000000000000007 0001 ff", "not UTF-8"),
+    ],
+)
+def test_malformed_acknowledgements(payload: str, text: str) -> None:
+    with pytest.raises(Malformed, match=text):
+        decode_ack(bytes.fromhex(payload))
+
+
+def test_a_name_that_does_not_fit_is_not_sent() -> None:
+    assert decode_batch(only_frame(encode_batch(Batch("t" * 65535, "n", "s", []))).payload, acked=False)
+
+    with pytest.raises(ValueError, match="a name of 65536 bytes; the most is 65535"):
+        encode_batch(Batch("t", "é" * 32768, "s", []))
+
+
+@given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda rest: HEAD + rest), st.integers(0, 0x3F))
+def test_anything_else_is_malformed(payload: bytes, flags: int) -> None:
+    for decode in (
+        lambda: decode_batch(payload, acked=False),
+        lambda: decode_batch(payload, acked=True),
+        lambda: decode_ack(payload),
+        lambda: decode_events(flags, payload),
+    ):
+        try:
+            decode()
+        except Malformed as problem:
+            assert problem.text

@@ -1,0 +1,242 @@
+"""Streams for SQL over real files and tables: at every position what had been appended by then, and nothing that has
+expired or was removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+from tests.flight.directories import Directory
+
+from penstock.broker.errors import QueryError
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.queries.query import Column, Declared
+from penstock.broker.security.access import ANONYMOUS as ME
+from penstock.broker.state.events import RecordsRemoved
+from penstock.flight.reading import Reader, Source
+from penstock.log.engine import partition_id
+from penstock.log.files import OsFiles
+from penstock.log.tables.location import table_ref
+from penstock.log.tailer import Follower
+from penstock.workers.flight.rpc_messages import TablePlace
+from penstock.workers.read_view_message import told
+from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
+
+
+class House:
+    """A data directory, and streams of it as a statement would see them."""
+
+    def __init__(self, root: Path) -> None:
+        self.directory = Directory(root)
+        self.tables = str(root / "tables")
+        self.reader = Reader(Follower(OsFiles(str(root))), patience=0.05)
+        self.lasting = Lasting(self.reader)
+        self.troubles: list[Exception] = []
+
+    def stream(self, name: str = "t", check: Callable[[], None] = lambda: None) -> TopicStream:
+        broker = self.directory.broker
+        found = broker.survey(ME, DEFAULT_SCOPE, name)
+        ref = table_ref(self.tables, {}, *found.topic.scope, name, found.topic.id)
+        survey = told(broker, ME, DEFAULT_SCOPE, found)
+        survey = msgspec.structs.replace(survey, table=TablePlace(ref.url, {}, {}))
+        reading = Reading(self.reader, self.lasting, check, self._hear)
+        settings = found.topic.settings
+        return TopicStream(survey, settings.declared, found.topic.position, broker.position, reading)
+
+    def _hear(self, error: Exception) -> Exception:
+        self.troubles.append(error)
+        return plainly(error)
+
+    def move_to_tables(self) -> None:
+        self.directory.move_to_tables(self.tables)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path / "data")
+
+
+def rows(
+    stream: TopicStream, position: int | None = None, start: dict[int, int] | None = None
+) -> list[tuple[int, int]]:
+    batches = stream.batches(("partition", "offset"), position, start)
+    return [(row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("tabled", [False, True])
+def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
+    house: House, tabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.flight.reading.ROWS", 4)  # so that a table is large enough to be halved
+    directory, random = house.directory, Random(6)
+    directory.create("t", 2)
+    directory.create("other")
+    history: list[tuple[int, int, int]] = []  # position, partition, offset
+    ends = [0, 0]
+    for _ in range(90):
+        if random.random() < 0.3:
+            directory.produce("other", 0, b"x" * 50)
+            continue
+        partition, count = random.randrange(2), random.choice((1, 1, 2, 5))
+        before = directory.broker.position
+        directory.produce("t", partition, *[b"." * 100] * count)
+        assert directory.broker.position == before + count
+        history += [(before + i, partition, ends[partition] + i) for i in range(count)]
+        ends[partition] += count
+    if tabled:
+        house.move_to_tables()
+        held = Follower(OsFiles(str(directory.root)))
+        held.refresh()
+        extent = held.extent(partition_id(1, 0))
+        assert extent is not None and 10 < extent[0] < ends[0] - 3  # both sides of the seam
+    stream = house.stream()
+    assert [(span.start, span.end) for span in stream.partitions] == [(0, ends[0]), (0, ends[1])]
+    for position in range(directory.broker.position + 1):
+        expected = sorted((partition, offset) for at, partition, offset in history if at < position)
+        counted = stream.ends(position)
+        assert counted == [sum(p == number for p, _ in expected) for number in range(2)], position
+        if position % 7 == 0:
+            assert rows(stream, position) == expected, position
+    assert rows(stream) == rows(stream, directory.broker.position) == sorted((p, o) for _, p, o in history)
+
+
+def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_statement_sees(house: House) -> None:
+    directory = house.directory
+    directory.create("t")
+    directory.produce("t", 0, b"1", b"2")
+    seen = directory.broker.position
+    directory.produce("t", 0, b"3")
+    settings = directory.broker.describe_topic(ME, DEFAULT_SCOPE, "t").topic.settings
+    declared = Declared((Column("a", "BIGINT"),), directory.broker.position)
+    changed = msgspec.structs.replace(settings, declared=declared)
+    directory.broker.change_topic(ME, DEFAULT_SCOPE, "t", changed)
+    directory.commit()
+    assert house.stream().declared == declared
+    stream = house.stream().as_of(seen)
+    assert stream.partitions == [(0, 0, 2)] and stream.declared is None and stream.dense
+    assert rows(stream) == rows(stream, seen) == rows(stream, seen + 100) == [(0, 0), (0, 1)]
+    assert rows(stream, seen - 1) == [(0, 0)]
+    assert rows(house.stream()) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_reading_can_begin_anywhere(house: House) -> None:
+    house.directory.create("t", 2)
+    house.directory.fill("t", 0, 0, 3)
+    house.directory.fill("t", 1, 0, 2)
+    stream = house.stream()
+    assert rows(stream, start={0: 2}) == [(0, 2), (1, 0), (1, 1)]
+    assert rows(stream, start={0: 9, 1: 1}) == [(1, 1)]
+
+
+# -- what is live
+
+
+@pytest.mark.parametrize("tabled", [False, True])
+def test_a_stream_is_dense_unless_a_record_expires(house: House, tabled: bool) -> None:
+    directory = house.directory
+    directory.create("t")
+    directory.create("short")
+    directory.fill("t", 0, 0, 100)
+    directory.produce("short", 0, b"1", b"2", lifetimes=[0, 10])
+    directory.fill("short", 0, 2, 100)
+    if tabled:
+        house.move_to_tables()
+    assert house.stream("t").dense and house.stream("t").dense
+    assert not house.stream("short").dense
+    assert len(rows(house.stream("short"))) == 101 and len(rows(house.stream("t"))) == 100
+
+
+def test_what_is_known_to_last_is_not_looked_at_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = house.directory
+    directory.create("t")
+    directory.fill("t", 0, 0, 20)
+    looked: list[tuple[int, int]] = []
+    plain = house.reader.may_expire
+
+    def watched(source: Source, start: int, end: int) -> bool:
+        looked.append((start, end))
+        return plain(source, start, end)
+
+    monkeypatch.setattr(house.reader, "may_expire", watched)
+    assert house.stream().dense and house.stream().dense
+    assert looked == [(0, 20)]
+    directory.produce("t", 0, b"soon", lifetimes=[1])
+    assert not house.stream().dense and not house.stream().dense
+    assert looked[1:] == [(20, 21)] * 2
+
+
+def test_what_was_looked_at_before_a_statement_had_to_end_counts(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.workers.sql.streams.STEP", 8)
+    house.directory.create("t")
+    house.directory.fill("t", 0, 0, 20)
+    steps = iter(range(2))
+
+    def check() -> None:
+        if next(steps, None) is None:
+            raise QueryError("enough")
+
+    with pytest.raises(QueryError, match="enough"):
+        _ = house.stream(check=check).dense
+    steps = iter(range(1))
+    assert house.stream(check=check).dense
+
+
+def test_removed_records_and_a_topic_whose_records_expire_are_not_dense(house: House) -> None:
+    directory = house.directory
+    directory.create("t")
+    directory.fill("t", 0, 0, 5)
+    topic = directory.broker.survey(ME, DEFAULT_SCOPE, "t").topic.id
+    directory.broker._ledger.keep((RecordsRemoved(topic, 0, [3], 0),))
+    directory.commit()
+    assert not house.stream().dense
+    assert rows(house.stream()) == [(0, 0), (0, 1), (0, 2), (0, 4)]
+    directory.create("old", expiry_seconds=3600)
+    directory.fill("old", 0, 0, 1)
+    assert not house.stream("old").dense
+
+
+# -- retention
+
+
+def test_the_first_position_is_that_of_the_oldest_record_if_older_ones_are_gone(house: House) -> None:
+    directory = house.directory
+    directory.create("t")
+    at = directory.broker.position
+    directory.fill("t", 0, 0, 10)
+    assert house.stream().first_position() == 0
+    place = partition_id(directory.broker.survey(ME, DEFAULT_SCOPE, "t").topic.id, 0)
+    directory.engine.trim({place: 4})
+    directory.commit()
+    assert house.stream().partitions == [(0, 4, 10)]
+    assert house.stream().first_position() == at + 4
+    directory.engine.trim({place: 10})
+    directory.commit()
+    assert house.stream().first_position() == directory.broker.position
+
+
+# -- when it cannot be read
+
+
+def test_what_is_lost_or_not_written_yet_is_told_plainly(house: House) -> None:
+    directory = house.directory
+    directory.create("t")
+    directory.fill("t", 0, 0, 3)
+    stream = house.stream()
+    stream._sources = [source._replace(end=5) for source in stream._sources]
+    with pytest.raises(QueryError, match="committed"):
+        rows(stream)
+    assert len(house.troubles) == 1
+
+
+def test_reading_stops_when_the_statement_has_to(house: House) -> None:
+    house.directory.create("t")
+    house.directory.fill("t", 0, 0, 3)
+
+    def check() -> None:
+        raise QueryError("enough")
+
+    with pytest.raises(QueryError, match="enough"):
+        rows(house.stream(check=check))

@@ -1,0 +1,287 @@
+"""The jobs of the process that builds tables, done here and now, on real files and real tables."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from penstock.broker.broker import Broker
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ADMINISTRATOR
+from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, TablePolicy
+from penstock.log.committer import InlineCommitter
+from penstock.log.engine import Retention, partition_id
+from penstock.log.errors import TableUnreadable
+from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.files import OsFiles
+from penstock.log.tables.table import Table
+from penstock.workers.supervisor import Nothing
+from penstock.workers.tables.main import Workshop
+from penstock.workers.tables.rpc_handlers import TableCalls
+
+SETTINGS = LogSettings(file_bytes=32 << 10, snapshot_bytes=16 << 10, tail_bytes=0, cache_bytes=0)
+START = 4_000_000_000_000_000  # later than the times of the files on the disk
+
+
+class House:
+    """A broker, and a workshop for its tables that works when it is told to."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.now = START
+        self.options = options
+        self.random = Random(1)
+        self.open()
+        self.broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 1)
+
+    def open(self) -> None:
+        self.committer = InlineCommitter()
+        clock = lambda: self.now  # noqa: E731 - one line says it
+        self.engine = FileEngine(OsFiles(str(self.folder)), SETTINGS, committer=self.committer, clock=clock)
+        policy = TablePolicy(True, str(self.folder / "tables"), keep_us=0, care_us=1_000_000)
+        self.broker = Broker(self.engine, tables=policy, clock=clock, monotonic=clock, **self.options)
+        self.workshop = Workshop(OsFiles(str(self.folder)))
+
+    def restart(self) -> None:
+        self.broker.close()
+        self.open()
+
+    def commit(self) -> None:
+        while self.committer.run():
+            pass
+
+    def produce(self, count: int, topic: str = "orders") -> None:
+        for _ in range(count):
+            self.now += 1_000_000
+            values, keys = [self.random.randbytes(700), b""], [b"key", None]
+            self.broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, topic, 0, values, keys, [(("h", b"\xff"),), ()])
+            self.commit()
+
+    def work(self, *, answers: bool = True) -> list[Any]:
+        """Do all jobs that there are."""
+        jobs = []
+        while (job := self.broker.tables.next_job(self.now)) is not None:
+            jobs.append(job)
+            outcomes = self.workshop.do(job)
+            if not answers:
+                return jobs
+            self.broker.tables.done(JobDone(job.id, outcomes))
+            self.commit()
+        return jobs
+
+    def forget_files(self) -> None:
+        for _ in range(5):
+            self.broker.maintain(self.now)
+            self.commit()
+
+    def records(self, offset: int = 0) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        end = self.engine.bounds(self.place).high_watermark
+        while offset < end:
+            read = self.broker.fetch(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, offset, 20_000, 1000)
+            for part in read.run():
+                offsets = range(part.base_offset, part.end_offset)
+                found += zip(offsets, part.timestamps(), part.keys(), part.values(), part.headers(), strict=True)
+            offset = read.end
+        return found
+
+    @property
+    def place(self) -> Any:
+        return partition_id(1, 0)
+
+    def parquet(self) -> list[Path]:
+        return sorted((self.folder / "tables").rglob("*.parquet"))
+
+
+def test_records_move_to_the_table_and_read_the_same(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(150)
+    before = house.records()
+    jobs = house.work()
+    assert {type(job) for job in jobs} == {BuildJob}
+    house.forget_files()
+    assert house.engine.reclaimed.files == len(jobs)
+    assert house.records() == before
+    house.restart()
+    assert house.records() == before
+    assert house.engine.offset_at(house.place, before[70][1]) == before[70][0]
+    assert house.engine.bounds(house.place).start == 0
+
+
+def test_an_answer_that_is_lost_adds_nothing_twice(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(150)
+    before = house.records()
+    for _ in range(3):
+        house.work(answers=False)
+    house.restart()
+    house.work()
+    house.forget_files()
+    assert house.records() == before
+
+
+def test_a_table_of_another_history_is_refused(tmp_path: Path) -> None:
+    house = House(tmp_path / "one")
+    house.produce(150)
+    house.work(answers=False)
+    other = House(tmp_path / "two")
+    other.now += 5
+    other.produce(150)
+    os.rename(tmp_path / "one" / "tables", tmp_path / "two" / "tables")
+    job = other.broker.tables.next_job(other.now)
+    assert isinstance(job, BuildJob)
+    (outcome,) = other.workshop.do(job)
+    assert "has another record at offset" in outcome.error
+
+
+def test_a_job_that_cannot_be_done_is_an_outcome(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(60)
+    job = house.broker.tables.next_job(house.now)
+    assert isinstance(job, BuildJob)
+    job.sequence = 99
+    (outcome,) = house.workshop.do(job)
+    assert "FileNotFoundError" in outcome.error
+    job.sequence = 1
+    (tmp_path / "tables").write_bytes(b"no folder")
+    (outcome,) = house.workshop.do(job)
+    assert outcome.error and outcome.offsets == {}
+
+
+def test_care_merges_and_removes_what_was_merged(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(400)
+    before = house.records()
+    jobs = house.work()
+    assert len(house.parquet()) == len(jobs) > 8
+    house.now += 2_000_000
+    assert CareJob in {type(job) for job in house.work()}
+    house.forget_files()
+    assert house.records() == before
+    house.produce(60)
+    house.now += 2_000_000
+    house.work()
+    assert len(house.parquet()) < len(jobs)
+    assert house.records()[: len(before)] == before
+
+
+def test_care_tells_how_much_a_table_takes_also_after_a_restart(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(200)
+    house.work()
+    (ref,) = [house.broker.tables.find(1)]
+    for _ in range(2):
+        house.now += 2_000_000
+        assert CareJob in {type(job) for job in house.work()}
+        assert ref is not None
+        table = Table.open(ref)
+        assert table is not None
+        taken = sum(Path(uri.removeprefix("file://")).stat().st_size for uri in table.file_uris())
+        assert house.broker.tables.sizes() == {1: taken}
+        house.restart()
+        assert house.broker.tables.sizes() == {}
+        house.work()  # from now on it is known that there is a table
+
+
+@pytest.mark.parametrize("limit", [Retention(seconds=100), Retention(bytes=60_000)])
+def test_retention_over_table_and_journal(tmp_path: Path, limit: Retention) -> None:
+    house = House(tmp_path)
+    house.produce(200)
+    before = house.records()
+    house.work()
+    house.forget_files()
+    house.broker.default_retention = limit
+    house.now += 1_500_000
+    house.work()
+    start = house.engine.bounds(house.place).start
+    assert 0 < start < len(before)
+    if limit.seconds is not None:
+        oldest_kept = house.now - 100 * 1_000_000
+        assert all(record[1] < oldest_kept for record in before[:start])
+    house.now += 1_500_000
+    files = len(house.parquet())
+    house.work()
+    house.now += 1_500_000
+    house.work()
+    assert len(house.parquet()) < files
+    start = house.engine.bounds(house.place).start
+    assert house.records(start) == before[start:]
+
+
+def test_a_deleted_topic_takes_its_table_along(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(60)
+    house.work()
+    assert house.parquet()
+    house.broker.delete_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    house.commit()
+    jobs = house.work()
+    assert [type(job) for job in jobs] == [RemoveJob]
+    assert house.parquet() == []
+
+
+def test_a_table_that_is_gone_is_told(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(150)
+    house.work()
+    house.forget_files()
+    os.rename(tmp_path / "tables", tmp_path / "elsewhere")
+    house.restart()
+    with pytest.raises(TableUnreadable, match="there is no table"):
+        house.records()
+    assert house.broker.health().writable
+    os.rename(tmp_path / "elsewhere", tmp_path / "tables")
+    assert len(house.records()) == 300
+
+
+def test_the_next_job_is_waited_for_and_what_is_removed_must_be_unwanted_for_good(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.commit()
+    calls = TableCalls(house.broker, lambda: house.now)
+    answers = [False, True]
+    house.broker.tables.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
+
+    async def wait() -> Job:
+        task = asyncio.create_task(calls.next(Nothing()))
+        await asyncio.sleep(0.05)
+        assert not task.done()
+        house.broker.delete_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+        house.commit()
+        return (await asyncio.wait_for(task, 20)).job
+
+    job = asyncio.run(wait())
+    assert isinstance(job, RemoveJob)
+    assert answers == []
+
+
+def test_an_answer_is_kept_before_the_next_job_is_asked_for(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.produce(60)
+    calls = TableCalls(house.broker, lambda: house.now)
+
+    async def do_one() -> None:
+        job = (await calls.next(Nothing())).job
+        task = asyncio.create_task(calls.done(JobDone(job.id, house.workshop.do(job))))
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        assert house.engine.tabled_end(house.place) == 0
+        house.commit()
+        await task
+        assert house.engine.tabled_end(house.place) > 0
+
+    asyncio.run(do_one())
+
+
+def test_a_broker_starts_without_what_reads_tables() -> None:
+    """It takes half a second and 100 MB, and brokers without a past never need it."""
+    program = "import sys, penstock.server.server, penstock.workers.tables.main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "penstock.broker.tables.tables" in loaded
+    assert not {"pyarrow", "deltalake"} & set(loaded)
