@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock.log.files import OsFiles
 from penstock.log.group_format import HEADER_SIZE, GroupDamaged, decode_header
-from penstock.log.segment import FIRST_GROUP_AT, JournalFile, sequences
+from penstock.log.segment import FIRST_GROUP_AT, Segment, sequences
 
 _PING = b"\0\0\0\1\xff"
 START_SECONDS = 60.0
@@ -193,7 +193,7 @@ def read_journal(data_dir: str) -> Journal:
     count = size = 0
     written = {}
     for number in sequences(files):
-        journal = JournalFile.open(files, number, writable=False)
+        journal = Segment.open(files, number, writable=False)
         at = FIRST_GROUP_AT
         while len(head := journal.file.read(at, HEADER_SIZE)) == HEADER_SIZE:
             try:

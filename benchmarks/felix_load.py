@@ -15,7 +15,7 @@ import uvloop
 from benchmarks.report import Sample
 
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 from penstock.transport.quic.settings import QuicSettings
 
 PATIENCE: Final = 120.0  # seconds
@@ -25,7 +25,7 @@ HEADER: Final = struct.Struct(">IHHI")
 SHORTEST: Final = 24  # bytes of a frame: header, base offset, count; every reply has as many
 
 _CONTEXT = get_context("fork")
-_LINKS: list[Link] = []  # of this process
+_LINKS: list[QuicConnection] = []  # of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,12 @@ class _Peer:
     """One connection."""
 
     def __init__(self, arrived: Callable[[], None]) -> None:
-        self.link: Link
+        self.link: QuicConnection
         self.events: list[_Frames] = []
         self._arrived = arrived
         self.closed_by = ""
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: QuicConnection) -> None:
         self.link = link
         _LINKS.append(link)
 

@@ -13,7 +13,7 @@ from typing import Any
 import uvloop
 
 from penstock.transport.quic.certificate import Certificate, kept, paths
-from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 from penstock.transport.quic.server import QuicServer
 from penstock.transport.quic.settings import LOOPBACK_DATAGRAM, QuicSettings
 
@@ -26,9 +26,9 @@ class Relay:
 
     def __init__(self) -> None:
         self.followers: list[Stream] = []
-        self.publishers: list[Link] = []
+        self.publishers: list[QuicConnection] = []
 
-    def owner(self, link: Link) -> Peer:
+    def owner(self, link: QuicConnection) -> Peer:
         return Peer(self, link)
 
     def congested(self) -> bool:
@@ -41,11 +41,11 @@ class Relay:
 
 
 class Peer:
-    def __init__(self, relay: Relay, link: Link) -> None:
+    def __init__(self, relay: Relay, link: QuicConnection) -> None:
         self.relay = relay
         self.link = link
 
-    def connected(self, link: Link) -> None: ...
+    def connected(self, link: QuicConnection) -> None: ...
 
     def accepted(self, stream: Stream) -> Reader:
         return Talk(self, stream)

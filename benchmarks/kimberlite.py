@@ -25,7 +25,7 @@ from penstock.clients.kimberlite import KimberliteClient, KimberliteError
 from penstock.log.arrow import record_batches
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.wire import ClientWire
 
@@ -193,7 +193,7 @@ def _timed(call: Callable[[], object]) -> tuple[list[list[object]], float]:
 
 
 def _make_parquet(log: str, topic: int, path: str) -> None:
-    follower = Follower(OsFiles(log))
+    follower = Tailer(OsFiles(log))
     follower.refresh()
     partition = partition_id(topic, 0)
     first, end = follower.extent(partition) or (0, 0)

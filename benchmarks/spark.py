@@ -41,7 +41,7 @@ from penstock.log.segment import sequences
 from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tables.maintenance import compact
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 ROUNDS = 4  # and one before them that does not count
 PRODUCE_SECONDS = 8.0
@@ -264,7 +264,7 @@ def build_tables(log: str, topic: int) -> tuple[int, float]:
     """Move all records to the table; bytes of journal, and seconds."""
     ref = table_of(log, topic)
     files = OsFiles(log)
-    follower = Follower(files)
+    follower = Tailer(files)
     follower.refresh()
     size = 0
     began = time.perf_counter()

@@ -16,7 +16,7 @@ from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Retention, partition_id
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 TOPIC = "events"
 PARTITIONS = 4
@@ -63,7 +63,7 @@ def make_log(
 def make_parquet(log: str, topic: int, directory: str) -> None:
     """The records of a data directory as Parquet files of Spark's usual kind, one for each partition."""
     os.makedirs(directory, exist_ok=True)
-    follower = Follower(OsFiles(log))
+    follower = Tailer(OsFiles(log))
     follower.refresh()
     for number in range(PARTITIONS):
         partition = partition_id(topic, number)

@@ -37,9 +37,9 @@ class RowReader(DataSourceReader):
 
         from penstock.log.engine import partition_id
         from penstock.log.files import OsFiles
-        from penstock.log.tailer import Follower
+        from penstock.log.tailer import Tailer
 
-        follower = Follower(OsFiles(self._path))
+        follower = Tailer(OsFiles(self._path))
         follower.refresh()
         number = partition.value
         place = partition_id(self._topic, number)

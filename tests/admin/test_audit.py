@@ -6,31 +6,31 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.admin.audit import AuditResource, audit_policy
-from penstock.admin.http import Answer
+from penstock.admin.http import HttpReply
 from penstock.broker.errors import AuditOff, InvalidArgument
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access
 from penstock.broker.security.audit import AuditPolicy
 from penstock.config.settings import SecuritySection, Settings
 
 
-def world(*, enabled: bool = True) -> World:
-    made = World(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=enabled))
+def world(*, enabled: bool = True) -> BrokerFixture:
+    made = BrokerFixture(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=enabled))
     for number in range(3):
         made.broker.audit.note(ADMINISTRATOR, "topic.create", resource=f"t{number}")
     made.commit()
     return made
 
 
-def ask(one: World, path: bytes, body: bytes) -> Answer:
+def ask(one: BrokerFixture, path: bytes, body: bytes) -> HttpReply:
     work = AuditResource(one.broker, enforced=True)(b"POST", path, body)
-    assert isinstance(work, Work)
+    assert isinstance(work, Deferred)
     work.run()
     answer = work.finish()
-    assert isinstance(answer, Answer) and answer.status == 200
+    assert isinstance(answer, HttpReply) and answer.status == 200
     return answer
 
 
@@ -51,7 +51,7 @@ def test_other_paths_are_not_its_own_and_other_methods_are_refused() -> None:
         assert resource(b"POST", path, b"{}") is None
     for method in (b"GET", b"DELETE", b"PUT"):
         refused = resource(method, b"/audit", b"")
-        assert isinstance(refused, Answer) and refused.status == 405
+        assert isinstance(refused, HttpReply) and refused.status == 405
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"query": {"colour": 1}}', b'{"query": {"limit": "x"}}', b"\xff"])

@@ -59,7 +59,7 @@ class Stage:
 
     async def begun(self) -> None:
         """Until a request has changed something."""
-        while self.broker.unsettled is None:  # noqa: ASYNC110 - nothing tells when
+        while self.broker.pending_commit is None:  # noqa: ASYNC110 - nothing tells when
             await asyncio.sleep(0.001)
 
     async def settled(self, reader: asyncio.StreamReader) -> bool:

@@ -17,7 +17,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 START = 1_700_000_000_000_000  # µs
 
 
-class World:
+class BrokerFixture:
     def __init__(self, settings: LogSettings | None = None, **options: Any) -> None:
         self.now = START
         self.elapsed = 0

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.broker.broker_fixture import START, World, committed
+from tests.broker.broker_fixture import START, BrokerFixture, committed
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import (
@@ -31,21 +31,21 @@ THERE = Scope("acme", "eu")
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> BrokerFixture:
+    world = BrokerFixture()
     world.broker.create_topic(ME, HERE, "t", 2)
     world.commit()
     return world
 
 
-def produce(world: World, *values: bytes, topic: str = "t", partition: int = 0) -> int:
+def produce(world: BrokerFixture, *values: bytes, topic: str = "t", partition: int = 0) -> int:
     appended = world.broker.produce(ME, HERE, topic, partition, values)
     world.commit()
     assert committed(appended.group)
     return appended.base_offsets[0]
 
 
-def fetch(world: World, offset: int = 0, topic: str = "t", partition: int = 0) -> list[bytes]:
+def fetch(world: BrokerFixture, offset: int = 0, topic: str = "t", partition: int = 0) -> list[bytes]:
     plan = world.broker.fetch(ME, HERE, topic, partition, offset, 1 << 20, 1000)
     return [value for part in plan.run() for value in part.values()]
 
@@ -57,7 +57,7 @@ def names(broker: Broker) -> list[str]:
 # -- records
 
 
-def test_records_are_there_once_committed_and_not_before(world: World) -> None:
+def test_records_are_there_once_committed_and_not_before(world: BrokerFixture) -> None:
     appended = world.broker.produce(ME, HERE, "t", 1, [b"a", b"b"])
     assert appended.base_offsets == (0,)
     assert fetch(world, partition=1) == []
@@ -67,7 +67,7 @@ def test_records_are_there_once_committed_and_not_before(world: World) -> None:
     assert world.broker.end_offset(ME, HERE, "t", 1) == 2
 
 
-def test_keys_headers_and_conditions_reach_the_log(world: World) -> None:
+def test_keys_headers_and_conditions_reach_the_log(world: BrokerFixture) -> None:
     producer = Producer(b"p", 0, 0)
     headers = [(("h", b"1"),), ()]
     first = world.broker.produce(ME, HERE, "t", 0, [b"a", b"b"], [b"k", None], headers, 0, producer)
@@ -82,7 +82,7 @@ def test_keys_headers_and_conditions_reach_the_log(world: World) -> None:
 
 
 @pytest.mark.parametrize("operation", ["produce", "fetch", "end_offset", "describe_partition"])
-def test_what_does_not_exist_is_named(world: World, operation: str) -> None:
+def test_what_does_not_exist_is_named(world: BrokerFixture, operation: str) -> None:
     def call(topic: str, partition: int) -> object:
         extra = {"produce": ([b"v"],), "fetch": (0, 100, 10)}.get(operation, ())
         return getattr(world.broker, operation)(ME, HERE, topic, partition, *extra)
@@ -96,7 +96,7 @@ def test_what_does_not_exist_is_named(world: World, operation: str) -> None:
 
 
 def test_a_record_over_the_limit_is_refused_with_all_that_came_with_it() -> None:
-    world = World(limits=Limits(record_bytes=10))
+    world = BrokerFixture(limits=Limits(record_bytes=10))
     world.broker.create_topic(ME, HERE, "t", 1)
     with pytest.raises(RecordTooLarge, match="11 bytes"):
         world.broker.produce(ME, HERE, "t", 0, [b"small", b"x" * 11])
@@ -110,7 +110,7 @@ def test_a_record_over_the_limit_is_refused_with_all_that_came_with_it() -> None
 # -- topics
 
 
-def test_a_topic_is_what_was_asked_for_also_after_a_restart(world: World) -> None:
+def test_a_topic_is_what_was_asked_for_also_after_a_restart(world: BrokerFixture) -> None:
     settings = TopicSettings(retention_bytes=10, placement="eu")
     topic, group = world.broker.create_topic(ME, THERE, "t", 3, settings)
     assert not committed(group)
@@ -123,14 +123,14 @@ def test_a_topic_is_what_was_asked_for_also_after_a_restart(world: World) -> Non
     assert names(world.broker) == ["t"]
 
 
-def test_topics_are_listed_by_name(world: World) -> None:
+def test_topics_are_listed_by_name(world: BrokerFixture) -> None:
     for name in ("z", "a", "m"):
         world.broker.create_topic(ME, HERE, name, 1)
     assert names(world.broker) == ["a", "m", "t", "z"]
 
 
 def test_what_cannot_be_created() -> None:
-    world = World(limits=Limits(topics=1, partitions_per_topic=5))
+    world = BrokerFixture(limits=Limits(topics=1, partitions_per_topic=5))
     for count in (0, -1, 6):
         with pytest.raises(InvalidPartitionCount, match=f"Invalid partition count: {count}"):
             world.broker.create_topic(ME, HERE, "t", count)
@@ -146,7 +146,7 @@ def test_what_cannot_be_created() -> None:
         world.broker.create_topic(ME, HERE, "u", 1)
 
 
-def test_a_deleted_topic_is_gone_and_one_of_the_same_name_starts_empty(world: World) -> None:
+def test_a_deleted_topic_is_gone_and_one_of_the_same_name_starts_empty(world: BrokerFixture) -> None:
     produce(world, b"old", b"older")
     world.broker.groups.commit(ME, HERE, "g", "t", 0, 2)
     group = world.broker.delete_topic(ME, HERE, "t")
@@ -164,14 +164,14 @@ def test_a_deleted_topic_is_gone_and_one_of_the_same_name_starts_empty(world: Wo
     assert produce(world, b"new") == 0
 
 
-def test_deleting_a_topic_that_is_not_there(world: World) -> None:
+def test_deleting_a_topic_that_is_not_there(world: BrokerFixture) -> None:
     with pytest.raises(TopicNotFound):
         world.broker.delete_topic(ME, HERE, "x")
     with pytest.raises(TopicNotFound):
         world.broker.delete_topic(ME, THERE, "t")
 
 
-def test_settings_change(world: World) -> None:
+def test_settings_change(world: BrokerFixture) -> None:
     world.broker.change_topic(ME, HERE, "t", TopicSettings(expiry_seconds=5))
     world.commit()
     world.restart()
@@ -180,7 +180,7 @@ def test_settings_change(world: World) -> None:
         world.broker.change_topic(ME, HERE, "x", TopicSettings())
 
 
-def test_a_description_is_true(world: World) -> None:
+def test_a_description_is_true(world: BrokerFixture) -> None:
     produce(world, b"a", b"b", partition=1)
     world.broker.produce(ME, HERE, "t", 1, [b"uncommitted"])
     described = world.broker.describe_topic(ME, HERE, "t")
@@ -189,10 +189,10 @@ def test_a_description_is_true(world: World) -> None:
 
 
 def test_topics_come_into_being_on_first_use_where_that_is_on() -> None:
-    world = World()
+    world = BrokerFixture()
     topic = world.broker.topic_for_produce(ME, THERE, "new")
     assert world.broker.topic_for_produce(ME, THERE, "new") is topic
-    world = World(auto_create_topics=False)
+    world = BrokerFixture(auto_create_topics=False)
     with pytest.raises(TopicNotFound):
         world.broker.topic_for_produce(ME, THERE, "new")
 
@@ -200,7 +200,7 @@ def test_topics_come_into_being_on_first_use_where_that_is_on() -> None:
 # -- groups
 
 
-def test_committed_offsets_survive_and_the_last_one_wins(world: World) -> None:
+def test_committed_offsets_survive_and_the_last_one_wins(world: BrokerFixture) -> None:
     for offset in (5, 9, 3):
         world.broker.groups.commit(ME, HERE, "g", "t", 1, offset)
     world.broker.groups.commit(ME, HERE, "other", "t", 1, 2**64 - 1)
@@ -213,7 +213,7 @@ def test_committed_offsets_survive_and_the_last_one_wins(world: World) -> None:
     assert world.broker.groups.committed(ME, THERE, "g", "t", 1) is None
 
 
-def test_an_offset_of_what_does_not_exist_is_refused_unless_the_protocol_allows_it(world: World) -> None:
+def test_an_offset_of_what_does_not_exist_is_refused_unless_the_protocol_allows_it(world: BrokerFixture) -> None:
     with pytest.raises(TopicNotFound):
         world.broker.groups.commit(ME, HERE, "g", "x", 0, 1)
     with pytest.raises(PartitionNotFound):
@@ -226,7 +226,7 @@ def test_an_offset_of_what_does_not_exist_is_refused_unless_the_protocol_allows_
 
 
 def test_junk_cannot_fill_the_memory_with_offsets() -> None:
-    world = World(limits=Limits(groups_per_scope=2, offsets_per_group=3, group_offsets=4))
+    world = BrokerFixture(limits=Limits(groups_per_scope=2, offsets_per_group=3, group_offsets=4))
 
     def commit(group: str, partition: int) -> None:
         world.broker.groups.commit(ME, HERE, group, "x", partition, 1, topic_must_exist=False)
@@ -246,14 +246,14 @@ def test_junk_cannot_fill_the_memory_with_offsets() -> None:
 # -- speculation
 
 
-def test_unsettled_is_the_last_group_with_a_change_of_state(world: World) -> None:
-    assert world.broker.unsettled is None
+def test_unsettled_is_the_last_group_with_a_change_of_state(world: BrokerFixture) -> None:
+    assert world.broker.pending_commit is None
     world.broker.produce(ME, HERE, "t", 0, [b"v"])
-    assert world.broker.unsettled is None
+    assert world.broker.pending_commit is None
     _, group = world.broker.create_topic(ME, HERE, "u", 1)
-    assert world.broker.unsettled is group
+    assert world.broker.pending_commit is group
     world.commit()
-    assert world.broker.unsettled is None
+    assert world.broker.pending_commit is None
 
 
 def changes(broker: Broker) -> list[tuple[str, Callable[[], CommitGroup]]]:
@@ -266,32 +266,32 @@ def changes(broker: Broker) -> list[tuple[str, Callable[[], CommitGroup]]]:
 
 
 @pytest.mark.parametrize("number", range(4), ids=["create", "delete", "settings", "commit"])
-def test_a_change_that_finds_the_disk_full_has_not_happened(world: World, number: int) -> None:
+def test_a_change_that_finds_the_disk_full_has_not_happened(world: BrokerFixture, number: int) -> None:
     produce(world, b"kept")
     world.broker.groups.commit(ME, HERE, "g", "t", 0, 1)
     world.commit()
-    before = world.broker._ledger._snapshot()
+    before = world.broker._state_log._snapshot()
     fault = world.fill_disk()
     group = changes(world.broker)[number][1]()
     world.commit()
     assert group.state is GroupState.FAILED and isinstance(group.error, LogFull)
-    assert world.broker.unsettled is None
-    assert world.broker._ledger._snapshot() == before
+    assert world.broker.pending_commit is None
+    assert world.broker._state_log._snapshot() == before
     assert fetch(world) == [b"kept"]
     with pytest.raises(LogFull):
         changes(world.broker)[number][1]()
-    assert world.broker._ledger._snapshot() == before
+    assert world.broker._state_log._snapshot() == before
     world.free_disk(fault)
     again = changes(world.broker)[number][1]()
     world.commit()
     assert committed(again)
-    after = world.broker._ledger._snapshot()
+    after = world.broker._state_log._snapshot()
     assert after != before
     world.restart()
-    assert world.broker._ledger._snapshot() == after
+    assert world.broker._state_log._snapshot() == after
 
 
-def test_whoever_hears_of_the_failure_first_sees_no_void_state(world: World) -> None:
+def test_whoever_hears_of_the_failure_first_sees_no_void_state(world: BrokerFixture) -> None:
     """Callbacks of a group run in the order in which they asked, and one of them may ask before the broker does."""
     seen: list[list[str]] = []
     appended = world.broker.produce(ME, HERE, "t", 0, [b"v"])
@@ -305,12 +305,12 @@ def test_whoever_hears_of_the_failure_first_sees_no_void_state(world: World) -> 
 
 
 def test_changes_in_groups_behind_the_one_that_failed_are_void_too() -> None:
-    world = World(LogSettings(file_bytes=256 << 10, group_bytes=1))
+    world = BrokerFixture(LogSettings(file_bytes=256 << 10, group_bytes=1))
     world.broker.create_topic(ME, HERE, "t", 1)
     world.commit()
     seen: list[tuple[list[str], CommitGroup | None]] = []
     _, first = world.broker.create_topic(ME, HERE, "new", 1)
-    first.on_done(lambda _: seen.append((names(world.broker), world.broker.unsettled)))
+    first.on_done(lambda _: seen.append((names(world.broker), world.broker.pending_commit)))
     second = world.broker.delete_topic(ME, HERE, "new")
     _, third = world.broker.create_topic(ME, HERE, "newer", 1)
     assert third is not first
@@ -321,7 +321,7 @@ def test_changes_in_groups_behind_the_one_that_failed_are_void_too() -> None:
     assert names(world.broker) == ["t"]
 
 
-def test_after_a_failed_sync_the_broker_reads_and_writes_no_more(world: World) -> None:
+def test_after_a_failed_sync_the_broker_reads_and_writes_no_more(world: BrokerFixture) -> None:
     produce(world, b"kept")
     world.break_disk()
     world.broker.create_topic(ME, HERE, "new", 1)
@@ -336,19 +336,19 @@ def test_after_a_failed_sync_the_broker_reads_and_writes_no_more(world: World) -
 
 
 def test_a_snapshot_stands_for_the_events_before_it() -> None:
-    world = World(LogSettings(file_bytes=256 << 10, snapshot_bytes=1))
+    world = BrokerFixture(LogSettings(file_bytes=256 << 10, snapshot_bytes=1))
     for number in range(5):
         world.broker.create_topic(ME, HERE, f"t{number}", 1)
         world.broker.groups.commit(ME, HERE, "g", f"t{number}", 0, number)
         world.commit()
     assert any(path.startswith("snapshots/") for path in world.disk.paths())
-    before = world.broker._ledger._snapshot()
+    before = world.broker._state_log._snapshot()
     world.restart()
-    assert world.broker._ledger._snapshot() == before
+    assert world.broker._state_log._snapshot() == before
     assert names(world.broker) == [f"t{number}" for number in range(5)]
 
 
-def test_an_event_of_a_newer_version_stops_the_start(world: World) -> None:
+def test_an_event_of_a_newer_version_stops_the_start(world: BrokerFixture) -> None:
     world.engine.append((), (b"\x91\xa3new",))
     world.commit()
     with pytest.raises(StateUnreadable):
@@ -358,7 +358,7 @@ def test_an_event_of_a_newer_version_stops_the_start(world: World) -> None:
 # -- care
 
 
-def old_records(world: World) -> None:
+def old_records(world: BrokerFixture) -> None:
     """Two journal files with records of `t`, a day apart, and a third one begun."""
     for value in (b"first", b"second", b"third"):
         produce(world, value)
@@ -367,13 +367,13 @@ def old_records(world: World) -> None:
         world.commit()
 
 
-def maintain(world: World) -> None:
+def maintain(world: BrokerFixture) -> None:
     world.broker.maintain(world.now)
     world.commit()
 
 
 def test_the_default_retention_applies_where_a_topic_says_nothing() -> None:
-    world = World(default_retention=Retention(seconds=1.5 * 86_400))
+    world = BrokerFixture(default_retention=Retention(seconds=1.5 * 86_400))
     world.broker.create_topic(ME, HERE, "t", 1)
     world.broker.create_topic(ME, HERE, "kept", 1, TopicSettings(retention_seconds=1e9))
     produce(world, b"kept", topic="kept")
@@ -387,7 +387,7 @@ def test_the_default_retention_applies_where_a_topic_says_nothing() -> None:
 
 
 def test_a_topic_keeps_what_its_own_settings_say() -> None:
-    world = World(default_retention=Retention(seconds=1))
+    world = BrokerFixture(default_retention=Retention(seconds=1))
     world.broker.create_topic(ME, HERE, "t", 1, TopicSettings(retention_seconds=1e9, retention_bytes=1))
     old_records(world)
     maintain(world)
@@ -400,7 +400,7 @@ def test_a_topic_keeps_what_its_own_settings_say() -> None:
 
 
 def test_a_wall_clock_that_jumps_forward_deletes_nothing() -> None:
-    world = World(default_retention=Retention(seconds=10 * 86_400))
+    world = BrokerFixture(default_retention=Retention(seconds=10 * 86_400))
     world.broker.create_topic(ME, HERE, "t", 1)
     old_records(world)
     world.now += 365 * 86_400 * 1_000_000
@@ -408,7 +408,7 @@ def test_a_wall_clock_that_jumps_forward_deletes_nothing() -> None:
     assert fetch(world) == [b"first", b"second", b"third"]
 
 
-def test_after_closing_nothing_is_taken(world: World) -> None:
+def test_after_closing_nothing_is_taken(world: BrokerFixture) -> None:
     appended = world.broker.produce(ME, HERE, "t", 0, [b"v"])
     world.broker.close()
     world.broker.close()

@@ -6,7 +6,7 @@ from random import Random
 from threading import Event, Thread
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import AccessDenied, ShuttingDown
 from penstock.broker.names import DEFAULT_SCOPE, Scope
@@ -18,7 +18,7 @@ from penstock.log.file_engine import LogSettings
 ALICE = Identity("alice")
 
 
-def sync(world: World) -> None:
+def sync(world: BrokerFixture) -> None:
     work = world.broker.sync(ALICE, DEFAULT_SCOPE)
     work.run()
     work.finish()
@@ -26,7 +26,7 @@ def sync(world: World) -> None:
 
 @pytest.mark.parametrize("durability", Durability)
 def test_what_is_committed_survives_a_loss_of_power(durability: Durability) -> None:
-    world = World(LogSettings(file_bytes=256 << 10, durability=durability))
+    world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "t", 1)
     world.broker.produce(ALICE, DEFAULT_SCOPE, "t", 0, [b"v"])
     world.commit()
@@ -35,7 +35,7 @@ def test_what_is_committed_survives_a_loss_of_power(durability: Durability) -> N
     world.commit()
     ends = set()
     for seed in range(20):  # what was not synced may be lost or not
-        after = World(world.settings)
+        after = BrokerFixture(world.settings)
         after.disk = world.disk.crash(Random(seed))
         after.open()
         ends.add(after.broker.describe_partition(ALICE, DEFAULT_SCOPE, "t", 0).high_watermark)
@@ -44,7 +44,7 @@ def test_what_is_committed_survives_a_loss_of_power(durability: Durability) -> N
 
 @pytest.mark.parametrize("durability", [Durability.WRITTEN, Durability.MEMORY])
 def test_a_disk_that_fails_is_told(durability: Durability) -> None:
-    world = World(LogSettings(file_bytes=256 << 10, durability=durability))
+    world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "t", 1)
     world.commit()
     world.break_disk()
@@ -55,7 +55,7 @@ def test_a_disk_that_fails_is_told(durability: Durability) -> None:
 def test_it_is_for_anybody_who_may_do_something_in_the_tenant() -> None:
     for permission in Permission:
         access = Access(enforced=True, grants=[Grant("alice", frozenset({permission}), tenant="default")])
-        world = World(access=access)
+        world = BrokerFixture(access=access)
         sync(world)
         with pytest.raises(AccessDenied):
             world.broker.sync(ALICE, Scope("acme", "default"))
@@ -64,7 +64,7 @@ def test_it_is_for_anybody_who_may_do_something_in_the_tenant() -> None:
 
 
 def test_a_broker_that_shuts_down_says_so() -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.close()
     with pytest.raises(ShuttingDown):
         world.broker.sync(ALICE, DEFAULT_SCOPE)
@@ -72,7 +72,7 @@ def test_a_broker_that_shuts_down_says_so() -> None:
 
 def test_at_level_memory_it_waits_for_what_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records count there before they are written, so a sync may come before their write."""
-    world = World(LogSettings(file_bytes=256 << 10, durability=Durability.MEMORY))
+    world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=Durability.MEMORY))
     engine, tried = world.engine, Event()
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "t", 1)
     sealed = engine.seal()

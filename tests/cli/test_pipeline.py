@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cli.process import penstock
 
-from penstock.spark.pipelines.place import Place, RunState
+from penstock.spark.pipelines.place import PipelineLocation, RunState
 
 
 def test_init_says_what_to_do_next(tmp_path: Path) -> None:
@@ -44,13 +44,13 @@ def test_status_before_during_and_after_a_run(tmp_path: Path) -> None:
     penstock("pipeline", "init", "shop", "--directory", folder)
     assert "has never run" in penstock("pipeline", "status", folder).stdout
     state = RunState(4711, "declarative", 1000.0, "local[2]", phase="running", flows={"orders": "running"})
-    with Place(str(tmp_path / "shop" / "state")) as place:
+    with PipelineLocation(str(tmp_path / "shop" / "state")) as place:
         place.write(state)
         during = penstock("pipeline", "status", folder).stdout
         assert "running, process 4711 on local[2]" in during and "orders" in during
     assert "killed, process 4711" in penstock("pipeline", "status", folder).stdout
     state.phase, state.ended, state.error = "failed", 1090.0, "no luck\nat all"
-    with Place(str(tmp_path / "shop" / "state")) as place:
+    with PipelineLocation(str(tmp_path / "shop" / "state")) as place:
         place.write(state)
     assert "failed at" in (after := penstock("pipeline", "status", folder).stdout)
     assert "after 90 s: no luck" in after and "at all" not in after
@@ -60,7 +60,7 @@ def test_after_the_end_of_a_run_nothing_in_it_runs_any_more(tmp_path: Path) -> N
     penstock("pipeline", "init", "shop", "--directory", str(tmp_path / "shop"))
     state = RunState(4711, "declarative", 0.0, "local[2]", phase="stopped", ended=9.0)
     state.flows = {"orders": "completed", "bad_orders": "running", "revenue": "queued"}
-    with Place(str(tmp_path / "shop" / "state")) as place:
+    with PipelineLocation(str(tmp_path / "shop" / "state")) as place:
         place.write(state)
     said = penstock("pipeline", "status", str(tmp_path / "shop")).stdout
     assert "stopped at" in said and "completed" in said

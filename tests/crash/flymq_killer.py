@@ -44,7 +44,7 @@ from tests.crash.flymq_load import (
 )
 from tests.crash.history import Outcome, Place, Violation
 from tests.crash.killer import Broker, Connection
-from tests.crash.transaction_workers import RuleKeeper, SchemaKeeper, UserKeeper, survey, try_passwords
+from tests.crash.transaction_workers import RuleKeeper, SchemaKeeper, UserKeeper, read_view, try_passwords
 
 from penstock.clients.flymq import Client
 
@@ -184,7 +184,7 @@ def _cycle(campaign: Campaign, broker: Broker, load: Load, workers: list[Worker]
 def _look(load: Load, workers: list[Worker], ports: dict[str, int]) -> None:
     """What has become of all that is told by value."""
     with connect(ports) as client:
-        survey(load, client)
+        read_view(load, client)
         for committer in _the(workers, Committer):
             committer.look(client)
 

@@ -21,7 +21,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.group_format import HEADER_SIZE, GroupHeader, encode_header, entries_checksum
 from penstock.log.repair import repair
 from penstock.log.scan import Scan
-from penstock.log.segment import FIRST_GROUP_AT, JournalFile, journal_path, sequences
+from penstock.log.segment import FIRST_GROUP_AT, Segment, journal_path, sequences
 from penstock.log.verify import verify
 
 A, B = partition_id(1, 0), partition_id(2, 5)
@@ -307,7 +307,7 @@ def group_places() -> list[tuple[str, int, int, int]]:
     """(path, start, end, groups of the model before it) of every group in the small journal."""
     disk, places, before = journal().disk.copy(), [], 0
     for sequence in sequences(disk):
-        for group in Scan(JournalFile.open(disk, sequence, writable=False)).groups():
+        for group in Scan(Segment.open(disk, sequence, writable=False)).groups():
             places.append((journal_path(sequence), group.place, group.place + len(group.data), before))
             before += bool(group.entries)
     assert before == len(journal().model.groups)

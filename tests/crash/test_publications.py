@@ -6,7 +6,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.crash.simdisk import Crash
 from tests.log.harness import columns_of
 
@@ -33,7 +33,7 @@ class Client:
         self.expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]  # of answered batches
         self.asked: list[list[bytes]] = []  # of the batch under way
 
-    def stage(self, world: World) -> None:
+    def stage(self, world: BrokerFixture) -> None:
         """Task by task; a staged file that is whole stays whole."""
         rng = self.rng
         files: list[list[tuple[int, list[bytes]]]] = []
@@ -67,7 +67,7 @@ class Client:
         self.refs, self.asked = [], []
 
 
-def stored(world: World, app: str) -> list[list[bytes]]:
+def stored(world: BrokerFixture, app: str) -> list[list[bytes]]:
     found = []
     for partition in range(PARTITIONS):
         offset, values = 0, list[bytes]()
@@ -78,7 +78,7 @@ def stored(world: World, app: str) -> list[list[bytes]]:
     return found
 
 
-def check(world: World, clients: list[Client]) -> None:
+def check(world: BrokerFixture, clients: list[Client]) -> None:
     """After everything begun is finished: what was answered is there, and what was not is there whole or not at all."""
     for client in clients:
         found = stored(world, client.app)
@@ -87,7 +87,7 @@ def check(world: World, clients: list[Client]) -> None:
         assert found in (client.expected, whole), f"application {client.app}, batch {client.batch}"
 
 
-def settle(world: World) -> None:
+def settle(world: BrokerFixture) -> None:
     """Time to finish what was begun."""
     for _ in range(3):
         world.pass_time(1.5)
@@ -96,7 +96,7 @@ def settle(world: World) -> None:
     assert len(world.broker.publications) == 0
 
 
-def turn(world: World, client: Client, rng: Random) -> None:
+def turn(world: BrokerFixture, client: Client, rng: Random) -> None:
     """Stage if need be, publish, and perhaps hear the answer."""
     if not client.refs:
         client.stage(world)
@@ -114,7 +114,7 @@ def run(seed: int, *, power: bool) -> tuple[int, int]:
     rng = Random(seed)
     limit = rng.choice((1, 200, 1 << 20))
     settings = LogSettings(file_bytes=16_384, snapshot_bytes=rng.choice((2_000, 1 << 20)))
-    world = World(settings, limits=Limits(publication_entry_bytes=limit))
+    world = BrokerFixture(settings, limits=Limits(publication_entry_bytes=limit))
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", PARTITIONS)
     world.commit()
     clients = [Client(app, rng) for app in APPS]

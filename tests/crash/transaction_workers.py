@@ -125,7 +125,7 @@ class SchemaKeeper(Keeper):
         time.sleep(rng.uniform(0, 0.01))
 
 
-def survey(load: Load, client: Client) -> None:
+def read_view(load: Load, client: Client) -> None:
     """Look at all registers but passwords: those that were ever changed, and those that are there."""
     found: dict[str, str] = {}
     changed = {one.group for one in load.history.asked("change") if one.group.startswith(KINDS)}

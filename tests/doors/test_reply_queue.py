@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.doors.reply_queue import Outbox, Slot
+from penstock.doors.reply_queue import ReplyQueue, Slot
 from penstock.log.engine import CommitGroup, GroupState
 
 
@@ -13,7 +13,7 @@ class Client:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.progress = 0
-        self.outbox = Outbox(self.sent.append, self._progress)
+        self.replies = ReplyQueue(self.sent.append, self._progress)
 
     def _progress(self) -> None:
         self.progress += 1
@@ -25,48 +25,48 @@ def sorry(error: Exception) -> bytes:
 
 def test_replies_that_are_ready_leave_as_one() -> None:
     client = Client()
-    client.outbox.put(b"a")
-    client.outbox.put(b"b")
+    client.replies.put(b"a")
+    client.replies.put(b"b")
     assert client.sent == []
-    assert not client.outbox.empty and not client.outbox.blocked
-    client.outbox.flush()
-    client.outbox.flush()
+    assert not client.replies.empty and not client.replies.blocked
+    client.replies.flush()
+    client.replies.flush()
     assert client.sent == [b"ab"]
-    assert client.outbox.empty
+    assert client.replies.empty
 
 
 def test_a_reply_waits_for_its_group_and_others_wait_behind_it() -> None:
     client, group = Client(), CommitGroup()
-    client.outbox.put(b"a")
-    client.outbox.put_after(group, b"b", sorry)
-    client.outbox.put(b"c")
-    client.outbox.flush()
+    client.replies.put(b"a")
+    client.replies.put_after(group, b"b", sorry)
+    client.replies.put(b"c")
+    client.replies.flush()
     assert client.sent == [b"a"]
-    assert client.outbox.blocked
+    assert client.replies.blocked
     group.finish()
     assert client.sent == [b"a", b"bc"]
     assert client.progress == 1
-    assert client.outbox.empty and not client.outbox.blocked
+    assert client.replies.empty and not client.replies.blocked
 
 
 def test_if_the_group_fails_each_reply_is_replaced() -> None:
     client, group = Client(), CommitGroup()
-    client.outbox.put_after(group, b"a", sorry)
-    client.outbox.put_after(group, b"b", sorry)
-    client.outbox.put(b"c")
+    client.replies.put_after(group, b"a", sorry)
+    client.replies.put_after(group, b"b", sorry)
+    client.replies.put(b"c")
     group.finish(OSError("full"))
     assert client.sent == [b"<full><full>c"]
-    assert client.outbox.held_bytes == 0
+    assert client.replies.held_bytes == 0
 
 
 def test_groups_that_are_done_are_not_waited_for() -> None:
     client, good, bad = Client(), CommitGroup(), CommitGroup()
     good.finish()
     bad.finish(OSError("full"))
-    client.outbox.put_after(good, b"a", sorry)
-    client.outbox.put_after(bad, b"b", sorry)
-    client.outbox.put_after(None, b"c", sorry)
-    client.outbox.flush()
+    client.replies.put_after(good, b"a", sorry)
+    client.replies.put_after(bad, b"b", sorry)
+    client.replies.put_after(None, b"c", sorry)
+    client.replies.flush()
     assert client.sent == [b"a<full>c"]
     assert client.progress == 0
 
@@ -74,7 +74,7 @@ def test_groups_that_are_done_are_not_waited_for() -> None:
 def test_one_callback_for_each_group_however_many_replies() -> None:
     client, first, second = Client(), CommitGroup(), CommitGroup()
     for group in (first, first, second, first, second):
-        client.outbox.put_after(group, b"x", sorry)
+        client.replies.put_after(group, b"x", sorry)
     assert len(first._callbacks) == len(second._callbacks) == 1
     first.finish()
     assert client.sent == [b"xx"]
@@ -84,44 +84,44 @@ def test_one_callback_for_each_group_however_many_replies() -> None:
 
 def test_a_slot_keeps_its_place_until_it_is_filled() -> None:
     client = Client()
-    client.outbox.put(b"a")
-    slot = client.outbox.reserve()
-    client.outbox.put(b"c")
-    client.outbox.flush()
+    client.replies.put(b"a")
+    slot = client.replies.reserve()
+    client.replies.put(b"c")
+    client.replies.flush()
     assert client.sent == [b"a"]
-    assert client.outbox.blocked
+    assert client.replies.blocked
     slot.fill(b"b")
-    assert not client.outbox.blocked
-    client.outbox.flush()
+    assert not client.replies.blocked
+    client.replies.flush()
     assert client.sent == [b"a", b"bc"]
 
 
 def test_held_bytes_count_replies_and_what_they_hold() -> None:
     client, group = Client(), CommitGroup()
-    client.outbox.put_after(group, b"1234", sorry, holds=1000)
-    slot = client.outbox.reserve()
-    client.outbox.put(b"12")
-    assert client.outbox.held_bytes == 1006
+    client.replies.put_after(group, b"1234", sorry, holds=1000)
+    slot = client.replies.reserve()
+    client.replies.put(b"12")
+    assert client.replies.held_bytes == 1006
     group.finish()
-    assert client.outbox.held_bytes == 2
+    assert client.replies.held_bytes == 2
     slot.fill(b"123")
-    assert client.outbox.held_bytes == 5
-    client.outbox.flush()
-    assert client.outbox.held_bytes == 0
+    assert client.replies.held_bytes == 5
+    client.replies.flush()
+    assert client.replies.held_bytes == 0
 
 
 def test_after_discard_nothing_is_sent_and_nothing_is_held() -> None:
     client, group = Client(), CommitGroup()
-    client.outbox.put_after(group, b"a", sorry, holds=5)
-    slot = client.outbox.reserve()
-    client.outbox.discard()
-    client.outbox.put(b"b")
-    client.outbox.put_after(CommitGroup(), b"c", sorry)
+    client.replies.put_after(group, b"a", sorry, holds=5)
+    slot = client.replies.reserve()
+    client.replies.discard()
+    client.replies.put(b"b")
+    client.replies.put_after(CommitGroup(), b"c", sorry)
     slot.fill(b"d")
     group.finish()
-    client.outbox.flush()
-    assert (client.sent, client.progress, client.outbox.held_bytes) == ([], 0, 0)
-    assert client.outbox.empty
+    client.replies.flush()
+    assert (client.sent, client.progress, client.replies.held_bytes) == ([], 0, 0)
+    assert client.replies.empty
 
 
 kinds = st.sampled_from(["ready", "group 0", "group 1", "group 2", "slot", "flush"])
@@ -137,14 +137,14 @@ def test_whatever_gets_ready_when_the_order_of_replies_is_that_of_requests(
     for number, kind in enumerate(wanted):
         data = f"{number};".encode()
         if kind == "ready":
-            client.outbox.put(data)
+            client.replies.put(data)
         elif kind == "slot":
-            slots.append((client.outbox.reserve(), data))
+            slots.append((client.replies.reserve(), data))
         elif kind == "flush":
-            client.outbox.flush()
+            client.replies.flush()
             continue
         else:
-            client.outbox.put_after(groups[int(kind[-1])], data, lambda _, data=data: b"!" + data)  # type: ignore[misc]
+            client.replies.put_after(groups[int(kind[-1])], data, lambda _, data=data: b"!" + data)  # type: ignore[misc]
             if int(kind[-1]) in failing:
                 data = b"!" + data
         expected.append(data)
@@ -155,18 +155,18 @@ def test_whatever_gets_ready_when_the_order_of_replies_is_that_of_requests(
             slots[0][0].fill(slots.pop(0)[1])
     for slot, data in slots:
         slot.fill(data)
-    client.outbox.flush()
+    client.replies.flush()
     assert b"".join(client.sent) == b"".join(expected)
-    assert client.outbox.held_bytes == 0
+    assert client.replies.held_bytes == 0
     assert all(group.state is not GroupState.OPEN for group in groups)
 
 
 def test_where_nothing_is_said_nothing_is_sent() -> None:
     sent: list[bytes] = []
-    outbox = Outbox(sent.append)
+    replies = ReplyQueue(sent.append)
     group = CommitGroup()
-    outbox.put_after(group, b"", None, holds=10)
-    outbox.put_after(group, b"", None)
-    assert outbox.held_bytes == 10
+    replies.put_after(group, b"", None, holds=10)
+    replies.put_after(group, b"", None)
+    assert replies.held_bytes == 10
     group.finish()
-    assert (sent, outbox.empty, outbox.held_bytes) == ([], True, 0)
+    assert (sent, replies.empty, replies.held_bytes) == ([], True, 0)

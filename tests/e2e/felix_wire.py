@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 from penstock.transport.quic.settings import QuicSettings
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_events
@@ -68,12 +68,12 @@ class Inbox:
 class Wire:
     """The owner of a link."""
 
-    link: Link = field(init=False)
+    link: QuicConnection = field(init=False)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     inboxes: list[Inbox] = field(default_factory=list)  # of the streams that the server opened
     over: bool = False
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: QuicConnection) -> None:
         self.link = link
 
     def accepted(self, stream: Stream) -> Reader:  # noqa: ARG002

@@ -16,7 +16,7 @@ from penstock.log.lock import DirectoryLock
 from penstock.log.segment import FIRST_GROUP_AT
 from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.location import table_ref
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 START = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -74,12 +74,12 @@ class Directory:
 
     def move_to_tables(self, root: str) -> None:
         """All closed files, and remove them."""
-        follower = Follower(OsFiles(str(self.root)))
+        follower = Tailer(OsFiles(str(self.root)))
         follower.refresh()
         for closed in self.engine.closed_files():
             ends: dict[PartitionId, int] = {}
             for partition, span in closed.spans.items():
-                topic = self.broker._ledger.state.topics_by_id[topic_of(partition)]
+                topic = self.broker._state_log.state.topics_by_id[topic_of(partition)]
                 ref = table_ref(root, {}, *topic.scope, topic.name, topic.id)
                 number = number_of(partition)
                 start = self.engine.bounds(partition).start

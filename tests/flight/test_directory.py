@@ -150,7 +150,7 @@ def test_a_table_that_was_taken_away(tabled: Directory) -> None:
 @pytest.mark.parametrize("place", ["journal", "tables"])
 def test_only_what_is_live(directory: Directory, place: str) -> None:
     directory.produce("t", 1, b"000000", b"000001", b"000002", b"000003", lifetimes=[0, 1000, 5, 0])
-    directory.broker._ledger.keep((RecordsRemoved(1, 1, [3]), RecordsRemoved(1, 0, [0, 1, 50], 2)))
+    directory.broker._state_log.keep((RecordsRemoved(1, 1, [3]), RecordsRemoved(1, 0, [0, 1, 50], 2)))
     directory.fill("t", 0, 100, 60)
     if place == "tables":
         directory.move_to_tables(str(directory.root / "tables"))

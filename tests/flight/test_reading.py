@@ -18,7 +18,7 @@ from penstock.log.arrow import LiveView
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
 from penstock.log.tables.location import table_ref
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 NOW = LiveView(1)
 
@@ -32,13 +32,13 @@ def directory(tmp_path: Path) -> Directory:
 
 
 def source_of(directory: Directory, end: int = 100) -> Source:
-    topic = directory.broker.survey(ME, DEFAULT_SCOPE, "t").topic
+    topic = directory.broker.read_view(ME, DEFAULT_SCOPE, "t").topic
     ref = table_ref(str(directory.root / "tables"), {}, *topic.scope, topic.name, topic.id)
     return Source(partition_id(topic.id, 0), "t", ref, 0, end)
 
 
 def reader_of(directory: Directory) -> Reader:
-    return Reader(Follower(OsFiles(str(directory.root))), patience=0.05)
+    return Reader(Tailer(OsFiles(str(directory.root))), patience=0.05)
 
 
 def offsets(reader: Reader, source: Source, start: int, end: int) -> list[int]:

@@ -20,7 +20,7 @@ from tests.fuzz.test_resources import MIB, Others
 from tests.fuzz.wire import DEADLINE, Wire, binary_create, binary_produce, resident_bytes
 
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 from penstock.transport.quic.settings import QuicSettings
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Batch, decode_events, encode_batch
@@ -130,11 +130,11 @@ class Peer:
     """The owner of a link, with readers that check what they get."""
 
     def __init__(self) -> None:
-        self.link: Link
+        self.link: QuicConnection
         self.following: list[Following] = []
         self.closed_with: tuple[int, str] | None = None
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: QuicConnection) -> None:
         self.link = link
 
     def accepted(self, stream: Stream) -> Reader:

@@ -29,11 +29,11 @@ from penstock.doors.felix.session import felix_door
 from penstock.log.committer import InlineCommitter
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.transport.connection_limits import Gate, GateLimits
+from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
 from penstock.transport.quic.settings import QuicSettings
-from penstock.transport.quic_connection import QuicPort
 from penstock.transport.quic_listener import QuicListener
-from penstock.transport.tcp_listener import Place
+from penstock.transport.quic_sessions import QuicPort
+from penstock.transport.tcp_listener import BindAddress
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.frames import KNOWN, header
 
@@ -267,18 +267,18 @@ async def slow_disk(path: Path) -> AsyncIterator[tuple[InlineCommitter, Broker, 
     """A door in this process, and a disk that stores when it is told to."""
     loop, disk = asyncio.get_running_loop(), InlineCommitter()
     broker = Broker(FileEngine(OsFiles(str(path)), LogSettings(file_bytes=64 * MIB), committer=disk, clock=lambda: 1))
-    gate = Gate(GateLimits(100, MIB, 512 * MIB, 60.0, 10.0), broker.metrics, loop)
-    listener = QuicListener(Place(Endpoint("127.0.0.1", 0), ("felix",)))
+    tracker = ConnectionTracker(ConnectionLimits(100, MIB, 512 * MIB, 60.0, 10.0), broker.metrics, loop)
+    listener = QuicListener(BindAddress(Endpoint("127.0.0.1", 0), ("felix",)))
     door = felix_door(FelixSettings(max_frame=64 * KIB))
     quic = QuicSettings(stream_window=MIB, connection_window=MIB)
-    listener.start(QuicPort(door, broker, ANONYMOUS, gate, loop.time), quic, certificate())
+    listener.start(QuicPort(door, broker, ANONYMOUS, tracker, loop.time), quic, certificate())
     try:
         yield disk, broker, ("127.0.0.1", int(listener.address.rpartition(":")[2]))
     finally:
         disk.drain()
         listener.stop_accepting()
-        await gate.drain(0.5)
-        gate.close()
+        await tracker.drain(0.5)
+        tracker.close()
         listener.close()
         broker.close()
 

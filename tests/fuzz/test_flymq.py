@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.cli.process import BrokerProcess
 from tests.doors.flymq.peer import Peer
 from tests.fuzz.test_resources import MIB, RECORD, Besieged, besieged, flood
@@ -120,13 +120,15 @@ good = steady.map(lambda request: frame(*request))
 streams = st.lists(good | damaged(), max_size=15)
 
 
-def furnished() -> World:
-    world = World()
+def furnished() -> BrokerFixture:
+    world = BrokerFixture()
     Peer(world).all(frame(CREATE_TOPIC, text(b"t") + struct.pack(">i", 4)), *[produce(b"t", b"v")] * 8)
     return world
 
 
-def converse(world: World, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()) -> list[Reply]:
+def converse(
+    world: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
+) -> list[Reply]:
     """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
     peer = Peer(world)
     points = sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})
@@ -143,8 +145,8 @@ def converse(world: World, stream: bytes, pieces: Sequence[int] = (), commits: S
     return replies_of(b"".join(peer.sent))
 
 
-def stored(world: World) -> object:
-    state = world.broker._ledger.state
+def stored(world: BrokerFixture) -> object:
+    state = world.broker._state_log.state
     peer = Peer(world)
     names = sorted(name for topics in state.topics.values() for name in topics)
     for name in names:

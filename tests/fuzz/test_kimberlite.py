@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.kimberlite.peer import Peer
 from tests.fuzz.kimberlite_wire import (
     DIALECTS,
@@ -43,15 +43,15 @@ UNSTEADY = (
 # -- in memory
 
 
-def furnished() -> World:
-    world = World()
+def furnished() -> BrokerFixture:
+    world = BrokerFixture()
     peer = Peer(world, tenant=TENANT)
     stream = peer.create("s")
     peer.append(stream, b"first", b"second")
     return world
 
 
-def converse(world: World, stream: bytes, pieces: list[int], rng: random.Random | None = None) -> list[Reply]:
+def converse(world: BrokerFixture, stream: bytes, pieces: list[int], rng: random.Random | None = None) -> list[Reply]:
     """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
     peer = Peer(world, greets=False)
     for start, end in pairwise(sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})):
@@ -100,7 +100,7 @@ def test_how_a_stream_is_cut_changes_neither_replies_nor_state(name: str) -> Non
             replies = converse(cut, stream, [rng.getrandbits(16) for _ in range(12)], rng)
         assert replies[:-1] == expected[:-1]
         assert replies[-1] == expected[-1] or refusal(name, replies[-1]) == refusal(name, expected[-1])
-        assert encode_snapshot(whole.broker._ledger.state) == encode_snapshot(cut.broker._ledger.state)
+        assert encode_snapshot(whole.broker._state_log.state) == encode_snapshot(cut.broker._state_log.state)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.rustlog.peer import Peer
 from tests.fuzz.wire import (
     BINARY_PING,
@@ -127,8 +127,8 @@ def no_complaints() -> Iterator[None]:
     assert seen == []
 
 
-def world_with_records() -> World:
-    world = World()
+def world_with_records() -> BrokerFixture:
+    world = BrokerFixture()
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
     world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"first", b"second"])
     world.broker.groups.commit(ANONYMOUS, DEFAULT_SCOPE, "g", "t", 0, 1)
@@ -136,7 +136,7 @@ def world_with_records() -> World:
     return world
 
 
-def stored(world: World) -> list[bytes]:
+def stored(world: BrokerFixture) -> list[bytes]:
     """Everything that a client can see of what is stored, as the replies to a fixed list of questions."""
     peer = Peer(world)
     asked = [json_request("ListTopics")]
@@ -151,7 +151,9 @@ def stored(world: World) -> list[bytes]:
     return peer.payloads()
 
 
-def converse(world: World, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()) -> list[bytes]:
+def converse(
+    world: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
+) -> list[bytes]:
     """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
     peer = Peer(world)
     points = sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})

@@ -25,7 +25,7 @@ from penstock.log.errors import LogDamaged, LogError, OffsetOutOfRange
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.segment import FIRST_GROUP_AT, index_path, journal_path, sequences
-from penstock.log.tailer import Follower, NotThereYet
+from penstock.log.tailer import NotThereYet, Tailer
 
 SETTINGS = LogSettings(file_bytes=FIRST_GROUP_AT + 2048, group_bytes=4096, tail_bytes=0, snapshot_bytes=1024)
 START = 1_700_000_000_000_000
@@ -79,7 +79,7 @@ def engine_values(engine: FileEngine, partition: PartitionId, start: int, end: i
     return found
 
 
-def followed(follower: Follower, partition: PartitionId, start: int, end: int) -> list[bytes]:
+def followed(follower: Tailer, partition: PartitionId, start: int, end: int) -> list[bytes]:
     found: list[bytes] = []
     for part in follower.slices(partition, start, end):
         assert part.base_offset == start
@@ -89,7 +89,7 @@ def followed(follower: Follower, partition: PartitionId, start: int, end: int) -
     return found
 
 
-def assert_same(follower: Follower, engine: FileEngine) -> None:
+def assert_same(follower: Tailer, engine: FileEngine) -> None:
     """The follower has at least what is committed, and the same."""
     for partition in (A, B, C):
         start, end = engine.bounds(partition)
@@ -108,7 +108,7 @@ def flip(disk: SimDisk, path: str, at: int) -> None:
 
 def test_it_sees_what_is_appended_and_where_files_begin() -> None:
     writer = Writer()
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     assert follower.partitions() == []
     assert follower.extent(A) is None
@@ -131,7 +131,7 @@ def test_it_sees_what_is_appended_and_where_files_begin() -> None:
 
 def test_a_reader_that_asks_for_what_is_new_finds_it_without_a_refresh() -> None:
     writer = Writer()
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     writer.append(A, 3)
     assert len(followed(follower, A, 0, 3)) == 3
     with pytest.raises(NotThereYet, match="up to offset 3, not 4"):
@@ -141,7 +141,7 @@ def test_a_reader_that_asks_for_what_is_new_finds_it_without_a_refresh() -> None
 def test_a_file_that_grew_and_was_closed_since_the_last_look() -> None:
     writer = Writer()
     writer.append(A, 2)
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     writer.append(A, 2)
     for _ in range(4):
@@ -161,7 +161,7 @@ def test_closed_files_without_a_usable_index_are_scanned(damaged: bool) -> None:
             flip(writer.disk, index_path(sequence), 30)
         else:
             writer.disk.delete(index_path(sequence))
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     assert_same(follower, Writer(writer.disk.copy()).engine)
 
@@ -171,7 +171,7 @@ def test_a_scan_goes_on_where_it_stopped() -> None:
     writer = Writer(settings=LogSettings(file_bytes=8 << 20, tail_bytes=0))
     for _ in range(40):
         writer.append(A, 100, 1000)
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     writer.append(A)
     read = [0]
@@ -194,7 +194,7 @@ def test_it_changes_nothing() -> None:
     writer.append(A)
     writer.roll()
     before = writer.disk.operations
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     follower.check_end()
     followed(follower, A, 0, 1)
@@ -205,7 +205,7 @@ def test_events_of_the_last_file() -> None:
     writer = Writer(settings=LogSettings(file_bytes=SETTINGS.file_bytes, snapshot_bytes=1 << 20))
     writer.engine.append([], [b"one", b"two"])
     writer.committer.run()
-    follower = Follower(writer.disk, events=True)
+    follower = Tailer(writer.disk, events=True)
     follower.refresh()
     assert [payload for _, owner, payload in follower.events if owner == 1] == [b"one", b"two"]
     writer.engine.append([], [b"three"])
@@ -225,7 +225,7 @@ def test_retention_while_a_reader_is_under_way() -> None:
     for _ in range(3):
         writer.append(A, 4)
         writer.roll()
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     start, end = writer.engine.bounds(B)
     all_of_it = engine_values(writer.engine, B, start, end)
@@ -251,7 +251,7 @@ def test_a_closed_file_for_who_knows_its_number() -> None:
     writer = Writer()
     writer.append(A)
     writer.roll()
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     extent = follower.file(1).index.extent(A)
     assert extent is not None and (extent.first_offset, extent.end_offset) == (0, 1)
@@ -262,7 +262,7 @@ def test_a_closed_file_for_who_knows_its_number() -> None:
 def test_another_journal_in_the_same_place() -> None:
     disk = SimDisk()
     Writer(disk).append(A, 3)
-    follower = Follower(disk)
+    follower = Tailer(disk)
     follower.refresh()
     mark = follower.mark
     for path in disk.paths():
@@ -276,7 +276,7 @@ def test_another_journal_in_the_same_place() -> None:
 
 
 def test_a_place_without_a_journal_is_empty() -> None:
-    follower = Follower(SimDisk())
+    follower = Tailer(SimDisk())
     follower.refresh()
     follower.check_end()
     assert follower.partitions() == []
@@ -288,7 +288,7 @@ def test_a_place_without_a_journal_is_empty() -> None:
 def test_what_a_failed_group_left_is_not_read_and_what_replaces_it_is() -> None:
     writer = Writer()
     writer.append(A, 2)
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     # Half of the group is written when the disk is full.
     half = writer.disk.fail("write", error=errno.ENOSPC)
@@ -323,7 +323,7 @@ def test_a_group_that_was_whole_and_is_replaced() -> None:
     writer.append(A, 2)
     earlier = disk.content(journal_path(1))
     writer.append(A, 3)
-    follower = Follower(disk)
+    follower = Tailer(disk)
     follower.refresh()
     assert follower.extent(A) == (0, 5)
     disk.replace(journal_path(1), earlier)
@@ -341,7 +341,7 @@ def test_an_unfinished_group_in_the_last_file_is_waited_for_and_before_another_f
     writer.append(A, 2)
     whole = writer.disk.content(journal_path(1))
     flip(writer.disk, journal_path(1), at + 100)
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     assert follower.extent(A) == (0, 2)
     follower.check_end()
@@ -366,7 +366,7 @@ def test_a_group_behind_it_proves_that_one_had_been_synced() -> None:
     writer.append(A, 2)
     writer.append(A, 2)
     flip(writer.disk, journal_path(1), (end + 100) & ~7)
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     with pytest.raises(LogDamaged, match="was written after this had been synced") as refused:
         follower.check_end()
@@ -382,7 +382,7 @@ def test_a_missing_file_is_damage() -> None:
         disk = writer.disk.copy()
         disk.delete(journal_path(missing))
         with pytest.raises(LogDamaged, match="the file is missing") as refused:
-            Follower(disk).refresh()
+            Tailer(disk).refresh()
         assert refused.value.path == journal_path(missing)
 
 
@@ -390,7 +390,7 @@ def test_a_damaged_batch_is_found_when_it_is_read() -> None:
     writer = Writer()
     writer.append(A, 3)
     writer.roll()
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     flip(writer.disk, journal_path(1), writer.disk.content(journal_path(1)).index(b"%020d" % 1))
     with pytest.raises(LogDamaged, match="wrong checksum of a batch"):
@@ -413,7 +413,7 @@ def test_offsets_by_time_and_by_size(appends: list[tuple[PartitionId, int, int]]
         writer.append(partition, records)
         if partition == A:
             stamps += [writer.now] * records
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     sizes = [(part.end_offset, len(part.batch.data)) for part in follower.slices(A, 0, len(stamps))]
     rng = Random(seed)
@@ -447,7 +447,7 @@ def reach(sizes: list[tuple[int, int]], start: int, end: int, limit: int) -> int
 def test_a_life_of_writing_rolling_trimming_filling_up_and_being_killed(seed: int) -> None:
     rng = Random(seed)
     writer = Writer()
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     for _ in range(rng.randint(5, 60)):
         step = rng.random()
         try:
@@ -488,7 +488,7 @@ def test_many_readers_beside_a_writer_on_a_real_disk(tmp_path: Path) -> None:
     )
     engine = FileEngine(files, config, committer=committer, clock=lambda: time.time_ns() // 1000)
     engine.snapshot_from(lambda: b"")
-    follower = Follower(files)
+    follower = Tailer(files)
     stop, problems, read = threading.Event(), list[BaseException](), [0, 0, 0]
 
     def follow(number: int) -> None:
@@ -554,7 +554,7 @@ while True:
 
 def test_a_writer_that_is_killed_and_followed_by_another(tmp_path: Path) -> None:
     """The same follower all along: what was acknowledged is there, and nothing that it has shown changes."""
-    follower = Follower(OsFiles(str(tmp_path)))
+    follower = Tailer(OsFiles(str(tmp_path)))
     for _ in range(4):
         process = subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -587,7 +587,7 @@ def test_a_listing_that_misses_a_file_is_repeated() -> None:
     for _ in range(3):
         writer.roll()
     listing_without(writer.disk, iter([journal_path(2).removeprefix("journal/")]))
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     follower.refresh()
     assert_same(follower, writer.engine)
 
@@ -609,7 +609,7 @@ def test_a_file_that_goes_between_the_listing_and_the_opening() -> None:
             assert path not in writer.disk.paths()
         return plain(path, writable=writable)
 
-    follower = Follower(writer.disk)
+    follower = Tailer(writer.disk)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer.disk, "open", open_)
         follower.refresh()

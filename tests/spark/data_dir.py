@@ -16,7 +16,7 @@ from penstock.log.committer import InlineCommitter
 from penstock.log.engine import partition_id, topic_of
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 SECOND = 1_000_000
 
@@ -84,7 +84,7 @@ class Folder:
         self.now += 3601 * SECOND
         self.broker.maintain(self.now)
         self._commit()
-        follower = Follower(self._files)
+        follower = Tailer(self._files)
         follower.refresh()
         names = {topic.id: topic.name for topic in self.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)}
         for closed in self.engine.closed_files():

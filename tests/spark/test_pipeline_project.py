@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.pipelines.java import JavaMissing, find_java, major_version
-from penstock.spark.pipelines.place import Place, PlaceBusy, RunState, is_running, read_state, wait_for_orphan
+from penstock.spark.pipelines.place import (
+    PipelineLocation,
+    PlaceBusy,
+    RunState,
+    is_running,
+    read_state,
+    wait_for_orphan,
+)
 from penstock.spark.pipelines.project import ENV_BROKER, ENV_DIRECTORY, Project, ProjectError, current, load
 from penstock.spark.pipelines.scaffold import write_project
 from penstock.spark.pipelines.session import configuration, remote
@@ -108,15 +115,15 @@ def test_a_connect_server_is_taken_from_the_environment_unless_a_master_is_given
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     assert not is_running(str(tmp_path))
-    with Place(str(tmp_path)) as place:
+    with PipelineLocation(str(tmp_path)) as place:
         place.write(RunState(4711, "continuous", 0.0, "local[2]"))
         assert is_running(str(tmp_path))
-        with pytest.raises(PlaceBusy, match="process 4711 is running this pipeline"), Place(str(tmp_path)):
+        with pytest.raises(PlaceBusy, match="process 4711 is running this pipeline"), PipelineLocation(str(tmp_path)):
             pass
     assert not is_running(str(tmp_path))
     state = read_state(str(tmp_path))
     assert state is not None and state.pid == 4711
-    with Place(str(tmp_path)):
+    with PipelineLocation(str(tmp_path)):
         assert is_running(str(tmp_path))
 
 

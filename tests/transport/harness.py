@@ -21,9 +21,9 @@ from penstock.doors.session import Channel, Door
 from penstock.log.committer import InlineCommitter
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.transport.connection_limits import Gate, GateLimits
+from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
 from penstock.transport.tcp_connection import Port
-from penstock.transport.tcp_listener import Listener, Place, bind
+from penstock.transport.tcp_listener import BindAddress, Listener, bind
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
@@ -93,7 +93,7 @@ class Stage:
     """What a scene can look at."""
 
     address: tuple[str, int] = ("", 0)
-    gate: Gate = None  # type: ignore[assignment]
+    tracker: ConnectionTracker = None  # type: ignore[assignment]
     broker: Broker = None  # type: ignore[assignment]
     sessions: list[EchoSession] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
@@ -133,14 +133,14 @@ async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
     doors = changes.pop("doors", ("rustlog", "http"))
     one = Stage()
     one.broker = broker_in(path)
-    one.gate = Gate(GateLimits(**limits), one.broker.metrics, asyncio.get_running_loop())  # type: ignore[arg-type]
-    place = Place(Endpoint("127.0.0.1", 0), ("rustlog",))
+    one.tracker = ConnectionTracker(ConnectionLimits(**limits), one.broker.metrics, asyncio.get_running_loop())  # type: ignore[arg-type]
+    place = BindAddress(Endpoint("127.0.0.1", 0), ("rustlog",))
     listener = Listener(place, bind(place))
     host, _, port = listener.address.rpartition(":")
     one.address = (host, int(port))
     served = {name: one.door(name) for name in doors}
     await listener.start(
-        Port(own="rustlog", doors=served, broker=one.broker, identity=ANONYMOUS, gate=one.gate, **changes)
+        Port(own="rustlog", doors=served, broker=one.broker, identity=ANONYMOUS, tracker=one.tracker, **changes)
     )
     try:
         yield one
@@ -151,8 +151,8 @@ async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
             with contextlib.suppress(OSError):
                 await client.wait_closed()
         listener.close()
-        await one.gate.drain(0.5)
-        one.gate.close()
+        await one.tracker.drain(0.5)
+        one.tracker.close()
         one.broker.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.process import BrokerProcess
 
 from penstock.transport import spin_budget
-from penstock.transport.busy_poll import Spin
+from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.spin_budget import VAIN_IN_A_ROW
 
 WINDOW = 0.001
@@ -53,81 +53,81 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def spin(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Spin:
+def busy_poll(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> BusyPoll:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     one: Any = loop
-    return Spin(one, WINDOW, lambda: loop.now)
+    return BusyPoll(one, WINDOW, lambda: loop.now)
 
 
 @pytest.mark.parametrize("event", ["received", "sent"])
-def test_it_looks_for_a_moment_and_then_sleeps(loop: Loop, spin: Spin, event: str) -> None:
-    getattr(spin, event)()
+def test_it_looks_for_a_moment_and_then_sleeps(loop: Loop, busy_poll: BusyPoll, event: str) -> None:
+    getattr(busy_poll, event)()
     assert WINDOW <= loop.turns() <= 2 * WINDOW
     assert not loop.turn()
 
 
 @pytest.mark.parametrize("event", ["received", "sent"])
-def test_what_happens_meanwhile_begins_the_moment_anew(loop: Loop, spin: Spin, event: str) -> None:
-    spin.received()
+def test_what_happens_meanwhile_begins_the_moment_anew(loop: Loop, busy_poll: BusyPoll, event: str) -> None:
+    busy_poll.received()
     for _ in range(20):
         for _ in range(8):
             assert loop.turn()
-        getattr(spin, event)()
+        getattr(busy_poll, event)()
     assert WINDOW <= loop.turns() <= 2 * WINDOW
 
 
-def test_only_one_callback_is_ever_scheduled(loop: Loop, spin: Spin) -> None:
+def test_only_one_callback_is_ever_scheduled(loop: Loop, busy_poll: BusyPoll) -> None:
     for _ in range(5):
-        spin.received()
-        spin.sent()
+        busy_poll.received()
+        busy_poll.sent()
         assert len(loop.ready) == 1
         loop.turn()
 
 
-def test_where_nothing_ever_follows_it_hardly_looks_any_more(loop: Loop, spin: Spin) -> None:
+def test_where_nothing_ever_follows_it_hardly_looks_any_more(loop: Loop, busy_poll: BusyPoll) -> None:
     """Each request comes long after the last one was answered: an answer is no sign that looking was worth it."""
     looked = 0.0
     for _ in range(1000):
-        spin.received()
-        spin.sent()
+        busy_poll.received()
+        busy_poll.sent()
         looked += loop.turns() if loop.ready else 0
     assert 0 < looked < 60 * WINDOW
 
 
-def test_one_that_follows_and_it_looks_again(loop: Loop, spin: Spin) -> None:
+def test_one_that_follows_and_it_looks_again(loop: Loop, busy_poll: BusyPoll) -> None:
     for _ in range(1000):
-        spin.received()
+        busy_poll.received()
         loop.turns()
     for _ in range(200):  # until it is tried again
-        spin.received()
+        busy_poll.received()
         if loop.turn():
-            spin.received()  # just in time
+            busy_poll.received()  # just in time
         loop.turns()
     for _ in range(VAIN_IN_A_ROW - 1):
-        spin.received()
+        busy_poll.received()
         assert loop.turns() >= WINDOW
 
 
 def test_where_others_want_the_processor_it_sleeps_although_more_came(
-    loop: Loop, spin: Spin, monkeypatch: pytest.MonkeyPatch
+    loop: Loop, busy_poll: BusyPoll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spin_budget, "taken_away", count(0, 100).__next__)
-    spin.received()
+    busy_poll.received()
     turns = 0
     while loop.turn():
-        spin.received()
+        busy_poll.received()
         turns += 1
     assert turns == spin_budget.LOOKED_WELL
-    spin.received()
+    busy_poll.received()
     assert loop.ready == []
 
 
 def test_with_one_processor_it_never_looks(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)
     one: Any = loop
-    spin = Spin(one, WINDOW, lambda: loop.now)
-    spin.received()
-    spin.sent()
+    busy_poll = BusyPoll(one, WINDOW, lambda: loop.now)
+    busy_poll.received()
+    busy_poll.sent()
     assert loop.ready == []
 
 

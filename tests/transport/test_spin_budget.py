@@ -16,8 +16,8 @@ from penstock.transport.spin_budget import (
     MOST_SKIPPED,
     TAKEN_AWAY,
     VAIN_IN_A_ROW,
-    Lookout,
     Patience,
+    SpinBudget,
 )
 
 
@@ -86,12 +86,12 @@ def test_no_time_means_never() -> None:
 def test_a_lookout_waits_no_longer_than_it_was_told_or_than_it_must() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        lookout = Lookout(ours, 0.05)
+        lookout = SpinBudget(ours, 0.05)
         began = time.perf_counter()
         lookout.look()
         assert time.perf_counter() - began >= 0.05
         theirs.send(b"x")
-        patient = Lookout(ours, 3600)
+        patient = SpinBudget(ours, 3600)
         patient.look()
         assert ours.recv(1) == b"x"
 
@@ -100,7 +100,7 @@ def test_the_end_of_a_connection_is_something_to_receive() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         theirs.close()
-        Lookout(ours, 3600).look()
+        SpinBudget(ours, 3600).look()
         assert ours.recv(1) == b""
 
 
@@ -110,4 +110,4 @@ def test_tls_is_not_looked_for() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     with theirs, context.wrap_socket(ours, do_handshake_on_connect=False) as wrapped:
-        Lookout(wrapped, 3600).look()
+        SpinBudget(wrapped, 3600).look()

@@ -170,7 +170,7 @@ def test_over_the_limit_of_connections_the_newest_is_closed_and_the_others_stay(
                 writer.write(HELLO)
                 assert await reader.readexactly(len(HELLO)) == HELLO
             first[1].close()
-            await until(lambda: len(one.gate) == 1)
+            await until(lambda: len(one.tracker) == 1)
             reader, writer = await one.connect()
             writer.write(HELLO)
             assert await reader.readexactly(len(HELLO)) == HELLO
@@ -197,7 +197,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(loop: str, tmp_path:
                 await asyncio.sleep(0.01)
                 with contextlib.suppress(TimeoutError, ConnectionError):
                     await asyncio.wait_for(idle.read(100), 0.001)
-            assert len(one.gate) == 1
+            assert len(one.tracker) == 1
             idle_writer.close()
             busy_writer.close()
 
@@ -215,7 +215,7 @@ def test_a_client_that_never_reads_is_not_read_from_and_closed_after_the_idle_ti
                 await asyncio.get_running_loop().sock_sendall(client, b"more")
                 await until(lambda: one.sessions[0].events == ["lost"])
                 assert len(one.sessions[0].received) == before
-                assert one.gate.held == 0
+                assert one.tracker.held == 0
 
     run(loop, scene)
 
@@ -265,7 +265,7 @@ def test_when_all_clients_hold_too_much_together_only_those_who_hold_most_are_no
             _modest, modest_writer = await one.connect()
             modest_writer.write(HELLO)
             greedy_writer.write(HELLO + b"HOLD")
-            await until(lambda: one.gate.full and len(one.sessions) == 2)
+            await until(lambda: one.tracker.full and len(one.sessions) == 2)
             by_input = {session.received[:9]: session for session in one.sessions}
             modest, greedy = by_input[HELLO], by_input[HELLO + b"HOLD"]
             await asyncio.sleep(0.05)
@@ -276,7 +276,7 @@ def test_when_all_clients_hold_too_much_together_only_those_who_hold_most_are_no
             assert greedy.received == HELLO + b"HOLD"
             greedy.release()
             await until(lambda: greedy.received == HELLO + b"HOLDlater")
-            assert not one.gate.full
+            assert not one.tracker.full
             greedy_writer.close()
             modest_writer.close()
 
@@ -296,7 +296,7 @@ def test_when_nothing_moves_any_more_the_client_that_holds_most_is_closed(
             await modest.readexactly(len(HELLO))
             _greedy, greedy_writer = await one.connect()
             greedy_writer.write(HELLO + b"HOLD")
-            await until(lambda: len(one.gate) == 1 and not one.gate.full)
+            await until(lambda: len(one.tracker) == 1 and not one.tracker.full)
             modest_writer.write(b"alive")
             assert await modest.readexactly(5) == b"alive"
             greedy_writer.close()
@@ -320,7 +320,7 @@ def test_an_error_in_one_session_closes_it_is_logged_once_and_touches_no_other(
             assert await reader.read() == b""
             writer.write(b"RAISE")
             writer.close()
-            await until(lambda: len(one.gate) == 1)
+            await until(lambda: len(one.tracker) == 1)
             healthy_writer.write(b"fine")
             assert await healthy.readexactly(4) == b"fine"
             healthy_writer.close()
@@ -381,9 +381,9 @@ def test_stopping_lets_sessions_answer_and_cuts_off_those_that_do_not(loop: str,
             bad_writer.write(HELLO + b"STAY")
             await good.readexactly(5)
             await bad.readexactly(9)
-            assert await one.gate.drain(0.2) == 1
+            assert await one.tracker.drain(0.2) == 1
             assert await good.read() == b"STOPPED"
-            assert len(one.gate) == 0
+            assert len(one.tracker) == 0
             for reader, writer in ((bad, bad_writer), (mute, mute_writer), (good, good_writer)):
                 with contextlib.suppress(ConnectionError):
                     await reader.read()

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.config.layers import load
 from penstock.config.settings import Endpoint
-from penstock.transport.tcp_listener import Place, PortUnavailable, bind, is_loopback, plan
+from penstock.transport.tcp_listener import BindAddress, PortUnavailable, bind, is_loopback, plan
 
 BUILT = ("rustlog", "http")
 ALL = ("rustlog", "blipmq", "flymq", "kimberlite", "felix", "http", "flight")
@@ -47,7 +47,7 @@ def test_a_door_that_is_off_is_off_built_or_not() -> None:
 def test_a_pinned_port_keeps_out_a_door_that_would_share_it_by_default() -> None:
     planned = plan(load(environment={"PENSTOCK_LISTEN__PINNED": "rustlog"}), ALL)
     assert [place for place in planned.places if place.pinned] == [
-        Place(Endpoint("127.0.0.1", 9092), ("rustlog",), True)
+        BindAddress(Endpoint("127.0.0.1", 9092), ("rustlog",), True)
     ]
     assert "pinned to rustlog" in planned.closed["flymq"]
 
@@ -56,7 +56,7 @@ def test_a_taken_port_is_named_with_its_door_and_the_flag_that_changes_it() -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortUnavailable) as refused:
-            bind(Place(Endpoint("127.0.0.1", port), ("rustlog", "http")))
+            bind(BindAddress(Endpoint("127.0.0.1", port), ("rustlog", "http")))
     said = str(refused.value)
     assert said.startswith(f"rustlog and http: 127.0.0.1:{port} is taken by another program")
     assert "--listen rustlog=HOST:PORT" in said and "--listen http=HOST:PORT" in said and "rustlog=off" in said
@@ -68,7 +68,7 @@ def test_a_taken_port_is_named_with_its_door_and_the_flag_that_changes_it() -> N
 )
 def test_an_address_that_is_not_here_is_refused_with_the_reason(host: str, reason: str) -> None:
     with pytest.raises(PortUnavailable, match=reason):
-        bind(Place(Endpoint(host, 0), ("rustlog",)))
+        bind(BindAddress(Endpoint(host, 0), ("rustlog",)))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_udp_door_stays_closed_where_clients_must_show_a_certificate() -> None
 
 def test_a_taken_udp_port_is_named_and_a_tcp_port_of_the_same_number_is_no_obstacle() -> None:
     with socket.create_server(("127.0.0.1", 0)) as tcp:
-        place = Place(Endpoint("127.0.0.1", tcp.getsockname()[1]), ("felix",))
+        place = BindAddress(Endpoint("127.0.0.1", tcp.getsockname()[1]), ("felix",))
         (first,) = bind(place, socket.SOCK_DGRAM)
         with first, pytest.raises(PortUnavailable, match=r"felix: .* is taken by another program"):
             bind(place, socket.SOCK_DGRAM)

@@ -52,7 +52,7 @@ def test_tls_and_plain_text_share_a_port_and_both_are_sniffed(
                 assert await reader.readexactly(5) == request
                 assert one.opened[-1] == door
                 writer.close()
-            await until(lambda: len(one.gate) == 0)
+            await until(lambda: len(one.tracker) == 0)
             assert all(session.events[-1] == "lost" for session in one.sessions)
 
     run(loop, scene)

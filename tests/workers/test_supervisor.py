@@ -1,4 +1,4 @@
-"""Child processes and their line to the broker: real processes, killed for real."""
+"""Worker processes and their line to the broker: real processes, killed for real."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from penstock.broker.errors import TopicNotFound
 from penstock.workers import supervisor as child_module
-from penstock.workers.rpc import BackstageClient, Handler, RemoteError, typed
-from penstock.workers.supervisor import Child, Nothing, Ready, settings_of
+from penstock.workers.rpc import Handler, RemoteError, RpcClient, typed
+from penstock.workers.supervisor import Nothing, Ready, WorkerProcess, settings_of
 
 
 class Question(msgspec.Struct):
@@ -54,10 +54,10 @@ class Broker:
         raise TopicNotFound(question.text)
 
 
-def run(test: Callable[[Broker, Child], Awaitable[None]], word: str = "hello") -> None:
+def run(test: Callable[[Broker, WorkerProcess], Awaitable[None]], word: str = "hello") -> None:
     async def main() -> None:
         broker = Broker()
-        child = Child("test", "tests.workers.test_supervisor", broker.handlers(), Word(word))
+        child = WorkerProcess("test", "tests.workers.test_supervisor", broker.handlers(), Word(word))
         child.start()
         try:
             assert await child.ready(20)
@@ -77,7 +77,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_child_gets_its_settings_asks_and_says_when_it_is_ready() -> None:
-    async def test(broker: Broker, child: Child) -> None:
+    async def test(broker: Broker, child: WorkerProcess) -> None:
         assert child.told == "HELLO"
         assert broker.heard == ["hello"]
 
@@ -85,7 +85,7 @@ def test_a_child_gets_its_settings_asks_and_says_when_it_is_ready() -> None:
 
 
 def test_answers_come_when_they_are_ready_and_errors_keep_their_kind() -> None:
-    async def test(broker: Broker, child: Child) -> None:
+    async def test(broker: Broker, child: WorkerProcess) -> None:
         assert child.told == "quick slow / TopicNotFound / Internal"
         assert broker.heard == ["quick", "slow"]
 
@@ -93,7 +93,7 @@ def test_answers_come_when_they_are_ready_and_errors_keep_their_kind() -> None:
 
 
 def test_a_child_that_is_killed_comes_back() -> None:
-    async def test(broker: Broker, child: Child) -> None:
+    async def test(broker: Broker, child: WorkerProcess) -> None:
         assert child.process is not None
         first = child.process.pid
         os.kill(first, signal.SIGKILL)
@@ -106,7 +106,7 @@ def test_a_child_that_is_killed_comes_back() -> None:
 
 
 def test_a_child_ends_with_the_line() -> None:
-    async def test(_: Broker, child: Child) -> None:
+    async def test(_: Broker, child: WorkerProcess) -> None:
         assert child.process is not None
         await child.stop()
         assert child.process is None
@@ -114,7 +114,7 @@ def test_a_child_ends_with_the_line() -> None:
     run(test)
 
 
-def _main(client: BackstageClient) -> None:
+def _main(client: RpcClient) -> None:
     settings = settings_of(client, Word)
     assert isinstance(settings, Word)
     if settings.word == "errors":
@@ -125,7 +125,7 @@ def _main(client: BackstageClient) -> None:
     signal.pause()
 
 
-def _ask_at_once(client: BackstageClient) -> str:
+def _ask_at_once(client: RpcClient) -> str:
     from concurrent.futures import ThreadPoolExecutor
 
     def ask(question: Question) -> str:
@@ -144,4 +144,4 @@ def _ask_at_once(client: BackstageClient) -> str:
 
 
 if __name__ == "__main__":
-    _main(BackstageClient.inherited(sys.argv[1]))
+    _main(RpcClient.inherited(sys.argv[1]))

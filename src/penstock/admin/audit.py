@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.admin.http import JSON, Answer, Later
+from penstock.admin.http import JSON, HttpReply, PendingHttpReply
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.security.audit_chain import ChainMark, ChainReport
 from penstock.broker.security.audit_event import AuditEvent, AuditPage, AuditPolicy, AuditQuery
@@ -57,11 +57,13 @@ class AuditResource:
     def __init__(self, broker: Broker, *, enforced: bool) -> None:  # noqa: ARG002 - as every resource
         self._broker = broker
 
-    def __call__(self, method: bytes, path: bytes, body: bytes) -> Answer | Work[Any, Answer | Later] | None:
+    def __call__(
+        self, method: bytes, path: bytes, body: bytes
+    ) -> HttpReply | Deferred[Any, HttpReply | PendingHttpReply] | None:
         if path not in (PATH, EXPORT, VERIFY):
             return None
         if method != b"POST":
-            return Answer(405, b"only POST\n", headers=(("Allow", "POST"),))
+            return HttpReply(405, b"only POST\n", headers=(("Allow", "POST"),))
         audit = self._broker.audit
         if path == VERIFY:
             asked = msgspec.json.decode(body, type=VerifyRequest)
@@ -72,13 +74,13 @@ class AuditResource:
             return audit.query(ADMINISTRATOR, wish.tenant, wish.query).then(_page)
         kind = JSON if wish.format == "json" else "text/csv; charset=utf-8"
         return audit.export(ADMINISTRATOR, wish.tenant, wish.query, wish.format).then(
-            lambda document: Answer(200, document, kind)
+            lambda document: HttpReply(200, document, kind)
         )
 
 
-def _report(report: ChainReport) -> Answer:
-    return Answer(200, msgspec.json.encode(report) + b"\n", JSON)
+def _report(report: ChainReport) -> HttpReply:
+    return HttpReply(200, msgspec.json.encode(report) + b"\n", JSON)
 
 
-def _page(page: AuditPage) -> Answer:
-    return Answer(200, msgspec.json.encode(AuditView(*page)) + b"\n", JSON)
+def _page(page: AuditPage) -> HttpReply:
+    return HttpReply(200, msgspec.json.encode(AuditView(*page)) + b"\n", JSON)

@@ -38,7 +38,7 @@ from penstock.broker.errors import (
     UserNotFound,
     WrongPassword,
 )
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import Identity
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import CommitGroup, Durability, GroupState
@@ -80,36 +80,36 @@ REFUSALS: Final = (BrokerError, LogError, msgspec.MsgspecError)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpReply:
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class Later(NamedTuple):
+class PendingHttpReply(NamedTuple):
     """An answer that holds once the group is committed, and is not given before."""
 
     group: CommitGroup
-    answer: Answer
+    answer: HttpReply
 
 
-Outcome: TypeAlias = Answer | Later | Work[Any, Answer | Later]
+Outcome: TypeAlias = HttpReply | PendingHttpReply | Deferred[Any, HttpReply | PendingHttpReply]
 """An answer, or what leads to one: a commit to wait for, or work that takes its time."""
 
 Resource: TypeAlias = Callable[[bytes, bytes, bytes], Outcome | None]
 """(method, path, body) → what comes of it; None for a path that is not its own. May raise one of `REFUSALS`."""
 
 
-def settled(group: CommitGroup | None, answer: Answer) -> Answer | Later:
+def settled(group: CommitGroup | None, answer: HttpReply) -> HttpReply | PendingHttpReply:
     """The answer, once the group is committed that it depends on."""
-    return answer if group is None else Later(group, answer)
+    return answer if group is None else PendingHttpReply(group, answer)
 
 
-def refusal(error: Exception) -> Answer:
+def refusal(error: Exception) -> HttpReply:
     """One of `REFUSALS`, as it is told."""
     status = next(status for kind, status in STATUS if isinstance(error, kind))
-    return Answer(status, f"{error}\n".encode())
+    return HttpReply(status, f"{error}\n".encode())
 
 
 class HttpSession:
@@ -135,7 +135,7 @@ class HttpSession:
         self._waiting = False  # for a commit or for work; further requests wait too
         self._last = False  # close after the answer that is waited for
         self._over = False
-        self._routes: dict[bytes, Callable[[], Answer]] = {b"/health": self._health, b"/metrics": self._metrics}
+        self._routes: dict[bytes, Callable[[], HttpReply]] = {b"/health": self._health, b"/metrics": self._metrics}
 
     # -- Session
 
@@ -170,7 +170,7 @@ class HttpSession:
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint or 400
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                self._send(Answer(status, f"{error}\n".encode()), keep=False)
+                self._send(HttpReply(status, f"{error}\n".encode()), keep=False)
             self._close()
 
     def _step(self) -> bool:
@@ -179,12 +179,12 @@ class HttpSession:
         if isinstance(event, h11.Request):
             self._request, self._body_bytes, self._body = event, 0, []
             if self._http.they_are_waiting_for_100_continue:
-                self._send(Answer(417, b"this broker takes no request bodies\n"), keep=False)
+                self._send(HttpReply(417, b"this broker takes no request bodies\n"), keep=False)
                 self._close()
         elif isinstance(event, h11.Data):
             self._body_bytes += len(event.data)
             if self._body_bytes > self._max_body:
-                self._send(Answer(413, b"the request body is too large\n"), keep=False)
+                self._send(HttpReply(413, b"the request body is too large\n"), keep=False)
                 self._close()
             elif self._resource is not None:
                 self._body.append(event.data)
@@ -196,7 +196,7 @@ class HttpSession:
             return False
         return True
 
-    def _reply(self, answer: Answer) -> None:
+    def _reply(self, answer: HttpReply) -> None:
         self._send(answer, keep=not self._last)
         if self._last or self._http.our_state is h11.MUST_CLOSE or self._http.our_state is h11.CLOSED:
             self._close()
@@ -204,16 +204,16 @@ class HttpSession:
             self._http.start_next_cycle()
 
     def _proceed(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, HttpReply):
             self._reply(outcome)
-        elif isinstance(outcome, Later):
+        elif isinstance(outcome, PendingHttpReply):
             self._waiting = True
             outcome.group.on_done(lambda group: self._committed(group, outcome.answer))
         else:
             self._waiting = True
-            outcome.start(self._broker.offload, lambda: self._worked(outcome))
+            outcome.start(self._broker.executor, lambda: self._worked(outcome))
 
-    def _worked(self, work: Work[Any, Answer | Later]) -> None:
+    def _worked(self, work: Deferred[Any, HttpReply | PendingHttpReply]) -> None:
         """Finished even if nobody waits for the answer any more: the request was accepted."""
         try:
             outcome = work.finish()
@@ -224,12 +224,12 @@ class HttpSession:
             self._proceed(outcome)
             self._advance()
 
-    def _committed(self, group: CommitGroup, answer: Answer) -> None:
+    def _committed(self, group: CommitGroup, answer: HttpReply) -> None:
         self._waiting = False
         if self._over:
             return
         if group.state is GroupState.FAILED:
-            answer = Answer(503, f"{group.error}\n".encode())
+            answer = HttpReply(503, f"{group.error}\n".encode())
         self._reply(answer)
         self._advance()  # the next request may be here already
 
@@ -250,14 +250,14 @@ class HttpSession:
                     return outcome
             route = self._routes.get(path)
             if route is None:
-                return Answer(404, b"there are /health and /metrics\n")
+                return HttpReply(404, b"there are /health and /metrics\n")
             if self._request.method not in (b"GET", b"HEAD"):
-                return Answer(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
+                return HttpReply(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
             return route()
         except REFUSALS as error:
             return refusal(error)
 
-    def _health(self) -> Answer:
+    def _health(self) -> HttpReply:
         health = self._broker.health()
         body = {
             "status": "ok" if health.writable else "read-only",
@@ -268,12 +268,12 @@ class HttpSession:
             "tables": self._broker.tables.trouble() or "ok",
             "version": __version__,
         }
-        return Answer(200 if health.writable else 503, msgspec.json.encode(body) + b"\n", JSON)
+        return HttpReply(200 if health.writable else 503, msgspec.json.encode(body) + b"\n", JSON)
 
-    def _metrics(self) -> Answer:
-        return Answer(200, self._broker.metrics_text(self._identity).encode(), PROMETHEUS)
+    def _metrics(self) -> HttpReply:
+        return HttpReply(200, self._broker.metrics_text(self._identity).encode(), PROMETHEUS)
 
-    def _send(self, answer: Answer, *, keep: bool) -> None:
+    def _send(self, answer: HttpReply, *, keep: bool) -> None:
         headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
         if not keep:
             headers.append(("Connection", "close"))

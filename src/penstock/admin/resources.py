@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from penstock.admin.http import JSON, Answer, Later, Outcome, settled
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, settled
 from penstock.broker.broker import Broker
 from penstock.broker.errors import InvalidName
 from penstock.log.engine import CommitGroup
@@ -36,26 +36,26 @@ class Tree:
             return None
         methods = self._methods().get(len(parts))
         if methods is None:
-            return Answer(404, b"there is nothing at this path\n")
+            return HttpReply(404, b"there is nothing at this path\n")
         handler = methods.get(method)
         if handler is None:
             allowed = ", ".join(name.decode() for name in methods)
-            return Answer(405, f"only {allowed}\n".encode(), headers=(("Allow", allowed),))
+            return HttpReply(405, f"only {allowed}\n".encode(), headers=(("Allow", allowed),))
         return handler(body, *map(_decoded, parts))
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         raise NotImplementedError
 
-    def _shown(self, what: object) -> Answer | Later:
-        return settled(self._broker.unsettled, Answer(200, document(what), JSON))
+    def _shown(self, what: object) -> HttpReply | PendingHttpReply:
+        return settled(self._broker.pending_commit, HttpReply(200, document(what), JSON))
 
 
 def document(what: Any) -> bytes:
     return msgspec.json.encode(what) + b"\n"
 
 
-def done(group: CommitGroup | None) -> Answer | Later:
-    return settled(group, Answer(200, b"{}\n", JSON))
+def done(group: CommitGroup | None) -> HttpReply | PendingHttpReply:
+    return settled(group, HttpReply(200, b"{}\n", JSON))
 
 
 def _decoded(part: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.admin.http import JSON, Answer, Later, Outcome, settled
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, settled
 from penstock.admin.resources import Handler, Tree, document, done
 from penstock.broker.errors import SchemaNotFound
 from penstock.broker.names import scope
@@ -80,9 +80,9 @@ class SchemaResource(Tree):
     def _register(self, body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
         wish = msgspec.json.decode(body, type=NewVersion)
 
-        def registered(outcome: Registered) -> Answer | Later:
+        def registered(outcome: Registered) -> HttpReply | PendingHttpReply:
             schema, group = outcome
-            return settled(group, Answer(201, document(self._view(tenant, namespace, schema)), JSON))
+            return settled(group, HttpReply(201, document(self._view(tenant, namespace, schema)), JSON))
 
         work = self._schemas.register(ADMINISTRATOR, scope(tenant, namespace), name, wish.kind, wish.definition)
         return work.then(registered)

@@ -18,7 +18,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from penstock.admin.audit import AuditResource
-from penstock.admin.http import JSON, Answer, HttpSession, Later, Outcome, Resource, settled
+from penstock.admin.http import JSON, HttpReply, HttpSession, Outcome, PendingHttpReply, Resource, settled
 from penstock.admin.schemas import SchemaResource
 from penstock.admin.sql import SqlResource
 from penstock.admin.tenants import TenantResource
@@ -102,7 +102,7 @@ class KeyResource:
         self._broker = broker
         self._enforced = enforced
 
-    def __call__(self, method: bytes, path: bytes, body: bytes) -> Answer | Later | None:
+    def __call__(self, method: bytes, path: bytes, body: bytes) -> HttpReply | PendingHttpReply | None:
         collection, slash, number = path.rpartition(b"/")
         if path == KEYS and method == b"GET":
             return self._list()
@@ -113,22 +113,22 @@ class KeyResource:
         if path.startswith(KEYS + b"/") and path.endswith(ROTATE) and method == b"POST":
             return self._rotate(path[len(KEYS) + 1 : -len(ROTATE)])
         if path == KEYS:
-            return Answer(405, b"only GET and POST\n", headers=(("Allow", "GET, POST"),))
+            return HttpReply(405, b"only GET and POST\n", headers=(("Allow", "GET, POST"),))
         if slash and collection == KEYS:
-            return Answer(405, b"only DELETE\n", headers=(("Allow", "DELETE"),))
+            return HttpReply(405, b"only DELETE\n", headers=(("Allow", "DELETE"),))
         return None
 
-    def _list(self) -> Answer | Later:
+    def _list(self) -> HttpReply | PendingHttpReply:
         now = self._broker.now()
         keys = [view(key, now) for key in self._broker.keys.list(ADMINISTRATOR)]
-        return settled(self._broker.unsettled, Answer(200, msgspec.json.encode(keys) + b"\n", JSON))
+        return settled(self._broker.pending_commit, HttpReply(200, msgspec.json.encode(keys) + b"\n", JSON))
 
-    def _rotate(self, number: bytes) -> Later:
+    def _rotate(self, number: bytes) -> PendingHttpReply:
         new, group = self._broker.keys.rotate(ADMINISTRATOR, number.decode("ascii", "replace"))
         created = KeyCreated(view(new.key, self._broker.now()), new.secret, self._enforced)
-        return Later(group, Answer(201, msgspec.json.encode(created) + b"\n", JSON))
+        return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
 
-    def _add(self, body: bytes) -> Later:
+    def _add(self, body: bytes) -> PendingHttpReply:
         wish = msgspec.json.decode(body, type=KeyRequest)
         terms = KeyTerms(
             wish.name, wish.tenant, wish.permissions, wish.topics, wish.namespace, wish.expires, wish.roles
@@ -136,12 +136,12 @@ class KeyResource:
         new, group = self._broker.keys.add(ADMINISTRATOR, terms, wish.key)
         shown = view(new.key, self._broker.now())
         created = KeyCreated(shown, new.secret if wish.key is None else None, self._enforced)
-        return Later(group, Answer(201, msgspec.json.encode(created) + b"\n", JSON))
+        return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
 
-    def _revoke(self, number: bytes) -> Answer | Later:
+    def _revoke(self, number: bytes) -> HttpReply | PendingHttpReply:
         if not number.isdigit() or len(number) > 18:
             raise KeyNotFound(f"There is no key {number.decode(errors='replace')}")
-        return settled(self._broker.keys.revoke(ADMINISTRATOR, int(number)), Answer(200, b"{}\n", JSON))
+        return settled(self._broker.keys.revoke(ADMINISTRATOR, int(number)), HttpReply(200, b"{}\n", JSON))
 
 
 RESOURCES: Final = (

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.admin.http import JSON, Answer, Later, Outcome
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply
 from penstock.admin.resources import Handler, Tree, document
 from penstock.broker.names import scope
 from penstock.broker.queries.query import QueryRun, Timestamp, Value
-from penstock.broker.runtime.executor import Offload, Work
+from penstock.broker.runtime.executor import Deferred, Executor
 from penstock.broker.security.access import ADMINISTRATOR
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,19 +45,19 @@ class SqlResource(Tree):
         return _Running(run)
 
 
-class _Running(Work[Any, Answer | Later]):
+class _Running(Deferred[Any, HttpReply | PendingHttpReply]):
     """A statement as work: it is not run on a thread of the broker, but in its own process."""
 
     def __init__(self, run: QueryRun) -> None:
-        super().__init__(lambda: None, lambda _: Answer(200, b""))
+        super().__init__(lambda: None, lambda _: HttpReply(200, b""))
         self._query = run
 
-    def start(self, offload: Offload, done: Callable[[], None]) -> None:  # noqa: ARG002 - takes no thread
+    def start(self, executor: Executor, done: Callable[[], None]) -> None:  # noqa: ARG002 - takes no thread
         self._query.start(done)
 
-    def finish(self) -> Answer:
+    def finish(self) -> HttpReply:
         columns, rows = self._query.finish()
-        return Answer(200, document(SqlRows(columns, [[shown(value) for value in row] for row in rows])), JSON)
+        return HttpReply(200, document(SqlRows(columns, [[shown(value) for value in row] for row in rows])), JSON)
 
 
 def shown(value: Value) -> int | str | bool | None:

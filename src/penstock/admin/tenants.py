@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.admin.http import JSON, Answer, Later, Outcome, settled
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, settled
 from penstock.admin.resources import Handler, Tree, document
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.tenancy.tenants import Tenant
@@ -46,8 +46,8 @@ class TenantResource(Tree):
 
     def _delete(self, _body: bytes, name: str) -> Outcome:
         tenant, group = self._broker.tenants.delete(ADMINISTRATOR, name)
-        return Later(group, _answer(tenant))
+        return PendingHttpReply(group, _answer(tenant))
 
 
-def _answer(tenant: Tenant) -> Answer:
-    return Answer(200, document(TenantView(*tenant)), JSON)
+def _answer(tenant: Tenant) -> HttpReply:
+    return HttpReply(200, document(TenantView(*tenant)), JSON)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from penstock.admin.http import JSON, Answer, Later, Outcome
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply
 from penstock.admin.resources import Handler, Tree, document
 from penstock.broker.names import scope
 from penstock.broker.security.access import ADMINISTRATOR
@@ -52,7 +52,7 @@ class TopicResource(Tree):
         changes = {key: value for key, value in msgspec.structs.asdict(wish).items() if value is not UNSET}
         settings = msgspec.structs.replace(self._settings(tenant, namespace, name), **changes)
         group = self._broker.change_topic(ADMINISTRATOR, where, name, settings)
-        return Later(group, Answer(200, document(settings), JSON))
+        return PendingHttpReply(group, HttpReply(200, document(settings), JSON))
 
     def _settings(self, tenant: str, namespace: str, name: str) -> TopicSettings:
         return self._broker.describe_topic(ADMINISTRATOR, scope(tenant, namespace), name).topic.settings

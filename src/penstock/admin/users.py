@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.admin.http import JSON, Answer, Later, Outcome
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply
 from penstock.admin.resources import Handler, Tree, document, done
 from penstock.broker.names import scope
 from penstock.broker.security.access import ADMINISTRATOR
@@ -102,9 +102,11 @@ class UserResource(_Tree):
     def _add(self, body: bytes, tenant: str) -> Outcome:
         wish = msgspec.json.decode(body, type=NewUser)
 
-        def created(outcome: tuple[User, CommitGroup]) -> Later:
+        def created(outcome: tuple[User, CommitGroup]) -> PendingHttpReply:
             user, group = outcome
-            return Later(group, Answer(201, document(UserCreated(self._view(user), self._enforced)), JSON))
+            return PendingHttpReply(
+                group, HttpReply(201, document(UserCreated(self._view(user), self._enforced)), JSON)
+            )
 
         return self._users.create(ADMINISTRATOR, tenant, wish.name, wish.password, wish.roles).then(created)
 
@@ -120,7 +122,7 @@ class UserResource(_Tree):
 
     def _password(self, body: bytes, tenant: str, name: str, what: str) -> Outcome:
         if what != "password":
-            return Answer(404, b"there is nothing at this path\n")
+            return HttpReply(404, b"there is nothing at this path\n")
         wish = msgspec.json.decode(body, type=NewPassword)
         return self._users.change_password(ADMINISTRATOR, tenant, name, wish.password).then(done)
 
@@ -161,7 +163,7 @@ class AclResource(_Tree):
 
     def _get(self, _body: bytes, tenant: str, namespace: str, topic: str) -> Outcome:
         acl = self._users.get_acl(ADMINISTRATOR, scope(tenant, namespace), topic)
-        return Answer(404, f"Topic '{topic}' has no access list\n".encode()) if acl is None else self._shown(acl)
+        return HttpReply(404, f"Topic '{topic}' has no access list\n".encode()) if acl is None else self._shown(acl)
 
     def _set(self, body: bytes, tenant: str, namespace: str, topic: str) -> Outcome:
         wish = msgspec.json.decode(body, type=AclTerms)

@@ -1,5 +1,5 @@
 """The broker: what every protocol calls. Each operation checks access, lets a pure function decide, and keeps the
-outcome in the log. How state and log stay in step is the business of the `ledger`.
+outcome in the log. How state and log stay in step is the business of the `state_log`.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from typing import Final
 
 import msgspec
 
-from penstock.broker.cache.cache_service import Caches
+from penstock.broker.cache.cache_service import CacheService
 from penstock.broker.cache.cache_store import CachePolicy
 from penstock.broker.errors import InvalidName, QuotaReached, TopicNotFound
 from penstock.broker.fetch import read_view as surveys
 from penstock.broker.fetch import visible_read
-from penstock.broker.fetch.fetch_waiters import Wait, Waits, watch_all
-from penstock.broker.fetch.read_view import Survey
-from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.fetch.fetch_waiters import FetchWaiter, FetchWaiters, watch_all
+from penstock.broker.fetch.read_view import ReadView
+from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.groups.consumer_lag import FetchPositions
-from penstock.broker.groups.group_membership import Members
+from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.groups.groups import Groups
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, is_internal
 from penstock.broker.produce.delay import WAITING
 from penstock.broker.produce.delays import Delays
 from penstock.broker.produce.partitioning import Partitioner
-from penstock.broker.produce.validation import Intake, Scattered
+from penstock.broker.produce.validation import ProducedPartitioned, RecordValidator
 from penstock.broker.publications.publications import Publications
-from penstock.broker.publications.publishing import Desk
+from penstock.broker.publications.publishing import PublishContext
 from penstock.broker.publications.staging import Staging
 from penstock.broker.queries.queries import Queries, QueryPolicy
 from penstock.broker.queues.dead_letters import DeadLetters
 from penstock.broker.queues.queue import Queue, QueuePolicy
-from penstock.broker.queues.queues import Queues, Taking
+from penstock.broker.queues.queues import Dequeue, Queues
 from penstock.broker.runtime.clock import Clock, RetentionClock, monotonic_clock, wall_clock
-from penstock.broker.runtime.executor import Lane, Offload, Work, inline
+from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor, run_inline
 from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
 from penstock.broker.schemas.schemas import Schemas
@@ -44,7 +44,7 @@ from penstock.broker.security import data_class
 from penstock.broker.security.access import EVERYWHERE, Access, Grant, Identity, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.security.audit_event import AuditPolicy
-from penstock.broker.security.auth_outcome import Admission
+from penstock.broker.security.auth_outcome import AuthOutcome
 from penstock.broker.security.keys import Keys
 from penstock.broker.security.lockout import LockOut
 from penstock.broker.security.role import RoleGrants
@@ -53,13 +53,13 @@ from penstock.broker.security.tokens import Tokens
 from penstock.broker.security.user import UserPolicy
 from penstock.broker.security.users import Users
 from penstock.broker.state.state import Topic
-from penstock.broker.state.state_log import Ledger
-from penstock.broker.subscriptions.cursors import Cursors
-from penstock.broker.subscriptions.fanout import Broadcasts
+from penstock.broker.state.state_log import StateLog
+from penstock.broker.subscriptions.cursors import Subscriptions
+from penstock.broker.subscriptions.fanout import FanoutLog
 from penstock.broker.tables.table import TablePolicy
 from penstock.broker.tables.tables import Tables
 from penstock.broker.tenancy.quotas import Quotas
-from penstock.broker.tenancy.rate_limits import Rates
+from penstock.broker.tenancy.rate_limits import RateLimits
 from penstock.broker.tenancy.tenants import Tenants
 from penstock.broker.topics import id_lookup, topic_rules
 from penstock.broker.topics.deletion import Deletion
@@ -119,7 +119,7 @@ class Broker:
         clock: Clock = wall_clock,
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
-        offload: Offload = inline,
+        executor: Executor = run_inline,
         staging: Staging | None = None,
     ) -> None:
         """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
@@ -128,8 +128,10 @@ class Broker:
         self.default_retention = default_retention
         self.queue_policy = queue_policy
         self.auto_create_topics = auto_create_topics
-        self.offload = offload
-        self.filtering = Lane(offload, FILTERS_AT_ONCE)  # the way off the loop for what looks through many records
+        self.executor = executor
+        self.filtering = BoundedExecutor(
+            executor, FILTERS_AT_ONCE
+        )  # the way off the loop for what looks through many records
         self.metrics = Metrics(self._gauges, timer)
         self.positions = FetchPositions()
         self._engine = engine
@@ -137,34 +139,34 @@ class Broker:
         self._monotonic = monotonic
         self._retention_clock = RetentionClock(clock(), monotonic())
         self._reclaimed = engine.reclaimed  # when `maintain` last looked
-        self._ledger = ledger = Ledger(engine)
-        self._current, self._keep = ledger.current, ledger.keep
-        self.audit = Audit(ledger, self.access, audit, self.metrics, clock, offload)
+        self._state_log = state_log = StateLog(engine)
+        self._current, self._keep = state_log.current, state_log.keep
+        self.audit = Audit(state_log, self.access, audit, self.metrics, clock, executor)
         self.access.on_denied = self.audit.denied
         self._queues = Queues(
-            engine, ledger.current, ledger.keep, queue_policy, self.limits, self.metrics, clock, offload
+            engine, state_log.current, state_log.keep, queue_policy, self.limits, self.metrics, clock, executor
         )
         self._queues.rebuilt()
-        ledger.on_rebuilt.append(self._queues.rebuilt)
-        self.members = Members(self.limits)
-        self.groups = Groups(ledger, self.access, self.members, self.limits, self.audit)
-        self.cursors = Cursors(ledger, self.access, self.members, self.limits, clock)
-        self.broadcasts = Broadcasts(ledger, self.access, self.metrics, clock, offload)
-        self._followed = self.broadcasts.followed
-        self.rates = Rates(self.limits, self.metrics)
-        self.quotas = Quotas(ledger, self.limits, self.metrics)
+        state_log.on_rebuilt.append(self._queues.rebuilt)
+        self.members = GroupMembership(self.limits)
+        self.groups = Groups(state_log, self.access, self.members, self.limits, self.audit)
+        self.cursors = Subscriptions(state_log, self.access, self.members, self.limits, clock)
+        self.fanout = FanoutLog(state_log, self.access, self.metrics, clock, executor)
+        self._followed = self.fanout.followed
+        self.rate_limits = RateLimits(self.limits, self.metrics)
+        self.quotas = Quotas(state_log, self.limits, self.metrics)
         self._over = self.quotas.over
-        self.caches = Caches(ledger, self.access, caches, self.quotas, self.metrics, clock, monotonic)
+        self.caches = CacheService(state_log, self.access, caches, self.quotas, self.metrics, clock, monotonic)
         self.partitioner = Partitioner()
-        ledger.on_rebuilt.append(self.partitioner.clear)
-        self.schemas = Schemas(ledger, self.access, self.limits, clock, offload, self.audit)
-        self.intake = Intake(
-            ledger.current, self.schemas.check, self.limits, self.metrics, clock, self.quotas.check_room
+        state_log.on_rebuilt.append(self.partitioner.clear)
+        self.schemas = Schemas(state_log, self.access, self.limits, clock, executor, self.audit)
+        self.validator = RecordValidator(
+            state_log.current, self.schemas.check, self.limits, self.metrics, clock, self.quotas.check_room
         )
         self.transactions = Transactions(
-            ledger,
+            state_log,
             self.access,
-            self.intake,
+            self.validator,
             self.partitioner,
             self.limits,
             self.metrics,
@@ -173,39 +175,39 @@ class Broker:
             auto_create_topics=auto_create_topics,
         )
         self.delays = Delays(
-            ledger, self.access, self.intake, self.partitioner, self.limits, self.metrics, clock, offload
+            state_log, self.access, self.validator, self.partitioner, self.limits, self.metrics, clock, executor
         )
         self.dead_letters = DeadLetters(
-            ledger, self.access, self.partitioner, self.limits, self.metrics, clock, self.audit
+            state_log, self.access, self.partitioner, self.limits, self.metrics, clock, self.audit
         )
         self.publications = Publications(
-            Desk(
-                ledger,
+            PublishContext(
+                state_log,
                 self.access,
-                self.intake,
+                self.validator,
                 Staging() if staging is None else staging,
                 self.limits,
                 self.metrics,
                 clock,
-                offload,
+                executor,
             ),
             self.topic_for_produce,
         )
-        self.tables = Tables(ledger, self.access, tables, self.metrics, clock, self._retention)
-        self._deletion = Deletion(ledger, self.tables, self.partitioner, self.members, self.caches, self.metrics)
-        self.tenants = Tenants(ledger, self.access, self.limits, self._deletion, self.audit, clock)
-        self.queries = Queries(self, ledger, queries, monotonic)
-        self._waits = Waits(engine)
+        self.tables = Tables(state_log, self.access, tables, self.metrics, clock, self._retention)
+        self._deletion = Deletion(state_log, self.tables, self.partitioner, self.members, self.caches, self.metrics)
+        self.tenants = Tenants(state_log, self.access, self.limits, self._deletion, self.audit, clock)
+        self.queries = Queries(self, state_log, queries, monotonic)
+        self._waiters = FetchWaiters(engine)
         lockout = LockOut() if lockout is None else lockout
-        admission, roles = Admission(self.metrics, self.audit), RoleGrants(lambda: ledger.state.directory)
+        admission, roles = AuthOutcome(self.metrics, self.audit), RoleGrants(lambda: state_log.state.directory)
         self.tokens = Tokens(self.access, admission, clock, lockout, tokens, roles)
-        self.keys = Keys(ledger, self.access, admission, self.audit, clock, lockout, self.tokens, roles)
+        self.keys = Keys(state_log, self.access, admission, self.audit, clock, lockout, self.tokens, roles)
         self.users = Users(
-            ledger, self.access, self.limits, self.metrics, clock, offload, lockout, user_policy, self.audit
+            state_log, self.access, self.limits, self.metrics, clock, executor, lockout, user_policy, self.audit
         )
         self.access.extra = self._grants
         self.access.lists = self.users
-        self.access.classified = lambda scope, topic: data_class.is_phi(ledger.state, scope, topic)
+        self.access.classified = lambda scope, topic: data_class.is_phi(state_log.state, scope, topic)
 
     # -- records
 
@@ -226,8 +228,8 @@ class Broker:
     ) -> Appended:
         """Append the records as one, contiguously. True once the group in the answer is committed.
 
-        A record that does not fit the topic's schema is refused, or becomes a dead letter; see `Intake.admit`. The
-        answer is about the others: if there is none, it tells the offset that the next one will get."""
+        A record that does not fit the topic's schema is refused, or becomes a dead letter; see
+        `RecordValidator.admit`. The answer is about the others; with none, it tells the offset of the next one."""
         metrics = self.metrics
         started = metrics.timer()
         self.access.require(identity, Permission.WRITE, scope, topic)
@@ -235,20 +237,20 @@ class Broker:
         if self._over:
             self.quotas.check_room(scope.tenant)
         if found.settings.schema is None:
-            size = self.intake.measure(values, keys)
+            size = self.validator.measure(values, keys)
             records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
             appended = self._engine.append((records,), (), producer)
             if self._followed and expires is None and not appended.repeated:
-                self.broadcasts.offer(records.partition, appended.base_offsets[0], values, appended.group)
+                self.fanout.offer(records.partition, appended.base_offsets[0], values, appended.group)
         else:
-            admitted = self.intake.admit(
+            admitted = self.validator.admit(
                 found, [partition] * len(values), values, keys, headers, expires, divert=divert
             )
             size, writes = admitted.size, admitted.writes
             if len(admitted.diverted) == len(values):
                 writes = [Records(partition_id(found.id, partition), ()), *writes]
             writes[0].expected_offset = expected_offset
-            appended = self._ledger.append(writes, admitted.events, producer)
+            appended = self._state_log.append(writes, admitted.events, producer)
             metrics.records_diverted += 0 if appended.repeated else len(admitted.diverted)
         if not appended.repeated:
             metrics.produced(appended.group, len(values), size, started)
@@ -266,9 +268,9 @@ class Broker:
         expires: Sequence[int] | None = None,
         *,
         divert: bool = True,
-    ) -> Scattered:
+    ) -> ProducedPartitioned:
         """Append the records as one, each to the partition that was asked for, or else that its key or its turn says;
-        see `Partitioner.choose` and, for those that do not fit the topic's schema, `Intake.admit`."""
+        see `Partitioner.choose` and, for those that do not fit the topic's schema, `RecordValidator.admit`."""
         metrics = self.metrics
         started = metrics.timer()
         self.access.require(identity, Permission.WRITE, scope, topic)
@@ -277,21 +279,21 @@ class Broker:
             self.quotas.check_room(scope.tenant)
         chosen = self.partitioner.choose(found, keys, partitions)
         if len(values) == 1 and found.settings.schema is None:  # what a client that waits for each reply appends
-            size = self.intake.measure(values, keys)
+            size = self.validator.measure(values, keys)
             records = Records(partition_id(found.id, chosen[0]), values, keys, headers, expires)
             appended = self._engine.append((records,))
             metrics.produced(appended.group, 1, size, started)
-            return Scattered(appended.group, chosen, appended.base_offsets, appended.timestamp, {})
-        admitted = self.intake.admit(found, chosen, values, keys, headers, expires, divert=divert)
+            return ProducedPartitioned(appended.group, chosen, appended.base_offsets, appended.timestamp, {})
+        admitted = self.validator.admit(found, chosen, values, keys, headers, expires, divert=divert)
         if admitted.events:
-            appended = self._ledger.append(admitted.writes, admitted.events)
+            appended = self._state_log.append(admitted.writes, admitted.events)
         else:
             appended = self._engine.append(admitted.writes)
         metrics.produced(appended.group, len(values), admitted.size, started)
         metrics.records_diverted += len(admitted.diverted)
         offsets = admitted.offsets(appended.base_offsets)
         diverted = {index: offsets[index] for index in admitted.diverted}
-        return Scattered(appended.group, admitted.partitions, offsets, appended.timestamp, diverted)
+        return ProducedPartitioned(appended.group, admitted.partitions, offsets, appended.timestamp, diverted)
 
     def end_offset(self, identity: Identity, scope: Scope, topic: str, partition: int) -> int:
         """The offset after the last committed record, for one who may append."""
@@ -308,18 +310,18 @@ class Broker:
         offset: int,
         max_bytes: int,
         max_records: int,
-    ) -> LiveRead:
+    ) -> VisibleRead:
         """Plan a read of committed records, without those that expired or were removed: there may be gaps between the
         slices, and `end` says where to go on. What is delivered of it is counted by `metrics.fetched`.
 
-        First `run` it, at once if it is `ready`, else by `offload`. As long as `onward` then gives another plan,
+        First `run` it, at once if it is `ready`, else by `executor`. As long as `continuation` then gives another plan,
         nothing was found yet: run that one in the same way. What was found depends on changes of state that may not be
-        committed yet: the reply waits for the group that was `unsettled` when the plan was made."""
+        committed yet: the reply waits for the group that was `pending_commit` when the plan was made."""
         self.access.require(identity, Permission.READ, scope, topic)
         state = self._current()
         found = topic_rules.find_partition(state, scope, topic, partition)
         view = visible_read.view(state, found, partition, self._clock())
-        return LiveRead(self._engine, partition_id(found.id, partition), offset, max_bytes, max_records, view)
+        return VisibleRead(self._engine, partition_id(found.id, partition), offset, max_bytes, max_records, view)
 
     def wait(
         self,
@@ -329,11 +331,11 @@ class Broker:
         partition: int,
         until: int,
         callback: Callable[[], None],
-    ) -> Wait:
+    ) -> FetchWaiter:
         """Call back, once, when the partition has grown or it is `until` (µs since 1970), whichever is first."""
         self.access.require(identity, Permission.READ, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
-        return self._waits.start(partition_id(found.id, partition), until, callback)
+        return self._waiters.start(partition_id(found.id, partition), until, callback)
 
     def fetch_wait(self, identity: Identity, scope: Scope, topic: str) -> float | None:
         """How many seconds a fetch that finds nothing waits, if the topic has a rule of its own."""
@@ -420,12 +422,12 @@ class Broker:
 
     def offset_at(
         self, identity: Identity, scope: Scope, topic: str, partition: int, timestamp: int
-    ) -> Work[int | None, int]:
+    ) -> Deferred[int | None, int]:
         """The first offset whose record is not older than `timestamp` (µs since 1970), else the next one to come."""
         self.access.require(identity, Permission.READ, scope, topic)
         place = partition_id(topic_rules.find_partition(self._current(), scope, topic, partition).id, partition)
         engine = self._engine
-        return Work(
+        return Deferred(
             lambda: engine.offset_at(place, timestamp),
             lambda found: engine.bounds(place).high_watermark if found is None else found,
         )
@@ -444,11 +446,11 @@ class Broker:
             for topic in found
         }
 
-    def survey(self, identity: Identity, scope: Scope, topic: str, partition: int | None = None) -> Survey:
+    def read_view(self, identity: Identity, scope: Scope, topic: str, partition: int | None = None) -> ReadView:
         """What it takes to read the topic, or one partition of it, in another process. Like everything that only looks
-        at the state, it is true once the group that is `unsettled` now is committed."""
+        at the state, it is true once the group that is `pending_commit` now is committed."""
         self.access.require(identity, Permission.READ, scope, topic)
-        return surveys.survey(self._current(), self._engine, scope, topic, partition, self._clock())
+        return surveys.read_view(self._current(), self._engine, scope, topic, partition, self._clock())
 
     # -- queues
 
@@ -473,7 +475,7 @@ class Broker:
         *,
         skim: bool = False,
         settle: Sequence[int] = (),
-    ) -> Taking | None:
+    ) -> Dequeue | None:
         """See `Queues.take`."""
         queue, topic = self.queue(identity, id)
         return self._queues.take(queue, topic, count, skim=skim, settle=settle)
@@ -509,13 +511,13 @@ class Broker:
 
     def sweep(self, now: int) -> None:
         """What goes by the clock; a few times a second. `now` is the wall clock, in µs."""
-        if not self._ledger.closed:
+        if not self._state_log.closed:
             self._queues.sweep(now)
             self.transactions.sweep(now)
             self.delays.sweep(now)
-            self._waits.sweep(now)
+            self._waiters.sweep(now)
             self.cursors.sweep()
-            self.broadcasts.sweep(now)
+            self.fanout.sweep(now)
             self.publications.sweep(now)
             self.audit.sweep(now)
             self.caches.sweep()
@@ -534,7 +536,7 @@ class Broker:
         self.access.require(identity, Permission.METRICS, EVERYWHERE, "")
         return self.metrics.text()
 
-    def sync(self, identity: Identity, scope: Scope) -> Work[bool, None]:
+    def sync(self, identity: Identity, scope: Scope) -> Deferred[bool, None]:
         """All that is committed when it runs survives a loss of power, at any level; for anybody who may do something
         in the scope. `finish` raises LogError if that cannot be promised."""
         self.access.require_member(identity, scope)
@@ -544,17 +546,17 @@ class Broker:
             if not synced:
                 raise LogError(f"the log could not be synced: {self.health().reason or 'it is being closed'}")
 
-        return Work(self._engine.sync, conclude)
+        return Deferred(self._engine.sync, conclude)
 
     @property
-    def unsettled(self) -> CommitGroup | None:
+    def pending_commit(self) -> CommitGroup | None:
         """The last group that holds state changes and is not committed yet."""
-        return self._ledger.unsettled
+        return self._state_log.pending_commit
 
     @property
     def notes(self) -> list[str]:
         """What recovery did, for the operator."""
-        return self._ledger.notes
+        return self._state_log.notes
 
     def now(self) -> int:
         """The wall clock, in µs since 1970."""
@@ -578,7 +580,7 @@ class Broker:
         return self._engine.pending_bytes
 
     def health(self) -> Health:
-        if self._ledger.closed:
+        if self._state_log.closed:
             return Health(False, "the broker is shutting down")
         return self._engine.health()
 
@@ -594,7 +596,7 @@ class Broker:
     def close(self) -> None:
         """Commit what was appended, then close the log. Blocks."""
         self.audit.flush()
-        self._ledger.close()
+        self._state_log.close()
 
     # -- partitions
 
@@ -606,16 +608,16 @@ class Broker:
     def _retention(self, partition: PartitionId) -> Retention:
         if partition == WAITING:
             return _KEEP_ALL  # `Delays` trims it
-        topic, default = self._ledger.state.topics_by_id.get(topic_of(partition)), self.default_retention
+        topic, default = self._state_log.state.topics_by_id.get(topic_of(partition)), self.default_retention
         return default if topic is None else topic_rules.retention(topic, default)  # None: its records are gone already
 
     def _gauges(self) -> Gauges:
         return gauges(
-            self._ledger,
+            self._state_log,
             self.positions,
             self.transactions,
             self.publications,
             self.tables,
-            self.broadcasts,
+            self.fanout,
             self.caches,
         )

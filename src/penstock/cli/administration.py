@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 from penstock.admin.audit import audit_policy
-from penstock.admin.http import REFUSALS, Answer, Later, refusal
+from penstock.admin.http import REFUSALS, HttpReply, PendingHttpReply, refusal
 from penstock.admin.socket import SOCKET, resources, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ADMINISTRATION, Access
 from penstock.broker.security.user import UserPolicy
 from penstock.cli.failure import fail
@@ -86,7 +86,7 @@ def _accepted(status: int, body: bytes) -> bytes:
     return body
 
 
-def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> Answer:
+def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> HttpReply:
     """The same on the log of a broker that does not run."""
     lock = DirectoryLock(settings.data_dir)
     try:
@@ -108,7 +108,7 @@ def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> An
                 audit=audit_policy(settings),
             )
             answer = _answer(broker, settings, method, path, body)
-            if isinstance(answer, Later):
+            if isinstance(answer, PendingHttpReply):
                 committer.run()
                 group, answer = answer
                 if group.state is not GroupState.COMMITTED:
@@ -124,12 +124,12 @@ def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> An
     return answer
 
 
-def _answer(broker: Broker, settings: Settings, method: str, path: str, body: bytes) -> Answer | Later:
+def _answer(broker: Broker, settings: Settings, method: str, path: str, body: bytes) -> HttpReply | PendingHttpReply:
     resource = resources(broker, enforced=settings.security.mode == "on")
     try:
         outcome = resource(method.encode(), path.encode(), body)
         assert outcome is not None, "the paths are those of the resources"
-        if isinstance(outcome, Work):
+        if isinstance(outcome, Deferred):
             outcome.run()
             outcome = outcome.finish()
     except REFUSALS as error:

@@ -7,7 +7,7 @@ from collections import deque
 
 from penstock.conformance.lines import Cutter, Unexpected, Unreachable
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import Link, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 from penstock.transport.quic.errors import ConnectFailed, QuicError
 from penstock.transport.quic.settings import QuicSettings
 
@@ -67,7 +67,7 @@ class QuicLine:
 
     def __init__(self, protocol: str) -> None:
         self._protocol = protocol
-        self._link: Link | None = None
+        self._link: QuicConnection | None = None
         self._streams: dict[str, QuicStream] = {}
         self._unnamed: deque[QuicStream] = deque()  # that the server has opened, and nobody has asked for yet
         self._opened = asyncio.Event()
@@ -84,7 +84,7 @@ class QuicLine:
 
     # -- what the link calls
 
-    def connected(self, link: Link) -> None: ...
+    def connected(self, link: QuicConnection) -> None: ...
 
     def accepted(self, stream: Stream) -> Reader:
         opened = QuicStream(self._protocol)

@@ -11,20 +11,20 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
-from penstock.doors.reply_queue import Outbox
+from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.session import Channel
 
 FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
 
 
-class OrderedSession(ABC):
+class RequestPipeline(ABC):
     """The state of one connection; a `Session`."""
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         self.broker = broker
         self.channel = channel
         self.identity = identity
-        self.outbox = Outbox(channel.send, self._replied)
+        self.replies = ReplyQueue(channel.send, self._replied)
         self._working = False
         self._listening = True  # input is taken
         self._closed = False
@@ -72,11 +72,11 @@ class OrderedSession(ABC):
         self._listening = False
         self._closed = True
         self._forget()
-        self.outbox.discard()
+        self.replies.discard()
 
     @property
     def held_bytes(self) -> int:
-        return self._held_input + self.outbox.held_bytes
+        return self._held_input + self.replies.held_bytes
 
     # -- the order of things
 
@@ -91,8 +91,8 @@ class OrderedSession(ABC):
             self._working = False
         if self._closed:
             return  # a request has ended the connection
-        self.outbox.flush()
-        if not self._listening and self.outbox.empty and self._idle:
+        self.replies.flush()
+        if not self._listening and self.replies.empty and self._idle:
             self._closed = True
             self._forget()
             self.channel.close()
@@ -113,12 +113,12 @@ class OrderedSession(ABC):
     def _must_wait(self, *, reads: bool) -> bool:
         """Whether a request has to wait: for the client to take earlier replies and, if it reads, for earlier writes.
         The reply to a write is small, so there the client is looked at only now and then."""
-        outbox = self.outbox
-        if outbox.held_bytes > FLUSH_BYTES:
-            outbox.flush()
+        replies = self.replies
+        if replies.held_bytes > FLUSH_BYTES:
+            replies.flush()
         elif not reads:
             return False
-        return self.channel.congested or (reads and outbox.blocked)
+        return self.channel.congested or (reads and replies.blocked)
 
     def _finish(self) -> None:
         """Take no more requests; the connection closes when all replies are out."""

@@ -19,23 +19,23 @@ OnFailure: TypeAlias = Callable[[Exception], bytes]
 class Slot:
     """A place in the order of replies, for one that is still being made."""
 
-    __slots__ = ("_outbox", "data")
+    __slots__ = ("_replies", "data")
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, replies: ReplyQueue) -> None:
+        self._replies = replies
         self.data: bytes | None = None
 
     def fill(self, data: bytes) -> None:
         """Give the reply. It leaves with the next `flush`."""
         assert self.data is None, "a slot is filled once"
         self.data = data
-        self._outbox._filled(len(data))
+        self._replies._filled(len(data))
 
 
 _Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  # the last: how much it holds
 
 
-class Outbox:
+class ReplyQueue:
     """`on_progress` is called after a commit has let replies out, so that the session can go on."""
 
     __slots__ = ("_discarded", "_on_progress", "_ready", "_send", "_waiting", "_watched", "held_bytes")

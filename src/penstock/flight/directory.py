@@ -15,7 +15,7 @@ from typing import NoReturn
 import pyarrow as pa
 
 from penstock.broker.errors import BrokerError, InvalidName, PartitionNotFound, SchemaNotFound, TopicNotFound
-from penstock.broker.fetch.visible_read import View
+from penstock.broker.fetch.visible_read import VisibilityFilter
 from penstock.broker.names import Scope, check_scope
 from penstock.broker.schemas import schema
 from penstock.broker.state.offline import OfflineBusy, OfflineLog, OfflineMissing
@@ -199,7 +199,7 @@ class DirectoryLog:
         return table_ref(self._tables, self._tables_options, *topic.scope, topic.name, topic.id)
 
 
-def _live_view(view: View) -> LiveView:
+def _live_view(view: VisibilityFilter) -> LiveView:
     return LiveView(view.now, view.horizon, view.gone.below, sorted(view.gone.single))
 
 

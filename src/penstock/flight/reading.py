@@ -20,7 +20,7 @@ from penstock.log.arrow import ROWS, LiveView, live, live_columns, record_batche
 from penstock.log.engine import PartitionId, number_of
 from penstock.log.errors import OffsetOutOfRange
 from penstock.log.tables.location import TableRef
-from penstock.log.tailer import Follower, NotThereYet
+from penstock.log.tailer import NotThereYet, Tailer
 
 if TYPE_CHECKING:
     from penstock.log.tables.table import Table
@@ -64,7 +64,7 @@ def _nothing() -> None:
 class Reader:
     """Any number of threads may read at the same time."""
 
-    def __init__(self, follower: Follower, *, patience: float = PATIENCE) -> None:
+    def __init__(self, follower: Tailer, *, patience: float = PATIENCE) -> None:
         self.follower = follower
         self._patience = patience
         self._tables: dict[str, tuple[float, Table | None]] = {}

@@ -170,7 +170,7 @@ class Reclaimed(NamedTuple):
     bytes: int
 
 
-class Past(Protocol):
+class TieredReader(Protocol):
     """Records that are in no journal file any more, because tables have them. Blocks; any thread.
 
     Whatever keeps it from reading (an object store that does not answer, a file that is gone) it raises as a LogError
@@ -263,7 +263,7 @@ class Engine(Protocol):
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
         """The first offset whose record is not older than `timestamp` (µs). Blocks on the disk; any thread."""
 
-    def past_from(self, past: Past) -> None:
+    def past_from(self, past: TieredReader) -> None:
         """Where to read what is in tables only. The engine closes it when it is closed."""
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:

@@ -27,13 +27,13 @@ from penstock.log.engine import (
     GroupState,
     Health,
     PartitionId,
-    Past,
     Prepared,
     Producer,
     ReadPlan,
     Reclaimed,
     Recovered,
     Retention,
+    TieredReader,
     Write,
 )
 from penstock.log.errors import (
@@ -53,10 +53,10 @@ from penstock.log.producers import Produced
 from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, first_at
 from penstock.log.recovery import Trimmed
 from penstock.log.removal import remove_files
-from penstock.log.segment import JournalFile, JournalWriter
+from penstock.log.segment import JournalWriter, Segment
 from penstock.log.settings import LogSettings as LogSettings
 from penstock.log.tiered_read import PastPlan, offset_in_past
-from penstock.log.tiering_state import Tabled, closed_files, extents_of, new_ends, usage
+from penstock.log.tiering_state import TieringState, closed_files, extents_of, new_ends, usage
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class FileEngine:
         self._dropped = view.dropped
         self._producers = view.producers
         self._tabled = view.tabled
-        self._past: Past | None = None
+        self._past: TieredReader | None = None
         self._tail = Tail(settings.tail_bytes)
         self._cache = BatchCache(settings.cache_bytes)
 
@@ -201,7 +201,7 @@ class FileEngine:
                 raise ValueError(f"a table cannot have offset {end - 1}: it is not committed")
         moved = new_ends(self._journals[:-1], known)
         group = self._group_for(0)
-        group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(Tabled(moved))))
+        group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(TieringState(moved))))
         self._tabled.add(group.outcome, moved, self._dropped)
         self._added(group, 64)
         return group.outcome
@@ -312,7 +312,7 @@ class FileEngine:
         if self._writer.wants_spare():
             self._committer.aside(self._writer.prepare_spare)
 
-    def _close_file(self, journal: JournalFile) -> None:
+    def _close_file(self, journal: Segment) -> None:
         """An index that cannot be written is no failure: it stays in memory, and is rebuilt at the next start."""
         try:
             recovery.close_index(self._files, journal)
@@ -424,7 +424,7 @@ class FileEngine:
                     return found
         return first_at(journals, partition, timestamp, bounds, self._cache)
 
-    def past_from(self, past: Past) -> None:
+    def past_from(self, past: TieredReader) -> None:
         self._past = past
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
@@ -582,7 +582,7 @@ class FileEngine:
         self._let_go = (self._journals[count - 1].sequence, self._last_group)
         return sum(journal.sequence <= sequence for journal in self._journals[:count])
 
-    def _remove(self, journals: list[JournalFile]) -> None:
+    def _remove(self, journals: list[Segment]) -> None:
         self._sync()  # what allows it, trims and ends of tables, must not be lost when the files are
         if self._failure is not None:
             return

@@ -12,16 +12,16 @@ from penstock.log.batch import BATCH_HEADER, EXPIRES, HEADER_SIZE
 from penstock.log.engine import PartitionId
 from penstock.log.errors import LogDamaged
 from penstock.log.index import PartitionIndex
-from penstock.log.segment import JournalFile
-from penstock.log.tailer import Follower, batch_span, partition_index
+from penstock.log.segment import Segment
+from penstock.log.tailer import Tailer, batch_span, partition_index
 
 _FLAGS_AT: Final = 8  # in the header of a batch, the lowest byte
 
 
-def offset_of(follower: Follower, partition: PartitionId, position: int, start: int, end: int) -> int:
+def offset_of(follower: Tailer, partition: PartitionId, position: int, start: int, end: int) -> int:
     """The first offset from `start` on whose record has this global position or a later one; `end` if there is none.
 
-    Raises what `Follower.slices` raises.
+    Raises what `Tailer.slices` raises.
     """
     for file in reversed(follower.holding(partition, start, end)):
         if file.first_position >= position:
@@ -41,8 +41,8 @@ def offset_of(follower: Follower, partition: PartitionId, position: int, start: 
     return start
 
 
-def may_expire(follower: Follower, partition: PartitionId, start: int, end: int) -> bool:
-    """Whether a record from `start` up to `end` has a time at which it expires. Raises as `Follower.slices` does."""
+def may_expire(follower: Tailer, partition: PartitionId, start: int, end: int) -> bool:
+    """Whether a record from `start` up to `end` has a time at which it expires. Raises as `Tailer.slices` does."""
     for file in follower.holding(partition, start, end):
         index, read = partition_index(file, partition), file.file.read
         for at in range(*batch_span(index, start, end)):
@@ -58,7 +58,7 @@ class _Header(NamedTuple):
     records: int
 
 
-def _header(file: JournalFile, index: PartitionIndex, which: int) -> _Header:
+def _header(file: Segment, index: PartitionIndex, which: int) -> _Header:
     place = index.places[which] >> 32
     data = file.file.read(place, HEADER_SIZE)
     if len(data) < HEADER_SIZE:

@@ -9,7 +9,7 @@ from penstock.log.batch import Batch, OpenBatch
 from penstock.log.columns import Columns
 from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
 from penstock.log.errors import OffsetMismatch
-from penstock.log.segment import JournalFile
+from penstock.log.segment import Segment
 
 BATCH_BYTES: Final = 1 << 20  # a batch that has reached this size takes no further append
 
@@ -59,7 +59,7 @@ class PendingGroup:
         "trims",
     )
 
-    file: JournalFile  # where it was written,
+    file: Segment  # where it was written,
     place: int  # and where in it
     number: int
     position: int  # before it

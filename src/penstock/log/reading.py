@@ -11,7 +11,7 @@ from penstock.log.batch import Batch, BatchDamaged, RecordSlice, check
 from penstock.log.engine import Bounds
 from penstock.log.errors import LogDamaged
 from penstock.log.index import BatchPlace
-from penstock.log.segment import JournalFile
+from penstock.log.segment import Segment
 
 _READ_BYTES: Final = 4 << 20  # most bytes of one read from a file
 _GAP_BYTES: Final = 64 << 10  # small batches this close to each other are read together
@@ -65,7 +65,7 @@ class DiskPlan:
 
     def __init__(
         self,
-        files: list[JournalFile],
+        files: list[Segment],
         partition: int,
         offset: int,
         end: int,
@@ -117,7 +117,7 @@ class DiskPlan:
                 break
         return found
 
-    def _batches(self) -> Iterator[tuple[JournalFile, Batch]]:
+    def _batches(self) -> Iterator[tuple[Segment, Batch]]:
         wanted = self._max_bytes
         for file in self._files:
             index = file.index.partition(self._partition)
@@ -145,7 +145,7 @@ def runs(places: Iterator[BatchPlace], wanted: int) -> Iterator[list[BatchPlace]
         yield run
 
 
-def read_batches(file: JournalFile, places: list[BatchPlace], cache: BatchCache) -> Iterator[Batch]:
+def read_batches(file: Segment, places: list[BatchPlace], cache: BatchCache) -> Iterator[Batch]:
     """The batches at these neighbouring places, by one read. Raises LogDamaged."""
     if len(places) == 1 and (cached := cache.get(file.sequence, places[0].position)) is not None:
         yield cached
@@ -163,9 +163,9 @@ def read_batches(file: JournalFile, places: list[BatchPlace], cache: BatchCache)
         yield batch
 
 
-def files_from(journals: Sequence[JournalFile], partition: int, offset: int) -> tuple[list[JournalFile], int]:
+def files_from(journals: Sequence[Segment], partition: int, offset: int) -> tuple[list[Segment], int]:
     """The files that hold the partition from `offset` on, or from where they begin, and the first offset in them."""
-    files: list[JournalFile] = []
+    files: list[Segment] = []
     first = 0
     for journal in reversed(journals):
         extent = journal.index.extent(partition)
@@ -178,7 +178,7 @@ def files_from(journals: Sequence[JournalFile], partition: int, offset: int) -> 
 
 
 def first_at(
-    journals: Sequence[JournalFile], partition: int, timestamp: int, bounds: Bounds, cache: BatchCache
+    journals: Sequence[Segment], partition: int, timestamp: int, bounds: Bounds, cache: BatchCache
 ) -> int | None:
     """The first offset in these files, within `bounds`, whose record is not older than `timestamp`."""
     for journal in journals:

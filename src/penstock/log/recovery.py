@@ -22,9 +22,9 @@ from penstock.log.group_format import ENGINE, decode_event
 from penstock.log.index import FileIndex, IndexDamaged
 from penstock.log.producers import Produced, ProducerTable
 from penstock.log.scan import Scan, ScannedGroup
-from penstock.log.segment import JournalFile, index_path, journal_path
+from penstock.log.segment import Segment, index_path, journal_path
 from penstock.log.snapshots import Snapshot
-from penstock.log.tiering_state import Tabled, TableEnd, TableEnds
+from penstock.log.tiering_state import TableEnd, TableEnds, TieringState
 
 
 class Trimmed(msgspec.Struct, frozen=True, tag="t", array_like=True):
@@ -34,7 +34,7 @@ class Trimmed(msgspec.Struct, frozen=True, tag="t", array_like=True):
     drop: bool  # the partitions are gone for good
 
 
-_EVENTS: Final = msgspec.msgpack.Decoder(Produced | Trimmed | Tabled)
+_EVENTS: Final = msgspec.msgpack.Decoder(Produced | Trimmed | TieringState)
 
 
 Event = tuple[int, int, bytes]  # number of its group, owner, payload
@@ -42,7 +42,7 @@ Event = tuple[int, int, bytes]  # number of its group, owner, payload
 
 @dataclass(slots=True)
 class OpenedJournal:
-    files: list[JournalFile]
+    files: list[Segment]
     held: dict[int, tuple[int, int]]  # first and end offset of each partition in the files
     end: int  # in the last file
     last_group: int
@@ -72,7 +72,7 @@ def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
     for expected, sequence in enumerate(sequences, sequences[0]):
         if sequence != expected:
             raise LogDamaged(journal_path(expected), 0, "the file is missing")
-    opened = [JournalFile.open(files, sequence, writable=sequence == sequences[-1]) for sequence in sequences]
+    opened = [Segment.open(files, sequence, writable=sequence == sequences[-1]) for sequence in sequences]
     notes: list[str] = []
     for file, following in pairwise(opened):
         _load_closed(files, file, following, notes)
@@ -90,7 +90,7 @@ def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
     return OpenedJournal(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
 
 
-def _settle_end(scan: Scan, last: JournalFile, notes: list[str]) -> None:
+def _settle_end(scan: Scan, last: Segment, notes: list[str]) -> None:
     """Decide what lies behind the last whole group of the journal."""
     if scan.ended:
         raise LogDamaged(journal_path(last.sequence + 1), 0, "the file is missing")
@@ -106,7 +106,7 @@ def _settle_end(scan: Scan, last: JournalFile, notes: list[str]) -> None:
         )
 
 
-def _load_closed(files: Files, file: JournalFile, following: JournalFile, notes: list[str]) -> None:
+def _load_closed(files: Files, file: Segment, following: Segment, notes: list[str]) -> None:
     """Take the index of a closed file, or rebuild it by a scan. `following` proves that it was whole."""
     try:
         file.index = side_index(files, file, following)
@@ -126,10 +126,10 @@ def _load_closed(files: Files, file: JournalFile, following: JournalFile, notes:
         notes.append(f"{index_path(file.sequence)} could not be written and stays in memory: {error}")
 
 
-def read_closed(files: Files, sequence: int) -> JournalFile:
+def read_closed(files: Files, sequence: int) -> Segment:
     """A closed file with its index, for one who only reads. Raises LogDamaged, or FileNotFoundError if it is gone."""
-    file = JournalFile.open(files, sequence, writable=False)
-    following = JournalFile.open(files, sequence + 1, writable=False)
+    file = Segment.open(files, sequence, writable=False)
+    following = Segment.open(files, sequence + 1, writable=False)
     with contextlib.closing(following.file):
         try:
             file.index = side_index(files, file, following)
@@ -138,7 +138,7 @@ def read_closed(files: Files, sequence: int) -> JournalFile:
     return file
 
 
-def side_index(files: Files, file: JournalFile, following: JournalFile) -> FileIndex:
+def side_index(files: Files, file: Segment, following: Segment) -> FileIndex:
     """The index of a closed file from its side file. Raises FileNotFoundError or IndexDamaged."""
     with contextlib.closing(files.open(index_path(file.sequence), writable=False)) as side:
         index = FileIndex.decode(side.read(0, side.size()), side_file_reader(files, file.sequence))
@@ -147,7 +147,7 @@ def side_index(files: Files, file: JournalFile, following: JournalFile) -> FileI
     return index
 
 
-def index_groups(file: JournalFile, scan: Scan, events: list[Event] | None = None) -> None:
+def index_groups(file: Segment, scan: Scan, events: list[Event] | None = None) -> None:
     """Index every group that can be read, and collect its events."""
     ends: dict[int, int] = {}
     add = file.index.add
@@ -180,12 +180,12 @@ def table_ends(group: ScannedGroup) -> dict[int, TableEnd]:
         if not is_batch:
             owner, payload = decode_event(group.data[start:end])
             event = _EVENTS.decode(payload) if owner == ENGINE else None
-            if isinstance(event, Tabled):
+            if isinstance(event, TieringState):
                 found |= event.ends
     return found
 
 
-def close_index(files: Files, file: JournalFile) -> None:
+def close_index(files: Files, file: Segment) -> None:
     """Write the index of a closed file beside it, and keep only its summary in memory. Raises OSError."""
     temporary = f"{segment.DIRECTORY}/index.tmp"
     with contextlib.closing(files.create(temporary, 0)) as side:
@@ -214,7 +214,7 @@ def _remove_leftovers(files: Files) -> None:
 
 
 def replay(
-    files: list[JournalFile], after: int, until: int, last: list[Event] | None = None
+    files: list[Segment], after: int, until: int, last: list[Event] | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """(owner, payload) of every event in the groups behind `after`, up to `until`. Reads the disk; not the last
     file if its events are given. Raises LogDamaged."""
@@ -237,7 +237,7 @@ def replay(
 
 
 def rebuild(
-    files: list[JournalFile],
+    files: list[Segment],
     held: dict[int, tuple[int, int]],
     last_group: int,
     snapshot: Snapshot | None,
@@ -269,7 +269,7 @@ def rebuild(
         if isinstance(event, Produced):
             producers.replay(event)
             continue
-        if isinstance(event, Tabled):
+        if isinstance(event, TieringState):
             tabled.replay(event.ends, dropped)
             continue
         for partition, start in event.starts.items():
@@ -293,7 +293,7 @@ def rebuild(
     return View(complete, dropped, producers, tabled)
 
 
-def held_ranges(files: list[JournalFile]) -> dict[int, tuple[int, int]]:
+def held_ranges(files: list[Segment]) -> dict[int, tuple[int, int]]:
     """Which offsets of each partition the files hold. Every partition goes on in the next file where it stopped."""
     held: dict[int, tuple[int, int]] = {}
     for file in files:

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Iterator, Sequence
 
 from penstock.log.files import Files
-from penstock.log.segment import DIRECTORY, JournalFile, index_path
+from penstock.log.segment import DIRECTORY, Segment, index_path
 
 logger = logging.getLogger(__name__)
 
 
-def remove_files(files: Files, journals: Sequence[JournalFile]) -> Iterator[JournalFile]:
+def remove_files(files: Files, journals: Sequence[Segment]) -> Iterator[Segment]:
     """Remove them, oldest first, each for good before the next: a gap would look like damage. Gives those that are
     gone; one that cannot be removed is the last, and the next start finds it again."""
     for journal in journals:
@@ -28,7 +28,7 @@ def remove_files(files: Files, journals: Sequence[JournalFile]) -> Iterator[Jour
         yield journal
 
 
-def _keep_readable(files: Files, journal: JournalFile) -> None:
+def _keep_readable(files: Files, journal: Segment) -> None:
     """For reads that were planned before: they hold the journal file open, but its index only by name."""
     with contextlib.suppress(FileNotFoundError):  # it was never written, and is in memory
         side = files.open(index_path(journal.sequence), writable=False)

@@ -17,7 +17,7 @@ from penstock.log.errors import LogDamaged, LogError
 from penstock.log.files import File, Files
 from penstock.log.recovery import batches, table_ends
 from penstock.log.scan import Scan
-from penstock.log.segment import JournalFile, index_path, journal_path
+from penstock.log.segment import Segment, index_path, journal_path
 from penstock.log.tiering_state import NONE, TableEnd, TableEnds
 from penstock.log.verify import Report, verify
 
@@ -105,7 +105,7 @@ def _find_cut(files: Files) -> _Cut:
     cut = _Cut(1, 0, sequences[0] if sequences else 0, 0)
     for place, sequence in enumerate(sequences):
         try:
-            file = JournalFile.open(files, sequence, writable=False, whole=False)
+            file = Segment.open(files, sequence, writable=False, whole=False)
         except LogDamaged:
             return cut
         with contextlib.closing(file.file):
@@ -133,7 +133,7 @@ def _known_ends(files: Files, cut: _Cut) -> dict[int, TableEnd]:
     for sequence in segment.sequences(files):
         if sequence > cut.sequence:
             with contextlib.suppress(LogDamaged):
-                file = JournalFile.open(files, sequence, writable=False, whole=False)
+                file = Segment.open(files, sequence, writable=False, whole=False)
                 with contextlib.closing(file.file):
                     for found in Scan(file).groups():
                         known.replay(table_ends(found))

@@ -22,7 +22,7 @@ from penstock.log.group_format import (
     search_pattern,
     walk,
 )
-from penstock.log.segment import FIRST_GROUP_AT, JournalFile
+from penstock.log.segment import FIRST_GROUP_AT, Segment
 
 _WINDOW: Final = 4 << 20  # most bytes read ahead
 _FIRST_WINDOW: Final = 64 << 10  # and the first time: who only looks for what is new finds little
@@ -41,7 +41,7 @@ class Scan:
 
     While the file is being written, `groups` may be called again: it goes on where it stopped."""
 
-    def __init__(self, journal: JournalFile) -> None:
+    def __init__(self, journal: Segment) -> None:
         self._journal = journal
         self.end = FIRST_GROUP_AT  # behind the last whole group
         self.next_group = journal.first_group

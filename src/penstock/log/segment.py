@@ -60,7 +60,7 @@ def sequences(files: Files) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-class JournalFile:
+class Segment:
     """One journal file, open for reading, and for writing if it is the last one."""
 
     __slots__ = ("created", "file", "first_group", "first_position", "index", "path", "salt", "sequence", "size")
@@ -87,7 +87,7 @@ class JournalFile:
         return _MAGIC + struct.pack("<II", _VERSION, crc32c(rest)) + rest
 
     @classmethod
-    def open(cls, files: Files, sequence: int, *, writable: bool, whole: bool = True) -> JournalFile:
+    def open(cls, files: Files, sequence: int, *, writable: bool, whole: bool = True) -> Segment:
         """Raises LogDamaged if the header is not whole, or, with `whole`, if the file is shorter than it was made."""
         journal = cls(files.open(journal_path(sequence), writable=writable), sequence)
         head = journal.file.read(0, _HEAD.size)
@@ -137,11 +137,11 @@ def create_file(
     spare: File | None = None,
     *,
     filled: bool = True,
-) -> JournalFile:
+) -> Segment:
     """Make a journal file appear, complete and durable, or not at all; from the `spare` file if there is one of the
     right size. Raises OSError. For `filled` see `make_file`."""
     source = SPARE if spare is not None else f"{DIRECTORY}/new.tmp"
-    journal = JournalFile(spare or make_file(files, source, size, filled=filled), sequence)
+    journal = Segment(spare or make_file(files, source, size, filled=filled), sequence)
     journal.salt = int.from_bytes(os.urandom(8), "little")
     journal.first_group, journal.first_position = first_group, first_position
     journal.size, journal.created = size, now
@@ -166,7 +166,7 @@ class JournalWriter:
         self,
         files: Files,
         file_bytes: int,
-        journal: JournalFile,
+        journal: Segment,
         end: int,
         last_group: int,
         position: int,
@@ -177,7 +177,7 @@ class JournalWriter:
         self._file_bytes = file_bytes
         self._filled = filled  # new files; see `make_file`
         self.journal = journal
-        self.started: list[JournalFile] = []  # files begun, for the engine to take over
+        self.started: list[Segment] = []  # files begun, for the engine to take over
         self.end = end  # where the next group goes
         self._last_group = last_group
         self._position = position  # behind the last group
@@ -189,7 +189,7 @@ class JournalWriter:
 
     def write(
         self, number: int, position: int, entries: Sequence[bytes], advance: int, timestamp: int, *, roll: bool = False
-    ) -> tuple[JournalFile, int]:
+    ) -> tuple[Segment, int]:
         """Write a group, to a new file if `roll`; returns the file and the group's place in it. Does not sync.
 
         Raises LogFull, and then the journal is as before, or another OSError, after which it must not be used.

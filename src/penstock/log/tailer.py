@@ -23,7 +23,7 @@ from penstock.log.index import BatchPlace, FileIndex, IndexDamaged, PartitionInd
 from penstock.log.reading import runs
 from penstock.log.recovery import Event, held_ranges, index_groups, side_index
 from penstock.log.scan import Scan
-from penstock.log.segment import JournalFile, journal_path, sequences
+from penstock.log.segment import Segment, journal_path, sequences
 
 _READ_BYTES: Final = 4 << 20  # small batches are read together up to this size
 _TRIES: Final = 100  # to see the files at one moment, while they come and go
@@ -37,11 +37,11 @@ class NotThereYet(LogError):
 class _Seen(NamedTuple):
     """The files as of one refresh, and what they hold. The last file's index and `extents` grow in place."""
 
-    files: list[JournalFile]
+    files: list[Segment]
     extents: dict[int, tuple[int, int]]
 
 
-class Follower:
+class Tailer:
     """Any thread may read while another refreshes."""
 
     def __init__(self, files: Files, *, events: bool = False) -> None:
@@ -105,7 +105,7 @@ class Follower:
         return (files[-1].salt if files else 0), self.next_group, self._latest[1] if self._latest else b""
 
     @property
-    def journals(self) -> list[JournalFile]:
+    def journals(self) -> list[Segment]:
         """All files, as of the last refresh; the last one may be being written."""
         return list(self._seen.files)
 
@@ -119,7 +119,7 @@ class Follower:
         known = self._seen.files
         if listed != [file.sequence for file in known]:
             by_sequence = {file.sequence: file for file in known}
-            self._take([by_sequence.get(at) or JournalFile.open(self._files, at, writable=False) for at in listed])
+            self._take([by_sequence.get(at) or Segment.open(self._files, at, writable=False) for at in listed])
         else:
             for file, following in pairwise(known):
                 self._take_side_index(file, following)
@@ -145,7 +145,7 @@ class Follower:
             return False
         last = self._seen.files[-1]
         try:
-            fresh = JournalFile.open(self._files, last.sequence, writable=False)
+            fresh = Segment.open(self._files, last.sequence, writable=False)
         except FileNotFoundError:
             return not self._list()  # removed, while later ones are there; or all of the journal is gone
         same = fresh.salt == last.salt
@@ -168,7 +168,7 @@ class Follower:
                 raise LogDamaged(journal_path(before + 1), 0, "the file is missing")
         return listed
 
-    def _take(self, files: list[JournalFile]) -> None:
+    def _take(self, files: list[Segment]) -> None:
         """Go on with these files: each but the last is closed, and all of it was there before the next one was."""
         before = self._seen.files[-1] if self._seen.files else None
         for file, following in pairwise(files):
@@ -188,7 +188,7 @@ class Follower:
             known.intersection_update([file.sequence for file in files])
         self._seen = _Seen(files, held_ranges(files))
 
-    def _take_side_index(self, file: JournalFile, following: JournalFile) -> bool:
+    def _take_side_index(self, file: Segment, following: Segment) -> bool:
         """Use the side file of a closed file instead of an index in memory, as soon as there is one."""
         if file.sequence in self._aside:
             return True
@@ -230,7 +230,7 @@ class Follower:
         """First and end offset of the partition in the files."""
         return self._seen.extents.get(partition)
 
-    def file(self, sequence: int) -> JournalFile:
+    def file(self, sequence: int) -> Segment:
         """A closed file, with its index."""
         for file in self._seen.files[:-1]:
             if file.sequence == sequence:
@@ -245,7 +245,7 @@ class Follower:
         files = self.holding(partition, offset, end)
         return (part for file in files for part in file_slices(file, partition, offset, end))
 
-    def holding(self, partition: PartitionId, offset: int, end: int) -> list[JournalFile]:
+    def holding(self, partition: PartitionId, offset: int, end: int) -> list[Segment]:
         """The files with these records. They stay readable when they are removed."""
         if offset >= end:
             return []
@@ -318,7 +318,7 @@ def _places(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchPlace
         yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
 
 
-def file_slices(file: JournalFile, partition: int, offset: int, end: int) -> Iterator[RecordSlice]:
+def file_slices(file: Segment, partition: int, offset: int, end: int) -> Iterator[RecordSlice]:
     """What one file has of a partition's records from `offset` up to `end`, in order. Raises LogDamaged."""
     extent = file.index.extent(partition)
     if extent is None:
@@ -347,7 +347,7 @@ def file_slices(file: JournalFile, partition: int, offset: int, end: int) -> Ite
         raise LogDamaged(file.path, file.index.end_position, f"offset {offset} is missing")
 
 
-def partition_index(file: JournalFile, partition: int) -> PartitionIndex:
+def partition_index(file: Segment, partition: int) -> PartitionIndex:
     """The batches of a partition that the file is known to hold. Raises LogDamaged."""
     try:
         found = file.index.partition(partition)
@@ -358,8 +358,8 @@ def partition_index(file: JournalFile, partition: int) -> PartitionIndex:
     return found
 
 
-def _index_again(file: JournalFile) -> FileIndex:
-    again = JournalFile(file.file, file.sequence)
+def _index_again(file: Segment) -> FileIndex:
+    again = Segment(file.file, file.sequence)
     again.salt, again.first_group, again.first_position = file.salt, file.first_group, file.first_position
     again.size, again.created = file.size, file.created
     scan = Scan(again)
@@ -369,7 +369,7 @@ def _index_again(file: JournalFile) -> FileIndex:
     return again.index
 
 
-def _check_whole(scan: Scan, following: JournalFile) -> None:
+def _check_whole(scan: Scan, following: Segment) -> None:
     """`following` proves that everything before it had been synced."""
     if scan.next_group != following.first_group or scan.next_position != following.first_position:
         reason = scan.broken or "the file ends early"

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TypeVar
 
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import PartitionId, Past
+from penstock.log.engine import PartitionId, TieredReader
 from penstock.log.errors import LogError, TableUnreadable
 from penstock.log.reading import DiskPlan
 
@@ -25,7 +25,7 @@ class PastPlan:
 
     def __init__(
         self,
-        past: Past | None,
+        past: TieredReader | None,
         partition: PartitionId,
         offset: int,
         seam: int,
@@ -51,9 +51,9 @@ class PastPlan:
 
 
 def read_past(
-    past: Past | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
+    past: TieredReader | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
 ) -> list[RecordSlice]:
-    """What `Past.read` gives, if it is what was asked for. Raises LogError, and nothing else."""
+    """What `TieredReader.read` gives, if it is what was asked for. Raises LogError, and nothing else."""
     if past is None:
         raise TableUnreadable(f"offset {offset} is in a table only, and this log was opened without its tables")
     try:
@@ -73,8 +73,8 @@ def read_past(
     raise TableUnreadable(f"the table that should have offsets {offset} to {end - 1} does not have offset {at}")
 
 
-def offset_in_past(past: Past | None, partition: PartitionId, timestamp: int, start: int) -> int | None:
-    """What `Past.offset_at` gives. Raises LogError, and nothing else."""
+def offset_in_past(past: TieredReader | None, partition: PartitionId, timestamp: int, start: int) -> int | None:
+    """What `TieredReader.offset_at` gives. Raises LogError, and nothing else."""
     if past is None:
         raise TableUnreadable(f"offset {start} is in a table only, and this log was opened without its tables")
     try:
@@ -89,13 +89,13 @@ class LatePast:
     """A past that is opened when somebody reads from it: what reads tables takes a while to load. It tells the operator
     what clients are not told: why a read failed."""
 
-    def __init__(self, opens: Callable[[], Past]) -> None:
+    def __init__(self, opens: Callable[[], TieredReader]) -> None:
         self._opens = opens
         self._lock = Lock()
-        self._past: Past | None = None
+        self._past: TieredReader | None = None
         self.trouble = ""  # why the last read failed
 
-    def _opened(self) -> Past:
+    def _opened(self) -> TieredReader:
         with self._lock:
             if self._past is None:
                 self._past = self._opens()

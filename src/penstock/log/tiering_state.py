@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.log.engine import COMMITTED, ClosedFile, ClosedSpan, CommitGroup, PartitionId, topic_of
 from penstock.log.index import Extent
-from penstock.log.segment import JournalFile
+from penstock.log.segment import Segment
 
 
 class TableEnd(NamedTuple):
@@ -23,7 +23,7 @@ class TableEnd(NamedTuple):
     newest: int = 0  # highest timestamp of all of it, µs: retention by age must not take what came after it
 
 
-class Tabled(msgspec.Struct, frozen=True, tag="b", array_like=True):
+class TieringState(msgspec.Struct, frozen=True, tag="b", array_like=True):
     """The journal's record of tables that grew."""
 
     ends: dict[int, TableEnd]
@@ -97,7 +97,7 @@ def _later(one: TableEnd, other: TableEnd) -> TableEnd:
     return TableEnd(max(one.offset, other.offset), max(one.newest, other.newest))
 
 
-def new_ends(closed: Sequence[JournalFile], ends: Mapping[PartitionId, int]) -> dict[int, TableEnd]:
+def new_ends(closed: Sequence[Segment], ends: Mapping[PartitionId, int]) -> dict[int, TableEnd]:
     """The ends with the time of the newest record before each, as far as the closed files can tell."""
     found = {}
     for partition, end in ends.items():
@@ -107,13 +107,13 @@ def new_ends(closed: Sequence[JournalFile], ends: Mapping[PartitionId, int]) -> 
     return found
 
 
-def extents_of(journal: JournalFile) -> dict[PartitionId, Extent]:
+def extents_of(journal: Segment) -> dict[PartitionId, Extent]:
     """What a file holds of each partition."""
     found = ((PartitionId(partition), journal.index.extent(partition)) for partition in journal.index.partitions())
     return {partition: extent for partition, extent in found if extent is not None}
 
 
-def usage(journals: Sequence[JournalFile], tabled: TableEnds, starts: Mapping[int, int]) -> dict[int, int]:
+def usage(journals: Sequence[Segment], tabled: TableEnds, starts: Mapping[int, int]) -> dict[int, int]:
     """See `Engine.usage`."""
     sizes: dict[int, int] = {}
     for journal in journals:
@@ -125,7 +125,7 @@ def usage(journals: Sequence[JournalFile], tabled: TableEnds, starts: Mapping[in
 
 
 def closed_files(
-    closed: Sequence[JournalFile], tabled: TableEnds, starts: Mapping[int, int], dropped: Container[int]
+    closed: Sequence[Segment], tabled: TableEnds, starts: Mapping[int, int], dropped: Container[int]
 ) -> list[ClosedFile]:
     """See `Engine.closed_files`."""
     found = []

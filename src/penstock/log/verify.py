@@ -12,7 +12,7 @@ from penstock.log.files import Files
 from penstock.log.index import FileIndex, IndexDamaged
 from penstock.log.recovery import batches, rebuild, replay, side_file_reader
 from penstock.log.scan import Scan
-from penstock.log.segment import JournalFile, index_path, journal_path
+from penstock.log.segment import Segment, index_path, journal_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> 
     """Read everything. `progress` is told how many files of how many are done."""
     report = Report()
     sequences = segment.sequences(files) if segment.DIRECTORY in files.list("") else []
-    opened: list[JournalFile] = []  # without a break up to now
+    opened: list[Segment] = []  # without a break up to now
     held: dict[int, tuple[int, int]] = {}
     scan: Scan | None = None
     with contextlib.ExitStack() as stack:
@@ -51,7 +51,7 @@ def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> 
                 report.findings.append(Finding(journal_path(opened[-1].sequence + 1), 0, "the file is missing"))
                 opened, held, scan = [], {}, None
             try:
-                file = JournalFile.open(files, sequence, writable=False)
+                file = Segment.open(files, sequence, writable=False)
             except LogDamaged as error:
                 report.findings.append(Finding(error.path, error.position, error.reason))
                 opened, held, scan = [], {}, None
@@ -74,7 +74,7 @@ def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> 
     return report
 
 
-def _check_view(files: Files, opened: list[JournalFile], held: dict[int, tuple[int, int]], report: Report) -> None:
+def _check_view(files: Files, opened: list[Segment], held: dict[int, tuple[int, int]], report: Report) -> None:
     """Snapshot, events and files fit together."""
     try:
         snapshot, _ = snapshots.newest(files)
@@ -84,7 +84,7 @@ def _check_view(files: Files, opened: list[JournalFile], held: dict[int, tuple[i
         report.findings.append(Finding(error.path, error.position, error.reason))
 
 
-def _check_file(file: JournalFile, held: dict[int, tuple[int, int]], report: Report) -> Scan:
+def _check_file(file: Segment, held: dict[int, tuple[int, int]], report: Report) -> Scan:
     scan = Scan(file)
     report.last_group = file.first_group - 1
     for group in scan.groups():
@@ -100,14 +100,14 @@ def _check_file(file: JournalFile, held: dict[int, tuple[int, int]], report: Rep
     return scan
 
 
-def _check_seam(file: JournalFile, scan: Scan, following: JournalFile, report: Report) -> None:
+def _check_seam(file: Segment, scan: Scan, following: Segment, report: Report) -> None:
     if (scan.next_group, scan.next_position) != (following.first_group, following.first_position):
         reason = scan.broken or "the file ends early"
         reason += f", but {following.path} goes on with group {following.first_group}"
         report.findings.append(Finding(file.path, scan.end, reason))
 
 
-def _check_end(file: JournalFile, scan: Scan, report: Report) -> None:
+def _check_end(file: Segment, scan: Scan, report: Report) -> None:
     if scan.ended:
         report.findings.append(Finding(journal_path(file.sequence + 1), 0, "the file is missing"))
         return
@@ -121,7 +121,7 @@ def _check_end(file: JournalFile, scan: Scan, report: Report) -> None:
         report.findings.append(Finding(file.path, scan.end, reason, harmless=True))
 
 
-def _check_index(files: Files, file: JournalFile, scan: Scan, *, is_last: bool, report: Report) -> None:
+def _check_index(files: Files, file: Segment, scan: Scan, *, is_last: bool, report: Report) -> None:
     path = index_path(file.sequence)
     try:
         with contextlib.closing(files.open(path, writable=False)) as side:

@@ -28,7 +28,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.publications.staging import Staging
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.runtime.clock import wall_clock
-from penstock.broker.runtime.executor import ThreadOffload
+from penstock.broker.runtime.executor import ThreadExecutor
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant
 from penstock.broker.security.lockout import LockOut
 from penstock.broker.security.user import UserPolicy
@@ -43,15 +43,15 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
 from penstock.server.doors import BUILT, FELIX, FLIGHT, quic_door, stream_doors
-from penstock.transport.busy_poll import Spin
-from penstock.transport.connection_limits import Gate, GateLimits
+from penstock.transport.busy_poll import BusyPoll
+from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
 from penstock.transport.tcp_connection import Port
 from penstock.transport.tcp_listener import Listener, Plan, PortUnavailable, bind, is_loopback, plan
 from penstock.transport.tls import TlsUnusable, server_context
 from penstock.workers.flight.endpoint import FlightDoor
 from penstock.workers.flight.publish_rpc_handlers import PublishCalls
-from penstock.workers.sql.rpc_handlers import SqlKeeper, query_policy
-from penstock.workers.tables.rpc_handlers import TableKeeper
+from penstock.workers.sql.rpc_handlers import SqlWorker, query_policy
+from penstock.workers.tables.rpc_handlers import TableWorker
 
 if TYPE_CHECKING:
     from penstock.transport.quic_listener import QuicListener
@@ -77,14 +77,14 @@ class Server:
         self.listeners: list[Listener] = []
         self._quic: QuicListener | None = None
         self.broker: Broker | None = None
-        self.gate: Gate | None = None
+        self.tracker: ConnectionTracker | None = None
         self._lock: DirectoryLock | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._admin: AdminSocket | None = None
         self._flight: FlightDoor | None = None
-        self._tables: TableKeeper | None = None
-        self._sql: SqlKeeper | None = None
+        self._tables: TableWorker | None = None
+        self._sql: SqlWorker | None = None
 
     async def start(self) -> None:
         """Raises StartFailed."""
@@ -121,8 +121,8 @@ class Server:
         self.broker = open_broker(settings, loop, self._threads)
         self.broker.schemas.warm()
         limits = settings.limits
-        self.gate = Gate(
-            GateLimits(
+        self.tracker = ConnectionTracker(
+            ConnectionLimits(
                 limits.connections,
                 limits.connection_bytes,
                 limits.total_bytes,
@@ -133,7 +133,7 @@ class Server:
             loop,
         )
         _raise_file_limit(limits.connections)
-        spin = Spin(loop, settings.performance.busy_poll_us / 1e6)
+        busy_poll = BusyPoll(loop, settings.performance.busy_poll_us / 1e6)
         doors = stream_doors(settings)
         open_names = {name for place in self.plan.places for name in place.doors}
         for listener in self.listeners:
@@ -142,36 +142,38 @@ class Server:
                 doors={name: door for name, door in doors.items() if name in open_names},
                 broker=self.broker,
                 identity=ANONYMOUS,
-                gate=self.gate,
+                tracker=self.tracker,
                 pinned=listener.place.pinned,
                 tls=tls,
                 tls_required=settings.tls.required,
-                spin=spin,
+                busy_poll=busy_poll,
             )
             await listener.start(port)
         if self._quic is not None:
-            self._start_quic(self._quic, self.broker, self.gate, spin)
+            self._start_quic(self._quic, self.broker, self.tracker, busy_poll)
         self._admin = await self._open_admin(self.broker)
         if self._flight is not None:
             publishing = PublishCalls(self.broker, settings.log.durability).handlers()
             await self._flight.start(self.broker, settings, self.data_dir, publishing)
-        self._tables = TableKeeper(self.broker, settings, self.data_dir)
+        self._tables = TableWorker(self.broker, settings, self.data_dir)
         if settings.sql.enabled:
-            self._sql = SqlKeeper(self.broker, settings, self.data_dir)
+            self._sql = SqlWorker(self.broker, settings, self.data_dir)
         self._maintenance = loop.create_task(self._maintain(self.broker))
 
-    def _start_quic(self, listener: QuicListener, broker: Broker, gate: Gate, spin: Spin) -> None:
+    def _start_quic(
+        self, listener: QuicListener, broker: Broker, tracker: ConnectionTracker, busy_poll: BusyPoll
+    ) -> None:
         from penstock.transport.quic.certificate import CertificateUnusable
-        from penstock.transport.quic_connection import QuicPort
         from penstock.transport.quic_listener import quic_settings, server_certificate
+        from penstock.transport.quic_sessions import QuicPort
 
         settings = self.config.settings
         try:
             certificate = server_certificate(settings, self.data_dir)
         except CertificateUnusable as error:
             raise StartFailed(f"felix: {error}. To go without this door: --listen felix=off") from None
-        port = QuicPort(quic_door(settings), broker, ANONYMOUS, gate, asyncio.get_running_loop().time)
-        listener.start(port, quic_settings(settings), certificate, spin)
+        port = QuicPort(quic_door(settings), broker, ANONYMOUS, tracker, asyncio.get_running_loop().time)
+        listener.start(port, quic_settings(settings), certificate, busy_poll)
 
     async def _open_admin(self, broker: Broker) -> AdminSocket | None:
         """A file system that has no sockets is no reason not to serve."""
@@ -207,12 +209,12 @@ class Server:
             self._quic.stop_accepting()
         if self._flight is not None:
             await self._flight.stop()
-        if self.gate is not None:
+        if self.tracker is not None:
             seconds = self.config.settings.limits.shutdown_seconds
-            cut_off = await self.gate.drain(seconds)
+            cut_off = await self.tracker.drain(seconds)
             if cut_off:
                 logger.warning("%d connections were not done after %g s and were cut off", cut_off, seconds)
-            self.gate.close()
+            self.tracker.close()
         if self._quic is not None:
             self._quic.close()
         if self._admin is not None:
@@ -292,7 +294,7 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             lockout=LockOut(settings.security.lockout_failures, settings.security.lockout_seconds),
             user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
             audit=audit_policy(settings),
-            offload=ThreadOffload(loop, threads),
+            executor=ThreadExecutor(loop, threads),
             staging=Staging(OsFiles(root)),
             tables=table_policy(settings, root),
             tokens=token_policy(settings),

@@ -17,7 +17,7 @@ from penstock.broker.queries.query import Column, Declared
 from penstock.sql.catalog import Stream
 from penstock.sql.engine import Engine
 from penstock.sql.limits import Stop
-from penstock.sql.shapes import OBJECT, Field, Place, Shapes, identifier, quoted, structure_of
+from penstock.sql.shapes import OBJECT, ColumnSource, Field, Shapes, identifier, quoted, structure_of
 from penstock.sql.sources import Needs
 
 BASE: Final = {"offset": "BIGINT", "timestamp": "TIMESTAMP_NS", "key": "VARCHAR", "data": "VARCHAR"}
@@ -101,9 +101,9 @@ class Relation:
         columns += [f"f.{identifier(field.name)} AS {identifier(field.name)}" for field in fields]
         return self._select(columns, read, fields)
 
-    def _place(self) -> Place:
+    def _place(self) -> ColumnSource:
         ends = tuple((span.partition, span.end) for span in self.stream.partitions)
-        return Place(self.stream.identity, self._moment.position, ends)
+        return ColumnSource(self.stream.identity, self._moment.position, ends)
 
     def _fields(self, names: Sequence[str] = (), sure: Collection[str] = (), *, everything: bool) -> list[Field]:
         found = self._shapes.fields(self._engine, self._place(), self._events, names, sure, everything=everything)

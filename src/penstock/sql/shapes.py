@@ -53,7 +53,7 @@ class Field(NamedTuple):
     type: str
 
 
-class Place(NamedTuple):
+class ColumnSource(NamedTuple):
     """What part of a stream a shape is about."""
 
     identity: str
@@ -89,7 +89,7 @@ class Shapes:
     def fields(
         self,
         engine: Engine,
-        place: Place,
+        place: ColumnSource,
         register: Register,
         names: Iterable[str] = (),
         sure: Collection[str] = (),
@@ -113,20 +113,20 @@ class Shapes:
         self._keep(place, shape)
         return _columns(shape.seen, wanted, everything=everything)
 
-    def known(self, place: Place) -> list[Field]:
+    def known(self, place: ColumnSource) -> list[Field]:
         """The fields that are known already."""
         with self._lock:
             shape = self._known.get((place.identity, place.position))
             return [] if shape is None else _columns(shape.seen, (), everything=True)
 
-    def _begin(self, place: Place) -> _Shape:
+    def _begin(self, place: ColumnSource) -> _Shape:
         with self._lock:
             known = self._known.get((place.identity, place.position))
             if known is None or not _reaches(place.ends, known.ends):
                 return _Shape(place.ends)
             return known.copy(known.ends)
 
-    def _keep(self, place: Place, shape: _Shape) -> None:
+    def _keep(self, place: ColumnSource, shape: _Shape) -> None:
         with self._lock:
             self._known.pop((place.identity, place.position), None)
             if len(shape.seen) <= MOST_KEPT:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from penstock.transport.spin_budget import Patience
 
 
-class Spin:
+class BusyPoll:
     """Of one event loop, for all its connections. `clock` in seconds: the loop's own has a resolution of a ms."""
 
     __slots__ = ("_call_soon", "_clock", "_end", "_extended", "_found", "_patience", "_turning")

@@ -19,7 +19,7 @@ REOPEN_AT: Final = 0.75  # of the limit: reading stops at the limit and resumes 
 
 
 @dataclass(frozen=True, slots=True)
-class GateLimits:
+class ConnectionLimits:
     connections: int
     connection_bytes: int
     total_bytes: int
@@ -27,15 +27,15 @@ class GateLimits:
     handshake_seconds: float
 
 
-class Guest(Protocol):
+class TrackedConnection(Protocol):
     """A connection, as the gate sees it."""
 
-    held: int  # bytes, as last reported to `Gate.account`
+    held: int  # bytes, as last reported to `ConnectionTracker.account`
 
     @property
     def peer(self) -> str: ...
 
-    def regulate(self) -> None:
+    def apply_backpressure(self) -> None:
         """Look again at whether to read."""
 
     def sweep(self, now: float) -> None:
@@ -48,13 +48,13 @@ class Guest(Protocol):
         """Close at once."""
 
 
-class Gate:
-    def __init__(self, limits: GateLimits, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
+class ConnectionTracker:
+    def __init__(self, limits: ConnectionLimits, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
         self.metrics = metrics
         self.held = 0  # bytes, by all connections
         self.full = False
-        self._guests: set[Guest] = set()
+        self._guests: set[TrackedConnection] = set()
         self._full_since = 0.0
         self._stopping = False
         self._empty = asyncio.Event()
@@ -70,7 +70,7 @@ class Gate:
     def stopping(self) -> bool:
         return self._stopping
 
-    def admit(self, guest: Guest) -> bool:
+    def admit(self, guest: TrackedConnection) -> bool:
         """False if there is no room: the caller closes the connection at once."""
         if self._stopping or len(self._guests) >= self.limits.connections:
             self.metrics.connections_refused += 1
@@ -80,14 +80,14 @@ class Gate:
         self.metrics.active_connections += 1
         return True
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: TrackedConnection) -> None:
         self._guests.remove(guest)
         self.account(guest, 0)
         self.metrics.active_connections -= 1
         if not self._guests:
             self._empty.set()
 
-    def account(self, guest: Guest, held: int) -> None:
+    def account(self, guest: TrackedConnection, held: int) -> None:
         """`guest` holds this many bytes now. When all of them hold too much together, those that hold more than their
         share are not read from for a while; the others notice nothing."""
         self.held += held - guest.held
@@ -112,7 +112,7 @@ class Gate:
 
     def _regulate_all(self) -> None:
         for guest in list(self._guests):
-            guest.regulate()
+            guest.apply_backpressure()
 
     def _sweep(self) -> None:
         now = self._loop.time()

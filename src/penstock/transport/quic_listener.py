@@ -9,12 +9,12 @@ import os
 import socket
 
 from penstock.config.settings import Endpoint, Settings
-from penstock.transport.busy_poll import Spin
+from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.quic.certificate import Certificate, kept, load
 from penstock.transport.quic.server import QuicServer
 from penstock.transport.quic.settings import QuicSettings
-from penstock.transport.quic_connection import QuicConnection, QuicPort
-from penstock.transport.tcp_listener import Place, bind
+from penstock.transport.quic_sessions import QuicPort, QuicSessions
+from penstock.transport.tcp_listener import BindAddress, bind
 
 CERTIFICATES = "certificates"  # folder in the data directory
 
@@ -45,7 +45,7 @@ def quic_settings(settings: Settings) -> QuicSettings:
 class QuicListener:
     """The open sockets of one place. `start`, then `stop_accepting`, then `close`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BindAddress) -> None:
         """Raises PortUnavailable."""
         self.place = place
         self.fingerprint = ""  # of the certificate, once it is started
@@ -54,13 +54,15 @@ class QuicListener:
         # Where it really is: the port is the one that the system chose if port 0 was asked for.
         self.address = str(Endpoint(place.endpoint.host, self._sockets[0].getsockname()[1]))
 
-    def start(self, port: QuicPort, settings: QuicSettings, certificate: Certificate, spin: Spin | None = None) -> None:
+    def start(
+        self, port: QuicPort, settings: QuicSettings, certificate: Certificate, busy_poll: BusyPoll | None = None
+    ) -> None:
         """Take connections from now on."""
         loop = asyncio.get_running_loop()
         self.fingerprint = certificate.fingerprint
         for own in self._sockets:
             self._servers.append(
-                QuicServer(own, settings, certificate, lambda link: QuicConnection(port, link), loop, spin)
+                QuicServer(own, settings, certificate, lambda link: QuicSessions(port, link), loop, busy_poll)
             )
 
     def stop_accepting(self) -> None:

@@ -42,12 +42,12 @@ class Verdict(enum.Enum):
     NOT_MINE = enum.auto()
 
 
-Answer = str | Verdict
-Rule = Callable[[bytes, str], Answer]  # (the bytes so far, the port's own protocol)
+SniffResult = str | Verdict
+Rule = Callable[[bytes, str], SniffResult]  # (the bytes so far, the port's own protocol)
 
 
 def _magic(magic: bytes, protocol: str) -> Rule:
-    def rule(data: bytes, own: str) -> Answer:  # noqa: ARG001 - rules share one shape
+    def rule(data: bytes, own: str) -> SniffResult:  # noqa: ARG001 - rules share one shape
         if data.startswith(magic):
             return protocol
         return Verdict.MORE if magic.startswith(data) else Verdict.NOT_MINE
@@ -55,7 +55,7 @@ def _magic(magic: bytes, protocol: str) -> Rule:
     return rule
 
 
-def _blipmq_hello(data: bytes, own: str) -> Answer:
+def _blipmq_hello(data: bytes, own: str) -> SniffResult:
     """The whole HELLO is looked at, so that a Produce of 11 bytes keeps getting rustlog's own error."""
     if not data.startswith(BLIPMQ_HELLO) and not BLIPMQ_HELLO.startswith(data):
         return Verdict.NOT_MINE
@@ -66,7 +66,7 @@ def _blipmq_hello(data: bytes, own: str) -> Answer:
     return "blipmq" if data[13:15] in BLIPMQ_VERSIONS else Verdict.NOT_MINE
 
 
-def _length_prefixed(data: bytes, own: str) -> Answer:
+def _length_prefixed(data: bytes, own: str) -> SniffResult:
     if data[0] not in LENGTH_FIRST_BYTES:
         return Verdict.NOT_MINE
     if len(data) < 4:

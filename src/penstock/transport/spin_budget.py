@@ -83,7 +83,7 @@ class Patience:
             self._vain = min(self._vain, VAIN_IN_A_ROW + 10)
 
 
-class Lookout:
+class SpinBudget:
     """For a client that blocks: looks for bytes on a socket for a moment, before the caller waits for them."""
 
     __slots__ = ("_patience", "_poll")

@@ -23,8 +23,8 @@ from typing import Final, cast
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.doors.session import Door, Session
-from penstock.transport.busy_poll import Spin
-from penstock.transport.connection_limits import Gate
+from penstock.transport.busy_poll import BusyPoll
+from penstock.transport.connection_limits import ConnectionTracker
 from penstock.transport.sniff import TLS, sniff, sniff_tls
 from penstock.transport.tls import TlsStream
 
@@ -59,11 +59,11 @@ class Port:
     doors: Mapping[str, Door]
     broker: Broker
     identity: Identity
-    gate: Gate
+    tracker: ConnectionTracker
     pinned: bool = False
     tls: ssl.SSLContext | None = None
     tls_required: bool = False
-    spin: Spin | None = None
+    busy_poll: BusyPoll | None = None
     reported: dict[str, float] = field(default_factory=dict)  # host and protocol → when last logged
 
     def report_once(self, key: str, now: float) -> bool:
@@ -82,14 +82,14 @@ class Connection(asyncio.Protocol):
         self.held = 0
         self.peer = "?"
         self._port = port
-        self._gate = port.gate
-        self._spin = port.spin
+        self._tracker = port.tracker
+        self._busy_poll = port.busy_poll
         self._loop = loop
         self._phase = Phase.SNIFFING
         self._admitted = False
         self._first = b""  # bytes that did not tell the protocol yet
         self._session: Session | None = None
-        self._limit = port.gate.limits.connection_bytes
+        self._limit = port.tracker.limits.connection_bytes
         self._tls: TlsStream | None = None
         self._started = self._moved = loop.time()  # when it began; when bytes last moved
         self._closing_since = 0.0
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
         self._socket = socket.socket(
             socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, transport.get_extra_info("socket").fileno()
         )
-        if not self._gate.admit(self):
+        if not self._tracker.admit(self):
             self._phase = CLOSED
             self._transport.abort()
             return
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH)
         # Not at once: uvloop begins to read after this call, whatever was said in it.
-        self._loop.call_soon(self.regulate)
+        self._loop.call_soon(self.apply_backpressure)
 
     def data_received(self, data: bytes) -> None:
         if self._phase is Phase.CLOSING:
@@ -127,8 +127,8 @@ class Connection(asyncio.Protocol):
             self._moved = self._loop.time()
             self._unanswered = True
             began = time.monotonic()
-            if self._spin is not None:
-                self._spin.received()
+            if self._busy_poll is not None:
+                self._busy_poll.received()
             if self._tls is None:
                 self._accept(data)
             else:
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
             if time.monotonic() - began > TURN_SECONDS:
                 self._resting = True
                 self._loop.call_soon(self._rested)
-            self.regulate()
+            self.apply_backpressure()
             if self._unanswered:
                 self._acknowledge()
 
@@ -148,14 +148,14 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._write_blocked = True
         self._unsent = self._transport.get_write_buffer_size()
-        self.regulate()
+        self.apply_backpressure()
 
     def resume_writing(self) -> None:
         self._write_blocked = False
         self._moved = self._loop.time()
         if self._phase is OPEN:
             self._accept(b"")  # requests may be waiting for room
-        self.regulate()
+        self.apply_backpressure()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
         self._phase = CLOSED
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
             except Exception:
                 logger.exception("%s: the session could not be ended", self.peer)
         if self._admitted:
-            self._gate.leave(self)
+            self._tracker.leave(self)
 
     # -- what the session calls
 
@@ -181,8 +181,8 @@ class Connection(asyncio.Protocol):
             data = self._tls.outgoing()
         self._unanswered = False
         self._transport.write(data)
-        if self._spin is not None:
-            self._spin.sent()
+        if self._busy_poll is not None:
+            self._busy_poll.sent()
 
     @property
     def congested(self) -> bool:
@@ -196,21 +196,21 @@ class Connection(asyncio.Protocol):
         if self._tls is not None:
             self._tls.close()
             self._transport.write(self._tls.outgoing())
-        if self._input_over or self._transport.is_closing() or (self._gate.stopping and not self._unread()):
+        if self._input_over or self._transport.is_closing() or (self._tracker.stopping and not self._unread()):
             self._phase = CLOSED
             self._transport.close()
             return
         self._phase = Phase.CLOSING
         self._closing_since = self._loop.time()
         self._transport.write_eof()
-        self.regulate()
+        self.apply_backpressure()
 
     def progress(self) -> None:
-        self.regulate()
+        self.apply_backpressure()
 
     # -- what the gate calls
 
-    def regulate(self) -> None:
+    def apply_backpressure(self) -> None:
         """Read, or do not read, by how much is held for this peer and for all."""
         if self._phase is CLOSED:
             return
@@ -218,10 +218,10 @@ class Connection(asyncio.Protocol):
         if self._write_blocked:
             held += self._transport.get_write_buffer_size()
         if held != self.held:
-            self._gate.account(self, held)
-        if held <= self._limit and not (self._paused or self._write_blocked or self._gate.full or self._resting):
+            self._tracker.account(self, held)
+        if held <= self._limit and not (self._paused or self._write_blocked or self._tracker.full or self._resting):
             return  # it is read from, and may be
-        crowded = self._gate.full and held > self._gate.share
+        crowded = self._tracker.full and held > self._tracker.share
         pause = self._resting or (
             self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
         )
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def sweep(self, now: float) -> None:
-        limits = self._gate.limits
+        limits = self._tracker.limits
         if self._phase is CLOSED:
             return
         unsent = self._transport.get_write_buffer_size()
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
         elif self._phase is Phase.SNIFFING:
             if now - self._started > limits.idle_seconds:
                 self._drop("said too little to tell its protocol")
-        elif now - self._moved > limits.idle_seconds and not (self._gate.full and not self.held):
+        elif now - self._moved > limits.idle_seconds and not (self._tracker.full and not self.held):
             self._drop(f"idle for {limits.idle_seconds:g} s")
 
     def stop(self) -> None:
@@ -274,7 +274,7 @@ class Connection(asyncio.Protocol):
 
     def _rested(self) -> None:
         self._resting = False
-        self.regulate()
+        self.apply_backpressure()
 
     def _acknowledge(self) -> None:
         """A client that writes in two pieces may get its second one out only when the first is acknowledged, for which
@@ -337,7 +337,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return None
         # Less than a whole frame would stop reading in the middle of one, for ever.
-        self._limit = max(self._gate.limits.connection_bytes, door.max_frame + READ_SLACK)
+        self._limit = max(self._tracker.limits.connection_bytes, door.max_frame + READ_SLACK)
         self._phase = OPEN
         return self._session
 
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
         self._input_over = True
         if self._phase is OPEN and self._session is not None:
             self._call(self._session.end_of_input)
-            self.regulate()
+            self.apply_backpressure()
         elif self._phase is not CLOSED:
             self._phase = CLOSED
             self._transport.close()
@@ -378,7 +378,7 @@ class Connection(asyncio.Protocol):
         host = self.peer.rpartition(":")[0]
         if self._port.report_once(f"{host} {name}", self._loop.time()):
             logger.info("%s speaks %s on the port of %s: closed, because %s", self.peer, name, self._port.own, why)
-        self._gate.metrics.connections_refused += 1
+        self._tracker.metrics.connections_refused += 1
         self.abort()
 
     def _drop(self, why: str) -> None:

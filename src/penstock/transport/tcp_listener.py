@@ -26,7 +26,7 @@ class PortUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BindAddress:
     """One address to listen on, and the doors that share it; the first of them is the port's own protocol."""
 
     endpoint: Endpoint
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    places: tuple[Place, ...]
+    places: tuple[BindAddress, ...]
     closed: dict[str, str]  # door → why it is not open
 
 
@@ -45,7 +45,7 @@ def plan(config: Config, built: Collection[str]) -> Plan:
     listen = config.settings.listen
     closed: dict[str, str] = {}
     grouped: dict[Endpoint, list[str]] = {}
-    places: list[Place] = []
+    places: list[BindAddress] = []
     pinned = [name for name in listen.pinned if name in built and name not in UDP_DOORS]
     pinned_to = {endpoint(getattr(listen, name)): name for name in pinned}
     client_ca = config.settings.tls.client_ca
@@ -59,14 +59,14 @@ def plan(config: Config, built: Collection[str]) -> Plan:
             if client_ca:
                 closed[name] = "closed (tls.client_ca is set, and QUIC clients cannot be asked for a certificate)"
             else:
-                places.append(Place(where, (name,)))
+                places.append(BindAddress(where, (name,)))
         elif where in pinned_to and pinned_to[where] != name and where.port:
             closed[name] = f"closed ({where} is pinned to {pinned_to[where]})"
         elif where.port == 0:
-            places.append(Place(where, (name,), name in listen.pinned))
+            places.append(BindAddress(where, (name,), name in listen.pinned))
         else:
             grouped.setdefault(where, []).append(name)
-    places += [Place(where, tuple(names), names[0] in listen.pinned) for where, names in grouped.items()]
+    places += [BindAddress(where, tuple(names), names[0] in listen.pinned) for where, names in grouped.items()]
     return Plan(tuple(sorted(places, key=lambda place: DOOR_NAMES.index(place.doors[0]))), closed)
 
 
@@ -83,7 +83,7 @@ def is_loopback(where: Endpoint) -> bool:
     return all(ipaddress.ip_address(str(info[4][0]).partition("%")[0]).is_loopback for info in found)
 
 
-def bind(place: Place, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[socket.socket]:
+def bind(place: BindAddress, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[socket.socket]:
     """Sockets of the place, bound and not listening yet: one for each address that its host resolves to."""
     where = place.endpoint
     flag = " or ".join(f"--listen {name}=HOST:PORT" for name in place.doors)
@@ -121,7 +121,7 @@ def _reason(error: OSError) -> str:
 class Listener:
     """The open sockets of one place."""
 
-    def __init__(self, place: Place, sockets: Sequence[socket.socket]) -> None:
+    def __init__(self, place: BindAddress, sockets: Sequence[socket.socket]) -> None:
         self.place = place
         self._sockets = list(sockets)
         self._servers: list[asyncio.Server] = []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from penstock.broker.broker import Broker
-from penstock.broker.fetch.read_view import Survey as Surveyed
+from penstock.broker.fetch.read_view import ReadView
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
-from penstock.workers.flight.rpc_messages import Partition, Survey, TablePlace
+from penstock.workers.flight.rpc_messages import Partition, ReadViewMessage, TablePlace
 
 
-def told(broker: Broker, identity: Identity, scope: Scope, found: Surveyed) -> Survey:
-    return Survey(
+def told(broker: Broker, identity: Identity, scope: Scope, found: ReadView) -> ReadViewMessage:
+    return ReadViewMessage(
         found.topic.id,
         found.topic.name,
         found.now,
@@ -23,7 +23,7 @@ def told(broker: Broker, identity: Identity, scope: Scope, found: Surveyed) -> S
     )
 
 
-def _table(broker: Broker, identity: Identity, scope: Scope, found: Surveyed) -> TablePlace | None:
+def _table(broker: Broker, identity: Identity, scope: Scope, found: ReadView) -> TablePlace | None:
     """Also where there is no table yet: records may be moved there while they are being read."""
     described = broker.tables.describe(identity, scope, found.topic.name)
     place = broker.tables.find(found.topic.id)

@@ -6,15 +6,15 @@ from penstock.flight.reading import Source
 from penstock.log.arrow import LiveView
 from penstock.log.engine import partition_id
 from penstock.log.tables.location import TableRef
-from penstock.workers.flight.rpc_messages import Survey
+from penstock.workers.flight.rpc_messages import ReadViewMessage
 
 
-def source_of(survey: Survey, which: int) -> Source:
-    part, place = survey.partitions[which], survey.table
-    table = None if place is None else TableRef(survey.topic, survey.name, place.url, place.options)
-    return Source(partition_id(survey.topic, part.number), survey.name, table, part.start, part.end)
+def source_of(read_view: ReadViewMessage, which: int) -> Source:
+    part, place = read_view.partitions[which], read_view.table
+    table = None if place is None else TableRef(read_view.topic, read_view.name, place.url, place.options)
+    return Source(partition_id(read_view.topic, part.number), read_view.name, table, part.start, part.end)
 
 
-def view_of(survey: Survey, which: int) -> LiveView:
-    part = survey.partitions[which]
-    return LiveView(survey.now, survey.horizon, part.gone_below, part.gone)
+def view_of(read_view: ReadViewMessage, which: int) -> LiveView:
+    part = read_view.partitions[which]
+    return LiveView(read_view.now, read_view.horizon, part.gone_below, part.gone)

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from penstock.broker.errors import BrokerError
-from penstock.broker.runtime.executor import Offload, Work
+from penstock.broker.runtime.executor import Deferred, Executor
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError
 
@@ -88,15 +88,15 @@ async def committed(group: CommitGroup | None) -> None:
     await done
 
 
-async def finished(work: Work[Any, Result], offload: Offload) -> Result:
+async def finished(work: Deferred[Any, Result], executor: Executor) -> Result:
     """Let a piece of work be done off the loop, and take what came of it."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    work.start(offload, lambda: None if done.done() else done.set_result(None))
+    work.start(executor, lambda: None if done.done() else done.set_result(None))
     await done
     return work.finish()
 
 
-class Backstage(asyncio.Protocol):
+class RpcServer(asyncio.Protocol):
     """The broker's end of the line to one child."""
 
     def __init__(self, handlers: Mapping[str, Handler], on_lost: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ class _Waiting:
         self.answer: _Answer | None = None
 
 
-class BackstageClient:
+class RpcClient:
     """The child's end: calls block, and may come from any thread. When the broker is gone, so is the child."""
 
     def __init__(self, line: socket.socket, on_lost: Callable[[], None] | None = None) -> None:
@@ -178,7 +178,7 @@ class BackstageClient:
         threading.Thread(target=self._read, name="backstage", daemon=True).start()
 
     @classmethod
-    def inherited(cls, descriptor: str) -> BackstageClient:
+    def inherited(cls, descriptor: str) -> RpcClient:
         """By the number of the descriptor, which is the child's only argument."""
         return cls(socket.socket(fileno=int(descriptor)))
 

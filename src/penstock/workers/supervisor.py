@@ -1,4 +1,4 @@
-"""Child processes of the broker: work that would hold up the event loop, each in a process of its own.
+"""Worker processes of the broker: work that would hold up the event loop, each in a process of its own.
 
 A child is started with one argument, the descriptor of its line to the broker (see `rpc`), asks there for its settings,
 says when it is ready, and ends when the line does: also when the broker is killed.
@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.workers.rpc import Backstage, BackstageClient, Handler, typed
+from penstock.workers.rpc import Handler, RpcClient, RpcServer, typed
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Nothing(msgspec.Struct):
 
 
 class Settings(msgspec.Struct):
-    """What a child is to do, as it was given to `Child`."""
+    """What a child is to do, as it was given to `WorkerProcess`."""
 
     body: bytes
 
@@ -43,7 +43,7 @@ class Ready(msgspec.Struct):
     told: str = ""
 
 
-def settings_of(client: BackstageClient, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def settings_of(client: RpcClient, kind: type[msgspec.Struct]) -> msgspec.Struct:
     """For a child: its settings."""
     return msgspec.msgpack.decode(client.call("child.settings", Nothing(), Settings).body, type=kind)
 
@@ -54,7 +54,7 @@ def first_to_go() -> None:
         file.write("500")
 
 
-class Child:
+class WorkerProcess:
     """One child process, started again when it ends. Used on the event loop."""
 
     def __init__(
@@ -137,7 +137,7 @@ class Child:
         try:
             ours.setblocking(False)
             gone = asyncio.Event()
-            self._transport, _ = await loop.create_connection(lambda: Backstage(self._handlers, gone.set), sock=ours)
+            self._transport, _ = await loop.create_connection(lambda: RpcServer(self._handlers, gone.set), sock=ours)
             descriptor = theirs.fileno()
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", self._module, str(descriptor)),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World, committed
+from tests.broker.broker_fixture import BrokerFixture, committed
 
 from penstock.broker.cache.cache_service import REMOVED_KEYS, SETTLED, SWEEP_ENTRIES
 from penstock.broker.cache.cache_store import CACHE_BYTES, ENTRY_BYTES, CacheName, CachePolicy
@@ -30,7 +30,7 @@ class Clockwork:
     """A broker whose caches called `kept` are journalled."""
 
     def __init__(self, policy: CachePolicy = POLICY, **options: Any) -> None:
-        self.world = World(options.pop("log", None), caches=policy, **options)
+        self.world = BrokerFixture(options.pop("log", None), caches=policy, **options)
 
     @property
     def caches(self) -> Any:
@@ -60,7 +60,7 @@ class Clockwork:
     @property
     def journalled(self) -> dict[CacheName, list[str]]:
         """What the log would bring back."""
-        state = self.world.broker._ledger.state
+        state = self.world.broker._state_log.state
         return {name: list(values) for name, values in state.cached.items()}
 
 
@@ -166,8 +166,8 @@ def test_caches_are_dictionaries_whose_values_end_in_time(wanted: list[tuple[Any
             assert [clockwork.get(name, key) for key in ("k", "l", "")] == [
                 model.get((name, key)) for key in ("k", "l", "")
             ]
-    snapshot = encode_snapshot(clockwork.world.broker._ledger.state)
-    assert decode_snapshot(snapshot) == clockwork.world.broker._ledger.state
+    snapshot = encode_snapshot(clockwork.world.broker._state_log.state)
+    assert decode_snapshot(snapshot) == clockwork.world.broker._state_log.state
 
 
 # -- time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import PartitionNotFound, TopicNotFound
 from penstock.broker.fetch.read_view import PartitionSurvey
@@ -15,8 +15,8 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Bounds
 
 
-def world_with(partitions: int = 2, **settings: float) -> World:
-    world = World()
+def world_with(partitions: int = 2, **settings: float) -> BrokerFixture:
+    world = BrokerFixture()
     world.broker.create_topic(ME, DEFAULT_SCOPE, "t", partitions, TopicSettings(**settings))  # type: ignore[arg-type]
     world.broker.produce(ME, DEFAULT_SCOPE, "t", 0, [b"a", b"b", b"c"])
     world.commit()
@@ -25,25 +25,25 @@ def world_with(partitions: int = 2, **settings: float) -> World:
 
 def test_it_tells_bounds_and_what_was_removed_of_each_partition() -> None:
     world = world_with()
-    world.broker._ledger.keep((RecordsRemoved(1, 0, [1], 0),))
+    world.broker._state_log.keep((RecordsRemoved(1, 0, [1], 0),))
     world.broker.produce(ME, DEFAULT_SCOPE, "t", 1, [b"not committed"])
-    found = world.broker.survey(ME, DEFAULT_SCOPE, "t")
+    found = world.broker.read_view(ME, DEFAULT_SCOPE, "t")
     assert (found.topic.name, found.now, found.horizon) == ("t", world.now, 0)
     assert found.partitions == [
         PartitionSurvey(0, Bounds(0, 3), Gone(0, frozenset({1}))),
         PartitionSurvey(1, Bounds(0, 0), NOTHING),
     ]
-    assert world.broker.survey(ME, DEFAULT_SCOPE, "t", 1).partitions == found.partitions[1:]
+    assert world.broker.read_view(ME, DEFAULT_SCOPE, "t", 1).partitions == found.partitions[1:]
     with pytest.raises(PartitionNotFound):
-        world.broker.survey(ME, DEFAULT_SCOPE, "t", 2)
+        world.broker.read_view(ME, DEFAULT_SCOPE, "t", 2)
     with pytest.raises(TopicNotFound):
-        world.broker.survey(ME, DEFAULT_SCOPE, "u")
+        world.broker.read_view(ME, DEFAULT_SCOPE, "u")
 
 
 def test_the_horizon_follows_the_topic_s_expiry() -> None:
     world = world_with(expiry_seconds=10.0)
     world.pass_time(30)
-    assert world.broker.survey(ME, DEFAULT_SCOPE, "t").horizon == world.now - 10_000_000
+    assert world.broker.read_view(ME, DEFAULT_SCOPE, "t").horizon == world.now - 10_000_000
 
 
 def test_bounds_of_many_topics_leave_out_those_that_are_not_there() -> None:

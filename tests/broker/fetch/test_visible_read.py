@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 
 from penstock.broker.errors import LimitReached
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.removal import Gone, apply_removed, remove
-from penstock.broker.fetch.visible_read import LOOKS, PARTS, STEPS, LiveRead
+from penstock.broker.fetch.visible_read import LOOKS, PARTS, STEPS, VisibleRead
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE as HERE
 from penstock.broker.security.access import ANONYMOUS as ME
@@ -29,30 +29,30 @@ ON_DISK = LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0)  # every
 both = pytest.mark.parametrize("log", [None, ON_DISK], ids=["memory", "disk"])
 
 
-def made(log: LogSettings | None = None, expiry: float | None = None, **options: Any) -> World:
-    world = World(log, **options)
+def made(log: LogSettings | None = None, expiry: float | None = None, **options: Any) -> BrokerFixture:
+    world = BrokerFixture(log, **options)
     world.broker.create_topic(ME, HERE, "t", 1, TopicSettings(expiry_seconds=expiry))
     world.commit()
     return world
 
 
-def store(world: World, *values: bytes, lifetimes: list[float] | None = None) -> None:
+def store(world: BrokerFixture, *values: bytes, lifetimes: list[float] | None = None) -> None:
     """`lifetimes`: seconds until each expires; 0: never."""
     expires = None if lifetimes is None else [world.now + int(s * SECOND) if s else 0 for s in lifetimes]
     world.broker.produce(ME, HERE, "t", 0, values, expires=expires)
     world.commit()
 
 
-def take_out(world: World, *offsets: int) -> None:
-    world.broker._ledger.keep((RecordsRemoved(1, 0, list(offsets)),))
+def take_out(world: BrokerFixture, *offsets: int) -> None:
+    world.broker._state_log.keep((RecordsRemoved(1, 0, list(offsets)),))
     world.commit()
 
 
-def plan(world: World, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> LiveRead:
+def plan(world: BrokerFixture, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> VisibleRead:
     return world.broker.fetch(ME, HERE, "t", 0, offset, max_bytes, max_records)
 
 
-def found(read: LiveRead) -> list[tuple[int, bytes]]:
+def found(read: VisibleRead) -> list[tuple[int, bytes]]:
     records: list[tuple[int, bytes]] = []
     for part in read.run():
         assert len(part) > 0
@@ -60,14 +60,16 @@ def found(read: LiveRead) -> list[tuple[int, bytes]]:
     return records
 
 
-def fetched(world: World, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> list[tuple[int, bytes]]:
+def fetched(
+    world: BrokerFixture, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG
+) -> list[tuple[int, bytes]]:
     """As a session does it: one fetch, in as many steps as it takes."""
     read = plan(world, offset, max_bytes, max_records)
     records = found(read)
-    while (onward := read.onward()) is not None:
+    while (continuation := read.continuation()) is not None:
         assert not records
-        assert not onward.ready  # not on the loop's thread
-        read, records = onward, found(onward)
+        assert not continuation.ready  # not on the loop's thread
+        read, records = continuation, found(continuation)
     return records
 
 
@@ -137,9 +139,9 @@ def test_nothing_is_looked_at_where_nothing_expires() -> None:
     (part,) = read.run()
     assert part.batch.flags == 0 and len(part) == 100
     assert visible_read.view(
-        world.broker._ledger.state, world.broker._ledger.state.topics_by_id[1], 0, world.now
+        world.broker._state_log.state, world.broker._state_log.state.topics_by_id[1], 0, world.now
     ).all_of(part)
-    assert (read.end, read.passed, read.onward()) == (100, False, None)
+    assert (read.end, read.passed, read.continuation()) == (100, False, None)
 
 
 # -- going on
@@ -152,9 +154,9 @@ def test_a_fetch_goes_on_past_what_has_expired() -> None:
     world.pass_time(2)
     read = plan(world, max_records=3)
     assert (found(read), read.end, read.passed) == ([], 3, True)
-    onward = read.onward()
-    assert onward is not None
-    assert (found(onward), onward.end, onward.onward()) == ([(10, b"new")], 11, None)
+    continuation = read.continuation()
+    assert continuation is not None
+    assert (found(continuation), continuation.end, continuation.continuation()) == ([(10, b"new")], 11, None)
 
 
 def test_at_the_end_of_what_has_expired_the_fetch_says_where_it_is() -> None:
@@ -162,7 +164,7 @@ def test_at_the_end_of_what_has_expired_the_fetch_says_where_it_is() -> None:
     store(world, *[b"old"] * 10, lifetimes=[1] * 10)
     world.pass_time(2)
     read = plan(world)
-    assert (found(read), read.end, read.onward()) == ([], 10, None)
+    assert (found(read), read.end, read.continuation()) == ([], 10, None)
     store(world, b"new")
     assert fetched(world, read.end) == [(10, b"new")]
 
@@ -187,8 +189,8 @@ def test_many_expired_records_are_passed_in_bounded_steps() -> None:
     read = plan(world)
     records = found(read)
     ends = [0, read.end]
-    while not records and (onward := read.onward()) is not None:
-        read, records = onward, found(onward)
+    while not records and (continuation := read.continuation()) is not None:
+        read, records = continuation, found(continuation)
         ends.append(read.end)
     assert records == [(10 * LOOKS, b"new")]
     assert len(ends) >= 10
@@ -205,8 +207,8 @@ def test_a_fetch_gives_up_after_so_many_steps_and_says_where_to_go_on(monkeypatc
     assert fetched(world, max_records=4) == []
     read = plan(world, max_records=4)
     steps = 0
-    while (found(read) == []) and (onward := read.onward()) is not None:
-        read, steps = onward, steps + 1
+    while (found(read) == []) and (continuation := read.continuation()) is not None:
+        read, steps = continuation, steps + 1
     assert steps == STEPS
     assert fetched(world, read.end) == [(4 * (STEPS + 10), b"new")]
 
@@ -236,9 +238,9 @@ def test_retention_may_come_by_between_two_steps() -> None:
     assert found(read) == []
     world.engine.trim({PLACE: 11})
     world.commit()
-    onward = read.onward()
-    assert onward is not None
-    assert found(onward) == [(11, b"b")]
+    continuation = read.continuation()
+    assert continuation is not None
+    assert found(continuation) == [(11, b"b")]
     with pytest.raises(OffsetOutOfRange):
         plan(world, 0)
 
@@ -253,7 +255,7 @@ def test_removed_records_are_not_delivered(log: LogSettings | None) -> None:
     take_out(world, 1, 4, 5)
     assert fetched(world) == [(0, b"0"), (2, b"2"), (3, b"3")]
     assert fetched(world, 4) == []
-    assert plan(world, 4).onward() is None
+    assert plan(world, 4).continuation() is None
     world.restart()
     assert fetched(world) == [(0, b"0"), (2, b"2"), (3, b"3")]
 
@@ -261,7 +263,7 @@ def test_removed_records_are_not_delivered(log: LogSettings | None) -> None:
 def test_all_below_an_offset_may_be_removed_before_the_start_has_moved() -> None:
     world = made()
     store(world, *[b"%d" % n for n in range(6)])
-    world.broker._ledger.keep((RecordsRemoved(1, 0, [5], 3),))
+    world.broker._state_log.keep((RecordsRemoved(1, 0, [5], 3),))
     assert fetched(world) == [(3, b"3"), (4, b"4")]
     store(world, b"6")
     assert fetched(world, 5) == [(6, b"6")]
@@ -279,7 +281,7 @@ def test_what_was_removed_is_there_again_if_the_removal_was_not_kept() -> None:
     world = made()
     store(world, b"a", b"b")
     fault = world.fill_disk()
-    world.broker._ledger.keep((RecordsRemoved(1, 0, [0]),))
+    world.broker._state_log.keep((RecordsRemoved(1, 0, [0]),))
     assert fetched(world) == [(1, b"b")]
     world.commit()
     assert fetched(world) == [(0, b"a"), (1, b"b")]
@@ -315,8 +317,8 @@ def test_a_snapshot_keeps_what_was_removed() -> None:
     world = made()
     store(world, *[b"v"] * 9)
     take_out(world, 3, 7)
-    world.broker._ledger.keep((RecordsRemoved(1, 0, [], 2),))
-    state = decode_snapshot(encode_snapshot(world.broker._ledger.state))
+    world.broker._state_log.keep((RecordsRemoved(1, 0, [], 2),))
+    state = decode_snapshot(encode_snapshot(world.broker._state_log.state))
     assert state.removed == {PLACE: Gone(2, frozenset({3, 7}))}
 
 
@@ -368,8 +370,8 @@ def test_fetches_in_a_row_deliver_exactly_what_is_live(
     while offset < len(expected):
         read = plan(world, offset, max_bytes, max_records)
         portion = found(read)
-        while not portion and (onward := read.onward()) is not None:
-            read, portion = onward, found(onward)
+        while not portion and (continuation := read.continuation()) is not None:
+            read, portion = continuation, found(continuation)
         assert len(portion) <= max_records
         assert len(portion) <= 1 or sum(len(value) for _, value in portion) <= max_bytes
         records += portion

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker.errors import InvalidName, LimitReached
-from penstock.broker.groups.group_membership import Members
+from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 
@@ -15,7 +15,7 @@ class Connection:
 
 
 def test_members_are_those_who_joined_and_have_not_left() -> None:
-    members, first, second = Members(Limits()), Connection(), Connection()
+    members, first, second = GroupMembership(Limits()), Connection(), Connection()
     members.join(DEFAULT_SCOPE, "g", "orders", "b:1", first)
     members.join(DEFAULT_SCOPE, "g", "orders", "a:2", second)
     assert members.of(DEFAULT_SCOPE, "g", "orders") == ["a:2", "b:1"]
@@ -27,7 +27,7 @@ def test_members_are_those_who_joined_and_have_not_left() -> None:
 
 
 def test_one_who_joins_twice_is_one_member() -> None:
-    members, owner = Members(Limits()), Connection()
+    members, owner = GroupMembership(Limits()), Connection()
     for _ in range(2):
         members.join(DEFAULT_SCOPE, "g", "orders", "a:1", owner)
     assert members.of(DEFAULT_SCOPE, "g", "orders") == ["a:1"]
@@ -35,7 +35,7 @@ def test_one_who_joins_twice_is_one_member() -> None:
 
 
 def test_a_second_group_does_not_end_the_first_and_all_end_together() -> None:
-    members, owner = Members(Limits()), Connection()
+    members, owner = GroupMembership(Limits()), Connection()
     members.join(DEFAULT_SCOPE, "g", "orders", "a:1", owner)
     members.join(DEFAULT_SCOPE, "g", "bills", "a:1", owner)
     members.join(ELSEWHERE, "h", "orders", "a:1", owner)
@@ -47,11 +47,11 @@ def test_a_second_group_does_not_end_the_first_and_all_end_together() -> None:
 
 
 def test_one_who_never_joined_may_leave() -> None:
-    Members(Limits()).leave(Connection())
+    GroupMembership(Limits()).leave(Connection())
 
 
 def test_a_group_is_forgotten_in_one_topic() -> None:
-    members, owner = Members(Limits()), Connection()
+    members, owner = GroupMembership(Limits()), Connection()
     for topic in ("orders", "bills"):
         for group in ("g", "h"):
             members.join(DEFAULT_SCOPE, group, topic, "a:1", owner)
@@ -67,7 +67,7 @@ def test_a_group_is_forgotten_in_one_topic() -> None:
 
 
 def test_names_and_numbers_are_bounded() -> None:
-    members = Members(Limits(memberships=3, memberships_per_owner=2))
+    members = GroupMembership(Limits(memberships=3, memberships_per_owner=2))
     first, second = Connection(), Connection()
     with pytest.raises(InvalidName):
         members.join(DEFAULT_SCOPE, "\0", "orders", "a:1", first)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, committed
+from tests.broker.broker_fixture import BrokerFixture, committed
 
 from penstock.broker.errors import (
     GroupNotFound,
@@ -24,9 +24,9 @@ ALICE = Identity("alice")
 HERE = (ANONYMOUS, DEFAULT_SCOPE)
 
 
-def a_world(**options: Any) -> World:
+def a_world(**options: Any) -> BrokerFixture:
     """`orders` has two partitions with five records in the first, of which two are gone."""
-    world = World(**options)
+    world = BrokerFixture(**options)
     topic, _ = world.broker.create_topic(*HERE, "orders", 2)
     for number in range(5):
         world.broker.produce(*HERE, "orders", 0, [b"%d" % number])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World, committed, later
+from tests.broker.broker_fixture import BrokerFixture, committed, later
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -43,7 +43,7 @@ class Clockwork:
     """A world with one topic, that schedules, lets time pass, and looks."""
 
     def __init__(self, log: LogSettings | None = None, partitions: int = 1, **options: Any) -> None:
-        self.world = World(log, **options)
+        self.world = BrokerFixture(log, **options)
         self.world.broker.create_topic(ME, HERE, "t", partitions)
         self.world.commit()
 
@@ -78,7 +78,7 @@ class Clockwork:
 
     @property
     def waiting(self) -> dict[int, Delayed]:
-        found: dict[int, Delayed] = self.broker._ledger.current().delayed
+        found: dict[int, Delayed] = self.broker._state_log.current().delayed
         return found
 
 
@@ -231,7 +231,7 @@ def test_what_was_cancelled_does_not_appear() -> None:
 
 def test_one_may_be_cancelled_while_it_is_being_read() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    clockwork = Clockwork(offload=later(calls))
+    clockwork = Clockwork(executor=later(calls))
     numbers = [clockwork.schedule(b"%d" % number, 1) for number in range(3)]
     clockwork.sweep(1)
     ((read, done),) = calls
@@ -280,7 +280,7 @@ def test_no_name_leads_to_what_waits() -> None:
     clockwork.schedule(b"secret", 60)
     topics = clockwork.broker.list_topics(ME, HERE, internal=True)
     assert [topic.name for topic in topics] == ["t"]
-    assert 0 not in clockwork.broker._ledger.state.topics_by_id
+    assert 0 not in clockwork.broker._state_log.state.topics_by_id
     assert clockwork.world.engine.bounds(WAITING) == (0, 1)
 
 
@@ -364,7 +364,7 @@ def test_what_waits_goes_with_its_topic_and_is_counted() -> None:
 
 def test_a_topic_may_be_deleted_while_its_records_are_being_read() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    clockwork = Clockwork(offload=later(calls))
+    clockwork = Clockwork(executor=later(calls))
     clockwork.schedule(b"v", 1)
     clockwork.sweep(1)
     ((read, done),) = calls
@@ -393,7 +393,7 @@ def test_a_topic_may_be_deleted_while_its_records_are_being_read() -> None:
 @pytest.mark.parametrize("stage", ["scheduled", "time passed", "read", "appended", "committed"])
 def test_a_restart_at_any_stage_makes_it_appear_exactly_once(stage: str, log: LogSettings | None) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    clockwork = Clockwork(log, offload=later(calls))
+    clockwork = Clockwork(log, executor=later(calls))
     for number in range(3):
         clockwork.schedule(b"%d" % number, 5)
     if stage != "scheduled":
@@ -514,7 +514,7 @@ def test_contents_that_a_repair_took_away_end_the_wait_and_are_counted() -> None
 
 def test_a_state_that_is_read_again_meanwhile_makes_nothing_appear_twice() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    clockwork = Clockwork(LogSettings(file_bytes=32 << 20), offload=later(calls))
+    clockwork = Clockwork(LogSettings(file_bytes=32 << 20), executor=later(calls))
     values = [b"%d" % number * (APPEND_BYTES // 3) for number in range(5)]
     for value in values:
         clockwork.schedule(value, 1)
@@ -595,7 +595,7 @@ def test_trimming_stops_before_the_oldest_that_waits() -> None:
 def test_a_snapshot_keeps_what_waits_and_its_order() -> None:
     clockwork = Clockwork()
     numbers = [clockwork.schedule(b"v", seconds) for seconds in (3, 1, 2)]
-    state = decode_snapshot(encode_snapshot(clockwork.broker._ledger.state))
+    state = decode_snapshot(encode_snapshot(clockwork.broker._state_log.state))
     assert list(state.delayed.values()) == list(clockwork.waiting.values())
     assert state.next_delayed_id == numbers[-1] + 1
 

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import PartitionNotFound
 from penstock.broker.names import DEFAULT_SCOPE
@@ -95,7 +95,7 @@ def test_turns_are_even() -> None:
 
 
 def test_turns_are_forgotten_with_their_topic() -> None:
-    world = World()
+    world = BrokerFixture()
     created, _ = world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
     assert world.broker.partitioner.choose(created, None, [-1]) == [0]
     world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "orders")
@@ -103,7 +103,7 @@ def test_turns_are_forgotten_with_their_topic() -> None:
 
 
 def test_a_topic_that_gets_the_id_of_one_that_never_was_begins_at_the_first_partition() -> None:
-    world = World()
+    world = BrokerFixture()
     first, _ = world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "first", 3)
     world.broker.partitioner.choose(first, None, [-1])
     fault = world.fill_disk()

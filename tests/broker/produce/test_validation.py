@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World, committed
+from tests.broker.broker_fixture import BrokerFixture, committed
 
 from penstock.broker.errors import (
     InvalidArgument,
@@ -18,7 +18,7 @@ from penstock.broker.errors import (
 )
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
-from penstock.broker.produce.validation import REASON_CHARACTERS, Admitted, Intake
+from penstock.broker.produce.validation import REASON_CHARACTERS, RecordValidator, ValidatedRecords
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.state.state import Topic
@@ -39,15 +39,17 @@ class Place:
     def __init__(
         self, partitions: int = 3, name: str = "orders", limits: Limits | None = None, **settings: Any
     ) -> None:
-        self.world = world = World(limits=limits or Limits())
+        self.world = world = BrokerFixture(limits=limits or Limits())
         told = TopicSettings(**settings)
         self.topic = world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, partitions, told)[0]
         self.metrics = world.broker.metrics
-        self.state = world.broker._ledger.current
-        self.intake = Intake(self.state, must_be_upper, world.broker.limits, self.metrics, lambda: world.now)
+        self.state = world.broker._state_log.current
+        self.validator = RecordValidator(
+            self.state, must_be_upper, world.broker.limits, self.metrics, lambda: world.now
+        )
 
 
-def shown(admitted: Admitted) -> list[tuple[int, list[bytes]]]:
+def shown(admitted: ValidatedRecords) -> list[tuple[int, list[bytes]]]:
     """The partition's number and the values of each write."""
     return [(number_of(records.partition), list(records.values)) for records in admitted.writes]
 
@@ -58,7 +60,7 @@ def shown(admitted: Admitted) -> list[tuple[int, list[bytes]]]:
 def test_records_are_put_together_by_partition_in_their_order() -> None:
     place = Place()
     values = [b"%d" % number for number in range(6)]
-    admitted = place.intake.admit(place.topic, [2, 0, 2, 1, 0, 2], values)
+    admitted = place.validator.admit(place.topic, [2, 0, 2, 1, 0, 2], values)
     assert shown(admitted) == [(2, [b"0", b"2", b"5"]), (0, [b"1", b"4"]), (1, [b"3"])]
     assert {topic_of(records.partition) for records in admitted.writes} == {place.topic.id}
     assert admitted.offsets([100, 20, 3]) == [100, 20, 101, 3, 21, 102]
@@ -75,7 +77,7 @@ def test_turns_of_partitions_are_put_together_as_any_others(
     for numbers in (turns, turns + wanted, wanted * count, [*turns, odd]):
         values = [b"%d" % index for index in range(len(numbers))]
         keys = [b"k%d" % index for index in range(len(numbers))]
-        admitted = place.intake.admit(place.topic, numbers, values, keys)
+        admitted = place.validator.admit(place.topic, numbers, values, keys)
         expected = {number: [v for v, at in zip(values, numbers, strict=True) if at == number] for number in numbers}
         assert shown(admitted) == list(expected.items())
         assert [list(records.keys or ()) for records in admitted.writes] == [
@@ -90,7 +92,9 @@ def test_turns_of_partitions_are_put_together_as_any_others(
 def test_all_columns_go_along() -> None:
     place = Place()
     headers = [(("h", b"%d" % number),) for number in range(3)]
-    admitted = place.intake.admit(place.topic, [1, 0, 1], [b"a", b"b", b"c"], [b"k0", None, b"k2"], headers, [7, 0, 9])
+    admitted = place.validator.admit(
+        place.topic, [1, 0, 1], [b"a", b"b", b"c"], [b"k0", None, b"k2"], headers, [7, 0, 9]
+    )
     first, second = admitted.writes
     assert (list(first.values), list(first.keys or ())) == ([b"a", b"c"], [b"k0", b"k2"])
     assert (list(first.headers or ()), list(first.expires or ())) == ([headers[0], headers[2]], [7, 9])
@@ -101,7 +105,7 @@ def test_all_columns_go_along() -> None:
 def test_records_of_one_partition_are_taken_as_they_are() -> None:
     place = Place()
     values, keys = [b"a", b"b"], [None, b"k"]
-    admitted = place.intake.admit(place.topic, [1, 1], values, keys)
+    admitted = place.validator.admit(place.topic, [1, 1], values, keys)
     (records,) = admitted.writes
     assert records.partition == partition_id(place.topic.id, 1)
     assert records.values is values and records.keys is keys
@@ -110,15 +114,15 @@ def test_records_of_one_partition_are_taken_as_they_are() -> None:
 
 def test_sizes() -> None:
     place = Place(limits=Limits(record_bytes=10))
-    assert place.intake.measure([b"x" * 10, b""], None) == 10
-    assert place.intake.measure([b"x" * 7, b"x"], [b"k" * 3, None]) == 11
+    assert place.validator.measure([b"x" * 10, b""], None) == 10
+    assert place.validator.measure([b"x" * 7, b"x"], [b"k" * 3, None]) == 11
     with pytest.raises(RecordTooLarge) as refused:
-        place.intake.admit(place.topic, [0, 0], [b"x", b"x" * 11])
+        place.validator.admit(place.topic, [0, 0], [b"x", b"x" * 11])
     assert (refused.value.size, refused.value.limit) == (11, 10)
     with pytest.raises(RecordTooLarge):
-        place.intake.admit(place.topic, [0], [b"x" * 8], [b"k" * 3])
+        place.validator.admit(place.topic, [0], [b"x" * 8], [b"k" * 3])
     with pytest.raises(InvalidArgument, match="no record"):
-        place.intake.admit(place.topic, [], [])
+        place.validator.admit(place.topic, [], [])
 
 
 # -- with one
@@ -126,17 +130,17 @@ def test_sizes() -> None:
 
 def test_what_fits_the_schema_is_taken() -> None:
     place = Place(schema="upper")
-    assert shown(place.intake.admit(place.topic, [0, 1], [b"A", b"B"])) == [(0, [b"A"]), (1, [b"B"])]
+    assert shown(place.validator.admit(place.topic, [0, 1], [b"A", b"B"])) == [(0, [b"A"]), (1, [b"B"])]
 
 
 @pytest.mark.parametrize("settings", [{}, {"rejected": "error"}])
 def test_what_does_not_is_refused(settings: dict[str, Any]) -> None:
     place = Place(schema="upper", **settings)
     with pytest.raises(RecordRejected, match=r"^The record does not fit its schema: not upper; really$") as refused:
-        place.intake.admit(place.topic, [0], [b"a"])
+        place.validator.admit(place.topic, [0], [b"a"])
     assert (refused.value.reasons, refused.value.index) == (["not upper", "really"], None)
     with pytest.raises(RecordRejected, match=r"^Record 1 does not fit") as refused:
-        place.intake.admit(place.topic, [0] * 4, [b"A", b"b", b"C", b"d"])
+        place.validator.admit(place.topic, [0] * 4, [b"A", b"b", b"C", b"d"])
     assert refused.value.index == 1
     assert place.metrics.records_rejected == 2
 
@@ -145,7 +149,7 @@ def test_or_becomes_a_dead_letter_beside_those_that_do() -> None:
     place = Place(schema="upper", rejected="dead-letter")
     headers = [((f"h{number}", b""),) for number in range(5)]
     keys = [b"k0", b"k1", None, b"k3", b"k4"]
-    admitted = place.intake.admit(
+    admitted = place.validator.admit(
         place.topic, [1, 2, 1, 0, 2], [b"A", b"b", b"C", b"d", b"E"], keys, headers, [1, 2, 3, 4, 5]
     )
     assert shown(admitted) == [(1, [b"A", b"C"]), (2, [b"E"]), (0, [b"b", b"d"])]
@@ -172,7 +176,7 @@ def test_or_becomes_a_dead_letter_beside_those_that_do() -> None:
 
 def test_all_of_them_may_be_dead_letters() -> None:
     place = Place(schema="upper", rejected="dead-letter")
-    admitted = place.intake.admit(place.topic, [1, 2], [b"a", b"b"])
+    admitted = place.validator.admit(place.topic, [1, 2], [b"a", b"b"])
     assert shown(admitted) == [(0, [b"a", b"b"])]
     assert admitted.offsets([7]) == [7, 8]
     assert admitted.diverted == [0, 1]
@@ -181,7 +185,7 @@ def test_all_of_them_may_be_dead_letters() -> None:
 def test_dead_letters_that_are_there_are_used() -> None:
     place = Place(schema="upper", rejected="dead-letter")
     there = place.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders.dlq", 4)[0]
-    admitted = place.intake.admit(place.topic, [1], [b"a"])
+    admitted = place.validator.admit(place.topic, [1], [b"a"])
     assert admitted.events == []
     assert admitted.writes[0].partition == partition_id(there.id, 0)
 
@@ -189,7 +193,7 @@ def test_dead_letters_that_are_there_are_used() -> None:
 def test_who_brings_several_requests_is_refused_first() -> None:
     place = Place(schema="upper", rejected="dead-letter")
     with pytest.raises(RecordRejected) as refused:
-        place.intake.admit(place.topic, [0, 0], [b"A", b"b"], divert=False)
+        place.validator.admit(place.topic, [0, 0], [b"A", b"b"], divert=False)
     assert refused.value.index == 1
     assert place.metrics.records_rejected == 0  # they come again
 
@@ -198,32 +202,32 @@ def test_who_brings_several_requests_is_refused_first() -> None:
 def test_where_there_can_be_no_dead_letters_a_record_is_refused(name: str) -> None:
     place = Place(name=name, schema="upper", rejected="dead-letter")
     with pytest.raises(RecordRejected):
-        place.intake.admit(place.topic, [0], [b"a"])
+        place.validator.admit(place.topic, [0], [b"a"])
 
 
 def test_dead_letters_are_a_topic_like_any_other_for_the_limit() -> None:
     place = Place(schema="upper", rejected="dead-letter", limits=Limits(topics=1))
     with pytest.raises(LimitReached):
-        place.intake.admit(place.topic, [0], [b"a"])
+        place.validator.admit(place.topic, [0], [b"a"])
 
 
 def test_a_long_story_is_cut() -> None:
     place = Place(schema="upper", rejected="dead-letter")
-    place.intake._check = lambda _, values: {index: ["x" * 10_000] for index in range(len(values))}
-    (letters,) = place.intake.admit(place.topic, [0], [b"a"]).writes
+    place.validator._check = lambda _, values: {index: ["x" * 10_000] for index in range(len(values))}
+    (letters,) = place.validator.admit(place.topic, [0], [b"a"]).writes
     assert letters.headers is not None
     assert len(dict(letters.headers[0])["dead-letter-reason"]) == REASON_CHARACTERS
 
 
 def test_topics_that_come_in_the_same_entry_are_counted_with_those_that_are_there() -> None:
     place = Place(schema="upper", rejected="dead-letter")
-    first = place.intake.admit(place.topic, [0], [b"a"]).events
-    again = place.intake.admit(place.topic, [0], [b"a"], coming=first)
+    first = place.validator.admit(place.topic, [0], [b"a"]).events
+    again = place.validator.admit(place.topic, [0], [b"a"], coming=first)
     assert again.events == []
     assert again.writes[0].partition == partition_id(first[0].id, 0)
     other, _ = place.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", 1, place.topic.settings)
-    first = place.intake.admit(place.topic, [0], [b"a"]).events
-    second = place.intake.admit(other, [0], [b"a"], coming=first).events
+    first = place.validator.admit(place.topic, [0], [b"a"]).events
+    second = place.validator.admit(other, [0], [b"a"], coming=first).events
     assert [event.name for event in (*first, *second)] == ["orders.dlq", "bills.dlq"]
     assert second[0].id == first[0].id + 1
 
@@ -235,14 +239,14 @@ DIVERTED = TopicSettings(schema="no such schema", rejected="dead-letter")
 HERE = (ANONYMOUS, DEFAULT_SCOPE)
 
 
-def a_world(partitions: int = 3, settings: TopicSettings | None = None, **options: Any) -> World:
-    world = World(**options)
+def a_world(partitions: int = 3, settings: TopicSettings | None = None, **options: Any) -> BrokerFixture:
+    world = BrokerFixture(**options)
     world.broker.create_topic(*HERE, "orders", partitions, settings or TopicSettings())
     world.commit()
     return world
 
 
-def stored(world: World, topic: str, partition: int = 0) -> list[tuple[bytes | None, bytes]]:
+def stored(world: BrokerFixture, topic: str, partition: int = 0) -> list[tuple[bytes | None, bytes]]:
     slices = world.broker.fetch(*HERE, topic, partition, 0, 1 << 20, 1000).run()
     return [pair for part in slices for pair in zip(part.keys(), part.values(), strict=True)]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import START, World, later
+from tests.broker.broker_fixture import START, BrokerFixture, later
 from tests.log.harness import columns_of
 
 from penstock.broker.errors import (
@@ -39,8 +39,8 @@ APP = "query-1"
 DAY = 86_400.0
 
 
-def a_world(**options: Any) -> World:
-    world = World(**options)
+def a_world(**options: Any) -> BrokerFixture:
+    world = BrokerFixture(**options)
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
     world.commit()
@@ -51,7 +51,7 @@ Chunks = Sequence[tuple[str, int, Sequence[bytes]]]
 
 
 def stage(
-    world: World,
+    world: BrokerFixture,
     batch: int,
     chunks: Chunks,
     app: str | None = APP,
@@ -72,7 +72,7 @@ def stage(
 
 
 def publish(
-    world: World,
+    world: BrokerFixture,
     batch: int,
     refs: Sequence[str],
     app: str = APP,
@@ -84,7 +84,7 @@ def publish(
     return found
 
 
-def records(world: World, topic: str, partition: int = 0, scope: Scope = DEFAULT_SCOPE) -> list[bytes]:
+def records(world: BrokerFixture, topic: str, partition: int = 0, scope: Scope = DEFAULT_SCOPE) -> list[bytes]:
     read, offset = list[bytes](), 0
     while parts := world.broker.fetch(ANONYMOUS, scope, topic, partition, offset, 1 << 30, 1 << 30).run():
         read += [value for part in parts for value in part.values()]
@@ -92,11 +92,11 @@ def records(world: World, topic: str, partition: int = 0, scope: Scope = DEFAULT
     return read
 
 
-def everything(world: World) -> list[list[bytes]]:
+def everything(world: BrokerFixture) -> list[list[bytes]]:
     return [records(world, "orders", number) for number in range(3)] + [records(world, "bills")]
 
 
-def staged(world: World) -> list[str]:
+def staged(world: BrokerFixture) -> list[str]:
     return Staging(world.disk).names()
 
 
@@ -335,7 +335,7 @@ def test_files_are_read_a_step_ahead_and_nothing_is_appended_twice(slow: str) ->
     world = a_world(**STEPWISE)
     values = [b"%d" % n for n in range(8)]
     ref = stage(world, 0, [("bills", 0, [value]) for value in values])
-    world.options["offload"] = later(calls)
+    world.options["executor"] = later(calls)
     world.restart()
     found = world.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     while True:
@@ -437,7 +437,7 @@ def test_numbers_of_batches(batch: int) -> None:
 SCHEMA = b'{"type": "object", "required": ["id"]}'
 
 
-def typed_world(rejected: Any, **options: Any) -> World:
+def typed_world(rejected: Any, **options: Any) -> BrokerFixture:
     world = a_world(**options)
     work = world.broker.schemas.register(ALICE, DEFAULT_SCOPE, "s", SchemaKind.JSON, SCHEMA)
     work.run()
@@ -480,13 +480,13 @@ def test_one_bad_record_keeps_everything_out_if_the_topic_refuses_it(options: di
 def test_many_records_with_a_schema_are_not_checked_at_once_and_none_of_them_twice(options: dict[str, Any]) -> None:
     world = typed_world("error", **options)
     seen: list[int] = []
-    check = world.broker.intake._check
+    check = world.broker.validator._check
 
     def counting(topic: Topic, values: Sequence[bytes]) -> dict[int, list[str]]:
         seen.append(len(values))
         return check(topic, values)
 
-    world.broker.intake._check = counting
+    world.broker.validator._check = counting
     found = publish(world, 0, [stage(world, 0, [("typed", 0, [GOOD] * 500)] * 5)])
     assert rows(found) == (2500, False)
     assert seen == [500] * 5
@@ -505,7 +505,7 @@ def test_an_application_that_publishes_once_is_not_remembered(options: dict[str,
     assert permit.key != other.key
     ref = stage(world, 0, [("bills", 0, [b"1"]), ("bills", 0, [b"2"])], permit.app)
     assert rows(publish(world, 0, [ref], permit.app)) == (2, False)
-    assert world.broker._ledger.state.publications == {}
+    assert world.broker._state_log.state.publications == {}
     assert staged(world) == []
     assert records(world, "bills") == [b"1", b"2"]
 
@@ -540,7 +540,7 @@ def test_applications_are_remembered_for_a_week_and_then_only_if_there_is_room()
     world.restart()
     assert rows(publish(world, 1, [], "a")) == (0, True)
     assert rows(publish(world, 0, [], "c")) == (0, True)
-    assert [state.batch for state in world.broker._ledger.state.publications.values()] == [1, 0]
+    assert [state.batch for state in world.broker._state_log.state.publications.values()] == [1, 0]
 
 
 def test_records_that_no_entry_can_hold_are_refused_before_anything_happens() -> None:
@@ -571,7 +571,7 @@ def test_a_topic_that_is_deleted_while_the_files_are_read_keeps_everything_out()
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
     world = a_world()
     ref = stage(world, 0, SMALL)
-    world.options["offload"] = later(calls)
+    world.options["executor"] = later(calls)
     world.restart()
     found = world.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     for reading in range(2):

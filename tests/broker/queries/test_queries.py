@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -37,7 +37,7 @@ FOUND = Rows(["count"], [[2]])
 class Asked:
     """A statement that was started."""
 
-    def __init__(self, world: World, sql: str = "SELECT 1", scope: Scope = DEFAULT_SCOPE, **more: Any) -> None:
+    def __init__(self, world: BrokerFixture, sql: str = "SELECT 1", scope: Scope = DEFAULT_SCOPE, **more: Any) -> None:
         self.done = 0
         self.run: Statement = world.broker.queries.run(ALICE, scope, sql, **more)
         self.run.start(self._done)
@@ -57,13 +57,13 @@ class Asked:
         return str(raised.value)
 
 
-def make(policy: QueryPolicy | None = None, **options: Any) -> World:
-    world = World(queries=policy or QueryPolicy(enabled=True, seconds=10), **options)
+def make(policy: QueryPolicy | None = None, **options: Any) -> BrokerFixture:
+    world = BrokerFixture(queries=policy or QueryPolicy(enabled=True, seconds=10), **options)
     world.broker.queries.on_waiting = lambda: None
     return world
 
 
-def begun(world: World, *args: Any, **more: Any) -> Asked:
+def begun(world: BrokerFixture, *args: Any, **more: Any) -> Asked:
     """A statement that the process has taken."""
     asked = Asked(world, *args, **more)
     world.commit()
@@ -71,7 +71,7 @@ def begun(world: World, *args: Any, **more: Any) -> Asked:
     return asked
 
 
-def stream(world: World, name: str, *values: bytes, scope: Scope = DEFAULT_SCOPE, **settings: Any) -> None:
+def stream(world: BrokerFixture, name: str, *values: bytes, scope: Scope = DEFAULT_SCOPE, **settings: Any) -> None:
     world.broker.create_topic(ALICE, scope, name, 1, **settings)
     if values:
         world.broker.produce(ALICE, scope, name, 0, values)
@@ -163,13 +163,13 @@ def test_nobody_waits_for_ever() -> None:
 
 @pytest.mark.parametrize("policy", [QueryPolicy(), QueryPolicy(enabled=True)])
 def test_without_a_process_a_statement_is_refused(policy: QueryPolicy) -> None:
-    world = World(queries=policy)
+    world = BrokerFixture(queries=policy)
     assert "sql.enabled" in Asked(world).error(QueriesOff)
 
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_client_that_may_ask_makes_it_ready_if_that_is_wanted(ahead: bool) -> None:
-    world = World(queries=QueryPolicy(enabled=True, ahead=ahead))
+    world = BrokerFixture(queries=QueryPolicy(enabled=True, ahead=ahead))
     woken: list[bool] = []
     world.broker.queries.on_waiting = lambda: woken.append(True)
     world.broker.queries.expect()
@@ -256,7 +256,7 @@ def test_a_statement_sees_its_own_tenant_only() -> None:
         desk.declare(asked.number, "theirs", Declared(COLUMNS), create=False)
 
 
-def secured(*grants: Grant) -> World:
+def secured(*grants: Grant) -> BrokerFixture:
     world = make()
     for name in ("open", "closed"):
         stream(world, name, b"1")

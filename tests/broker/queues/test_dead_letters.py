@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import START, World, committed
+from tests.broker.broker_fixture import START, BrokerFixture, committed
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -38,7 +38,7 @@ class Office:
     """Topic `t` and its dead letters."""
 
     def __init__(self, log: LogSettings | None = None, partitions: int = 1, letters: int = 0, **options: Any) -> None:
-        self.world = World(log, **options)
+        self.world = BrokerFixture(log, **options)
         self.world.broker.create_topic(ME, HERE, "t", partitions)
         self.world.commit()
         if letters:
@@ -50,7 +50,7 @@ class Office:
 
     def drop(self, *values: bytes, key: bytes | None = None, own: Headers = (), **told: object) -> None:
         """Make dead letters of these values."""
-        if "t.dlq" not in self.broker._ledger.state.topics[HERE]:
+        if "t.dlq" not in self.broker._state_log.state.topics[HERE]:
             self.broker.create_topic(ME, HERE, "t.dlq", 1)
         told = {"reason": "why", "attempts": 3, "topic": "t", "partition": 0, "offset": 7, "stored": START} | told
         headers = dead_letter.headers(own, {name.replace("_", "-"): value for name, value in told.items()})
@@ -82,7 +82,7 @@ class Office:
 
     @property
     def removed(self) -> dict[int, Gone]:
-        removed: dict[int, Gone] = self.broker._ledger.state.removed
+        removed: dict[int, Gone] = self.broker._state_log.state.removed
         return removed
 
 

@@ -8,7 +8,7 @@ from tests.broker.queues.test_queues import ON_DISK, SECOND, Desk
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queue import QueuePolicy
-from penstock.broker.queues.queues import Message, Taking
+from penstock.broker.queues.queues import Dequeue, Message
 from penstock.broker.security.access import ANONYMOUS
 from penstock.log.errors import LogFull
 
@@ -22,7 +22,7 @@ def take(desk: Desk, queue: int, count: int, *settle: int) -> tuple[list[bytes],
     return [message.value for message in messages], taking.answers
 
 
-def begun(desk: Desk, queue: int, count: int, *settle: int) -> Taking:
+def begun(desk: Desk, queue: int, count: int, *settle: int) -> Dequeue:
     taking = desk.world.broker.take(ANONYMOUS, queue, count, settle=settle)
     assert taking is not None
     return taking

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import START, World, committed, later
+from tests.broker.broker_fixture import START, BrokerFixture, committed, later
 
 from penstock.broker.errors import AccessDenied, LimitReached, QueueNotFound, ShuttingDown
 from penstock.broker.limits import Limits
@@ -29,7 +29,7 @@ class Desk:
     """A client of the queues of one world, which commits after everything that it does."""
 
     def __init__(self, settings: LogSettings | None = None, **options: Any) -> None:
-        self.world = World(settings, **options)
+        self.world = BrokerFixture(settings, **options)
 
     @property
     def metrics(self) -> Any:
@@ -180,7 +180,7 @@ def test_a_queue_may_not_be_used_by_who_may_not_read_its_topic() -> None:
         Grant("reader", frozenset({Permission.READ, Permission.CREATE})),
         Grant("other", frozenset({Permission.READ}), tenant="elsewhere"),
     ]
-    world = World(access=Access(enforced=True, grants=grants))
+    world = BrokerFixture(access=Access(enforced=True, grants=grants))
     queue = world.broker.subscribe(reader, DEFAULT_SCOPE, "t", at_least_once=True)[0]
     world.commit()
     world.broker.queue(reader, queue.id)
@@ -341,7 +341,7 @@ def test_a_message_whose_dead_letters_could_have_no_name_is_dropped_and_counted(
 
 def test_an_acknowledgement_in_time_saves_a_message_from_being_given_up() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    desk = Desk(offload=later(calls))
+    desk = Desk(executor=later(calls))
     queue = desk.subscribe()
     desk.publish(b"1", b"2")
     use_up(desk, queue)
@@ -357,7 +357,7 @@ def test_an_acknowledgement_in_time_saves_a_message_from_being_given_up() -> Non
 
 def test_giving_up_twice_at_the_same_time_makes_one_dead_letter() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    desk = Desk(offload=later(calls))
+    desk = Desk(executor=later(calls))
     queue = desk.subscribe()
     desk.publish(b"m")
     use_up(desk, queue)
@@ -961,7 +961,7 @@ class Sealed(dict[int, Queue]):
 def test_publishing_and_polling_look_at_no_other_queue() -> None:
     desk = Desk(queue_policy=QueuePolicy(idle=0))
     queue, other = desk.subscribe(), desk.subscribe()
-    state = desk.world.broker._ledger.state
+    state = desk.world.broker._state_log.state
     state.queues = Sealed(state.queues)
     desk.publish(b"m")
     assert desk.values(queue) == [b"m"]
@@ -974,7 +974,7 @@ def test_publishing_and_polling_look_at_no_other_queue() -> None:
 
 
 def remove(desk: Desk, *offsets: int, partition: int = 0) -> None:
-    desk.world.broker._ledger.keep((RecordsRemoved(1, partition, list(offsets)),))
+    desk.world.broker._state_log.keep((RecordsRemoved(1, partition, list(offsets)),))
     desk.world.commit()
 
 

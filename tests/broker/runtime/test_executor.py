@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.broker.runtime.executor import Lane, ThreadOffload, Work, inline
+from penstock.broker.runtime.executor import BoundedExecutor, Deferred, ThreadExecutor, run_inline
 
 
 def test_inline_does_the_work_and_then_says_so() -> None:
     order: list[str] = []
-    inline(lambda: order.append("work"), lambda: order.append("done"))
+    run_inline(lambda: order.append("work"), lambda: order.append("done"))
     assert order == ["work", "done"]
 
 
@@ -26,7 +26,7 @@ def test_a_thread_does_the_work_and_the_loop_hears_of_it() -> None:
             finished.set()
 
         with ThreadPoolExecutor(1) as executor:
-            ThreadOffload(loop, executor)(lambda: seen.append(threading.get_ident()), done)
+            ThreadExecutor(loop, executor)(lambda: seen.append(threading.get_ident()), done)
             await asyncio.wait_for(finished.wait(), 10)
         return seen
 
@@ -38,7 +38,7 @@ def test_work_that_fails_is_logged_and_still_done(caplog: pytest.LogCaptureFixtu
     async def main() -> None:
         finished = asyncio.Event()
         with ThreadPoolExecutor(1) as executor:
-            ThreadOffload(asyncio.get_running_loop(), executor)(lambda: 1 // 0, finished.set)  # type: ignore[arg-type]
+            ThreadExecutor(asyncio.get_running_loop(), executor)(lambda: 1 // 0, finished.set)  # type: ignore[arg-type]
             await asyncio.wait_for(finished.wait(), 10)
 
     with caplog.at_level(logging.ERROR):
@@ -52,15 +52,15 @@ def test_work_takes_its_own_way_if_it_has_one_and_none_if_it_is_ready() -> None:
     def way(name: str) -> Callable[[Callable[[], None], Callable[[], None]], None]:
         def take(work: Callable[[], None], done: Callable[[], None]) -> None:
             ways.append(name)
-            inline(work, done)
+            run_inline(work, done)
 
         return take
 
     for work in (
-        Work(lambda: 1, str),
-        Work(lambda: 2, str, lane=way("lane")),
-        Work(lambda: 3, str, lane=way("lane"), ready=True),
-        Work(lambda: 4, str, lane=way("lane")).then(str),
+        Deferred(lambda: 1, str),
+        Deferred(lambda: 2, str, lane=way("lane")),
+        Deferred(lambda: 3, str, lane=way("lane"), ready=True),
+        Deferred(lambda: 4, str, lane=way("lane")).then(str),
     ):
         finished: list[str] = []
         work.start(way("usual"), lambda work=work, finished=finished: finished.append(work.finish()))  # type: ignore[misc]
@@ -70,7 +70,7 @@ def test_work_takes_its_own_way_if_it_has_one_and_none_if_it_is_ready() -> None:
 
 def test_in_a_lane_only_so_many_are_on_their_way_and_the_others_follow_in_order() -> None:
     underway: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    lane = Lane(lambda work, done: underway.append((work, done)), 2)
+    lane = BoundedExecutor(lambda work, done: underway.append((work, done)), 2)
     order: list[int] = []
     for number in range(5):
         lane(lambda: None, lambda number=number: order.append(number))  # type: ignore[misc]
@@ -85,7 +85,7 @@ def test_in_a_lane_only_so_many_are_on_their_way_and_the_others_follow_in_order(
 
 def test_a_lane_goes_on_after_something_that_failed_when_it_was_done() -> None:
     underway: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    lane = Lane(lambda work, done: underway.append((work, done)), 1)
+    lane = BoundedExecutor(lambda work, done: underway.append((work, done)), 1)
     lane(lambda: None, lambda: 1 // 0)  # type: ignore[arg-type]
     lane(lambda: None, lambda: None)
     with pytest.raises(ZeroDivisionError):

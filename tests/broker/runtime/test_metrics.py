@@ -4,7 +4,7 @@ import re
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.groups import consumer_lag
 from penstock.broker.groups.consumer_lag import FetchPositions
@@ -28,21 +28,21 @@ produce_latency_ns_p50 produce_latency_ns_p95 produce_latency_ns_p99
 )
 
 
-def samples(world: World) -> dict[str, float]:
+def samples(world: BrokerFixture) -> dict[str, float]:
     """Every sample, under its name and labels as they are written."""
     lines = world.broker.metrics_text(ME).splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> BrokerFixture:
+    world = BrokerFixture()
     world.broker.create_topic(ME, HERE, "t", 2)
     world.commit()
     return world
 
 
-def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(world: World) -> None:
+def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(world: BrokerFixture) -> None:
     text = world.broker.metrics_text(ME)
     assert list(text_string_to_metric_families(text))
     for name in PROMISED:
@@ -51,7 +51,7 @@ def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(world:
         assert re.search(rf"^{name} 0\.0$", text, re.MULTILINE), name
 
 
-def test_records_count_when_they_are_committed(world: World) -> None:
+def test_records_count_when_they_are_committed(world: BrokerFixture) -> None:
     world.broker.produce(ME, HERE, "t", 0, [b"12345", b"1"], keys=[b"k", None])
     world.broker.produce(ME, HERE, "t", 1, [b"1234"])
     assert samples(world)["messages_produced_total"] == 0
@@ -67,7 +67,7 @@ def test_records_count_when_they_are_committed(world: World) -> None:
     assert samples(world)["messages_produced_total"] == 4
 
 
-def test_records_that_could_not_be_stored_do_not_count(world: World) -> None:
+def test_records_that_could_not_be_stored_do_not_count(world: BrokerFixture) -> None:
     fault = world.fill_disk()
     world.broker.produce(ME, HERE, "t", 0, [b"lost"])
     world.commit()
@@ -80,7 +80,7 @@ def test_records_that_could_not_be_stored_do_not_count(world: World) -> None:
     assert samples(world)["log_writable"] == 1
 
 
-def test_latency_is_the_time_until_the_commit(world: World) -> None:
+def test_latency_is_the_time_until_the_commit(world: BrokerFixture) -> None:
     for microseconds in (1, 2, 3, 4, 100):
         world.broker.produce(ME, HERE, "t", 0, [b"v"])
         world.elapsed += microseconds
@@ -100,7 +100,7 @@ def test_only_the_last_samples_count_for_latency() -> None:
     assert ring.quantiles([0.0, 0.5, 0.99, 1.0]) == [0, 512, 1013, 1023]
 
 
-def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: World) -> None:
+def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: BrokerFixture) -> None:
     for _ in range(metrics.LATENCY_SAMPLES + 10):
         world.broker.produce(ME, HERE, "t", 0, [b"v"])
     pending = world.broker.metrics._pending
@@ -110,7 +110,7 @@ def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: Worl
 
 
 def test_what_retention_removes_is_counted() -> None:
-    world = World(default_retention=Retention(seconds=86_400))
+    world = BrokerFixture(default_retention=Retention(seconds=86_400))
     world.broker.create_topic(ME, HERE, "t", 1)
     for _ in range(6):
         world.broker.produce(ME, HERE, "t", 0, [b"v"])
@@ -126,7 +126,7 @@ def test_what_retention_removes_is_counted() -> None:
     assert 0 < found["retention_noop_runs_total"] < 6
 
 
-def lag_of(world: World, group: str, topic: str = "t", partition: int = 0, scope: Scope = HERE) -> float | None:
+def lag_of(world: BrokerFixture, group: str, topic: str = "t", partition: int = 0, scope: Scope = HERE) -> float | None:
     labels = {
         "group": group,
         "namespace": scope.namespace,
@@ -138,7 +138,7 @@ def lag_of(world: World, group: str, topic: str = "t", partition: int = 0, scope
     return samples(world).get(f"consumer_lag{{{written}}}")
 
 
-def test_lag_is_what_a_group_has_not_reached(world: World) -> None:
+def test_lag_is_what_a_group_has_not_reached(world: BrokerFixture) -> None:
     world.broker.produce(ME, HERE, "t", 0, [b"v"] * 10)
     world.broker.groups.commit(ME, HERE, "g", "t", 0, 4)
     world.broker.groups.commit(ME, HERE, "ahead", "t", 0, 99)
@@ -149,7 +149,7 @@ def test_lag_is_what_a_group_has_not_reached(world: World) -> None:
     assert lag_of(world, "g", "not there") is None
 
 
-def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: World) -> None:
+def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: BrokerFixture) -> None:
     world.broker.produce(ME, HERE, "t", 0, [b"v"] * 10)
     world.commit()
     world.broker.positions.note(HERE, "g", "t", 0, 7)
@@ -158,7 +158,7 @@ def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: World) 
     assert lag_of(world, "g") == 8
 
 
-def test_topics_of_the_same_name_in_two_tenants_are_told_apart(world: World) -> None:
+def test_topics_of_the_same_name_in_two_tenants_are_told_apart(world: BrokerFixture) -> None:
     acme = Scope("acme", "eu")
     world.broker.create_topic(ME, acme, "t", 1)
     for scope, offset in ((HERE, 1), (acme, 0)):
@@ -178,7 +178,7 @@ def test_positions_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.Monke
     assert [place.group for place, _ in positions] == ["a", "c"]
 
 
-def test_the_number_of_lags_shown_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_lags_shown_is_bounded(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_LAG_SERIES", 2)
     for group, shown, cut in (("a", 1, 0), ("b", 2, 0), ("c", 2, 1)):
         world.broker.groups.commit(ME, HERE, group, "t", 0, 0)
@@ -187,8 +187,8 @@ def test_the_number_of_lags_shown_is_bounded(world: World, monkeypatch: pytest.M
         assert found["consumer_lag_cut"] == cut
 
 
-def test_every_broker_has_its_own_figures(world: World) -> None:
-    other = World()
+def test_every_broker_has_its_own_figures(world: BrokerFixture) -> None:
+    other = BrokerFixture()
     world.broker.metrics.active_connections += 1
     assert samples(world)["active_connections"] == 1
     assert samples(other)["active_connections"] == 0

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.runtime.timer_wheel import FINE, NOWHERE, Wheel
+from penstock.broker.runtime.timer_wheel import FINE, NOWHERE, TimerWheel
 
 LATEST = 1 << 60
 DEADLINES = st.one_of(st.integers(0, 100_000_000), st.integers(0, LATEST))
@@ -16,7 +16,7 @@ class Item:
         self.slot = NOWHERE
 
 
-def take_all(wheel: Wheel[Item], now: int, most: int = 1_000_000) -> list[Item]:
+def take_all(wheel: TimerWheel[Item], now: int, most: int = 1_000_000) -> list[Item]:
     """What is due, as a sweep takes it; as often as it takes until nothing moves any more."""
     found: list[Item] = []
     for _ in range(100):  # a coarse slot becomes a finer one, and so on
@@ -31,7 +31,7 @@ def take_all(wheel: Wheel[Item], now: int, most: int = 1_000_000) -> list[Item]:
 def test_each_is_found_once_never_early_and_not_much_later_than_its_deadline(
     deadlines: list[int], steps: list[int]
 ) -> None:
-    wheel: Wheel[Item] = Wheel()
+    wheel: TimerWheel[Item] = TimerWheel()
     items = [Item(deadline) for deadline in deadlines]
     for item in items:
         wheel.put(item, 0)
@@ -48,7 +48,7 @@ def test_each_is_found_once_never_early_and_not_much_later_than_its_deadline(
 
 @given(st.lists(st.tuples(STEPS, DEADLINES), max_size=200))
 def test_there_are_few_slots_whatever_the_deadlines_are(puts: list[tuple[int, int]]) -> None:
-    wheel: Wheel[Item] = Wheel()
+    wheel: TimerWheel[Item] = TimerWheel()
     now = 0
     for step, distance in puts:
         now += step % 1_000
@@ -57,7 +57,7 @@ def test_there_are_few_slots_whatever_the_deadlines_are(puts: list[tuple[int, in
 
 
 def test_ten_thousand_deadlines_all_over_a_day_share_some_slots() -> None:
-    wheel: Wheel[Item] = Wheel()
+    wheel: TimerWheel[Item] = TimerWheel()
     for number in range(10_000):
         wheel.put(Item(number * 8_640_000), 0)
         wheel.put(Item(number * 400), 0)
@@ -65,7 +65,7 @@ def test_ten_thousand_deadlines_all_over_a_day_share_some_slots() -> None:
 
 
 def test_a_look_is_a_step_of_a_bounded_size_and_the_next_one_goes_on() -> None:
-    wheel: Wheel[Item] = Wheel()
+    wheel: TimerWheel[Item] = TimerWheel()
     items = [Item(5_000_000) for _ in range(10)]
     for item in items:
         wheel.put(item, 0)
@@ -81,7 +81,7 @@ def test_a_look_is_a_step_of_a_bounded_size_and_the_next_one_goes_on() -> None:
 
 
 def test_what_is_due_and_not_taken_is_found_again() -> None:
-    wheel: Wheel[Item] = Wheel()
+    wheel: TimerWheel[Item] = TimerWheel()
     item = Item(FINE)
     wheel.put(item, 0)
     assert wheel.due(FINE - 1, 10) == []
@@ -89,7 +89,7 @@ def test_what_is_due_and_not_taken_is_found_again() -> None:
 
 
 def test_what_was_taken_is_not_found_and_its_slot_is_gone() -> None:
-    wheel: Wheel[Item] = Wheel()
+    wheel: TimerWheel[Item] = TimerWheel()
     item = Item(1_000)
     wheel.put(item, 0)
     wheel.take(item)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, committed, later
+from tests.broker.broker_fixture import BrokerFixture, committed, later
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -45,7 +45,7 @@ FIRST, SECOND = of("a", a="string"), of("a", a="string", b="integer")
 
 
 def register(
-    world: World, definition: bytes, name: str = "s", kind: SchemaKind = JSON, scope: Scope = DEFAULT_SCOPE
+    world: BrokerFixture, definition: bytes, name: str = "s", kind: SchemaKind = JSON, scope: Scope = DEFAULT_SCOPE
 ) -> Schema:
     work = world.broker.schemas.register(ANONYMOUS, scope, name, kind, definition)
     work.run()
@@ -54,16 +54,16 @@ def register(
     return schema
 
 
-def versions(world: World, name: str | None = None, scope: Scope = DEFAULT_SCOPE) -> list[tuple[str, int]]:
+def versions(world: BrokerFixture, name: str | None = None, scope: Scope = DEFAULT_SCOPE) -> list[tuple[str, int]]:
     return [(schema.name, schema.version) for schema in world.broker.schemas.list(ANONYMOUS, scope, name)]
 
 
-def topic(world: World, **settings: Any) -> None:
+def topic(world: BrokerFixture, **settings: Any) -> None:
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(**settings))
     world.commit()
 
 
-def check(world: World, *values: bytes) -> dict[int, list[str]]:
+def check(world: BrokerFixture, *values: bytes) -> dict[int, list[str]]:
     found = world.broker.describe_topic(ANONYMOUS, DEFAULT_SCOPE, "t").topic
     return world.broker.schemas.check(found, values)
 
@@ -72,7 +72,7 @@ def check(world: World, *values: bytes) -> dict[int, list[str]]:
 
 
 def test_versions_are_numbered_and_kept() -> None:
-    world = World()
+    world = BrokerFixture()
     schemas = world.broker.schemas
     first = register(world, FIRST)
     assert first == Schema("s", 1, JSON, FIRST, world.now)
@@ -90,7 +90,7 @@ def test_versions_are_numbered_and_kept() -> None:
 
 
 def test_the_same_definition_again_is_the_same_version_and_stores_nothing() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     position = world.broker.position
     work = world.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, FIRST)
@@ -105,7 +105,7 @@ def test_the_same_definition_again_is_the_same_version_and_stores_nothing() -> N
 
 
 def test_a_version_that_is_not_committed_yet_is_told_with_its_group() -> None:
-    world = World()
+    world = BrokerFixture()
     groups = []
     for _ in range(2):
         work = world.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, FIRST)
@@ -116,7 +116,7 @@ def test_a_version_that_is_not_committed_yet_is_told_with_its_group() -> None:
 
 @pytest.mark.parametrize("stage", ["registered", "first", "newest", "all", "again"])
 def test_a_number_is_never_used_again(stage: str) -> None:
-    world = World()
+    world = BrokerFixture()
     schemas = world.broker.schemas
 
     def restart_at(this: str) -> None:
@@ -147,7 +147,7 @@ def test_a_number_is_never_used_again(stage: str) -> None:
 
 
 def test_numbers_survive_a_snapshot_of_an_empty_subject() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
     world.commit()
@@ -173,7 +173,7 @@ def test_numbers_survive_a_snapshot_of_an_empty_subject() -> None:
     ],
 )
 def test_what_is_not_there_is_not_found(call: Callable[[Any], object]) -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     with pytest.raises(SchemaNotFound):
         call(world.broker.schemas)
@@ -201,7 +201,7 @@ def test_a_new_version_fits_the_latest_one_in_the_way_that_the_mode_says(
         ("narrower", NARROWER, JSON),
         ("another kind", b'"string"', AVRO),
     ):
-        world = World()
+        world = BrokerFixture()
         register(world, FIRST)
         world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", mode)
         world.commit()
@@ -216,7 +216,7 @@ def test_a_new_version_fits_the_latest_one_in_the_way_that_the_mode_says(
 
 
 def test_a_subject_that_was_deleted_begins_anew_with_the_usual_mode() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.NONE)
     world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
@@ -227,7 +227,7 @@ def test_a_subject_that_was_deleted_begins_anew_with_the_usual_mode() -> None:
 
 
 def test_the_problem_is_told() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     with pytest.raises(SchemaIncompatible, match=r"^new required field 'f' not in old schema$"):
         register(world, of("a", "f", a="string", f="string"))
@@ -238,7 +238,7 @@ def test_the_problem_is_told() -> None:
 
 def test_the_decision_is_taken_by_what_is_true_at_the_end() -> None:
     """Two clients at once, both with the next version: the second is compared with the first one's."""
-    world = World()
+    world = BrokerFixture()
     schemas = world.broker.schemas
     slow = schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, of("a", "c", a="string", c="string"))
     slow.run()
@@ -261,12 +261,12 @@ def test_the_decision_is_taken_by_what_is_true_at_the_end() -> None:
 
 def test_registering_goes_off_the_event_loop_two_at_a_time() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = World(offload=later(calls))
+    world = BrokerFixture(executor=later(calls))
     finished = []
     for number in range(3):
         work = world.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, f"s{number}", JSON, FIRST)
         assert not work.ready
-        work.start(world.broker.offload, lambda work=work: finished.append(work.finish()[0].name))  # type: ignore[misc]
+        work.start(world.broker.executor, lambda work=work: finished.append(work.finish()[0].name))  # type: ignore[misc]
     assert len(calls) == module.AT_ONCE and finished == []
     for run, done in calls:  # grows meanwhile
         run()
@@ -292,7 +292,7 @@ def test_registering_goes_off_the_event_loop_two_at_a_time() -> None:
 def test_a_bad_definition_stores_nothing(
     name: str, kind: SchemaKind, definition: bytes, error: type[Exception]
 ) -> None:
-    world = World()
+    world = BrokerFixture()
     with pytest.raises(error):
         register(world, definition, name, kind)
     assert not world.committer.run() and versions(world) == []
@@ -300,11 +300,11 @@ def test_a_bad_definition_stores_nothing(
 
 def test_a_bad_scope_is_refused() -> None:
     with pytest.raises(InvalidName):
-        register(World(), FIRST, scope=Scope("a b", "default"))
+        register(BrokerFixture(), FIRST, scope=Scope("a b", "default"))
 
 
 def test_numbers_and_bytes_are_bounded() -> None:
-    world = World(limits=Limits(schema_versions=2, schema_subjects=2, schema_bytes=2_000))
+    world = BrokerFixture(limits=Limits(schema_versions=2, schema_subjects=2, schema_bytes=2_000))
     register(world, FIRST)
     register(world, SECOND)
     with pytest.raises(LimitReached, match="2 versions"):
@@ -326,20 +326,20 @@ def test_numbers_and_bytes_are_bounded() -> None:
 
 def test_of_empty_subjects_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.broker.schemas.schema.KEPT_EMPTY", 2)
-    world = World()
+    world = BrokerFixture()
     for name in ("a", "b", "c"):
         register(world, FIRST, name)
     for name in ("b", "a", "c"):
         world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, name)
     world.commit()
     for _ in range(2):
-        assert sorted(world.broker._ledger.state.schemas[DEFAULT_SCOPE]) == ["a", "c"]
+        assert sorted(world.broker._state_log.state.schemas[DEFAULT_SCOPE]) == ["a", "c"]
         world.restart()
     assert register(world, FIRST, "a").version == 2
 
 
 def test_a_failed_commit_takes_everything_back() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     topic(world, schema="s")
     assert check(world, b'{"a": "x", "b": "no integer"}') == {}
@@ -363,7 +363,7 @@ def test_a_failed_commit_takes_everything_back() -> None:
 
 
 def test_a_topic_without_a_schema_takes_anything() -> None:
-    world = World()
+    world = BrokerFixture()
     topic(world)
     assert check(world, b"", b"\xff") == {}
 
@@ -379,7 +379,7 @@ def test_a_topic_without_a_schema_takes_anything() -> None:
 def test_records_are_checked_against_the_latest_version(
     kind: SchemaKind, definition: bytes, good: bytes, bad: bytes
 ) -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, definition, kind=kind)
     topic(world, schema="s")
     for _ in range(2):
@@ -393,7 +393,7 @@ def test_records_are_checked_against_the_latest_version(
 
 
 def test_the_latest_version_counts_from_the_moment_it_is_registered_or_deleted() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     topic(world, schema="s")
     message = b'{"a": "x", "b": "text"}'
@@ -407,14 +407,14 @@ def test_the_latest_version_counts_from_the_moment_it_is_registered_or_deleted()
 
 
 def test_the_schema_is_that_of_the_topics_own_tenant() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST, scope=OTHER)
     topic(world, schema="s")
     assert check(world, b'{"a": "x"}') == {0: ["the topic's schema 's' does not exist"]}
 
 
 def test_a_message_can_be_checked_with_any_version() -> None:
-    world = World()
+    world = BrokerFixture()
     register(world, FIRST)
     register(world, SECOND)
     message = b'{"a": "x", "b": "text"}'
@@ -424,7 +424,7 @@ def test_a_message_can_be_checked_with_any_version() -> None:
 
 
 def test_reasons_are_few_and_short() -> None:
-    world = World(limits=Limits(schema_record_bytes=20_000))
+    world = BrokerFixture(limits=Limits(schema_record_bytes=20_000))
     names = [f"{number:0500}" for number in range(20)]
     register(world, of(*names))
     found = world.broker.schemas.validate(ANONYMOUS, DEFAULT_SCOPE, "s", b"{}")
@@ -436,7 +436,7 @@ def test_reasons_are_few_and_short() -> None:
 
 def test_validators_are_made_once_and_room_for_them_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    world = World()
+    world = BrokerFixture()
     topic(world, schema="s")
     register(world, FIRST)  # which makes one
     original = format_of(JSON).validator
@@ -461,11 +461,11 @@ def test_validators_are_made_once_and_room_for_them_is_bounded(monkeypatch: pyte
 def test_a_broker_without_schemas_loads_none_of_their_libraries() -> None:
     code = """
 import sys
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.names import DEFAULT_SCOPE
 import penstock.server.server, penstock.cli.main
-world = World()
+world = BrokerFixture()
 world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
 world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"v"])
 world.commit()
@@ -480,7 +480,7 @@ print(sorted({"jsonschema_rs", "fastavro", "avro", "google.protobuf", "grpc_tool
 
 
 def test_a_list_holds_only_what_may_be_seen() -> None:
-    world = World()
+    world = BrokerFixture()
     for name in ("open-1", "open-2", "secret"):
         register(world, FIRST, name)
     grants = [Grant("alice", frozenset({Permission.DESCRIBE}), topic="open-*")]

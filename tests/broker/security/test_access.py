@@ -6,10 +6,10 @@ from operator import attrgetter
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.broker import Broker
-from penstock.broker.cache.cache_service import Caches
+from penstock.broker.cache.cache_service import CacheService
 from penstock.broker.cache.cache_store import CacheName
 from penstock.broker.errors import (
     AccessDenied,
@@ -40,8 +40,8 @@ from penstock.broker.security.role import ROLES
 from penstock.broker.security.tokens import Tokens
 from penstock.broker.security.user import BUILT_IN, PERMISSIONS, Acl, Directory, UserPolicy
 from penstock.broker.security.users import Users
-from penstock.broker.subscriptions.cursors import Cursors
-from penstock.broker.subscriptions.fanout import Broadcasts
+from penstock.broker.subscriptions.cursors import Subscriptions
+from penstock.broker.subscriptions.fanout import FanoutLog
 from penstock.broker.subscriptions.fanout_chunk import Cut
 from penstock.broker.tables.tables import Tables
 from penstock.broker.tenancy.tenants import Tenants
@@ -144,7 +144,7 @@ def test_a_cache_is_asked_for_by_its_name_and_is_no_topic(permission: Permission
 
 @pytest.mark.parametrize("permission", sorted(OF_CACHES))
 def test_the_list_and_the_class_of_a_topic_say_nothing_about_a_cache_of_that_name(permission: Permission) -> None:
-    world = World(user_policy=UserPolicy(default_public=True, allow_anonymous=True))
+    world = BrokerFixture(user_policy=UserPolicy(default_public=True, allow_anonymous=True))
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "chart", 1, TopicSettings(data_class="PHI"))
     world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("closed", False, ("nobody",), (), True))
     world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("open", True, ("alice",)))
@@ -247,9 +247,9 @@ OF_KEYS = {"keys.add", "keys.find", "keys.revoke", "keys.rotate"}  # for those o
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
     "audit": (Audit, {"denied", "flush", "note", "sweep", "topic_created"}),
-    "broadcasts": (Broadcasts, {"figures", "left", "offer", "sweep", "unfollowed"}),
-    "caches": (Caches, {"figures", "forget", "name", "settled", "sweep"}),
-    "cursors": (Cursors, {"left", "sweep"}),
+    "fanout": (FanoutLog, {"figures", "left", "offer", "sweep", "unfollowed"}),
+    "caches": (CacheService, {"figures", "forget", "name", "settled", "sweep"}),
+    "cursors": (Subscriptions, {"left", "sweep"}),
     "dead_letters": (DeadLetters, set()),
     "delays": (Delays, {"rebuilt", "sweep"}),
     "groups": (Groups, set()),
@@ -281,7 +281,7 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "dead_letters.fetch": {"maximum": 1},
     "dead_letters.replay": {"letter": 0},
     "bounds": {"names": ["there"]},
-    "broadcasts.open": {"follower": None, "cut": Cut(1, 100)},
+    "fanout.open": {"follower": None, "cut": Cut(1, 100)},
     "keys.find": {"named": "1"},
     "keys.rotate": {"named": "1"},
     "publications.prepare": {"names": ["there"]},
@@ -309,7 +309,7 @@ OPERATIONS = sorted(
 )
 
 
-def secure(world: World, access: Access) -> None:
+def secure(world: BrokerFixture, access: Access) -> None:
     """The same broker, started with security on."""
     world.options["access"] = access
     world.restart()
@@ -328,7 +328,7 @@ def call(broker: Broker, operation: str, topic: str) -> object:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_is_denied_alike_for_topics_that_exist_and_that_do_not(operation: str) -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
     world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
     world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
@@ -347,7 +347,7 @@ def test_every_operation_is_denied_alike_for_topics_that_exist_and_that_do_not(o
 def test_every_operation_works_with_one_or_two_permissions_and_no_other(operation: str) -> None:
     needed = set()
     for permission in set(Permission) - {Permission.ADMIN}:
-        world = World()
+        world = BrokerFixture()
         world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
         world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
         world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
@@ -384,8 +384,8 @@ def test_who_changes_a_value_and_is_told_it_may_do_both(operation: str) -> None:
         set(Permission) - OF_CACHES - {Permission.ADMIN},
     ):
         with pytest.raises(AccessDenied):
-            call(World(access=granted(*permissions)).broker, operation, "there")
-    call(World(access=granted(*OF_CACHES)).broker, operation, "there")
+            call(BrokerFixture(access=granted(*permissions)).broker, operation, "there")
+    call(BrokerFixture(access=granted(*OF_CACHES)).broker, operation, "there")
 
 
 OF_NO_TOPIC = {
@@ -404,7 +404,7 @@ OF_ANOTHER_KIND = {"bounds", "change_topic"}  # who may describe a topic may kno
 @pytest.mark.parametrize("operation", sorted(set(OPERATIONS) - OF_NO_TOPIC - OF_ANOTHER_KIND))
 def test_what_reads_or_writes_a_topic_of_health_information_takes_a_permission_for_that(operation: str) -> None:
     def allowed(phi: bool, *permissions: Permission) -> bool:
-        world = World()
+        world = BrokerFixture()
         settings = TopicSettings(data_class="PHI" if phi else None)
         world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1, settings)
         world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
@@ -428,7 +428,7 @@ def test_what_reads_or_writes_a_topic_of_health_information_takes_a_permission_f
 
 @pytest.mark.parametrize("operation", sorted(ADMINISTRATION))
 def test_keys_are_for_the_administrators_of_all_tenants(operation: str) -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.keys.add(ALICE, ARGUMENTS["terms"])
     world.commit()
     secure(world, granted(Permission.ADMIN, tenant="default"))
@@ -441,7 +441,7 @@ def test_keys_are_for_the_administrators_of_all_tenants(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", sorted(OF_KEYS))
 def test_keys_of_a_tenant_are_for_its_administrators(operation: str) -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.keys.add(ALICE, ARGUMENTS["terms"])
     world.commit()
     for where in ({"tenant": "acme"}, {"namespace": "default"}, {"topic": "there"}):
@@ -456,25 +456,25 @@ def test_keys_of_a_tenant_are_for_its_administrators(operation: str) -> None:
 def test_users_and_the_audit_log_are_for_the_administrators_of_the_tenant(operation: str) -> None:
     narrow: list[dict[str, str]] = [{"tenant": "acme"}, {"namespace": "default"}, {"topic": "there"}]
     for where in narrow:
-        world = World(access=granted(Permission.ADMIN, **where))
+        world = BrokerFixture(access=granted(Permission.ADMIN, **where))
         with pytest.raises(AccessDenied):
             call(world.broker, operation, "there")
-    world = World(access=granted(Permission.ADMIN, tenant="default"))
+    world = BrokerFixture(access=granted(Permission.ADMIN, tenant="default"))
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
     with contextlib.suppress(UserNotFound, RoleNotFound, AuditOff):
         call(world.broker, operation, "there")
 
 
 def test_creating_on_first_use_needs_both_permissions() -> None:
-    world = World(access=granted(Permission.WRITE))
+    world = BrokerFixture(access=granted(Permission.WRITE))
     with pytest.raises(AccessDenied):
         world.broker.topic_for_produce(ALICE, DEFAULT_SCOPE, "new")
-    world = World(access=granted(Permission.WRITE, Permission.CREATE))
+    world = BrokerFixture(access=granted(Permission.WRITE, Permission.CREATE))
     assert world.broker.topic_for_produce(ALICE, DEFAULT_SCOPE, "new").partitions == 1
 
 
 def test_a_list_holds_only_what_may_be_seen() -> None:
-    world = World()
+    world = BrokerFixture()
     for name in ("open-1", "open-2", "secret"):
         world.broker.create_topic(ALICE, DEFAULT_SCOPE, name, 1)
     world.broker.access = granted(Permission.DESCRIBE, topic="open-*")

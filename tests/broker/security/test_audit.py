@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -24,7 +24,7 @@ from penstock.broker.errors import (
 )
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.broker.security import audit, audit_event
 from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
@@ -47,32 +47,32 @@ GRANTS = [
 ]
 
 
-def world(**options: Any) -> World:
-    return World(**{"access": Access(True, GRANTS), "audit": AuditPolicy(enabled=True), **options})
+def world(**options: Any) -> BrokerFixture:
+    return BrokerFixture(**{"access": Access(True, GRANTS), "audit": AuditPolicy(enabled=True), **options})
 
 
-def ask(one: World, tenant: str = "default", who: Identity = ADMIN, **query: Any) -> AuditPage:
+def ask(one: BrokerFixture, tenant: str = "default", who: Identity = ADMIN, **query: Any) -> AuditPage:
     one.commit()
     work = one.broker.audit.query(who, tenant, AuditQuery(**query))
     work.run()
     return work.finish()
 
 
-def told(one: World, tenant: str = "default", **query: Any) -> list[AuditEvent]:
+def told(one: BrokerFixture, tenant: str = "default", **query: Any) -> list[AuditEvent]:
     """Oldest first."""
     return ask(one, tenant, **{"limit": 1000, **query}).events[::-1]
 
 
-def kinds(one: World, tenant: str = "default") -> list[str]:
+def kinds(one: BrokerFixture, tenant: str = "default") -> list[str]:
     return [event.type for event in told(one, tenant)]
 
 
-def deny(one: World, topic: str = "secret", who: Identity = ALICE, scope: Scope = DEFAULT_SCOPE) -> None:
+def deny(one: BrokerFixture, topic: str = "secret", who: Identity = ALICE, scope: Scope = DEFAULT_SCOPE) -> None:
     with pytest.raises(AccessDenied):
         one.broker.fetch(who, scope, topic, 0, 0, 100, 1)
 
 
-def fill(one: World, count: int) -> None:
+def fill(one: BrokerFixture, count: int) -> None:
     for number in range(count):
         one.broker.audit.note(ADMIN, "topic.create", resource=f"t{number}")
         one.pass_time(1)
@@ -199,7 +199,7 @@ def test_an_event_belongs_to_the_tenant_it_is_about() -> None:
         # "globex" is like it but for the tenant, and was counted
     ]
     assert [event.details for event in told(one)] == [{"tenant": "invented"}]
-    assert not ({"invented", "../../etc", "globex"} & one.broker._ledger.state.tenants)
+    assert not ({"invented", "../../etc", "globex"} & one.broker._state_log.state.tenants)
 
 
 def test_texts_that_clients_choose_are_bounded_and_can_be_encoded() -> None:
@@ -504,7 +504,7 @@ def test_only_the_administrator_of_the_tenant_may_look() -> None:
 
 
 def test_records_that_are_no_events_are_passed_over() -> None:
-    one = World()
+    one = BrokerFixture()
     one.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "x", 1)
     one.commit()
     one.options |= {"audit": AuditPolicy(enabled=True)}
@@ -519,12 +519,12 @@ def test_records_that_are_no_events_are_passed_over() -> None:
 
 def test_a_search_is_made_off_the_loop_and_one_at_a_time() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    one = world(offload=later(calls))
+    one = world(executor=later(calls))
     fill(one, 3)
     done: list[int] = []
     for _ in range(2):
         work = one.broker.audit.query(ADMIN, "default", AuditQuery())
-        work.start(one.broker.offload, lambda work=work: done.append(work.finish().total))  # type: ignore[misc]
+        work.start(one.broker.executor, lambda work=work: done.append(work.finish().total))  # type: ignore[misc]
     assert len(calls) == 1 and done == []
     for number in (1, 2):
         run, finished = calls.pop()
@@ -537,7 +537,7 @@ def test_a_search_is_made_off_the_loop_and_one_at_a_time() -> None:
 # -- handing out
 
 
-def export(one: World, format: str, **query: Any) -> bytes:  # noqa: A002
+def export(one: BrokerFixture, format: str, **query: Any) -> bytes:  # noqa: A002
     one.commit()
     work = one.broker.audit.export(ADMIN, "default", AuditQuery(**query), format)
     work.run()
@@ -587,7 +587,7 @@ def test_every_type_that_is_noted_is_known() -> None:
 # -- what the other parts of the broker tell
 
 
-def finished(work: Work[Any, Any]) -> Any:
+def finished(work: Deferred[Any, Any]) -> Any:
     work.run()
     return work.finish()
 
@@ -636,7 +636,7 @@ def test_users_roles_and_lists() -> None:
     everything = b"".join(map(audit_event.encode, events))
     assert not any(word.encode() in everything for word in (*secrets, "argon2"))
     assert {event.type for event in events} <= set(TYPES)
-    assert "invented" not in one.broker._ledger.state.tenants
+    assert "invented" not in one.broker._state_log.state.tenants
 
 
 def test_groups_transactions_and_dead_letters() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 
 from penstock.broker.errors import AccessDenied, AuditOff
 from penstock.broker.names import DEFAULT_SCOPE, Scope
@@ -31,23 +31,23 @@ GRANTS = [
 ]
 
 
-def world(**options: Any) -> World:
-    return World(**{"access": Access(True, GRANTS), "audit": AuditPolicy(enabled=True), **options})
+def world(**options: Any) -> BrokerFixture:
+    return BrokerFixture(**{"access": Access(True, GRANTS), "audit": AuditPolicy(enabled=True), **options})
 
 
-def note(one: World, *names: str, scope: Scope = DEFAULT_SCOPE) -> None:
+def note(one: BrokerFixture, *names: str, scope: Scope = DEFAULT_SCOPE) -> None:
     for name in names:
         one.broker.audit.note(ADMIN, "topic.create", scope=scope, resource=name)
     one.commit()
 
 
-def verify(one: World, scope: Scope = DEFAULT_SCOPE, **options: Any) -> ChainReport:
+def verify(one: BrokerFixture, scope: Scope = DEFAULT_SCOPE, **options: Any) -> ChainReport:
     work = one.broker.audit.verify(ADMIN, scope, **options)
     work.run()
     return work.finish()
 
 
-def stored(one: World, scope: Scope = DEFAULT_SCOPE) -> tuple[list[bytes], list[Headers]]:
+def stored(one: BrokerFixture, scope: Scope = DEFAULT_SCOPE) -> tuple[list[bytes], list[Headers]]:
     topic = one.broker._current().topics[scope][TOPIC]
     partition = partition_id(topic.id, 0)
     parts = one.engine.read(partition, one.engine.bounds(partition).start, 1 << 20, 10_000).run()
@@ -73,7 +73,7 @@ def test_an_empty_log_is_in_order_and_none_is_told_of() -> None:
         True, 0, "", None, "0 events, 0 of them chained: nothing was changed or removed"
     )
     with pytest.raises(AuditOff):
-        World(access=Access(True, GRANTS)).broker.audit.verify(ADMIN, DEFAULT_SCOPE)
+        BrokerFixture(access=Access(True, GRANTS)).broker.audit.verify(ADMIN, DEFAULT_SCOPE)
 
 
 def test_the_chain_goes_on_after_a_restart_and_from_a_snapshot() -> None:
@@ -83,7 +83,7 @@ def test_the_chain_goes_on_after_a_restart_and_from_a_snapshot() -> None:
     one.restart()
     assert verify(one).head == head
     note(one, "c")
-    state = one.broker._ledger.state
+    state = one.broker._state_log.state
     assert decode_snapshot(encode_snapshot(state)).chains == state.chains != {}
     one.restart()
     note(one, "d")
@@ -126,15 +126,15 @@ def test_nobody_waits_for_the_note_that_they_came_in() -> None:
     one = world()
     note(one, "a")
     one.broker.audit.note(ADMIN, "auth.success", action="password")
-    assert one.broker.unsettled is None
+    assert one.broker.pending_commit is None
     group = one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)[1]
     one.broker.audit.note(ADMIN, "auth.success", action="key")
-    assert one.broker.unsettled is group  # for what they see they do
+    assert one.broker.pending_commit is group  # for what they see they do
     one.commit()
-    assert one.broker.unsettled is None and verify(one).event_count == 4
+    assert one.broker.pending_commit is None and verify(one).event_count == 4
 
 
-def append(one: World, documents: Sequence[bytes], headers: Sequence[Headers] | None = None) -> None:
+def append(one: BrokerFixture, documents: Sequence[bytes], headers: Sequence[Headers] | None = None) -> None:
     """Past the module that alone writes there, as who can write to the files could."""
     topic = one.broker._current().topics[DEFAULT_SCOPE][TOPIC]
     one.engine.append((Records(partition_id(topic.id, 0), documents, headers=headers),))
@@ -144,7 +144,7 @@ def append(one: World, documents: Sequence[bytes], headers: Sequence[Headers] | 
 def test_a_log_from_before_there_was_a_chain_gets_one_from_here_on() -> None:
     one = world()
     settings = TopicSettings(retention_seconds=1e6)
-    one.broker._ledger.keep((TopicCreated(1, *DEFAULT_SCOPE, TOPIC, 1, settings, one.now),))
+    one.broker._state_log.keep((TopicCreated(1, *DEFAULT_SCOPE, TOPIC, 1, settings, one.now),))
     append(one, [b"{}", b"{}"])
     assert (verify(one).ok, verify(one).head) == (True, "")
     note(one, "a", "b")
@@ -274,12 +274,12 @@ def test_a_long_log_is_verified_piece_by_piece(monkeypatch: pytest.MonkeyPatch) 
 
 def test_it_is_done_off_the_loop_and_only_for_who_may_see_the_log() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    one = world(offload=later(calls))
+    one = world(executor=later(calls))
     note(one, "a", scope=ACME)
     found: list[ChainReport] = []
     auditor = Identity("auditor")
     work = one.broker.audit.verify(auditor, ACME)
-    work.start(one.broker.offload, lambda: found.append(work.finish()))
+    work.start(one.broker.executor, lambda: found.append(work.finish()))
     assert not found and len(calls) == 1
     run, done = calls.pop()
     run()
@@ -293,7 +293,7 @@ def test_it_is_done_off_the_loop_and_only_for_who_may_see_the_log() -> None:
 # -- what Kimberlite asks of the log
 
 
-def ask(one: World, **query: Any) -> list[str]:
+def ask(one: BrokerFixture, **query: Any) -> list[str]:
     one.commit()
     work = one.broker.audit.query(ADMIN, "default", AuditQuery(**query))
     work.run()

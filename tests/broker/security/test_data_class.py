@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import AccessDenied
 from penstock.broker.names import DEFAULT_SCOPE, Scope
@@ -21,17 +21,17 @@ PHI = TopicSettings(data_class="PHI")
 ALL_BUT_PHI = frozenset(Permission) - {Permission.ADMIN, Permission.PHI}
 
 
-def secure_world(*permissions: Permission, **where: Any) -> World:
+def secure_world(*permissions: Permission, **where: Any) -> BrokerFixture:
     """Where alice has these, and there are topics of several classes."""
     grants = [Grant("root", frozenset({Permission.ADMIN})), Grant("alice", frozenset(permissions), **where)]
-    world = World(access=Access(enforced=True, grants=grants))
+    world = BrokerFixture(access=Access(enforced=True, grants=grants))
     for name, data_class in (("patients", "PHI"), ("studies", "Deidentified"), ("plain", None)):
         world.broker.create_topic(ROOT, DEFAULT_SCOPE, name, 1, TopicSettings(data_class=data_class))
     world.commit()
     return world
 
 
-def may_read(world: World, identity: Identity, topic: str) -> bool:
+def may_read(world: BrokerFixture, identity: Identity, topic: str) -> bool:
     return world.broker.access.allows(identity, Permission.READ, DEFAULT_SCOPE, topic)
 
 
@@ -61,7 +61,7 @@ def test_it_counts_where_the_grant_says() -> None:
 
 
 def test_with_security_off_everyone_may() -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "patients", 1, PHI)
     world.broker.produce(ALICE, DEFAULT_SCOPE, "patients", 0, [b"v"])
 

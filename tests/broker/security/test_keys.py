@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 
 from penstock.broker.errors import AccessDenied, BrokerError, InvalidArgument, InvalidName, KeyNotFound, LimitReached
 from penstock.broker.names import DEFAULT_SCOPE, Scope
@@ -34,24 +34,24 @@ CHOSEN = "a key from the old days"
 DAY = 86_400_000_000  # µs
 
 
-def secured(*grants: Grant, **options: Any) -> World:
-    return World(access=Access(True, [ADMINISTRATION, *grants]), **options)
+def secured(*grants: Grant, **options: Any) -> BrokerFixture:
+    return BrokerFixture(access=Access(True, [ADMINISTRATION, *grants]), **options)
 
 
-def add(world: World, chosen: str | None = None, **terms: Any) -> tuple[Key, str]:
+def add(world: BrokerFixture, chosen: str | None = None, **terms: Any) -> tuple[Key, str]:
     wish = {"name": "billing", "tenant": "default", "permissions": [READ, WRITE, CREATE], **terms}
     new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms(**wish), chosen)
     world.commit()
     return new
 
 
-def enter(world: World, secret: str, peer: str = PEER) -> Identity:
+def enter(world: BrokerFixture, secret: str, peer: str = PEER) -> Identity:
     found = world.broker.keys.authenticate(secret, peer, world.now)
     assert isinstance(found, Identity)
     return found
 
 
-def produce(world: World, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> None:
+def produce(world: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> None:
     world.broker.topic_for_produce(who, scope, topic)
     world.broker.produce(who, scope, topic, 0, [b"v"])
     world.commit()
@@ -66,7 +66,7 @@ def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
     assert enter(world, secret) == Identity("key:1", "default", PEER)
     assert enter(world, other) == Identity("key:2", "default", PEER)
     files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
-    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._ledger.state)
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._state_log.state)
     assert first.hash in kept
     assert secret[6:].encode() not in kept and secret[6:] not in repr(world.broker.keys.list(ADMINISTRATOR))
 
@@ -99,7 +99,7 @@ def test_one_keys_secret_does_not_open_another() -> None:
 
 
 def test_with_security_off_every_key_is_taken_and_nobody_is_locked_out() -> None:
-    world = World()
+    world = BrokerFixture()
     for _ in range(10):
         assert world.broker.keys.authenticate("whatever", PEER) == ANONYMOUS._replace(peer=PEER)
     world.broker.create_topic(ANONYMOUS, Scope("any", "where"), "t", 1)
@@ -138,7 +138,7 @@ def test_an_administrators_key_is_bound_to_its_tenant() -> None:
             refused()
 
 
-def admin_of(world: World, tenant: str) -> Identity:
+def admin_of(world: BrokerFixture, tenant: str) -> Identity:
     return enter(world, add(world, tenant=tenant, permissions=[Permission.ADMIN])[1])
 
 
@@ -355,7 +355,7 @@ def test_a_snapshot_keeps_keys_and_one_without_any_can_be_read() -> None:
     add(world, expires=START + DAY)
     add(world, CHOSEN)
     world.broker.keys.revoke(ADMINISTRATOR, 2)
-    state = world.broker._ledger.state
+    state = world.broker._state_log.state
     restored = decode_snapshot(encode_snapshot(state))
     assert restored.keys == state.keys and restored.next_key_id == 3
     old = decode_snapshot(b"\x95\x01\x01\x90\x90\x90")  # as it was before there were keys

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from joserfc import jws
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 
 from penstock.broker.errors import AccessDenied, InvalidArgument
 from penstock.broker.names import Scope
@@ -55,18 +55,18 @@ def signed(*perms: str, key: TokenKey = SIGNER, **changed: Any) -> str:
     return token_keys.sign(claims(*perms, **changed), key)
 
 
-def world(*others: Grant, keys: tuple[TokenKey, ...] = (SHARED, PUBLIC), **options: Any) -> World:
+def world(*others: Grant, keys: tuple[TokenKey, ...] = (SHARED, PUBLIC), **options: Any) -> BrokerFixture:
     policy = {name: options.pop(name) for name in ("issuer", "audience", "tenants") if name in options}
-    return World(access=Access(True, [ADMINISTRATION, *others]), tokens=TokenPolicy(keys, **policy), **options)
+    return BrokerFixture(access=Access(True, [ADMINISTRATION, *others]), tokens=TokenPolicy(keys, **policy), **options)
 
 
-def enter(one: World, text: str, tenant: str | None = "t1") -> Identity:
+def enter(one: BrokerFixture, text: str, tenant: str | None = "t1") -> Identity:
     found = one.broker.keys.authenticate(text, PEER, tenant=tenant)
     assert isinstance(found, Identity), refusals(one)
     return found
 
 
-def refusals(one: World) -> list[str]:
+def refusals(one: BrokerFixture) -> list[str]:
     """Why attempts failed, as the audit log has it; oldest first."""
     one.commit()
     work = one.broker.audit.query(ADMINISTRATOR, "default", AuditQuery(types=("auth.failure",)))
@@ -74,7 +74,7 @@ def refusals(one: World) -> list[str]:
     return [event.details["reason"] for event in reversed(work.finish().events)]
 
 
-def allowed(one: World, who: Identity, scope: Scope, name: str) -> set[Permission]:
+def allowed(one: BrokerFixture, who: Identity, scope: Scope, name: str) -> set[Permission]:
     return {permission for permission in Permission if one.broker.access.allows(who, permission, scope, name)}
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 
 from penstock.broker.errors import AccessDenied, InvalidArgument
 from penstock.broker.names import DEFAULT_SCOPE, Scope
@@ -74,19 +74,19 @@ def by_hand(header: dict[str, Any], secret: bytes = SECRET, **changed: Any) -> s
     return f"{head}.{body}.{part(hmac.digest(secret, f'{head}.{body}'.encode(), hashlib.sha256))}"
 
 
-def world(*grants: Grant, keys: tuple[TokenKey, ...] = BOTH, **options: Any) -> World:
+def world(*grants: Grant, keys: tuple[TokenKey, ...] = BOTH, **options: Any) -> BrokerFixture:
     policy = {name: options.pop(name) for name in ("issuer", "audience", "tenants") if name in options}
     access = Access(True, [ADMINISTRATION, *grants])
-    return World(access=access, tokens=TokenPolicy(keys, **policy), **options)
+    return BrokerFixture(access=access, tokens=TokenPolicy(keys, **policy), **options)
 
 
-def enter(one: World, text: str) -> Identity:
+def enter(one: BrokerFixture, text: str) -> Identity:
     found = one.broker.tokens.authenticate(text, PEER)
     assert isinstance(found, Identity)
     return found
 
 
-def refusals(one: World) -> list[str]:
+def refusals(one: BrokerFixture) -> list[str]:
     """Why attempts failed, as the audit log has it; oldest first."""
     one.commit()
     work = one.broker.audit.query(ADMINISTRATOR, "default", AuditQuery(types=("auth.failure",)))
@@ -106,7 +106,7 @@ def test_a_token_proves_a_subject_of_a_tenant_with_its_roles(key: TokenKey) -> N
 
 
 def test_with_security_off_any_token_will_do() -> None:
-    one = World()
+    one = BrokerFixture()
     assert one.broker.tokens.authenticate("nonsense", PEER) == ANONYMOUS._replace(peer=PEER)
 
 

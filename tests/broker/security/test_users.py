@@ -7,7 +7,7 @@ from typing import Any
 
 import argon2
 import pytest
-from tests.broker.broker_fixture import START, World, committed, later
+from tests.broker.broker_fixture import START, BrokerFixture, committed, later
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -23,7 +23,7 @@ from penstock.broker.errors import (
 )
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security import passwords, users
 from penstock.broker.security.access import (
     ADMINISTRATION,
@@ -50,44 +50,44 @@ ADMIN = Permission.ADMIN
 OF_TOPICS = set(Permission) - OF_CACHES
 
 
-def secured(*grants: Grant, **options: Any) -> World:
-    return World(access=Access(True, [ADMINISTRATION, *grants]), **options)
+def secured(*grants: Grant, **options: Any) -> BrokerFixture:
+    return BrokerFixture(access=Access(True, [ADMINISTRATION, *grants]), **options)
 
 
-def done(work: Work[Any, Any]) -> Any:
+def done(work: Deferred[Any, Any]) -> Any:
     work.run()
     return work.finish()
 
 
-def add(world: World, name: str, *roles: str, tenant: str = T, by: Identity = ADMINISTRATOR) -> User:
+def add(world: BrokerFixture, name: str, *roles: str, tenant: str = T, by: Identity = ADMINISTRATOR) -> User:
     user, _ = done(world.broker.users.create(by, tenant, name, WORD, roles))
     world.commit()
     assert isinstance(user, User)
     return user
 
 
-def login(world: World, name: str, word: str = WORD, *, tenant: str = T, peer: str = PEER) -> LoginVerdict:
+def login(world: BrokerFixture, name: str, word: str = WORD, *, tenant: str = T, peer: str = PEER) -> LoginVerdict:
     verdict: LoginVerdict = done(world.broker.users.login(tenant, name, word, peer))
     return verdict
 
 
-def enter(world: World, name: str, *, tenant: str = T) -> Identity:
+def enter(world: BrokerFixture, name: str, *, tenant: str = T) -> Identity:
     found = login(world, name, tenant=tenant)
     assert isinstance(found, Identity)
     return found
 
 
-def given(world: World, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> set[Permission]:
+def given(world: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> set[Permission]:
     """What of a topic; what the same roles give of caches is in `test_each_role_gives_…`."""
     return {permission for permission in OF_TOPICS if world.broker.access.allows(who, permission, scope, topic)}
 
 
-def acl(world: World, topic: str = "orders", **terms: Any) -> None:
+def acl(world: BrokerFixture, topic: str = "orders", **terms: Any) -> None:
     world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl(topic, **{"public": False, **terms}))
     world.commit()
 
 
-def key(world: World, *permissions: Permission, topics: tuple[str, ...] = ("*",)) -> Identity:
+def key(world: BrokerFixture, *permissions: Permission, topics: tuple[str, ...] = ("*",)) -> Identity:
     new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("k", T, permissions, topics))
     world.commit()
     found = world.broker.keys.authenticate(new.secret, PEER)
@@ -141,7 +141,7 @@ def test_only_a_hash_of_the_password_is_kept_and_it_is_not_shown() -> None:
     world = secured()
     user = add(world, "alice")
     files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
-    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._ledger.state)
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._state_log.state)
     assert user.hash.startswith("$argon2id$") and user.hash.encode() in kept
     assert WORD.encode() not in kept
     assert "argon2" not in repr(user)
@@ -149,7 +149,7 @@ def test_only_a_hash_of_the_password_is_kept_and_it_is_not_shown() -> None:
 
 
 def test_with_security_off_everybody_gets_in_as_nobody_in_particular() -> None:
-    world = World()
+    world = BrokerFixture()
     for _ in range(10):
         assert login(world, "whoever", "whatever") == ANONYMOUS._replace(peer=PEER)
     assert world.broker.users.whoami(ANONYMOUS) == Who("", (), ("read", "write", "admin"))
@@ -208,7 +208,7 @@ def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = secured(lockout=LockOut(3, 30), offload=later(calls))
+    world = secured(lockout=LockOut(3, 30), executor=later(calls))
     add(world, "alice")
     checked = []
     real = passwords.is_right
@@ -222,7 +222,7 @@ def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all
 
     def start(word: str) -> None:
         work = world.broker.users.login(T, "alice", word, PEER)
-        work.start(world.broker.offload, lambda: verdicts.append(work.finish()))
+        work.start(world.broker.executor, lambda: verdicts.append(work.finish()))
 
     for number in range(20):
         start(f"guess {number}")
@@ -397,10 +397,10 @@ def test_everything_is_there_after_a_restart_and_in_a_snapshot() -> None:
     add(world, "carol")
     world.broker.users.delete(ADMINISTRATOR, T, "carol")
     world.commit()
-    before = world.broker._ledger.state.directory
+    before = world.broker._state_log.state.directory
     world.restart()
-    after = world.broker._ledger.state.directory
-    again = decode_snapshot(encode_snapshot(world.broker._ledger.state)).directory
+    after = world.broker._state_log.state.directory
+    again = decode_snapshot(encode_snapshot(world.broker._state_log.state)).directory
     for directory in (after, again):
         assert (directory.users[T], directory.roles, directory.acls) == (before.users[T], before.roles, before.acls)
     alice = world.broker.users.get(ADMINISTRATOR, T, "alice")
@@ -411,7 +411,7 @@ def test_everything_is_there_after_a_restart_and_in_a_snapshot() -> None:
 
 
 def test_what_was_not_committed_is_not_there_after_a_restart() -> None:
-    changes: list[Callable[[World], object]] = [
+    changes: list[Callable[[BrokerFixture], object]] = [
         lambda world: done(world.broker.users.create(ADMINISTRATOR, T, "bob", WORD, ["admin"])),
         lambda world: world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"]),
         lambda world: done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", "another")),
@@ -427,16 +427,16 @@ def test_what_was_not_committed_is_not_there_after_a_restart() -> None:
         world.broker.users.set_role(ADMINISTRATOR, T, "spare", [])
         add(world, "alice", "team")
         acl(world, users=("alice",), restrict=True)
-        before = encode_snapshot(world.broker._ledger.state)
+        before = encode_snapshot(world.broker._state_log.state)
         change(world)
-        assert encode_snapshot(world.broker._ledger.state) != before
+        assert encode_snapshot(world.broker._state_log.state) != before
         world.restart()
-        assert encode_snapshot(world.broker._ledger.state) == before
+        assert encode_snapshot(world.broker._state_log.state) == before
         change(world)
         world.commit()
-        after = encode_snapshot(world.broker._ledger.state)
+        after = encode_snapshot(world.broker._state_log.state)
         world.restart()
-        assert encode_snapshot(world.broker._ledger.state) == after != before
+        assert encode_snapshot(world.broker._state_log.state) == after != before
 
 
 # -- administering
@@ -498,7 +498,7 @@ def test_who_loses_the_right_while_a_password_is_hashed_has_lost_it() -> None:
     add(world, "alice", "admin")
     who = enter(world, "alice")
     add(world, "bob")
-    works: list[Work[Any, Any]] = [
+    works: list[Deferred[Any, Any]] = [
         world.broker.users.create(who, T, "carol", WORD),
         world.broker.users.change_password(who, T, "bob", "another"),
         world.broker.users.change_password(who, T, "alice", "another", WORD),

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.crash.simdisk import Crash, SimDisk
 
 from penstock.broker.names import DEFAULT_SCOPE as HERE
@@ -42,12 +42,12 @@ def values(log: OfflineLog, place: int = PLACE) -> list[bytes]:
     return [value for part in log.follower.slices(partition, start, end) for value in part.values()]
 
 
-def assert_same(log: OfflineLog, world: World) -> None:
+def assert_same(log: OfflineLog, world: BrokerFixture) -> None:
     """Offline is known what a broker knows that starts on a copy of the disk."""
-    other = World.__new__(World)
+    other = BrokerFixture.__new__(BrokerFixture)
     other.__dict__ |= world.__dict__ | {"disk": world.disk.copy()}
     other.open()
-    state = other.broker._ledger.state
+    state = other.broker._state_log.state
     assert encode_snapshot(log.state) == encode_snapshot(state)
     for topic in state.topics_by_id.values():
         for number in range(topic.partitions):
@@ -63,14 +63,14 @@ def assert_same(log: OfflineLog, world: World) -> None:
             assert found == expected
 
 
-def worked(settings: LogSettings | None = None, seed: int = 0, steps: int = 40) -> World:
+def worked(settings: LogSettings | None = None, seed: int = 0, steps: int = 40) -> BrokerFixture:
     """A broker that has seen a bit of everything."""
-    world = World(settings)
+    world = BrokerFixture(settings)
     work(world, Random(seed), steps)
     return world
 
 
-def work(world: World, rng: Random, steps: int) -> None:
+def work(world: BrokerFixture, rng: Random, steps: int) -> None:
     broker = world.broker
     for i in range(steps):
         names = [topic.name for topic in broker.list_topics(ME, HERE)]
@@ -106,7 +106,7 @@ def test_it_knows_what_a_broker_would(settings: LogSettings | None, seed: int) -
 
 
 def test_schemas_removals_and_trims() -> None:
-    world = World(SMALL)
+    world = BrokerFixture(SMALL)
     world.broker.create_topic(ME, HERE, "t", 1, TopicSettings(expiry_seconds=60.0))
     work = world.broker.schemas.register(ME, HERE, "s", SchemaKind.JSON, b'{"type": "object"}')
     work.run()
@@ -140,7 +140,7 @@ def test_after_a_loss_of_power_in_the_middle_of_something(seed: int) -> None:
 
 
 def test_a_torn_tail_is_passed_over_and_left_where_it_is() -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.create_topic(ME, HERE, "t", 1, TopicSettings())
     world.broker.produce(ME, HERE, "t", 0, [b"kept"])
     world.commit()
@@ -162,7 +162,7 @@ def test_a_torn_tail_is_passed_over_and_left_where_it_is() -> None:
 
 def test_the_end_is_synced_before_it_is_believed() -> None:
     """What was only written when the broker was killed must not be shown and then lost with the power."""
-    world = World(LogSettings(durability="written", file_bytes=64 << 10))  # type: ignore[arg-type]
+    world = BrokerFixture(LogSettings(durability="written", file_bytes=64 << 10))  # type: ignore[arg-type]
     world.broker.create_topic(ME, HERE, "t", 1, TopicSettings())
     world.broker.produce(ME, HERE, "t", 0, [b"a"])
     world.commit()

@@ -5,14 +5,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 
 from penstock.broker.errors import AccessDenied, BrokerError, InvalidName, LimitReached, TopicNotFound
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.broker.subscriptions import cursor
-from penstock.broker.subscriptions.cursors import SKIM_RECORDS, Portion, Seat
+from penstock.broker.subscriptions.cursors import SKIM_RECORDS, RecordChunk, SubscriberSlot
 from penstock.log.engine import FAILED, CommitGroup, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
 
@@ -23,7 +23,7 @@ ALICE = Identity("alice")
 class Taker:
     """A reader that takes what it is offered, `most` at a time, as long as it `wants`."""
 
-    def __init__(self, world: World, most: int = 100) -> None:
+    def __init__(self, world: BrokerFixture, most: int = 100) -> None:
         self.world = world
         self.most = most
         self.room = 10_000  # records that it would still take
@@ -33,7 +33,7 @@ class Taker:
         self.deleted = False
         self.reading = False
         self.error: Exception | None = None
-        self.seat: Seat
+        self.seat: SubscriberSlot
 
     def wants(self) -> bool:
         return self.room > 0 and self.error is None and not self.reading
@@ -50,14 +50,14 @@ class Taker:
             portion.run()
             return self.finish(portion)
         self.reading = True
-        self.world.broker.offload(portion.run, partial(self._came, portion))
+        self.world.broker.executor(portion.run, partial(self._came, portion))
         return False
 
-    def _came(self, portion: Portion) -> None:
+    def _came(self, portion: RecordChunk) -> None:
         if self.finish(portion):
             self.seat.ask()
 
-    def finish(self, portion: Portion) -> bool:
+    def finish(self, portion: RecordChunk) -> bool:
         self.reading = False
         try:
             found = portion.finish(self.room)
@@ -78,20 +78,20 @@ class Taker:
         self.seat.leave(done=False)
 
 
-def a_world(records: int = 0, **options: Any) -> World:
-    world = World(**options)
+def a_world(records: int = 0, **options: Any) -> BrokerFixture:
+    world = BrokerFixture(**options)
     world.broker.create_topic(*HERE, "orders", 1)
     produce(world, records)
     return world
 
 
-def produce(world: World, count: int, **options: Any) -> None:
+def produce(world: BrokerFixture, count: int, **options: Any) -> None:
     if count:
         world.broker.produce(*HERE, "orders", 0, [b"%d" % number for number in range(count)], **options)
     world.commit()
 
 
-def follow(world: World, offset: int = 0, group: str | None = None, **options: Any) -> Taker:
+def follow(world: BrokerFixture, offset: int = 0, group: str | None = None, **options: Any) -> Taker:
     taker = Taker(world, **options)
     taker.seat, _ = world.broker.cursors.open(*HERE, "orders", 0, offset, taker, group, "somebody")
     world.commit()
@@ -99,7 +99,7 @@ def follow(world: World, offset: int = 0, group: str | None = None, **options: A
     return taker
 
 
-def position(world: World, group: str = "g") -> int | None:
+def position(world: BrokerFixture, group: str = "g") -> int | None:
     return world.broker.groups.committed(*HERE, group, "orders", 0)
 
 
@@ -164,7 +164,7 @@ def test_a_reader_that_wants_no_more_falls_behind_and_misses_nothing() -> None:
 
 def test_expired_and_removed_records_are_passed_over_off_the_loop() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = a_world(offload=later(calls))
+    world = a_world(executor=later(calls))
     produce(world, 3)
     for _ in range(4):
         produce(world, SKIM_RECORDS // 2, expires=[world.now + 1] * (SKIM_RECORDS // 2))
@@ -481,7 +481,7 @@ def test_a_member_that_is_refused_leaves_nothing_behind(limits: Limits, group: s
 
 def test_a_member_that_reads_from_the_disk_does_not_hold_up_the_others() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = a_world(offload=later(calls))
+    world = a_world(executor=later(calls))
     one = follow(world, group="g")
     one.seat.skim = True  # so that its next read is made off the loop
     two = follow(world, group="g")

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 
 from penstock.broker.errors import AccessDenied, BrokerError, PartitionNotFound, TopicNotFound
-from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.broker.subscriptions import fanout as module
-from penstock.broker.subscriptions.fanout import AHEAD, Seat
-from penstock.broker.subscriptions.fanout_chunk import FRESH_BYTES, Cut, Portion
+from penstock.broker.subscriptions.fanout import AHEAD, FanoutCursor
+from penstock.broker.subscriptions.fanout_chunk import FRESH_BYTES, Cut, EncodedChunk
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import partition_id
 from penstock.log.errors import LogDamaged, LogError, OffsetOutOfRange
@@ -29,12 +29,12 @@ class Listener:
 
     def __init__(self, room: int = 1_000_000) -> None:
         self.room = room
-        self.portions: list[Portion] = []
+        self.portions: list[EncodedChunk] = []
         self.got: dict[int, bytes] = {}
         self.wakes = 0
         self.deleted = False
         self.error: Exception | None = None
-        self.seat: Seat
+        self.seat: FanoutCursor
 
     def wake(self) -> None:
         self.wakes += 1
@@ -61,30 +61,35 @@ class Listener:
         self.seat.leave()
 
 
-def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> World:
-    world = World(**options)
+def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> BrokerFixture:
+    world = BrokerFixture(**options)
     world.broker.create_topic(*HERE, "orders", 1, topic or TopicSettings())
     world.commit()
     produce(world, records)
     return world
 
 
-def produce(world: World, count: int, **options: Any) -> None:
+def produce(world: BrokerFixture, count: int, **options: Any) -> None:
     if count:
         start = world.engine.next_offset(place(world))
         world.broker.produce(*HERE, "orders", 0, [b"%d" % (start + number) for number in range(count)], **options)
     world.commit()
 
 
-def place(world: World) -> Any:
+def place(world: BrokerFixture) -> Any:
     return partition_id(world.broker.describe_topic(*HERE, "orders").topic.id, 0)
 
 
 def follow(
-    world: World, offset: int | None = None, *, room: int = 1_000_000, cut: Cut = CUT, identity: Identity = ANONYMOUS
+    world: BrokerFixture,
+    offset: int | None = None,
+    *,
+    room: int = 1_000_000,
+    cut: Cut = CUT,
+    identity: Identity = ANONYMOUS,
 ) -> Listener:
     listener = Listener(room)
-    listener.seat = world.broker.broadcasts.open(identity, DEFAULT_SCOPE, "orders", 0, listener, cut, offset)
+    listener.seat = world.broker.fanout.open(identity, DEFAULT_SCOPE, "orders", 0, listener, cut, offset)
     listener.go_on()
     return listener
 
@@ -98,14 +103,14 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Where each read of the log started."""
     starts: list[int] = []
 
-    class Counted(LiveRead):
+    class Counted(VisibleRead):
         __slots__ = ()
 
         def __init__(self, engine: Any, partition: Any, offset: int, *rest: Any) -> None:
             starts.append(offset)
             super().__init__(engine, partition, offset, *rest)
 
-    monkeypatch.setattr(module, "LiveRead", Counted)
+    monkeypatch.setattr(module, "VisibleRead", Counted)
     return starts
 
 
@@ -171,14 +176,14 @@ def test_one_that_has_left_hears_nothing_more() -> None:
 
 def test_when_all_have_left_nothing_is_kept() -> None:
     world = a_world(100)
-    broadcasts = world.broker.broadcasts
+    fanout = world.broker.fanout
     listeners = [follow(world, 0), follow(world, 50)]
-    assert broadcasts.figures().followers == 2
-    assert broadcasts.budget.used > 0
+    assert fanout.figures().followers == 2
+    assert fanout.budget.used > 0
     for listener in listeners:
         listener.seat.leave()
-    assert broadcasts.budget.used == 0
-    assert broadcasts.figures() == (0, 0)
+    assert fanout.budget.used == 0
+    assert fanout.figures() == (0, 0)
     produce(world, 1)
 
 
@@ -186,7 +191,7 @@ def test_figures() -> None:
     world = a_world(10)
     follow(world)
     follow(world, 0, room=1)
-    assert world.broker.broadcasts.figures() == (2, 6)
+    assert world.broker.fanout.figures() == (2, 6)
     text = world.broker.metrics_text(ANONYMOUS)
     assert "\nbroadcast_followers 2.0\n" in text
     assert "\nbroadcast_lag 6.0\n" in text
@@ -203,9 +208,9 @@ def test_where_it_may_not_begin() -> None:
     follow(world, 10)
     follow(world, 3)
     with pytest.raises(TopicNotFound):
-        world.broker.broadcasts.open(*HERE, "missing", 0, Listener(), CUT)
+        world.broker.fanout.open(*HERE, "missing", 0, Listener(), CUT)
     with pytest.raises(PartitionNotFound):
-        world.broker.broadcasts.open(*HERE, "orders", 1, Listener(), CUT)
+        world.broker.fanout.open(*HERE, "orders", 1, Listener(), CUT)
 
 
 # -- sharing
@@ -222,9 +227,9 @@ def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int]
         world.commit()
     assert reads == [] if fresh else [0]
     assert {id(portion) for listener in listeners for portion in listener.portions} == {id(listeners[0].portions[0])}
-    made: list[Portion] = []
+    made: list[EncodedChunk] = []
 
-    def make(portion: Portion) -> bytes:
+    def make(portion: EncodedChunk) -> bytes:
         made.append(portion)
         return b"made"
 
@@ -277,12 +282,12 @@ def test_portions_of_other_sizes_are_not_shared() -> None:
 
 def test_what_was_pushed_out_of_the_window_is_read_again(reads: list[int]) -> None:
     world = a_world(400)
-    world.broker.broadcasts.budget.limit = 5_000  # some seven portions
+    world.broker.fanout.budget.limit = 5_000  # some seven portions
     first, second = follow(world, 0), follow(world, 0, room=3)
     second.room = 1000
     second.go_on()
     assert first.got == second.got == expected(*range(400))
-    assert world.broker.broadcasts.budget.used <= 5_000
+    assert world.broker.fanout.budget.used <= 5_000
     assert len(reads) > 400 // (CUT.events * AHEAD)
 
 
@@ -293,7 +298,7 @@ def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
     for seconds in (0, 3, 3):
         world.pass_time(seconds)
         broker.sweep(world.now)
-    assert broker.broadcasts.budget.used == 0
+    assert broker.fanout.budget.used == 0
     reads.clear()
     produce(world, 1)
     assert listener.got == expected(*range(9))
@@ -360,10 +365,10 @@ def test_one_that_lags_reads_the_log_and_little_is_kept_for_it() -> None:
     world = a_world()
     listener = follow(world, room=1)
     produce(world, 2)
-    used = world.broker.broadcasts.budget.used
+    used = world.broker.fanout.budget.used
     for _ in range(50):
         produce(world, 20)
-    assert world.broker.broadcasts.budget.used <= used + FRESH_BYTES
+    assert world.broker.fanout.budget.used <= used + FRESH_BYTES
     listener.room = 10_000
     listener.go_on()
     assert listener.got == expected(*range(1002))
@@ -400,7 +405,7 @@ class Slowly:
 
     def __init__(self, records: int) -> None:
         self.calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-        self.world = a_world(0, settings=SMALL, offload=later(self.calls))
+        self.world = a_world(0, settings=SMALL, executor=later(self.calls))
         for _ in range(records // 8):
             self.world.broker.produce(*HERE, "orders", 0, [bytes(100)] * 8)
             self.world.commit()
@@ -463,7 +468,7 @@ def test_a_follower_that_left_meanwhile_is_left_alone() -> None:
 
 def test_even_if_nothing_can_be_kept_a_slow_read_gets_further() -> None:
     slowly = Slowly(40)
-    slowly.world.broker.broadcasts.budget.limit = 0
+    slowly.world.broker.fanout.budget.limit = 0
     listener = follow(slowly.world, 0)
     rounds = 0
     while slowly.run():
@@ -477,11 +482,11 @@ def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyP
     slowly = Slowly(8)
     first, second = follow(slowly.world, 0), follow(slowly.world, 0)
 
-    def fail(_: LiveRead) -> None:
+    def fail(_: VisibleRead) -> None:
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(LiveRead, "run", fail)
+        patched.setattr(VisibleRead, "run", fail)
         assert slowly.run() == 1
     for listener in (first, second):
         assert isinstance(listener.error, LogError)
@@ -498,7 +503,7 @@ def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeyp
     slowly.world.broker.delete_topic(*HERE, "orders")
     slowly.world.commit()
     with monkeypatch.context() as patched:
-        patched.setattr(LiveRead, "run", _fail)
+        patched.setattr(VisibleRead, "run", _fail)
         slowly.run()
     assert isinstance(listener.error, TopicNotFound)
 
@@ -508,14 +513,14 @@ def test_a_read_that_fails_is_no_business_of_one_that_has_gone_on_elsewhere(monk
     listener = follow(slowly.world, 0)
     listener.seat.skip(8)
     with monkeypatch.context() as patched:
-        patched.setattr(LiveRead, "run", _fail)
+        patched.setattr(VisibleRead, "run", _fail)
         slowly.run()
     slowly.run()
     assert listener.error is None
     assert list(listener.got) == list(range(8, 16))
 
 
-def _fail(_: LiveRead) -> None:
+def _fail(_: VisibleRead) -> None:
     raise LogDamaged("a file", 7, "broken")
 
 
@@ -562,14 +567,14 @@ def test_a_shorter_life_holds_for_what_was_read_before() -> None:
     assert follow(world, 0).got == {}
 
 
-def remove(world: World, *offsets: int) -> None:
+def remove(world: BrokerFixture, *offsets: int) -> None:
     """As `DeadLetters` does it."""
     from penstock.broker.fetch import removal
 
-    ledger = world.broker._ledger
+    state_log = world.broker._state_log
     bounds = world.engine.bounds(place(world))
-    event = removal.remove(ledger.state.removed, world.broker.limits, place(world), offsets, bounds.start)
-    ledger.keep((event,))
+    event = removal.remove(state_log.state.removed, world.broker.limits, place(world), offsets, bounds.start)
+    state_log.keep((event,))
 
 
 def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> None:
@@ -579,7 +584,7 @@ def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> 
     listener = follow(world, 0)
     assert listener.got == expected(0, 1, 3)
     assert [offset for offset, _ in listener.portions[0].runs] == [0, 3]
-    assert listener.seat.group is world.broker.unsettled, "true once the removal is committed"
+    assert listener.seat.group is world.broker.pending_commit, "true once the removal is committed"
 
 
 def test_a_removal_that_fails_brings_the_record_back() -> None:
@@ -648,7 +653,7 @@ def test_records_that_expire_during_a_read_are_not_delivered() -> None:
 
 def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[int]) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = a_world(0, TopicSettings(expiry_seconds=10), offload=later(calls))
+    world = a_world(0, TopicSettings(expiry_seconds=10), executor=later(calls))
     produce(world, 1000)
     world.pass_time(11)
     produce(world, 1)
@@ -692,7 +697,7 @@ def test_a_follower_is_told_that_the_topic_is_gone() -> None:
     assert idle.deleted
     assert late.deleted
     assert list(listener.got) == [0, 1]
-    assert world.broker.broadcasts.figures() == (0, 0)
+    assert world.broker.fanout.figures() == (0, 0)
 
 
 def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:

@@ -12,8 +12,8 @@ from penstock.broker.subscriptions.fanout_chunk import (
     FORMS,
     Budget,
     Cut,
+    EncodedChunk,
     Fresh,
-    Portion,
     Run,
     Window,
     fresh,
@@ -34,12 +34,12 @@ def numbers(base: int, count: int) -> RecordSlice:
     return batch(base, [b"%d" % number for number in range(base, base + count)])
 
 
-def shape(cut: list[Portion]) -> list[tuple[int, int, int]]:
+def shape(cut: list[EncodedChunk]) -> list[tuple[int, int, int]]:
     return [(portion.start, portion.end, portion.count) for portion in cut]
 
 
-def portion(start: int, count: int = 1, size: int = 10, until: int = FOREVER) -> Portion:
-    return Portion(start, start + count, [(start, [b"x" * size] * count)], size * count, until)
+def portion(start: int, count: int = 1, size: int = 10, until: int = FOREVER) -> EncodedChunk:
+    return EncodedChunk(start, start + count, [(start, [b"x" * size] * count)], size * count, until)
 
 
 # -- cutting
@@ -106,13 +106,13 @@ def test_no_record_is_lost_or_doubled_however_it_is_cut(
         assert each.count == 1 or each.size <= size
 
 
-def contents(cut: list[Portion]) -> dict[int, bytes]:
+def contents(cut: list[EncodedChunk]) -> dict[int, bytes]:
     runs: list[Run] = [run for each in cut for run in each.runs]
     return {offset + index: value for offset, values in runs for index, value in enumerate(values)}
 
 
 def test_part_of_a_portion() -> None:
-    whole = Portion(0, 12, [(2, [b"2", b"3", b"4"]), (9, [b"9"])], 4)
+    whole = EncodedChunk(0, 12, [(2, [b"2", b"3", b"4"]), (9, [b"9"])], 4)
     part = whole.between(3, 9)
     assert (part.start, part.end, part.runs, part.size) == (3, 9, [(3, [b"3", b"4"])], 2)
     assert whole.between(5, 9).runs == []
@@ -122,10 +122,10 @@ def test_part_of_a_portion() -> None:
 
 
 def test_what_was_made_of_a_portion_is_made_once_for_each_key() -> None:
-    made: list[Portion] = []
+    made: list[EncodedChunk] = []
     whole = portion(0)
 
-    def make(each: Portion) -> bytes:
+    def make(each: EncodedChunk) -> bytes:
         made.append(each)
         return b"%d" % len(made)
 

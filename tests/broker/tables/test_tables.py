@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.log.table import MemoryTable
 
 from penstock.broker.names import DEFAULT_SCOPE
@@ -37,23 +37,23 @@ POLICY = TablePolicy(enabled=True, root="/somewhere", care_us=CARE * 1_000_000, 
 FILE = 16 << 10
 
 
-def world(policy: TablePolicy = POLICY, **options: Any) -> World:
-    return World(LogSettings(file_bytes=FILE, snapshot_bytes=FILE), tables=policy, **options)
+def world(policy: TablePolicy = POLICY, **options: Any) -> BrokerFixture:
+    return BrokerFixture(LogSettings(file_bytes=FILE, snapshot_bytes=FILE), tables=policy, **options)
 
 
-def topic(world: World, name: str, settings: TopicSettings | None = None, partitions: int = 1) -> int:
+def topic(world: BrokerFixture, name: str, settings: TopicSettings | None = None, partitions: int = 1) -> int:
     found, _ = world.broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, name, partitions, settings or TopicSettings())
     world.commit()
     return found.id
 
 
-def produce(world: World, name: str, count: int = 60, partition: int = 0) -> None:
+def produce(world: BrokerFixture, name: str, count: int = 60, partition: int = 0) -> None:
     for _ in range(count):
         world.broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, name, partition, [b"v" * 1000])
         world.commit()
 
 
-def built(world: World, job: BuildJob, **errors: str) -> None:
+def built(world: BrokerFixture, job: BuildJob, **errors: str) -> None:
     """The job is done; `errors` by the name of the topic."""
     outcomes = []
     for share in job.shares:
@@ -64,11 +64,11 @@ def built(world: World, job: BuildJob, **errors: str) -> None:
     world.commit()
 
 
-def next_job(world: World) -> Any:
+def next_job(world: BrokerFixture) -> Any:
     return world.broker.tables.next_job(world.now)
 
 
-def builds(world: World) -> Iterator[BuildJob]:
+def builds(world: BrokerFixture) -> Iterator[BuildJob]:
     """Jobs, each done before the next; those that are no builds are answered too."""
     while (job := next_job(world)) is not None:
         if isinstance(job, BuildJob):
@@ -203,7 +203,7 @@ def test_what_the_log_does_not_take_is_done_again_after_a_pause() -> None:
 # -- care
 
 
-def cared(world: World, seconds: float = CARE) -> CareJob | None:
+def cared(world: BrokerFixture, seconds: float = CARE) -> CareJob | None:
     world.pass_time(seconds)
     for _ in range(3):
         job = next_job(world)
@@ -213,7 +213,7 @@ def cared(world: World, seconds: float = CARE) -> CareJob | None:
     return None
 
 
-def answered(world: World, job: CareJob, starts: dict[int, int] | None = None) -> None:
+def answered(world: BrokerFixture, job: CareJob, starts: dict[int, int] | None = None) -> None:
     world.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, offsets=starts or {})]))
     world.commit()
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import LimitReached, QuotaReached
@@ -23,9 +23,9 @@ ACME = Scope("acme", "default")
 KIB = 1 << 10
 
 
-def full(limit: int = 10 * KIB, **options: Any) -> World:
+def full(limit: int = 10 * KIB, **options: Any) -> BrokerFixture:
     """A world in which tenant acme has stored as much as it may."""
-    world = World(limits=Limits(tenant_bytes=limit), **options)
+    world = BrokerFixture(limits=Limits(tenant_bytes=limit), **options)
     for scope in (ACME, DEFAULT_SCOPE):
         world.broker.create_topic(ALICE, scope, "t", 2)
     world.broker.produce(ALICE, ACME, "t", 0, [bytes(limit)])
@@ -34,7 +34,7 @@ def full(limit: int = 10 * KIB, **options: Any) -> World:
     return world
 
 
-def look(world: World) -> None:
+def look(world: BrokerFixture) -> None:
     world.pass_time(1)
     world.broker.maintain(world.now)
 
@@ -98,7 +98,7 @@ def test_it_is_known_again_after_a_restart() -> None:
 
 
 def test_all_topics_and_namespaces_of_a_tenant_count_together() -> None:
-    world = World(limits=Limits(tenant_bytes=10 * KIB))
+    world = BrokerFixture(limits=Limits(tenant_bytes=10 * KIB))
     for namespace in ("one", "two"):
         scope = Scope("acme", namespace)
         world.broker.create_topic(ALICE, scope, "t", 1)
@@ -110,7 +110,7 @@ def test_all_topics_and_namespaces_of_a_tenant_count_together() -> None:
 
 
 def test_without_a_limit_nobody_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = BrokerFixture()
     monkeypatch.setattr(type(world.engine), "usage", None)
     look(world)
     assert not world.broker.quotas.over
@@ -144,7 +144,7 @@ def test_a_clock_that_is_set_back_does_not_stop_it() -> None:
 # -- tables
 
 
-def moved(world: World) -> tuple[int, int]:
+def moved(world: BrokerFixture) -> tuple[int, int]:
     """Let a table take over what the closed journal file has: the topic's id, and how much that was."""
     topic = world.broker.describe_topic(ALICE, ACME, "t").topic.id
     before = world.engine.usage()[topic]
@@ -185,7 +185,7 @@ def test_what_moves_to_a_table_counts_on_and_then_as_it_is_there() -> None:
 
 
 def test_a_tenant_has_only_so_many_topics() -> None:
-    world = World(limits=Limits(tenant_topics=2))
+    world = BrokerFixture(limits=Limits(tenant_topics=2))
     broker = world.broker
     broker.create_topic(ALICE, ACME, "a", 1)
     broker.topic_for_produce(ALICE, Scope("acme", "other"), "b")
@@ -203,7 +203,7 @@ def test_a_tenant_has_only_so_many_topics() -> None:
 
 
 def test_topics_that_come_with_a_transaction_count_too() -> None:
-    world = World(limits=Limits(tenant_topics=2))
+    world = BrokerFixture(limits=Limits(tenant_topics=2))
     id = world.broker.transactions.begin(ALICE, "owner", ACME)  # noqa: A001 - it is the transaction's id
     for name in ("a", "b", "c"):
         world.broker.transactions.add(ALICE, id, ACME, name, b"v")
@@ -213,7 +213,7 @@ def test_topics_that_come_with_a_transaction_count_too() -> None:
 
 
 def test_an_engine_tells_what_each_topic_takes() -> None:
-    world = World()
+    world = BrokerFixture()
     engine: Engine = world.engine
     for topic, size in ((5, 1000), (5, 3000), (6, 2000)):
         engine.append([Records(partition_id(topic, size % 7), [bytes(size)])])

@@ -7,33 +7,33 @@ from hypothesis import strategies as st
 from penstock.broker.errors import QuotaReached, TooFast
 from penstock.broker.limits import Limits
 from penstock.broker.runtime.metrics import Gauges, Metrics
-from penstock.broker.tenancy.rate_limits import REMEMBERED, SECOND, Bucket, Rates
+from penstock.broker.tenancy.rate_limits import REMEMBERED, SECOND, Bucket, RateLimits
 from penstock.log.engine import Reclaimed
 
 NOW = 1_700_000_000_000_000
 
 
-def rates(requests: float = 0, connections: int = 0) -> tuple[Rates, Metrics]:
+def rate_limits(requests: float = 0, connections: int = 0) -> tuple[RateLimits, Metrics]:
     metrics = Metrics(lambda: Gauges(True, 0, 0, Reclaimed(0, 0), 0, 0, 0, 0, 0, ()))
-    return Rates(Limits(tenant_requests=requests, tenant_connections=connections), metrics), metrics
+    return RateLimits(Limits(tenant_requests=requests, tenant_connections=connections), metrics), metrics
 
 
-def admitted(rates: Rates, tenant: str, now: int, cost: float = 1) -> bool:
+def admitted(rate_limits: RateLimits, tenant: str, now: int, cost: float = 1) -> bool:
     try:
-        rates.admit(tenant, now, cost)
+        rate_limits.admit(tenant, now, cost)
     except TooFast:
         return False
     return True
 
 
 def test_without_a_limit_nothing_is_remembered() -> None:
-    free, _ = rates()
+    free, _ = rate_limits()
     assert all(admitted(free, str(tenant), NOW) for tenant in range(100))
     assert not free._buckets
 
 
 def test_as_many_at_once_as_in_a_second_and_then_at_that_pace() -> None:
-    limited, metrics = rates(requests=10)
+    limited, metrics = rate_limits(requests=10)
     assert [admitted(limited, "a", NOW) for _ in range(12)] == [True] * 10 + [False] * 2
     assert not admitted(limited, "a", NOW + SECOND // 10 - 1)
     assert [admitted(limited, "a", NOW + SECOND // 10) for _ in range(2)] == [True, False]
@@ -42,14 +42,14 @@ def test_as_many_at_once_as_in_a_second_and_then_at_that_pace() -> None:
 
 
 def test_tenants_do_not_notice_each_other() -> None:
-    limited, _ = rates(requests=1)
+    limited, _ = rate_limits(requests=1)
     assert admitted(limited, "a", NOW)
     assert not admitted(limited, "a", NOW)
     assert admitted(limited, "b", NOW)
 
 
 def test_whoever_is_refused_is_told_when_to_come_again() -> None:
-    limited, _ = rates(requests=0.5)
+    limited, _ = rate_limits(requests=0.5)
     limited.admit("a", NOW)
     with pytest.raises(TooFast, match=r"more than 0\.5 requests.*again in 2\.000 s"):
         limited.admit("a", NOW)
@@ -57,21 +57,21 @@ def test_whoever_is_refused_is_told_when_to_come_again() -> None:
 
 
 def test_what_costs_more_than_fits_is_paid_afterwards() -> None:
-    limited, _ = rates(requests=10)
+    limited, _ = rate_limits(requests=10)
     assert admitted(limited, "a", NOW, cost=30)
     assert not admitted(limited, "a", NOW + 2 * SECOND)
     assert admitted(limited, "a", NOW + 3 * SECOND, cost=10)
 
 
 def test_a_clock_that_was_set_back_neither_gives_nor_locks() -> None:
-    limited, _ = rates(requests=2)
+    limited, _ = rate_limits(requests=2)
     assert [admitted(limited, "a", NOW) for _ in range(3)] == [True, True, False]
     assert not admitted(limited, "a", NOW - 3600 * SECOND)
     assert admitted(limited, "a", NOW - 3599 * SECOND)
 
 
 def test_only_so_many_tenants_are_remembered() -> None:
-    limited, _ = rates(requests=1)
+    limited, _ = rate_limits(requests=1)
     for tenant in range(REMEMBERED + 5):
         limited.admit(str(tenant), NOW)
     assert len(limited._buckets) == REMEMBERED
@@ -88,7 +88,7 @@ def test_never_more_than_the_rate_and_one_burst(rate: float, pauses: list[int]) 
 
 
 def test_connections_of_a_tenant_are_counted() -> None:
-    limited, metrics = rates(connections=2)
+    limited, metrics = rate_limits(connections=2)
     limited.enter("a")
     limited.enter("a")
     limited.enter("b")
@@ -106,7 +106,7 @@ def test_connections_of_a_tenant_are_counted() -> None:
 
 
 def test_without_a_limit_connections_are_counted_too() -> None:
-    free, _ = rates()
+    free, _ = rate_limits()
     for _ in range(5):
         free.enter("a")
     assert free.connections("a") == 5

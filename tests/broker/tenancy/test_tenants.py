@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.broker_fixture import World, committed
+from tests.broker.broker_fixture import BrokerFixture, committed
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -31,7 +31,7 @@ def admin(**where: str) -> Access:
     return Access(enforced=True, grants=[Grant("root", frozenset({Permission.ADMIN}), **where)])
 
 
-def fill(world: World, scope: Scope) -> None:
+def fill(world: BrokerFixture, scope: Scope) -> None:
     """Something of every kind that belongs to a tenant."""
     broker = world.broker
     other = Scope(scope.tenant, "other")
@@ -78,7 +78,7 @@ def traces(state: State, tenant: str) -> list[str]:
 
 
 def test_a_tenant_is_registered_once() -> None:
-    world = World()
+    world = BrokerFixture()
     tenant, group = world.broker.tenants.create(ROOT, "acme", "Acme Ltd")
     assert tenant == Tenant("acme", "Acme Ltd", world.now, 0)
     assert group is not None
@@ -95,14 +95,14 @@ def test_a_tenant_is_registered_once() -> None:
 
 
 def test_a_repeat_is_no_more_certain_than_the_first() -> None:
-    world = World()
+    world = BrokerFixture()
     _, first = world.broker.tenants.create(ROOT, "acme")
     _, again = world.broker.tenants.create(ROOT, "acme")
     assert again is first
 
 
 def test_the_first_label_is_taken_also_later() -> None:
-    world = World()
+    world = BrokerFixture()
     world.broker.tenants.ensure(ROOT, "7")
     registered = world.now
     world.now += 5
@@ -112,17 +112,17 @@ def test_the_first_label_is_taken_also_later() -> None:
 @pytest.mark.parametrize("name", ["", ".", "a/b", "a b", "x" * 65])
 def test_a_name_that_no_tenant_may_have(name: str) -> None:
     with pytest.raises(InvalidName):
-        World().broker.tenants.create(ROOT, name)
+        BrokerFixture().broker.tenants.create(ROOT, name)
 
 
 @pytest.mark.parametrize("label", ["x" * 256, "two\nlines"])
 def test_a_label_that_no_tenant_may_have(label: str) -> None:
     with pytest.raises(InvalidArgument):
-        World().broker.tenants.create(ROOT, "acme", label)
+        BrokerFixture().broker.tenants.create(ROOT, "acme", label)
 
 
 def test_there_are_only_so_many() -> None:
-    world = World(limits=Limits(tenants=2))
+    world = BrokerFixture(limits=Limits(tenants=2))
     for name in ("1", "2", "1"):
         world.broker.tenants.create(ROOT, name)
     with pytest.raises(LimitReached):
@@ -130,7 +130,7 @@ def test_there_are_only_so_many() -> None:
 
 
 def test_a_tenant_that_has_topics_is_there_without_being_registered() -> None:
-    world = World()
+    world = BrokerFixture()
     assert not world.broker.tenants.exists("acme")
     world.broker.create_topic(ROOT, ACME, "first", 1)
     created = world.now
@@ -143,7 +143,7 @@ def test_a_tenant_that_has_topics_is_there_without_being_registered() -> None:
 
 def test_ensure_is_for_those_who_may_create_something() -> None:
     clerk = Access(enforced=True, grants=[Grant("root", frozenset({Permission.CREATE}), tenant="acme")])
-    world = World(access=clerk)
+    world = BrokerFixture(access=clerk)
     assert world.broker.tenants.ensure(ROOT, "acme") is not None
     assert world.broker.tenants.exists("acme")
     with pytest.raises(AccessDenied):
@@ -152,7 +152,7 @@ def test_ensure_is_for_those_who_may_create_something() -> None:
 
 
 def test_registered_tenants_are_in_snapshots() -> None:
-    world = World(LogSettings(file_bytes=256 << 10, snapshot_bytes=1))
+    world = BrokerFixture(LogSettings(file_bytes=256 << 10, snapshot_bytes=1))
     tenant, _ = world.broker.tenants.create(ROOT, "acme", "Acme")
     world.commit()
     world.broker.create_topic(ROOT, DEFAULT_SCOPE, "t", 1)  # a snapshot with every group
@@ -166,14 +166,14 @@ def test_registered_tenants_are_in_snapshots() -> None:
 
 
 def test_an_administrator_of_all_sees_all() -> None:
-    world = World(access=admin())
+    world = BrokerFixture(access=admin())
     world.broker.tenants.create(ROOT, "b", "B")
     world.broker.create_topic(ROOT, Scope("a", "default"), "t", 1)
     assert [tenant.name for tenant in world.broker.tenants.list(ROOT)] == ["a", "b"]
 
 
 def test_an_administrator_of_one_tenant_sees_that_one() -> None:
-    world = World()
+    world = BrokerFixture()
     for name in ("acme", "other"):
         world.broker.tenants.create(ROOT, name)
     world.commit()
@@ -193,7 +193,7 @@ def test_an_administrator_of_one_tenant_sees_that_one() -> None:
 
 
 def test_an_identity_bound_to_a_tenant_sees_no_other_whatever_is_granted() -> None:
-    world = World(access=admin())
+    world = BrokerFixture(access=admin())
     bound = Identity("root", "acme")
     world.broker.tenants.create(ROOT, "other")
     assert world.broker.tenants.list(bound) == []
@@ -209,19 +209,19 @@ def test_an_identity_bound_to_a_tenant_sees_no_other_whatever_is_granted() -> No
 
 
 def test_everything_of_a_tenant_goes_at_once_and_nothing_of_another() -> None:
-    world = World()
+    world = BrokerFixture()
     fill(world, ACME)
     fill(world, DEFAULT_SCOPE)
-    kinds = traces(world.broker._ledger.state, "acme")
+    kinds = traces(world.broker._state_log.state, "acme")
     assert len(kinds) == 11, f"{kinds}: there should be something of every kind"
     ids = [topic.id for topic in world.broker.list_topics(ROOT, ACME)]
-    offsets = world.broker._ledger.state.offset_count
+    offsets = world.broker._state_log.state.offset_count
 
     deleted, group = world.broker.tenants.delete(ROOT, "acme")
     assert (deleted.label, deleted.topics) == ("The acme company", 3)
     assert group.state is GroupState.OPEN
     for restarted in (False, True):
-        state = world.broker._ledger.state
+        state = world.broker._state_log.state
         assert traces(state, "acme") == []
         assert traces(state, "default") == kinds
         assert state.offset_count == offsets // 2
@@ -239,7 +239,7 @@ def test_everything_of_a_tenant_goes_at_once_and_nothing_of_another() -> None:
 
 
 def test_a_tenant_of_the_same_name_is_another_one() -> None:
-    world = World()
+    world = BrokerFixture()
     fill(world, ACME)
     (old,) = [topic.id for topic in world.broker.list_topics(ROOT, ACME) if topic.name == "orders"]
     world.broker.tenants.delete(ROOT, "acme")
@@ -254,7 +254,7 @@ def test_a_tenant_of_the_same_name_is_another_one() -> None:
 
 
 def test_a_deletion_that_fails_leaves_everything() -> None:
-    world = World()
+    world = BrokerFixture()
     fill(world, ACME)
     fault = world.fill_disk()
     _, group = world.broker.tenants.delete(ROOT, "acme")
@@ -263,11 +263,11 @@ def test_a_deletion_that_fails_leaves_everything() -> None:
     assert group.state is GroupState.FAILED
     world.free_disk(fault)
     assert world.broker.tenants.get(ROOT, "acme").topics == 3
-    assert traces(world.broker._ledger.state, "acme")
+    assert traces(world.broker._state_log.state, "acme")
 
 
 def test_a_key_of_a_deleted_tenant_opens_nothing() -> None:
-    world = World(access=admin())
+    world = BrokerFixture(access=admin())
     new, _ = world.broker.keys.add(ROOT, KeyTerms("key", "acme", [Permission.ADMIN]))
     identity = world.broker.keys.authenticate(new.secret, "host")
     assert isinstance(identity, Identity)
@@ -280,7 +280,7 @@ def test_a_key_of_a_deleted_tenant_opens_nothing() -> None:
 
 
 def test_it_is_audited_where_it_is_not_lost() -> None:
-    world = World(audit=AuditPolicy(enabled=True))
+    world = BrokerFixture(audit=AuditPolicy(enabled=True))
     world.broker.tenants.create(ROOT, "acme", "Acme")
     world.commit()
     kept = world.broker.audit.query(ROOT, "acme", AuditQuery())
@@ -293,4 +293,4 @@ def test_it_is_audited_where_it_is_not_lost() -> None:
     (event,) = found.finish().events
     assert (event.type, event.user, event.resource) == ("tenant.delete", "root", "acme")
     assert [tenant.name for tenant in world.broker.tenants.list(ANONYMOUS)] == []
-    assert "acme" not in world.broker._ledger.state.tenants
+    assert "acme" not in world.broker._state_log.state.tenants

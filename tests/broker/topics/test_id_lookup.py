@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import AccessDenied, BrokerError, StreamNotFound
 from penstock.broker.names import DEFAULT_SCOPE, Scope
@@ -12,8 +12,8 @@ ALICE = Identity("alice")
 ACME = Scope("acme", "default")
 
 
-def a_world() -> World:
-    world = World()
+def a_world() -> BrokerFixture:
+    world = BrokerFixture()
     world.broker.create_topic(ALICE, ACME, "orders", 3)
     world.broker.create_topic(ALICE, DEFAULT_SCOPE, "bills", 1)
     world.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, InvalidName
@@ -31,14 +31,14 @@ CHANGES: dict[str, Callable[[Broker, Identity, str], object]] = {
 }
 
 
-def world(*, enforced: bool) -> World:
+def world(*, enforced: bool) -> BrokerFixture:
     grants = [
         Grant("admin", frozenset({Permission.ADMIN}), tenant="default"),
         Grant("alice", frozenset(set(Permission) - {Permission.ADMIN, Permission.AUDIT})),
         Grant("auditor", frozenset({Permission.AUDIT}), tenant="default"),
         Grant("local", frozenset({Permission.ADMIN}), tenant="default", topic="__*"),
     ]
-    made = World(access=Access(enforced, grants), audit=AuditPolicy(enabled=True))
+    made = BrokerFixture(access=Access(enforced, grants), audit=AuditPolicy(enabled=True))
     made.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
     made.commit()
     assert is_internal(TOPIC) and not is_internal("_audit")
@@ -63,7 +63,7 @@ def test_nobody_changes_them(change: str, topic: str) -> None:
         assert b"forged" not in documents and documents[0].startswith(b'{"timestamp":')
 
 
-def read(one: World, who: Identity) -> list[bytes]:
+def read(one: BrokerFixture, who: Identity) -> list[bytes]:
     plan = one.broker.fetch(who, DEFAULT_SCOPE, TOPIC, 0, 0, 1 << 20, 100)
     return [value for part in plan.run() for value in part.values()]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import START, World, committed
+from tests.broker.broker_fixture import START, BrokerFixture, committed
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -33,32 +33,34 @@ BOB = Identity("bob")
 ACME = Scope("acme", "default")
 
 
-def records(world: World, topic: str, partition: int = 0, scope: Scope = DEFAULT_SCOPE) -> list[bytes]:
+def records(world: BrokerFixture, topic: str, partition: int = 0, scope: Scope = DEFAULT_SCOPE) -> list[bytes]:
     plan = world.broker.fetch(ANONYMOUS, scope, topic, partition, 0, 1 << 20, 1000)
     return [value for part in plan.run() for value in part.values()]
 
 
-def topics(world: World) -> list[str]:
+def topics(world: BrokerFixture) -> list[str]:
     return [topic.name for topic in world.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)]
 
 
-def a_world(**options: Any) -> World:
-    world = World(**options)
+def a_world(**options: Any) -> BrokerFixture:
+    world = BrokerFixture(**options)
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
     world.commit()
     return world
 
 
-def begin(world: World, identity: Identity = ALICE, owner: str = "connection") -> str:
+def begin(world: BrokerFixture, identity: Identity = ALICE, owner: str = "connection") -> str:
     return world.broker.transactions.begin(identity, owner, DEFAULT_SCOPE)
 
 
-def add(world: World, txn: str, topic: str, value: bytes, key: bytes | None = None, partition: int = -1) -> None:
+def add(
+    world: BrokerFixture, txn: str, topic: str, value: bytes, key: bytes | None = None, partition: int = -1
+) -> None:
     world.broker.transactions.add(ALICE, txn, DEFAULT_SCOPE, topic, value, key, partition)
 
 
-def filled(world: World) -> str:
+def filled(world: BrokerFixture) -> str:
     """Records in four partitions of three topics, one of which is still to come."""
     txn = begin(world)
     add(world, txn, "orders", b"1")
@@ -69,7 +71,7 @@ def filled(world: World) -> str:
     return txn
 
 
-def everything(world: World) -> list[list[bytes]]:
+def everything(world: BrokerFixture) -> list[list[bytes]]:
     """What `filled` writes, by partition. A topic that is not there holds nothing."""
     found = [records(world, "orders", number) for number in range(3)] + [records(world, "bills")]
     return [*found, records(world, "new") if "new" in topics(world) else []]
@@ -524,7 +526,7 @@ def test_a_topic_is_created_only_for_those_who_may() -> None:
         Grant("alice", frozenset({Permission.WRITE})),
         Grant("bob", frozenset({Permission.WRITE, Permission.CREATE})),
     ]
-    world = World(access=Access(True, grants))
+    world = BrokerFixture(access=Access(True, grants))
     txn = begin(world)
     with pytest.raises(AccessDenied):
         add(world, txn, "new", b"v")

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from penstock.clients.felix.connection import Connection
 from penstock.clients.felix.options import Options
-from penstock.transport.quic.connection import Link, Reader
+from penstock.transport.quic.connection import QuicConnection, Reader
 from penstock.transport.quic.errors import LinkClosed, StreamsUsedUp
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_batch, encode_ack, encode_events
@@ -89,7 +89,7 @@ class ScriptedStream:
 
 
 class ScriptedLink:
-    """The client's `Link`."""
+    """The client's `QuicConnection`."""
 
     def __init__(self, server: ScriptedServer, owner: Connection) -> None:
         self.server = server
@@ -191,7 +191,7 @@ class ScriptedServer:
         self.subscriptions = 1000  # of a link
         self.options: Options | None = None
 
-    async def dial(self, options: Options, connection: Connection) -> Link:
+    async def dial(self, options: Options, connection: Connection) -> QuicConnection:
         self.dials += 1
         self.options = options
         await asyncio.sleep(0)
@@ -199,7 +199,7 @@ class ScriptedServer:
             raise self.failures.popleft()
         link = ScriptedLink(self, connection)
         self.links.append(link)
-        return cast(Link, link)
+        return cast(QuicConnection, link)
 
     # -- what tests ask and say
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.channel import Channel
 
 from penstock.broker.security.access import ANONYMOUS, Identity
@@ -17,7 +17,7 @@ AUTH = f.encode_auth(2, "dev-key")
 class Peer(Channel):
     """A client and the channel it came by."""
 
-    def __init__(self, world: World, version: int = 1, identity: Identity = ANONYMOUS) -> None:
+    def __init__(self, world: BrokerFixture, version: int = 1, identity: Identity = ANONYMOUS) -> None:
         """With a version the handshake is done already; with 0 nothing has been said."""
         super().__init__()
         self.world = world

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.blipmq.peer import Peer
 
 from penstock.broker.names import DEFAULT_SCOPE
@@ -17,7 +17,7 @@ GOOD, BAD, ALSO = b'{"id":1}', b"{}", b'{"id":2}'
 
 
 def a_peer(rejected: Literal["error", "dead-letter"]) -> Peer:
-    world = World()
+    world = BrokerFixture()
     work = world.broker.schemas.register(
         ANONYMOUS, DEFAULT_SCOPE, "order", SchemaKind.JSON, b'{"type":"object","required":["id"]}'
     )

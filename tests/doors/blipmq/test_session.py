@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import START, World, later
+from tests.broker.broker_fixture import START, BrokerFixture, later
 from tests.doors.blipmq.peer import AUTH, HELLO, HELLO_2, Peer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
 
@@ -29,8 +29,8 @@ both = pytest.mark.parametrize("version", [1, 2])
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
 def publish(*values: bytes, topic: bytes = b"t", qos: int = 1, first: int = 10, ttl: int | None = None) -> bytes:
@@ -45,7 +45,7 @@ def acks(subscription: int, *tags: int) -> bytes:
     return b"".join(f.encode_client_ack(tag, subscription) for tag in tags)
 
 
-def stored(world: World, topic: str = "t") -> list[bytes]:
+def stored(world: BrokerFixture, topic: str = "t") -> list[bytes]:
     plan = world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, BIG, BIG)
     return [value for part in plan.run() for value in part.values()]
 
@@ -76,7 +76,7 @@ NEXT = {State.NEW: State.GREETED, State.GREETED: State.READY, State.READY: State
 
 @pytest.mark.parametrize("kind", list(FRAMES), ids=lambda kind: kind.name)
 @pytest.mark.parametrize("state", list(State), ids=lambda state: state.name)
-def test_every_state_and_frame(world: World, state: State, kind: f.FrameType) -> None:
+def test_every_state_and_frame(world: BrokerFixture, state: State, kind: f.FrameType) -> None:
     peer = Peer(world, version=0)
     peer.ask(INTO[state])
     step = TABLE[state][kind]
@@ -131,40 +131,40 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 @both
 @pytest.mark.parametrize("case", list(REFUSED))
-def test_every_refusal(world: World, version: int, case: str) -> None:
+def test_every_refusal(world: BrokerFixture, version: int, case: str) -> None:
     peer = Peer(world, version)
     peer.subscribe()
     data, refusal = REFUSED[case]
     assert peer.ask(data, PING) == [f"NACK 5 {refusal}", PONG]  # and the connection goes on
 
 
-def test_a_name_that_no_topic_can_have_is_refused(world: World) -> None:
+def test_a_name_that_no_topic_can_have_is_refused(world: BrokerFixture) -> None:
     peer = Peer(world)
     for frame in (publish(b"v", topic=b"a//b", first=5), f.encode_subscribe(5, b"a//b", 1)):
         (reply,) = peer.ask(frame)
         assert reply.startswith("NACK 5 400 Topic name")
 
 
-def test_version_2_refuses_a_nul_in_a_topic(world: World) -> None:
+def test_version_2_refuses_a_nul_in_a_topic(world: BrokerFixture) -> None:
     peer = Peer(world, version=2)
     for frame in (publish(b"v", topic=b"a\0b", first=5), f.encode_subscribe(5, b"a\0b", 1)):
         assert peer.ask(frame) == ["NACK 5 400 topic contains NUL byte"]
 
 
-def test_the_ttl_flag_is_a_bad_qos_in_version_1(world: World) -> None:
+def test_the_ttl_flag_is_a_bad_qos_in_version_1(world: BrokerFixture) -> None:
     assert Peer(world).ask(publish(b"v", topic=b"", first=5, ttl=1000))[0].startswith("NACK 5 400")
     assert Peer(world).ask(f.encode_frame(f.PUBLISH, 5, b"\x81\x00\x01tv")) == ["NACK 5 400 invalid QoS value"]
 
 
 def test_a_message_that_could_not_be_delivered_is_refused_and_the_others_are_stored() -> None:
-    world = World(limits=Limits(record_bytes=10))
+    world = BrokerFixture(limits=Limits(record_bytes=10))
     replies = Peer(world).ask(publish(b"1", b"x" * 11, b"3"), PING)
     assert [reply[:11] for reply in replies] == ["NACK 11 400", PONG]
     assert stored(world) == [b"1", b"3"]
 
 
 def test_topics_that_may_not_come_into_being_are_not_found() -> None:
-    world = World(auto_create_topics=False)
+    world = BrokerFixture(auto_create_topics=False)
     replies = Peer(world).ask(publish(b"v", first=5), f.encode_subscribe(6, b"t", 1))
     assert replies == ["NACK 5 404 Topic 't' not found", "NACK 6 404 Topic 't' not found"]
 
@@ -172,7 +172,7 @@ def test_topics_that_may_not_come_into_being_are_not_found() -> None:
 # -- the gaps of the document
 
 
-def test_gap_01_ack_is_accepted_after_auth(world: World) -> None:
+def test_gap_01_ack_is_accepted_after_auth(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     assert peer.ask(publish(b"v"), polls(queue, 20)) == ["PUBLISH 1 qos 1 t: v"]
@@ -180,26 +180,26 @@ def test_gap_01_ack_is_accepted_after_auth(world: World) -> None:
     assert peer.ask(acks(queue, 1), PING) == ["NACK 1 404 unknown subscription or delivery tag", PONG]
 
 
-def test_gap_02_subscribe_is_answered_by_ack(world: World) -> None:
+def test_gap_02_subscribe_is_answered_by_ack(world: BrokerFixture) -> None:
     assert Peer(world).ask(f.encode_subscribe(3, b"demo", 1), f.encode_subscribe(4, b"demo", 0)) == [
         "ACK 3 of 1",
         "ACK 4 of 2",
     ]
 
 
-def test_gap_04_malformed_publish_is_nacked(world: World) -> None:
+def test_gap_04_malformed_publish_is_nacked(world: BrokerFixture) -> None:
     peer = Peer(world)
     bad = f.encode_frame(f.PUBLISH, 5, b"\x01")
     assert peer.ask(publish(b"1"), bad, publish(b"2"), PING) == ["NACK 5 400 invalid PUBLISH payload", PONG]
     assert stored(world) == [b"1", b"2"]
 
 
-def test_gap_05_poll_of_unknown_subscription_is_silent(world: World) -> None:
+def test_gap_05_poll_of_unknown_subscription_is_silent(world: BrokerFixture) -> None:
     assert Peer(world).ask(polls(12345, 1, 2, 3), PING) == [PONG]
 
 
 def test_gap_06_expired_subscription_is_unknown() -> None:
-    world = World(queue_policy=QueuePolicy(idle=100_000_000))
+    world = BrokerFixture(queue_policy=QueuePolicy(idle=100_000_000))
     peer = Peer(world)
     queue = peer.subscribe()
     peer.ask(publish(b"v"), polls(queue, 1))
@@ -209,7 +209,7 @@ def test_gap_06_expired_subscription_is_unknown() -> None:
     assert peer.ask(polls(queue, 1), acks(queue, 1), PING) == ["NACK 1 404 unknown subscription or delivery tag", PONG]
 
 
-def test_gap_07_qos0_delivery_has_the_polls_id(world: World) -> None:
+def test_gap_07_qos0_delivery_has_the_polls_id(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe(qos=0)
     peer.ask(publish(b"a", b"b"))
@@ -217,7 +217,7 @@ def test_gap_07_qos0_delivery_has_the_polls_id(world: World) -> None:
 
 
 @pytest.mark.parametrize(("asked", "published"), [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_gap_08_effective_qos_is_the_lower(world: World, asked: int, published: int) -> None:
+def test_gap_08_effective_qos_is_the_lower(world: BrokerFixture, asked: int, published: int) -> None:
     peer = Peer(world)
     queue = peer.subscribe(qos=asked)
     peer.ask(publish(b"v", qos=published))
@@ -225,7 +225,7 @@ def test_gap_08_effective_qos_is_the_lower(world: World, asked: int, published: 
     assert peer.ask(polls(queue, 50)) == [f"PUBLISH {1 if qos else 50} qos {qos} t: v"]
 
 
-def test_gap_09_deliveries_follow_the_order_of_polls(world: World) -> None:
+def test_gap_09_deliveries_follow_the_order_of_polls(world: BrokerFixture) -> None:
     peer = Peer(world)
     first, second = peer.subscribe(b"a"), peer.subscribe(b"b", 0)
     peer.ask(publish(b"1", b"2", topic=b"a"), publish(b"3", b"4", topic=b"b"))
@@ -238,7 +238,7 @@ def test_gap_09_deliveries_follow_the_order_of_polls(world: World) -> None:
     ]
 
 
-def test_gap_10_ping_is_a_barrier(world: World) -> None:
+def test_gap_10_ping_is_a_barrier(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     assert peer.ask(polls(queue, 20), f.encode_ping(21), publish(b"v"), polls(queue, 22), f.encode_ping(23)) == [
@@ -248,7 +248,7 @@ def test_gap_10_ping_is_a_barrier(world: World) -> None:
     ]
 
 
-def test_gap_11_pong_follows_the_outcome_of_publishes(world: World) -> None:
+def test_gap_11_pong_follows_the_outcome_of_publishes(world: BrokerFixture) -> None:
     peer = Peer(world)
     peer.feed(publish(b"v"), PING)
     assert peer.replies() == []  # not on disk yet
@@ -259,7 +259,7 @@ def test_gap_11_pong_follows_the_outcome_of_publishes(world: World) -> None:
     assert peer.ask(publish(b"w", first=7), PING) == ["NACK 7 500 durable publish failed: no space left", PONG]
 
 
-def test_gap_14_ping_payload_is_ignored(world: World) -> None:
+def test_gap_14_ping_payload_is_ignored(world: BrokerFixture) -> None:
     assert Peer(world).ask(f.encode_frame(f.PING, 7, b"anything")) == ["PONG 7"]
 
 
@@ -268,7 +268,7 @@ def test_gap_14_ping_payload_is_ignored(world: World) -> None:
     [bytes(4), b"\x01\x00\x00\x01", b"\x00\x00\x00\x08", b"\x00\x00\x00\x09\x0a" + bytes(8)],
     ids=["empty", "too large", "too short", "unknown type"],
 )
-def test_gap_15_bad_frame_closes_silently(world: World, bad: bytes) -> None:
+def test_gap_15_bad_frame_closes_silently(world: BrokerFixture, bad: bytes) -> None:
     peer = Peer(world)
     peer.feed(publish(b"v"), PING, bad, PING)
     assert not peer.closed  # what came before is answered first
@@ -277,7 +277,7 @@ def test_gap_15_bad_frame_closes_silently(world: World, bad: bytes) -> None:
     assert peer.closed
 
 
-def test_gap_16_empty_topic_goes_before_bad_qos(world: World) -> None:
+def test_gap_16_empty_topic_goes_before_bad_qos(world: BrokerFixture) -> None:
     peer = Peer(world)
     assert peer.ask(f.encode_publish(5, 7, b"", b"v"), f.encode_subscribe(6, b"", 7)) == [
         "NACK 5 400 empty topic",
@@ -285,7 +285,7 @@ def test_gap_16_empty_topic_goes_before_bad_qos(world: World) -> None:
     ]
 
 
-def test_gap_17_qos1_is_stored_before_it_is_delivered(world: World) -> None:
+def test_gap_17_qos1_is_stored_before_it_is_delivered(world: BrokerFixture) -> None:
     publisher, subscriber = Peer(world), Peer(world)
     queue = subscriber.subscribe()
     publisher.feed(publish(b"v"))
@@ -300,7 +300,7 @@ def test_gap_17_qos1_is_stored_before_it_is_delivered(world: World) -> None:
     assert stored(world) == [b"v"]
 
 
-def test_gap_18_defaults_of_the_original(world: World) -> None:
+def test_gap_18_defaults_of_the_original(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     peer.ask(*(publish(b"%d" % n) for n in range(1030)))
@@ -327,7 +327,7 @@ def test_gap_18_defaults_of_the_original(world: World) -> None:
 # -- publishing
 
 
-def test_the_samples_of_the_document(world: World) -> None:
+def test_the_samples_of_the_document(world: BrokerFixture) -> None:
     peer = Peer(world, version=0)
     samples = (
         "0000000B 01 0000000000000001 0001",
@@ -340,14 +340,16 @@ def test_the_samples_of_the_document(world: World) -> None:
 
 
 @both
-def test_success_is_silent(world: World, version: int) -> None:
+def test_success_is_silent(world: BrokerFixture, version: int) -> None:
     peer = Peer(world, version)
     assert peer.ask(publish(b"1"), publish(b"2", qos=0)) == []
     assert stored(world) == [b"1", b"2"]
 
 
 @both
-def test_a_publisher_s_messages_on_a_topic_stay_in_order_whatever_their_qos_and_ttl(world: World, version: int) -> None:
+def test_a_publisher_s_messages_on_a_topic_stay_in_order_whatever_their_qos_and_ttl(
+    world: BrokerFixture, version: int
+) -> None:
     peer = Peer(world, version)
     ttl = 1000 if version == 2 else None
     peer.ask(
@@ -358,7 +360,7 @@ def test_a_publisher_s_messages_on_a_topic_stay_in_order_whatever_their_qos_and_
     assert stored(world, "u") == [b"x", b"y"]
 
 
-def test_refusals_come_in_the_order_of_the_frames(world: World) -> None:
+def test_refusals_come_in_the_order_of_the_frames(world: BrokerFixture) -> None:
     peer = Peer(world)
     no_topic, bad_name = publish(b"v", topic=b"", first=0), publish(b"v", topic=b"..", first=0)
     frames = []
@@ -370,7 +372,7 @@ def test_refusals_come_in_the_order_of_the_frames(world: World) -> None:
 
 
 @both
-def test_a_publish_that_fails_is_told_with_qos_1_only(world: World, version: int) -> None:
+def test_a_publish_that_fails_is_told_with_qos_1_only(world: BrokerFixture, version: int) -> None:
     peer = Peer(world, version)
     peer.ask(publish(b"first", topic=b"a"), publish(b"first", topic=b"b"))
     fault = world.fill_disk()
@@ -386,7 +388,7 @@ def test_a_publish_that_fails_is_told_with_qos_1_only(world: World, version: int
     assert stored(world, "a") == [b"first", b"4"]
 
 
-def test_version_2_tells_a_stopped_log_by_503(world: World) -> None:
+def test_version_2_tells_a_stopped_log_by_503(world: BrokerFixture) -> None:
     peer = Peer(world, version=2)
     world.break_disk()
     peer.ask(publish(b"1"))
@@ -395,7 +397,7 @@ def test_version_2_tells_a_stopped_log_by_503(world: World) -> None:
 
 
 def test_version_2_tells_a_limit_by_503() -> None:
-    peer = Peer(World(limits=Limits(topics=0)), version=2)
+    peer = Peer(BrokerFixture(limits=Limits(topics=0)), version=2)
     (reply,) = peer.ask(publish(b"1", first=5))
     assert reply.startswith("NACK 5 503 wal_busy: ")
 
@@ -430,7 +432,7 @@ def test_any_split_of_the_input_gives_the_same_output(script: list[tuple[str, An
                 frames.append(f.encode_frame(which, number, bytes(more)))
     stream = b"".join(frames)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    whole, parts = Peer(World()), Peer(World())
+    whole, parts = Peer(BrokerFixture()), Peer(BrokerFixture())
     expected = whole.ask(stream)
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         parts.feed(stream[start:end])
@@ -442,7 +444,7 @@ def test_any_split_of_the_input_gives_the_same_output(script: list[tuple[str, An
         assert stored(parts.world) == stored(whole.world)
 
 
-def test_the_same_as_many_single_bytes(world: World) -> None:
+def test_the_same_as_many_single_bytes(world: BrokerFixture) -> None:
     peer = Peer(world, version=0)
     data = HELLO + AUTH + f.encode_subscribe(3, b"t", 1) + publish(b"v") + polls(1, 5) + PING
     for byte in data:
@@ -455,18 +457,18 @@ def test_the_same_as_many_single_bytes(world: World) -> None:
 # -- polling
 
 
-def test_a_connection_finds_what_it_published_itself(world: World) -> None:
+def test_a_connection_finds_what_it_published_itself(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     assert peer.ask(publish(b"1", b"2"), polls(queue, 20, 21, 22)) == ["PUBLISH 1 qos 1 t: 1", "PUBLISH 2 qos 1 t: 2"]
 
 
-def test_a_subscription_does_not_get_what_its_connection_published_before(world: World) -> None:
+def test_a_subscription_does_not_get_what_its_connection_published_before(world: BrokerFixture) -> None:
     peer = Peer(world)
     assert peer.ask(publish(b"1"), f.encode_subscribe(3, b"t", 1), polls(1, 20), PING) == ["ACK 3 of 1", PONG]
 
 
-def test_ack_and_poll_in_one_write(world: World) -> None:
+def test_ack_and_poll_in_one_write(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     peer.ask(publish(*[b"%d" % n for n in range(5)]))
@@ -479,7 +481,7 @@ def test_ack_and_poll_in_one_write(world: World) -> None:
     assert peer.ask(polls(queue, 1), PING) == [PONG]
 
 
-def test_an_ack_and_a_poll_in_one_write_are_kept_as_one(world: World) -> None:
+def test_an_ack_and_a_poll_in_one_write_are_kept_as_one(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue, other = peer.subscribe(), peer.subscribe()
     peer.ask(publish(b"1", b"2"), polls(queue, 20), polls(other, 21))
@@ -496,7 +498,7 @@ def test_an_ack_and_a_poll_in_one_write_are_kept_as_one(world: World) -> None:
     ]
 
 
-def test_an_ack_does_not_wait_for_the_disk_that_a_poll_behind_it_asks(disk: World) -> None:
+def test_an_ack_does_not_wait_for_the_disk_that_a_poll_behind_it_asks(disk: BrokerFixture) -> None:
     peer = Peer(disk)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"))
@@ -509,7 +511,7 @@ def test_an_ack_does_not_wait_for_the_disk_that_a_poll_behind_it_asks(disk: Worl
     assert peer.replies() == ["PUBLISH 2 qos 1 t: 2"]
 
 
-def test_any_connection_may_poll_and_acknowledge_a_subscription(world: World) -> None:
+def test_any_connection_may_poll_and_acknowledge_a_subscription(world: BrokerFixture) -> None:
     first, second = Peer(world), Peer(world)
     queue = first.subscribe()
     first.ask(publish(b"1", b"2"))
@@ -517,7 +519,7 @@ def test_any_connection_may_poll_and_acknowledge_a_subscription(world: World) ->
     assert second.ask(acks(queue, 1), polls(queue, 1)) == ["PUBLISH 2 qos 1 t: 2"]
 
 
-def test_replies_of_acks_and_polls_keep_the_order_of_their_frames(world: World) -> None:
+def test_replies_of_acks_and_polls_keep_the_order_of_their_frames(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"))
@@ -530,7 +532,7 @@ def test_replies_of_acks_and_polls_keep_the_order_of_their_frames(world: World) 
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["when it is committed", "at once"])
-def test_when_a_delivery_or_an_ack_cannot_be_kept_the_client_is_told(world: World, full: bool) -> None:
+def test_when_a_delivery_or_an_ack_cannot_be_kept_the_client_is_told(world: BrokerFixture, full: bool) -> None:
     peer = Peer(world)
     queue, empty = peer.subscribe(), peer.subscribe(b"u")
     peer.ask(publish(b"1", b"2", b"3"), polls(queue, 20))
@@ -549,7 +551,7 @@ def test_when_a_delivery_or_an_ack_cannot_be_kept_the_client_is_told(world: Worl
     assert peer.ask(polls(queue, 24), acks(queue, 1), PING) == ["PUBLISH 2 qos 1 t: 2", PONG]
 
 
-def test_a_subscription_that_cannot_be_kept_is_refused(world: World) -> None:
+def test_a_subscription_that_cannot_be_kept_is_refused(world: BrokerFixture) -> None:
     peer = Peer(world)
     peer.subscribe()
     world.fill_disk()
@@ -557,7 +559,7 @@ def test_a_subscription_that_cannot_be_kept_is_refused(world: World) -> None:
         assert peer.ask(f.encode_subscribe(3, b"t", 1), PING) == ["NACK 3 500 no space left", PONG]
 
 
-def test_the_topic_goes_while_somebody_is_subscribed(world: World) -> None:
+def test_the_topic_goes_while_somebody_is_subscribed(world: BrokerFixture) -> None:
     old, new = Peer(world), Peer(world, version=2)
     queue = old.subscribe()
     pushed = new.subscribe()
@@ -573,7 +575,7 @@ def test_the_topic_goes_while_somebody_is_subscribed(world: World) -> None:
 
 def test_who_may_not_read_a_topic_learns_nothing_of_its_queues() -> None:
     grants = [Grant("*", frozenset({Permission.READ, Permission.WRITE, Permission.CREATE}), topic="open")]
-    world = World(access=Access(enforced=True, grants=grants))
+    world = BrokerFixture(access=Access(enforced=True, grants=grants))
     world.broker.keys.authenticate = lambda *_: ANONYMOUS  # type: ignore[method-assign] # keys are tested elsewhere
     peer = Peer(world)
     assert peer.ask(publish(b"v", topic=b"shut", first=5)) == ["NACK 5 401 'anonymous' may not write 'shut'"]
@@ -586,7 +588,7 @@ def test_who_may_not_read_a_topic_learns_nothing_of_its_queues() -> None:
 
 
 @pytest.mark.parametrize("verdict", [None, "locked"])
-def test_a_key_that_is_refused(world: World, verdict: Any) -> None:
+def test_a_key_that_is_refused(world: BrokerFixture, verdict: Any) -> None:
     presented: list[tuple[Any, ...]] = []
 
     def authenticate(key: str, peer: str, now: int | None = None) -> Any:
@@ -604,15 +606,15 @@ def test_a_key_that_is_refused(world: World, verdict: Any) -> None:
 
 
 @pytest.fixture
-def disk() -> World:
+def disk() -> BrokerFixture:
     """Nothing stays in memory, so that every read goes to the disk; the test decides when it is done."""
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = World(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), offload=later(calls))
+    world = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
     world.options["calls"] = calls
     return world
 
 
-def run(world: World) -> None:
+def run(world: BrokerFixture) -> None:
     """Let the disk answer once."""
     work, done = world.options["calls"].pop(0)
     work()
@@ -620,7 +622,7 @@ def run(world: World) -> None:
     world.commit()
 
 
-def test_a_pong_waits_for_the_disk_reads_before_it(disk: World) -> None:
+def test_a_pong_waits_for_the_disk_reads_before_it(disk: BrokerFixture) -> None:
     peer = Peer(disk)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"))
@@ -632,7 +634,7 @@ def test_a_pong_waits_for_the_disk_reads_before_it(disk: World) -> None:
     assert peer.session.held_bytes == 0
 
 
-def test_a_pong_also_waits_when_expired_messages_make_it_read_twice(disk: World) -> None:
+def test_a_pong_also_waits_when_expired_messages_make_it_read_twice(disk: BrokerFixture) -> None:
     peer = Peer(disk)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"))
@@ -647,7 +649,9 @@ def test_a_pong_also_waits_when_expired_messages_make_it_read_twice(disk: World)
 
 
 @both
-def test_a_client_that_goes_away_during_a_read_leaves_its_messages_to_the_next(disk: World, version: int) -> None:
+def test_a_client_that_goes_away_during_a_read_leaves_its_messages_to_the_next(
+    disk: BrokerFixture, version: int
+) -> None:
     publisher = Peer(disk)
     queue = publisher.subscribe()
     publisher.ask(publish(b"1"))
@@ -663,7 +667,7 @@ def test_a_client_that_goes_away_during_a_read_leaves_its_messages_to_the_next(d
     assert disk.broker.metrics.queue_redelivered == 0
 
 
-def test_a_client_that_ends_its_input_during_a_read_gets_the_answer(disk: World) -> None:
+def test_a_client_that_ends_its_input_during_a_read_gets_the_answer(disk: BrokerFixture) -> None:
     peer = Peer(disk)
     queue = peer.subscribe()
     peer.ask(publish(b"1"))
@@ -675,7 +679,7 @@ def test_a_client_that_ends_its_input_during_a_read_gets_the_answer(disk: World)
     assert peer.closed
 
 
-def test_an_ack_that_fails_while_a_later_poll_reads_is_told(disk: World) -> None:
+def test_an_ack_that_fails_while_a_later_poll_reads_is_told(disk: BrokerFixture) -> None:
     """The POLL's own commit may succeed again, and must not answer for the ACK."""
     peer = Peer(disk)
     queue = peer.subscribe()
@@ -695,7 +699,7 @@ def test_an_ack_that_fails_while_a_later_poll_reads_is_told(disk: World) -> None
     assert peer.replies()[-2:] == ["PUBLISH 2 qos 1 t: 2", PONG]  # which the ACK was not refused now
 
 
-def test_an_ack_that_fails_while_its_neighbours_wait_for_the_client_is_told(world: World) -> None:
+def test_an_ack_that_fails_while_its_neighbours_wait_for_the_client_is_told(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"), polls(queue, 20))
@@ -709,7 +713,7 @@ def test_an_ack_that_fails_while_its_neighbours_wait_for_the_client_is_told(worl
     assert peer.ask(polls(queue, 22), acks(queue, 1), PING) == ["PUBLISH 2 qos 1 t: 2", PONG]
 
 
-def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk: World) -> None:
+def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk: BrokerFixture) -> None:
     peer = Peer(disk)
     queue = peer.subscribe()
     peer.ask(publish(b"the message"))
@@ -721,7 +725,7 @@ def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk: World) -> No
 
 
 def test_any_number_of_expired_messages_is_passed_over() -> None:
-    world = World(LogSettings(file_bytes=16 << 20), queue_policy=QueuePolicy(capacity=0))
+    world = BrokerFixture(LogSettings(file_bytes=16 << 20), queue_policy=QueuePolicy(capacity=0))
     peer = Peer(world)
     queue = peer.subscribe()
     for _ in range(40):
@@ -735,12 +739,12 @@ def test_any_number_of_expired_messages_is_passed_over() -> None:
 
 
 @pytest.fixture
-def pushed(world: World) -> tuple[Peer, int]:
+def pushed(world: BrokerFixture) -> tuple[Peer, int]:
     peer = Peer(world, version=2)
     return peer, peer.subscribe()
 
 
-def test_version_2_messages_come_by_themselves(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_messages_come_by_themselves(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, _ = pushed
     publisher = Peer(world)
     publisher.ask(publish(b"1"), publish(b"2", qos=0))
@@ -749,14 +753,14 @@ def test_version_2_messages_come_by_themselves(world: World, pushed: tuple[Peer,
     assert peer.replies() == ["DELIVER 3 qos 1 t: 3"]
 
 
-def test_version_2_the_ack_of_subscribe_comes_before_the_first_message(world: World) -> None:
+def test_version_2_the_ack_of_subscribe_comes_before_the_first_message(world: BrokerFixture) -> None:
     peer = Peer(world, version=2)
     replies = peer.ask(f.encode_subscribe(3, b"t", 1), publish(b"1"), PING)
     assert replies[0] == "ACK 3 of 1"
     assert set(replies) == {"ACK 3 of 1", "DELIVER 1 qos 1 t: 1", PONG}
 
 
-def test_version_2_nothing_is_sent_before_its_delivery_is_kept(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_nothing_is_sent_before_its_delivery_is_kept(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, _ = pushed
     Peer(world).feed(publish(b"1"))
     assert peer.replies() == []
@@ -767,7 +771,7 @@ def test_version_2_nothing_is_sent_before_its_delivery_is_kept(world: World, pus
 
 
 def test_version_2_what_nobody_acknowledges_comes_again_and_then_no_more(
-    world: World, pushed: tuple[Peer, int]
+    world: BrokerFixture, pushed: tuple[Peer, int]
 ) -> None:
     peer, _ = pushed
     Peer(world).ask(publish(b"1"))
@@ -781,7 +785,7 @@ def test_version_2_what_nobody_acknowledges_comes_again_and_then_no_more(
     assert stored(world, "t.dlq") == [b"1"]
 
 
-def test_version_2_what_is_acknowledged_does_not_come_again(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_what_is_acknowledged_does_not_come_again(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
     Peer(world).ask(publish(b"1"))
     peer.replies()
@@ -793,7 +797,7 @@ def test_version_2_what_is_acknowledged_does_not_come_again(world: World, pushed
     assert peer.replies() == []
 
 
-def test_version_2_a_message_may_have_a_time_of_its_own(world: World) -> None:
+def test_version_2_a_message_may_have_a_time_of_its_own(world: BrokerFixture) -> None:
     peer = Peer(world, version=2)
     peer.ask(publish(b"0", topic=b"t"))
     polled = Peer(world)
@@ -804,7 +808,7 @@ def test_version_2_a_message_may_have_a_time_of_its_own(world: World) -> None:
     assert world.broker.metrics.queue_expired == 2
 
 
-def test_version_2_poll_of_an_old_id_brings_its_messages_here(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_poll_of_an_old_id_brings_its_messages_here(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
     peer.session.lost()
     publisher = Peer(world)
@@ -817,7 +821,7 @@ def test_version_2_poll_of_an_old_id_brings_its_messages_here(world: World, push
     assert again.ask(polls(4711, 5), PING) == [PONG]
 
 
-def test_version_2_after_a_restart_too(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_after_a_restart_too(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
     Peer(world).ask(publish(b"1", b"2"))
     peer.replies()
@@ -828,7 +832,7 @@ def test_version_2_after_a_restart_too(world: World, pushed: tuple[Peer, int]) -
     assert again.ask(polls(queue, 5)) == ["DELIVER 2 qos 1 t: 2"]
 
 
-def test_version_2_the_last_connection_to_ask_gets_the_messages(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_the_last_connection_to_ask_gets_the_messages(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     """The first may be dead, and nobody knows it yet."""
     peer, queue = pushed
     again = Peer(world, version=2)
@@ -845,7 +849,7 @@ def test_version_2_the_last_connection_to_ask_gets_the_messages(world: World, pu
     assert len(again.replies()) == 4  # redelivery goes there too
 
 
-def test_version_2_messages_go_back_to_who_asks_again(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_messages_go_back_to_who_asks_again(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
     other = Peer(world, version=2)
     other.ask(polls(queue, 5))
@@ -856,7 +860,7 @@ def test_version_2_messages_go_back_to_who_asks_again(world: World, pushed: tupl
 
 
 def test_version_2_a_client_that_does_not_take_its_messages_is_not_sent_more(
-    world: World, pushed: tuple[Peer, int]
+    world: BrokerFixture, pushed: tuple[Peer, int]
 ) -> None:
     peer, queue = pushed
     peer.limit = 5_000
@@ -873,7 +877,7 @@ def test_version_2_a_client_that_does_not_take_its_messages_is_not_sent_more(
 
 
 def test_version_2_no_more_than_the_capacity_is_in_flight() -> None:
-    world = World(queue_policy=QueuePolicy(capacity=10))
+    world = BrokerFixture(queue_policy=QueuePolicy(capacity=10))
     peer = Peer(world, version=2)
     queue = peer.subscribe()
     publisher = Peer(world)
@@ -884,7 +888,7 @@ def test_version_2_no_more_than_the_capacity_is_in_flight() -> None:
     assert peer.ask(acks(queue, 3)) == ["DELIVER 11 qos 1 t: 11"]
 
 
-def test_version_2_goes_on_when_the_log_takes_writes_again(world: World, pushed: tuple[Peer, int]) -> None:
+def test_version_2_goes_on_when_the_log_takes_writes_again(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, _ = pushed
     publisher = Peer(world)
     publisher.feed(publish(b"1"))
@@ -900,7 +904,7 @@ def test_version_2_goes_on_when_the_log_takes_writes_again(world: World, pushed:
     assert peer.replies()[0] == "DELIVER 1 qos 1 t: 1"
 
 
-def test_version_2_from_disk(disk: World) -> None:
+def test_version_2_from_disk(disk: BrokerFixture) -> None:
     peer = Peer(disk, version=2)
     peer.subscribe()
     publisher = Peer(disk)
@@ -912,7 +916,7 @@ def test_version_2_from_disk(disk: World) -> None:
 
 
 def test_version_2_past_expired_messages() -> None:
-    world = World(LogSettings(file_bytes=4 << 20), queue_policy=QueuePolicy(capacity=0))
+    world = BrokerFixture(LogSettings(file_bytes=4 << 20), queue_policy=QueuePolicy(capacity=0))
     queue = Peer(world).subscribe()
     publisher = Peer(world)
     publisher.ask(publish(*[b"old"] * 2000))
@@ -925,7 +929,7 @@ def test_version_2_past_expired_messages() -> None:
 
 
 @both
-def test_input_that_ends_is_answered_and_then_the_channel_is_closed(world: World, version: int) -> None:
+def test_input_that_ends_is_answered_and_then_the_channel_is_closed(world: BrokerFixture, version: int) -> None:
     peer = Peer(world, version)
     peer.feed(publish(b"v"), PING)
     peer.session.end_of_input()
@@ -936,7 +940,9 @@ def test_input_that_ends_is_answered_and_then_the_channel_is_closed(world: World
     assert stored(world) == [b"v"]
 
 
-def test_stopping_answers_what_was_accepted_and_pushes_nothing_more(world: World, pushed: tuple[Peer, int]) -> None:
+def test_stopping_answers_what_was_accepted_and_pushes_nothing_more(
+    world: BrokerFixture, pushed: tuple[Peer, int]
+) -> None:
     peer, queue = pushed
     publisher = Peer(world)
     publisher.feed(publish(b"v"), PING)
@@ -949,7 +955,7 @@ def test_stopping_answers_what_was_accepted_and_pushes_nothing_more(world: World
     assert world.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
 
 
-def test_a_lost_connection_is_forgotten(world: World, pushed: tuple[Peer, int]) -> None:
+def test_a_lost_connection_is_forgotten(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, _ = pushed
     peer.feed(publish(b"v"), PING)
     peer.session.lost()
@@ -961,7 +967,7 @@ def test_a_lost_connection_is_forgotten(world: World, pushed: tuple[Peer, int]) 
 
 @both
 def test_a_closed_broker_is_told_and_no_exception_gets_out(
-    world: World, version: int, caplog: pytest.LogCaptureFixture
+    world: BrokerFixture, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     peer = Peer(world, version)
@@ -980,7 +986,7 @@ def test_a_closed_broker_is_told_and_no_exception_gets_out(
     assert not caplog.records
 
 
-def test_what_is_held_is_counted_until_it_is_answered(world: World) -> None:
+def test_what_is_held_is_counted_until_it_is_answered(world: BrokerFixture) -> None:
     peer = Peer(world)
     peer.feed(publish(b"x" * 1000), f.encode_subscribe(3, b"t", 1)[:10])
     assert peer.session.held_bytes >= 1010
@@ -988,7 +994,7 @@ def test_what_is_held_is_counted_until_it_is_answered(world: World) -> None:
     assert peer.session.held_bytes == 10
 
 
-def test_many_polls_for_large_messages_are_all_answered_and_never_held_at_once(world: World) -> None:
+def test_many_polls_for_large_messages_are_all_answered_and_never_held_at_once(world: BrokerFixture) -> None:
     peer = Peer(world)
     first, second = peer.subscribe(), peer.subscribe()
     for _ in range(8):
@@ -1003,7 +1009,7 @@ def test_many_polls_for_large_messages_are_all_answered_and_never_held_at_once(w
     assert max(held) < 4 << 20
 
 
-def test_a_congested_client_s_polls_wait(world: World) -> None:
+def test_a_congested_client_s_polls_wait(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
     for _ in range(20):
@@ -1020,7 +1026,7 @@ def test_a_congested_client_s_polls_wait(world: World) -> None:
 
 
 def test_a_client_with_ever_new_topics_does_not_fill_memory() -> None:
-    peer = Peer(World(limits=Limits(topics=5)))
+    peer = Peer(BrokerFixture(limits=Limits(topics=5)))
     for number in range(3000):
         peer.feed(publish(b"v", topic=b"topic-%d" % number))
     peer.world.commit()
@@ -1030,7 +1036,7 @@ def test_a_client_with_ever_new_topics_does_not_fill_memory() -> None:
 # -- both doors
 
 
-def test_what_blipmq_publishes_rustlog_fetches_and_the_other_way_round(world: World) -> None:
+def test_what_blipmq_publishes_rustlog_fetches_and_the_other_way_round(world: BrokerFixture) -> None:
     blip, rust = Peer(world), RustLogPeer(world)
     queue = blip.subscribe()
     blip.ask(publish(b"one"), publish(b"two", qos=0))
@@ -1046,7 +1052,7 @@ def test_what_blipmq_publishes_rustlog_fetches_and_the_other_way_round(world: Wo
     ]
 
 
-def test_version_2_hello_and_version_1_hello_are_two_protocols_on_one_port(world: World) -> None:
+def test_version_2_hello_and_version_1_hello_are_two_protocols_on_one_port(world: BrokerFixture) -> None:
     first, second = Peer(world, version=0), Peer(world, version=0)
     assert first.ask(HELLO, AUTH) == second.ask(HELLO_2, AUTH) == ["ACK 1 of 0", "ACK 2 of 0"]
     for peer in (first, second):
@@ -1056,7 +1062,7 @@ def test_version_2_hello_and_version_1_hello_are_two_protocols_on_one_port(world
     assert second.replies() == ["DELIVER 1 qos 1 t: v"]
 
 
-def test_errors_of_the_log_are_its_own(world: World) -> None:
+def test_errors_of_the_log_are_its_own(world: BrokerFixture) -> None:
     """An error that nobody expected says no more than that, to whom it concerns."""
     peer = Peer(world)
     queue = peer.subscribe()

@@ -1,6 +1,6 @@
 """The other side of a Felix connection, in memory: a line, its streams, and what comes back, as plain data.
 
-    peer = Peer(World())                                   # a connection to a real broker on a simulated disk
+    peer = Peer(BrokerFixture())                                   # a connection to a real broker on a simulated disk
     stream = peer.stream()                                 # the client opens a stream; `uni=True`: one without replies
     stream.send({"type": "publish", ...}, binary_frame)    # dicts become JSON frames; bytes go as they are
     peer.world.commit()
@@ -20,7 +20,7 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.channel import Channel
 
 from penstock.broker.names import Scope
@@ -178,7 +178,7 @@ class Stream(Channel):
 class MemoryLine:
     """A `Line`. `most`: streams that the client lets the broker open."""
 
-    def __init__(self, world: World, port: int, most: int) -> None:
+    def __init__(self, world: BrokerFixture, port: int, most: int) -> None:
         self.world = world
         self.port = port
         self.most = most
@@ -219,7 +219,7 @@ class Peer:
     """A client's connection. Peers of one broker that share `door` are as those of one running broker."""
 
     def __init__(
-        self, world: World, settings: FelixSettings | None = None, *, identity: Identity = ANONYMOUS,
+        self, world: BrokerFixture, settings: FelixSettings | None = None, *, identity: Identity = ANONYMOUS,
         port: int = 50000, streams: int = 1000, door: Any = None,
     ) -> None:  # fmt: skip
         self.world = world
@@ -254,7 +254,7 @@ def original(peer: Peer, tenant: str = TENANT, token: str = "", client_flags: in
     return stream
 
 
-def values(world: World, topic: str = "orders", tenant: str = TENANT, partition: int = 0) -> list[bytes]:
+def values(world: BrokerFixture, topic: str = "orders", tenant: str = TENANT, partition: int = 0) -> list[bytes]:
     """What a stream has in the log."""
     read = world.broker.fetch(ADMINISTRATOR, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
     return [value for part in read.run() for value in part.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, ack, auth, batch, publish, values
 
 from penstock.broker.names import Scope
@@ -23,12 +23,12 @@ READ, WRITE, CREATE = Permission.READ, Permission.WRITE, Permission.CREATE
 SUBSCRIBE = {"type": "subscribe", **NAMES}
 
 
-def secured(*grants: Grant, **options: Any) -> World:
+def secured(*grants: Grant, **options: Any) -> BrokerFixture:
     access = Access(True, [ADMINISTRATION, *grants])
-    return World(access=access, tokens=TokenPolicy((SHARED,)), **options)
+    return BrokerFixture(access=access, tokens=TokenPolicy((SHARED,)), **options)
 
 
-def key(world: World, *permissions: Permission, tenant: str = TENANT, topics: tuple[str, ...] = ("*",)) -> str:
+def key(world: BrokerFixture, *permissions: Permission, tenant: str = TENANT, topics: tuple[str, ...] = ("*",)) -> str:
     new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("test", tenant, permissions, topics))
     world.commit()
     return new.secret
@@ -131,7 +131,7 @@ def test_each_stream_is_let_in_by_itself() -> None:
 
 
 def test_with_security_off_anybody_is_let_in_and_bound_to_the_tenant() -> None:
-    world = World()
+    world = BrokerFixture()
     stream = entered(Peer(world), "whatever", "t9")
     assert said(stream.ask(publish(b"x", 1, tenant_id="t8"))) == "tenant mismatch"
     assert stream.ask(publish(b"x", 2, tenant_id="t9"))["type"] == "publish_ok"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.felix.peer import Peer, Stream, b64, frame, original
 
 from penstock.broker.cache.cache_store import CachePolicy
@@ -44,7 +44,7 @@ def _message(kind: str, key: str, request_id: object, **more: object) -> dict[st
 
 
 def document(settings: FelixSettings | None = None, **options: Any) -> Stream:
-    return Peer(World(**options), settings).stream()
+    return Peer(BrokerFixture(**options), settings).stream()
 
 
 def kinds(replies: list[Any]) -> list[tuple[object, ...]]:
@@ -159,7 +159,7 @@ def test_a_tenant_that_asks_too_much_is_told_so() -> None:
 
 
 def test_put_and_get_as_the_originals_clients_want_it() -> None:
-    stream = original(Peer(World()))
+    stream = original(Peer(BrokerFixture()))
     assert stream.ask(put("k", b"v", 1, **SCOPE)) == {"type": "cache_ok", "request_id": 1}
     assert stream.ask(get("k", 2, **SCOPE)) == {
         "type": "cache_value", **SCOPE, "key": "k", "value": b64(b"v"), "request_id": 2,
@@ -168,7 +168,7 @@ def test_put_and_get_as_the_originals_clients_want_it() -> None:
 
 
 def test_without_an_id_there_is_an_answer_and_the_stream_goes_on() -> None:
-    stream = original(Peer(World()))
+    stream = original(Peer(BrokerFixture()))
     assert stream.ask(put("k", b"v", **SCOPE)) == {"type": "ok"}
     assert stream.ask(get("k", **SCOPE)) == {"type": "cache_value", **SCOPE, "key": "k", "value": b64(b"v")}
     assert not stream.finished
@@ -179,7 +179,7 @@ def test_without_an_id_there_is_an_answer_and_the_stream_goes_on() -> None:
 
 
 def test_another_tenant_than_the_streams_own_is_refused_and_no_tenant_means_its_own() -> None:
-    world = World()
+    world = BrokerFixture()
     stream = original(Peer(world))
     assert stream.ask(put("k", b"", 1, **{**SCOPE, "tenant_id": "t2"})) == {
         "type": "error", "request_id": 1, "message": "tenant mismatch",
@@ -191,7 +191,7 @@ def test_another_tenant_than_the_streams_own_is_refused_and_no_tenant_means_its_
 # -- beyond both
 
 
-@pytest.mark.parametrize("dialect", [document, lambda: original(Peer(World()))])
+@pytest.mark.parametrize("dialect", [document, lambda: original(Peer(BrokerFixture()))])
 def test_delete_compare_and_set_and_increment(dialect: Any) -> None:
     stream = dialect()
     stored = "ok" if dialect is document else "cache_ok"
@@ -226,7 +226,7 @@ def test_a_number_keeps_the_time_that_it_was_made_with() -> None:
 
 
 def test_a_put_into_a_journalled_cache_is_answered_when_it_is_committed_and_what_follows_behind_it() -> None:
-    world = World(caches=JOURNALLED)
+    world = BrokerFixture(caches=JOURNALLED)
     stream, reader = (Peer(world, port=port).stream() for port in (50_001, 50_002))
     stream.feed(put("k", b"v", 1, **SCOPE), get("k", 2, **SCOPE), put("k", b"w", 3))
     reader.feed(get("k", 4, **SCOPE))
@@ -239,7 +239,7 @@ def test_a_put_into_a_journalled_cache_is_answered_when_it_is_committed_and_what
 
 
 def test_a_cache_in_memory_is_answered_at_once_whatever_else_is_being_committed() -> None:
-    world = World(caches=JOURNALLED)
+    world = BrokerFixture(caches=JOURNALLED)
     writer, stream = (Peer(world, port=port).stream() for port in (50_001, 50_002))
     writer.feed(put("k", b"v", 1, **SCOPE))
     stream.feed(put("k", b"v", 1), get("k", 2), increment("n", 3))
@@ -248,7 +248,7 @@ def test_a_cache_in_memory_is_answered_at_once_whatever_else_is_being_committed(
 
 
 def test_a_put_that_could_not_be_committed_is_told_as_an_error() -> None:
-    world = World(caches=JOURNALLED)
+    world = BrokerFixture(caches=JOURNALLED)
     stream = Peer(world).stream()
     fault = world.fill_disk()
     replies = stream.all(put("k", b"v", 1, **SCOPE), get("k", 2, **SCOPE))
@@ -258,7 +258,7 @@ def test_a_put_that_could_not_be_committed_is_told_as_an_error() -> None:
 
 
 def test_values_that_wait_for_their_commit_count_as_held() -> None:
-    world = World(caches=JOURNALLED)
+    world = BrokerFixture(caches=JOURNALLED)
     stream = Peer(world).stream()
     stream.feed(put("k", bytes(100_000), 1, **SCOPE))
     assert stream.session.held_bytes > 100_000
@@ -267,7 +267,7 @@ def test_values_that_wait_for_their_commit_count_as_held() -> None:
 
 
 def test_large_replies_that_wait_for_a_commit_are_not_made_without_end() -> None:
-    world = World(caches=JOURNALLED)
+    world = BrokerFixture(caches=JOURNALLED)
     stream = Peer(world).stream()
     value = bytes(100_000)
     stream.ask(put("k", value, 0, **SCOPE))
@@ -281,7 +281,7 @@ def test_large_replies_that_wait_for_a_commit_are_not_made_without_end() -> None
 
 
 def test_a_journalled_cache_survives_a_restart_with_the_time_that_is_left() -> None:
-    world = World(caches=JOURNALLED)
+    world = BrokerFixture(caches=JOURNALLED)
     Peer(world).stream().all(put("k", b"v", ttl_ms=10_000, **SCOPE), put("k", b"v", ttl_ms=10_000))
     world.pass_time(4)
     world.restart()
@@ -298,7 +298,7 @@ def test_a_journalled_cache_survives_a_restart_with_the_time_that_is_left() -> N
 
 def test_who_may_read_only_is_told_so_by_either_dialect() -> None:
     grants = [Grant("reader", frozenset({Permission.CACHE_READ}), "t1", "*", "primary")]
-    world = World(access=Access(True, grants))
+    world = BrokerFixture(access=Access(True, grants))
     stream = Peer(world, identity=Identity("reader")).stream()
     assert stream.ask(get("k", 1, **SCOPE))["value"] is None
     for request in (put("k", b"", 2, **SCOPE), delete("k", 2, **SCOPE), cas("k", None, b"", 2, **SCOPE)):
@@ -309,7 +309,7 @@ def test_who_may_read_only_is_told_so_by_either_dialect() -> None:
 
 
 def test_a_cache_request_has_no_business_on_a_stream_that_is_not_answered() -> None:
-    world = World()
+    world = BrokerFixture()
     stream = Peer(world).stream(uni=True)
     stream.feed(frame(put("k", b"v")))
     assert Peer(world).stream().ask(get("k"))["value"] is None

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, b64, batch, frames, original, publish, values
 
 SUBSCRIBE = {"type": "subscribe", **NAMES}
@@ -16,7 +16,7 @@ SCOPE = {"tenant_id": TENANT, "namespace": "default", "cache": "primary"}
 
 @pytest.fixture
 def peer() -> Peer:
-    return Peer(World())
+    return Peer(BrokerFixture())
 
 
 def events(stream: Stream) -> list[Any]:

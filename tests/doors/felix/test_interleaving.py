@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.felix.peer import Binary, Peer, auth, batch, frame, publish, publish_batch, values
 
 TOPICS = ("a", "b")
@@ -66,7 +66,7 @@ scripts = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(scripts, st.data())
 def test_streams_do_not_disturb_each_other(asked: list[tuple[str, list[Any]]], data: st.DataObject) -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     made = [
         Script(at, speaks, [part for part in parts if speaks != "uni" or part[0] != "bad"])
@@ -100,7 +100,7 @@ def test_streams_do_not_disturb_each_other(asked: list[tuple[str, list[Any]]], d
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=6), st.booleans(), st.booleans())
 def test_rubbish_disturbs_nobody_else(rubbish: list[bytes], framed: bool, uni: bool) -> None:
-    world = World()
+    world = BrokerFixture()
     peer, other = Peer(world), Peer(world)
     for speaks in (frame(auth()), b""):
         stream = peer.stream(uni=uni)

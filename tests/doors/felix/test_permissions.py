@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 from tests.doors.felix.peer import TENANT, Peer, Stream, auth, b64, batch
 
 from penstock.broker.names import Scope
@@ -44,8 +44,8 @@ def token(*perms: str, **changed: Any) -> str:
     return token_keys.sign(claims, SIGNER)
 
 
-def world() -> World:
-    made = World(access=Access(True, [ADMINISTRATION]), tokens=TokenPolicy((PUBLIC,)))
+def world() -> BrokerFixture:
+    made = BrokerFixture(access=Access(True, [ADMINISTRATION]), tokens=TokenPolicy((PUBLIC,)))
     for tenant, namespace, name in ((TENANT, "default", "orders"), (TENANT, "default", "other"),
                                     (TENANT, "n2", "orders"), ("t2", "default", "orders")):  # fmt: skip
         made.broker.create_topic(ADMINISTRATOR, Scope(tenant, namespace), name, 1)
@@ -135,7 +135,7 @@ def test_no_tenant_comes_into_being_for_a_stream_that_may_not() -> None:
         Grant("bob", frozenset({Permission.WRITE}), "t9"),
         Grant("bob", frozenset({Permission.CREATE}), "t9", topic="other*"),
     ]
-    peer = Peer(World(access=Access(True, grants)), identity=Identity("bob"))
+    peer = Peer(BrokerFixture(access=Access(True, grants)), identity=Identity("bob"))
     asked = requests(tenant="t9")["stream.publish"]
     assert "unauthorized" in peer.stream().ask(asked)["message"]
     assert not peer.world.broker.tenants.exists("t9")

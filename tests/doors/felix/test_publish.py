@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.felix.peer import (
     TENANT,
     Binary,
@@ -33,12 +33,12 @@ HERE = Scope(TENANT, "default")
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: World) -> Peer:
+def peer(world: BrokerFixture) -> Peer:
     return Peer(world)
 
 
@@ -56,7 +56,7 @@ def said(reply: Any) -> str:
     return text
 
 
-def appends(world: World, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def appends(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records each append has, from now on."""
     counts: list[int] = []
     append = world.engine.append
@@ -191,7 +191,7 @@ def test_a_run_is_bounded_in_bytes(peer: Peer, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("form", ["json", "binary"])
 def test_one_that_is_too_large_does_not_hurt_its_neighbours(form: str) -> None:
-    world = World(limits=Limits(record_bytes=10))
+    world = BrokerFixture(limits=Limits(record_bytes=10))
     stream = original(Peer(world))
 
     def one(number: int, value: bytes) -> bytes:
@@ -208,13 +208,13 @@ def test_one_that_is_too_large_does_not_hurt_its_neighbours(form: str) -> None:
 
 
 def test_a_batch_is_stored_whole_or_not_at_all() -> None:
-    world = World(limits=Limits(record_bytes=10))
+    world = BrokerFixture(limits=Limits(record_bytes=10))
     stream = Peer(world).stream()
     assert "larger than" in said(stream.ask(publish_batch([b"a", b"b" * 11, b"c"])))
     assert not world.broker.has_topic(HERE, "orders") or values(world) == []
 
 
-def schema(world: World, rejected: str) -> None:
+def schema(world: BrokerFixture, rejected: str) -> None:
     world.broker.create_topic(ADMINISTRATOR, HERE, "orders", 1)
     work = world.broker.schemas.register(ADMINISTRATOR, HERE, "orders", SchemaKind.JSON, b'{"type": "integer"}')
     work.run()
@@ -224,7 +224,7 @@ def schema(world: World, rejected: str) -> None:
     world.commit()
 
 
-def test_each_record_gets_its_own_verdict_by_a_schema(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_record_gets_its_own_verdict_by_a_schema(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     schema(world, "error")
     stream = original(Peer(world))
     counts = appends(world, monkeypatch)
@@ -236,7 +236,7 @@ def test_each_record_gets_its_own_verdict_by_a_schema(world: World, monkeypatch:
     assert world.broker.metrics.records_rejected == 1
 
 
-def test_dead_letters_of_a_run_are_those_of_its_members(world: World) -> None:
+def test_dead_letters_of_a_run_are_those_of_its_members(world: BrokerFixture) -> None:
     schema(world, "dead-letter")
     stream = original(Peer(world))
     replies: Any = stream.all(*[publish(value, at) for at, value in enumerate([b"1", b"no", b"3"])])
@@ -292,7 +292,7 @@ NOT_FOUND = "stream not found: tenant=t1 namespace=default stream=orders"
 
 
 def test_nothing_comes_into_being_where_it_may_not() -> None:
-    world = World(auto_create_topics=False)
+    world = BrokerFixture(auto_create_topics=False)
     peer = Peer(world)
     document, real, uni = peer.stream(), original(peer), peer.stream(uni=True)
     assert document.ask(publish(b"x", "a")) == {"type": "error", "request_id": "a", "message": NOT_FOUND}
@@ -307,7 +307,7 @@ def test_nothing_comes_into_being_where_it_may_not() -> None:
     assert not world.broker.tenants.exists(TENANT)
 
 
-def test_a_tenant_comes_into_being_only_where_it_may(world: World) -> None:
+def test_a_tenant_comes_into_being_only_where_it_may(world: BrokerFixture) -> None:
     peer = Peer(world, FelixSettings(auto_create_tenants=False))
     assert said(peer.stream().ask(publish(b"x"))) == NOT_FOUND
     assert not world.broker.has_topic(HERE, "orders")
@@ -351,7 +351,7 @@ def test_a_topic_that_was_deleted_comes_again(peer: Peer) -> None:
 # -- a disk that fails
 
 
-def test_a_full_disk_is_told_to_each_in_its_form(world: World) -> None:
+def test_a_full_disk_is_told_to_each_in_its_form(world: BrokerFixture) -> None:
     peer = Peer(world)
     document, real, uni = peer.stream(), original(peer), peer.stream(uni=True)
     peer.stream().ask(publish(b"before"))
@@ -375,7 +375,7 @@ def test_a_full_disk_is_told_to_each_in_its_form(world: World) -> None:
     assert uni.session.held_bytes == document.session.held_bytes == real.session.held_bytes == 0
 
 
-def test_a_disk_that_is_broken_for_good(world: World) -> None:
+def test_a_disk_that_is_broken_for_good(world: BrokerFixture) -> None:
     stream = original(Peer(world))
     stream.ask(publish(b"x", 1))
     world.break_disk()
@@ -383,7 +383,7 @@ def test_a_disk_that_is_broken_for_good(world: World) -> None:
     assert said(stream.ask(publish(b"z", 3))) == "the log takes no writes"
 
 
-def test_what_was_acknowledged_is_there_after_a_crash(world: World) -> None:
+def test_what_was_acknowledged_is_there_after_a_crash(world: BrokerFixture) -> None:
     stream = original(Peer(world))
     assert stream.ask(batch(b"a", b"b", request_id=1)) == ack(1)
     stream.feed(publish(b"not acknowledged", 2))

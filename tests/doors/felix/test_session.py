@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch, frame, original, publish, values
 
 from penstock.broker.limits import Limits
@@ -20,7 +20,7 @@ from penstock.doors.felix.handlers.table import OPERATIONS, Operation
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.session import TENANTS, Complaints, felix_door
 from penstock.doors.felix.stream import STRETCH
-from penstock.doors.reply import Answer
+from penstock.doors.reply import Reply
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.messages import Request
 
@@ -28,12 +28,12 @@ OK = {"type": "ok"}
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: World) -> Peer:
+def peer(world: BrokerFixture) -> Peer:
     return Peer(world)
 
 
@@ -94,7 +94,7 @@ def test_auth_is_said_once(peer: Peer) -> None:
     assert stream.finished
 
 
-def test_auth_required_if_configured(world: World) -> None:
+def test_auth_required_if_configured(world: BrokerFixture) -> None:
     peer = Peer(world, FelixSettings(require_auth=True))
     stream = peer.stream()
     (reply,) = stream.all(publish(b"x"), publish(b"y"), {"type": "cache_get", "key": "k"})
@@ -204,7 +204,7 @@ def test_binary_acknowledgements_only_for_who_has_offered_them(peer: Peer, offer
     ],
 )
 @pytest.mark.parametrize("speaks", ["document", "original", "uni"])
-def test_a_malformed_header_closes_the_connection(world: World, bad: bytes, code: int, speaks: str) -> None:
+def test_a_malformed_header_closes_the_connection(world: BrokerFixture, bad: bytes, code: int, speaks: str) -> None:
     peer = Peer(world)
     stream = original(peer) if speaks == "original" else peer.stream(uni=speaks == "uni")
     other = peer.stream()
@@ -217,7 +217,9 @@ def test_a_malformed_header_closes_the_connection(world: World, bad: bytes, code
     assert Peer(world).stream().ask(publish(b"of another connection")) == OK
 
 
-def test_violations_are_logged_once_a_minute_for_each_host(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_violations_are_logged_once_a_minute_for_each_host(
+    world: BrokerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
     door = felix_door(FelixSettings())
     with caplog.at_level(logging.WARNING, logger="penstock.doors.felix"):
         for port in range(5):
@@ -335,7 +337,7 @@ def test_what_takes_its_time_is_waited_for(peer: Peer, monkeypatch: pytest.Monke
     given = waiting(monkeypatch)
     stream = peer.stream()
     assert stream.all(GET, publish(b"x", 2)) == []
-    given[0](Answer(frame({"type": "cache_value", "request_id": 1})))
+    given[0](Reply(frame({"type": "cache_value", "request_id": 1})))
     peer.world.commit()
     assert [reply["request_id"] for reply in stream.replies()] == [1, 2]  # type: ignore[call-overload]
 
@@ -357,14 +359,14 @@ def test_what_takes_its_time_is_called_off_with_the_stream(peer: Peer, monkeypat
     stream.feed(GET)
     stream.session.lost()
     assert len(given) == 2
-    given[0](Answer(b"too late"))
+    given[0](Reply(b"too late"))
     assert stream.replies() == []
 
 
 def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_call: object, _run: object) -> Answer:
+    def broken(_call: object, _run: object) -> Reply:
         raise RuntimeError("a bug")
 
     stream, other = original(peer), original(peer)
@@ -379,7 +381,7 @@ def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
 
 def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
     calls: list[Any] = []
-    world = World(offload=later(calls))
+    world = BrokerFixture(executor=later(calls))
     stream = Peer(world).stream()
     stream.feed(*[frame(b"{")] * (STRETCH + 10))
     assert len(stream.replies()) == STRETCH
@@ -392,7 +394,7 @@ def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
 
 def test_large_requests_take_turns_sooner() -> None:
     calls: list[Any] = []
-    stream = Peer(World(offload=later(calls))).stream()
+    stream = Peer(BrokerFixture(executor=later(calls))).stream()
     stream.feed(*[frame(b" " * (256 << 10))] * 8)
     assert len(stream.replies()) == 4  # a MiB of JSON
     (_, done) = calls.pop()
@@ -402,7 +404,7 @@ def test_large_requests_take_turns_sooner() -> None:
 
 def test_publications_of_one_input_take_turns_too() -> None:
     calls: list[Any] = []
-    world = World(offload=later(calls))
+    world = BrokerFixture(executor=later(calls))
     stream = Peer(world).stream()
     stream.feed(*[publish(b"x", number) for number in range(STRETCH + 10)])
     world.commit()
@@ -441,35 +443,35 @@ def test_what_a_slow_disk_has_not_stored_is_held(peer: Peer) -> None:
 # -- the tenants of a connection
 
 
-def test_a_connection_counts_once_for_each_of_its_tenants(world: World) -> None:
+def test_a_connection_counts_once_for_each_of_its_tenants(world: BrokerFixture) -> None:
     first, second = Peer(world), Peer(world)
     for _ in range(3):
         original(first)
         original(first, "t2")
         first.stream().ask(publish(b"x"))
     original(second)
-    rates = world.broker.rates
-    assert (rates.connections("t1"), rates.connections("t2")) == (2, 1)
+    rate_limits = world.broker.rate_limits
+    assert (rate_limits.connections("t1"), rate_limits.connections("t2")) == (2, 1)
     first.line.lose()
-    assert (rates.connections("t1"), rates.connections("t2")) == (1, 0)
+    assert (rate_limits.connections("t1"), rate_limits.connections("t2")) == (1, 0)
     second.line.lose()
-    assert rates.connections("t1") == 0
+    assert rate_limits.connections("t1") == 0
 
 
-def test_a_connection_that_goes_through_many_tenants_is_bounded(world: World) -> None:
+def test_a_connection_that_goes_through_many_tenants_is_bounded(world: BrokerFixture) -> None:
     peer = Peer(world, FelixSettings(auto_create_tenants=False))
     stream = peer.stream()
     for number in range(TENANTS + 5):
         stream.feed(publish(b"x", tenant_id=f"tenant-{number}"))
-    rates = world.broker.rates
-    assert len(rates._connections) == TENANTS
-    assert rates.connections("tenant-4") == 0
+    rate_limits = world.broker.rate_limits
+    assert len(rate_limits._connections) == TENANTS
+    assert rate_limits.connections("tenant-4") == 0
     peer.line.lose()
-    assert rates._connections == {}
+    assert rate_limits._connections == {}
 
 
 def test_a_tenant_with_too_many_connections_gets_no_more() -> None:
-    world = World(limits=Limits(tenant_connections=1))
+    world = BrokerFixture(limits=Limits(tenant_connections=1))
     first = Peer(world)
     original(first)
     second = Peer(world)
@@ -483,16 +485,16 @@ def test_a_tenant_with_too_many_connections_gets_no_more() -> None:
 
 
 def test_who_may_do_nothing_in_a_tenant_takes_nothing_from_it() -> None:
-    world = World(access=Access(enforced=True), limits=Limits(tenant_connections=1, tenant_requests=1))
+    world = BrokerFixture(access=Access(enforced=True), limits=Limits(tenant_connections=1, tenant_requests=1))
     stream = Peer(world).stream()
     for _ in range(3):
         assert error(stream.ask(publish(b"x"))).startswith("unauthorized")
-    assert world.broker.rates.connections(TENANT) == 0
+    assert world.broker.rate_limits.connections(TENANT) == 0
 
 
 def test_who_may_not_use_a_stream_does_not_learn_whether_it_is_a_partition() -> None:
     grants = [ADMINISTRATION, Grant("bob", frozenset({Permission.DESCRIBE}))]
-    world = World(access=Access(enforced=True, grants=grants))
+    world = BrokerFixture(access=Access(enforced=True, grants=grants))
     stream = Peer(world, identity=Identity("bob")).stream()
 
     def told() -> list[str]:
@@ -504,8 +506,8 @@ def test_who_may_not_use_a_stream_does_not_learn_whether_it_is_a_partition() -> 
     assert told() == before
 
 
-def test_a_tenant_that_asks_too_much_is_told(world: World) -> None:
-    world = World(limits=Limits(tenant_requests=3))
+def test_a_tenant_that_asks_too_much_is_told(world: BrokerFixture) -> None:
+    world = BrokerFixture(limits=Limits(tenant_requests=3))
     stream = Peer(world).stream()
     replies: Any = stream.all(*[publish(b"%d" % number, number) for number in range(5)])
     assert [reply["type"] for reply in replies] == ["ok"] * 3 + ["error"] * 2
@@ -575,8 +577,8 @@ def test_what_has_no_business_there_ends_it_quietly(peer: Peer, bad: bytes) -> N
     assert peer.line.aborted is None
 
 
-def test_a_publication_that_cannot_be_stored_is_dropped(world: World) -> None:
-    world = World(limits=Limits(record_bytes=10))
+def test_a_publication_that_cannot_be_stored_is_dropped(world: BrokerFixture) -> None:
+    world = BrokerFixture(limits=Limits(record_bytes=10))
     peer = Peer(world)
     stream = peer.stream(uni=True)
     stream.feed(batch(b"x"), batch(b"y" * 11), batch(b"z"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, original, publish
 
 from penstock.broker.fetch import removal
@@ -32,15 +32,15 @@ READER = "reader"
 Calls = list[tuple[Callable[[], None], Callable[[], None]]]
 
 
-def a_world(events: int = 0, partitions: int = 1, **options: Any) -> World:
-    world = World(**options)
+def a_world(events: int = 0, partitions: int = 1, **options: Any) -> BrokerFixture:
+    world = BrokerFixture(**options)
     world.broker.create_topic(*HERE, "orders", partitions)
     world.commit()
     produce(world, events)
     return world
 
 
-def produce(world: World, count: int = 1, partition: int = 0, size: int = 0, **options: Any) -> None:
+def produce(world: BrokerFixture, count: int = 1, partition: int = 0, size: int = 0, **options: Any) -> None:
     """Events that say their offset."""
     if count:
         first = world.engine.next_offset(place(world, partition))
@@ -49,11 +49,11 @@ def produce(world: World, count: int = 1, partition: int = 0, size: int = 0, **o
     world.commit()
 
 
-def place(world: World, partition: int = 0) -> Any:
+def place(world: BrokerFixture, partition: int = 0) -> Any:
     return partition_id(world.broker.describe_topic(*HERE, "orders").topic.id, partition)
 
 
-def trim(world: World, start: int) -> None:
+def trim(world: BrokerFixture, start: int) -> None:
     world.engine.trim({place(world): start})
     world.commit()
 
@@ -262,7 +262,7 @@ def test_what_the_stream_published_before_is_not_delivered_and_what_comes_after_
 
 def test_hello_and_the_reply_are_there_before_anything_is_replayed() -> None:
     calls: Calls = []
-    world = a_world(10, offload=later(calls))
+    world = a_world(10, executor=later(calls))
     peer = Peer(world)
     events = subscribe(peer, start="earliest")
     assert len(events.stream.sent) == 1, "only the hello"
@@ -281,7 +281,7 @@ def run(calls: Calls) -> None:
 
 
 def test_a_stream_that_is_missing_comes_into_being() -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     events = subscribe(peer)
     peer.stream().ask(publish(b"0"))
@@ -289,14 +289,14 @@ def test_a_stream_that_is_missing_comes_into_being() -> None:
 
 
 def test_or_does_not() -> None:
-    peer = Peer(World(auto_create_topics=False))
+    peer = Peer(BrokerFixture(auto_create_topics=False))
     reply = peer.stream().ask(SUBSCRIBE)
     assert reply == {"type": "error", "message": "stream not found: tenant=t1 namespace=default stream=orders"}
     assert peer.line.opened == []
 
 
 def test_if_it_could_not_be_kept_there_is_no_subscription(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     stream = peer.stream()
     fault = world.fill_disk()
@@ -363,7 +363,7 @@ def test_a_client_that_allows_no_more_streams_is_told() -> None:
     subscribe(peer, stream)
     assert "no more streams" in stream.ask(SUBSCRIBE)["message"]
     assert len(peer.host.subscriptions) == 1
-    assert peer.world.broker.broadcasts.figures().followers == 1
+    assert peer.world.broker.fanout.figures().followers == 1
 
 
 # -- frames
@@ -405,7 +405,7 @@ def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
     world.broker.produce(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
     world.commit()
     calls: Calls = []
-    world.broker.offload = later(calls)
+    world.broker.executor = later(calls)
     peer = Peer(world, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
     events = subscribe(peer, original(peer), start="earliest")
     calls.pop(0)[1]()
@@ -421,7 +421,7 @@ def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
     world = a_world()
     produce(world, size=70_000)
     calls: Calls = []
-    world.broker.offload = later(calls)
+    world.broker.executor = later(calls)
     peer = Peer(world, FelixSettings(max_frame=64 << 10))
     events = subscribe(peer, original(peer), start="earliest")
     calls.pop(0)[1]()
@@ -494,10 +494,10 @@ def test_a_thousand_subscribers() -> None:
     subscribers = [subscribe(peer, stream) for _ in range(1000)]
     produce(world, 3)
     assert all(events.take().numbers == [0, 1, 2] for events in subscribers)
-    assert world.broker.broadcasts.figures().followers == 1000
+    assert world.broker.fanout.figures().followers == 1000
     peer.line.lose()
-    assert world.broker.broadcasts.figures().followers == 0
-    assert world.broker.broadcasts.budget.used == 0
+    assert world.broker.fanout.figures().followers == 0
+    assert world.broker.fanout.budget.used == 0
     assert not peer.host.subscriptions
 
 
@@ -511,7 +511,7 @@ def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on(
     assert fine.take().numbers == list(range(10_000))
     held = sum(map(len, stuck.stream.sent)) + stuck.stream.session.held_bytes
     assert held < 1000 + 2 * (64 << 10)
-    assert world.broker.broadcasts.figures().lag > 9000
+    assert world.broker.fanout.figures().lag > 9000
     while len(stuck.payloads) < 10_000:
         before = len(stuck.payloads)
         stuck.take()
@@ -522,7 +522,7 @@ def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on(
 
 def test_a_replay_lets_others_have_a_turn() -> None:
     calls: Calls = []
-    world = a_world(20_000, offload=later(calls))
+    world = a_world(20_000, executor=later(calls))
     peer = Peer(world)
     first, second = subscribe(peer, start="earliest"), subscribe(peer, start="earliest")
     seen: list[tuple[int, int]] = []
@@ -611,8 +611,8 @@ def test_what_was_asked_for_is_not_dropped(slow: str) -> None:
 # -- how it ends
 
 
-def followers(world: World) -> int:
-    return world.broker.broadcasts.figures().followers
+def followers(world: BrokerFixture) -> int:
+    return world.broker.fanout.figures().followers
 
 
 def test_a_client_that_wants_no_more_gets_no_more() -> None:
@@ -639,7 +639,7 @@ def test_a_stream_that_is_lost_is_forgotten() -> None:
 
 def test_a_stream_that_is_lost_during_a_read_is_forgotten() -> None:
     calls: Calls = []
-    world = a_world(10, offload=later(calls))
+    world = a_world(10, executor=later(calls))
     events = subscribe(Peer(world), start="earliest")
     events.stream.session.lost()
     run(calls)
@@ -722,7 +722,7 @@ def test_retention_that_overtakes_a_subscriber_breaks_the_stream_off(caplog: pyt
 
 def test_who_may_not_read_any_more_gets_no_more() -> None:
     grants = {"anonymous": [Grant("anonymous", frozenset({Permission.ADMIN}))]}
-    world = World(access=Access(enforced=True))
+    world = BrokerFixture(access=Access(enforced=True))
     world.broker.access.extra = lambda identity: grants.get(identity.name)
     world.broker.create_topic(*HERE, "orders", 1)
     world.commit()
@@ -742,7 +742,7 @@ def test_who_may_not_read_any_more_gets_no_more() -> None:
 
 def test_who_may_not_read_makes_nothing_come_into_being() -> None:
     writer = Grant(READER, frozenset({Permission.WRITE, Permission.CREATE, Permission.DESCRIBE}))
-    world = World(access=Access(enforced=True, grants=[writer]))
+    world = BrokerFixture(access=Access(enforced=True, grants=[writer]))
     peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
     assert "unauthorized" in peer.stream().ask(SUBSCRIBE)["message"]
     assert not world.broker.has_topic(HERE[1], "orders")
@@ -788,11 +788,11 @@ def test_only_so_much_is_made_that_waits_for_a_change() -> None:
     assert len(Events(opened).take().payloads) == 200
 
 
-def remove(world: World, offset: int) -> CommitGroup:
+def remove(world: BrokerFixture, offset: int) -> CommitGroup:
     """Take a record out of the midst of the log, as the broker does by itself at times."""
-    ledger, partition = world.broker._ledger, place(world)
-    event = removal.remove(ledger.state.removed, world.broker.limits, partition, [offset], 0)
-    return ledger.keep((event,))
+    state_log, partition = world.broker._state_log, place(world)
+    event = removal.remove(state_log.state.removed, world.broker.limits, partition, [offset], 0)
+    return state_log.keep((event,))
 
 
 def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
@@ -813,7 +813,7 @@ def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
 def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "STRETCH", 1)
     calls: Calls = []
-    world = a_world(4, offload=later(calls))
+    world = a_world(4, executor=later(calls))
     peer = Peer(world, FelixSettings(batch_events=1))
     events = subscribe(peer, start="earliest").take()
     fault = world.fill_disk()
@@ -849,9 +849,9 @@ def test_every_subscriber_gets_everything_once_and_in_order(
     steps: list[tuple[str, int]], batch_events: int, small: bool
 ) -> None:
     calls: Calls = []
-    world = a_world(5, offload=later(calls))
+    world = a_world(5, executor=later(calls))
     if small:
-        world.broker.broadcasts.budget.limit = 3_000
+        world.broker.fanout.budget.limit = 3_000
     peer = Peer(world, FelixSettings(batch_events=batch_events))
     streams = [peer.stream(), original(peer), peer.stream(), original(peer)]
     subscribed: list[tuple[Events, int]] = []  # and from where it gets events

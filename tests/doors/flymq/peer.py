@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, repeat
 
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.channel import Channel
 
 from penstock.broker.security.access import ANONYMOUS, Identity
@@ -20,7 +20,11 @@ class Peer(Channel):
     """A client and the channel it came by."""
 
     def __init__(
-        self, world: World, identity: Identity = ANONYMOUS, settings: FlyMqSettings | None = None, port: int = 50000
+        self,
+        world: BrokerFixture,
+        identity: Identity = ANONYMOUS,
+        settings: FlyMqSettings | None = None,
+        port: int = 50000,
     ) -> None:
         super().__init__(port)
         self.world = world

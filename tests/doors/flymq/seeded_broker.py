@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 from tests.doors.flymq.peer import Peer
 
 from penstock.broker.names import DEFAULT_SCOPE, INTERNAL
@@ -58,10 +58,12 @@ class Estate:
     it has the same list. Each has a schema of its name, a group, a dead letter and a delayed record."""
 
     def __init__(self, **options: Any) -> None:
-        self.world = world = World(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options)
+        self.world = world = BrokerFixture(
+            access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options
+        )
         broker = world.broker
         people = [UserSet("default", name, _hash(), roles, True, START, START) for name, roles in ROLES.items()]
-        broker._ledger.keep((RoleSet("default", "clerk", ["read", "write"], ""), *people))
+        broker._state_log.keep((RoleSet("default", "clerk", ["read", "write"], ""), *people))
         for topic in ("secret", "ghost"):
             broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl(topic, False, ("owner",), (), restrict=True))
         delayed: dict[str, int] = {}
@@ -105,7 +107,7 @@ class Estate:
     def all(self) -> object:
         """Everything that a request could have changed. The audit log is not in it: what is refused is noted there."""
         broker = self.world.broker
-        state = broker._ledger.state
+        state = broker._state_log.state
         places = [
             partition_id(topic.id, number)
             for topic in state.topics_by_id.values()

@@ -17,7 +17,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.flymq.peer import Peer
 from tests.doors.flymq.seeded_broker import SCHEMA, Estate
 from tests.doors.flymq.test_security import TABLE
@@ -47,7 +47,7 @@ def text_of(frame: Frame) -> str:
     return frame.payload[3:].decode() if frame.opcode == Op.ERROR else ""
 
 
-def survives(world: World, peer: Peer, data: bytes) -> str:
+def survives(world: BrokerFixture, peer: Peer, data: bytes) -> str:
     """One reply to one request, which is no mistake of ours; this connection and others are served."""
     peer.feed(data)
     world.commit()
@@ -58,7 +58,7 @@ def survives(world: World, peer: Peer, data: bytes) -> str:
     return text.removeprefix("E: ")
 
 
-def served(world: World) -> None:
+def served(world: BrokerFixture) -> None:
     """Another client can do what it always could."""
     other = Peer(world, port=1)
     assert isinstance(other.ask(m.Produce("others", None, b"v")), m.RecordMetadata)
@@ -106,7 +106,7 @@ DEADLY = [
 
 @pytest.mark.parametrize(("request_", "text"), [row[1:] for row in DEADLY], ids=[row[0] for row in DEADLY])
 def test_what_kills_the_original(request_: Any, text: str | None) -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     peer.ask(m.CreateTopic("t", 1))
     said = survives(world, peer, request_ if isinstance(request_, bytes) else requests.encode(request_))
@@ -115,7 +115,7 @@ def test_what_kills_the_original(request_: Any, text: str | None) -> None:
 
 
 def test_a_schema_whose_newest_version_is_gone() -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     for definition in (b'{"type": "object"}', SCHEMA):
         peer.ask(m.RegisterSchema("s", "json", definition))
@@ -198,14 +198,14 @@ def test_every_name_that_means_harm(op: Op) -> None:
         survives(estate.world, peer, data)
     assert {path.partition("/")[0] for path in estate.world.disk.paths()} <= {"journal", "snapshots"}
     # What was taken is told as it is, and read again as it was written.
-    before = decode_snapshot(encode_snapshot(estate.world.broker._ledger.state))
+    before = decode_snapshot(encode_snapshot(estate.world.broker._state_log.state))
     estate.world.restart()
-    assert encode_snapshot(estate.world.broker._ledger.state) == encode_snapshot(before)
+    assert encode_snapshot(estate.world.broker._state_log.state) == encode_snapshot(before)
 
 
 @every_opcode
 def test_a_bomb_under_every_opcode(op: Op) -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     bomb = frame(op, gzip.compress(bytes(MAX_PAYLOAD + 1), 9), 0x03)
     assert len(bomb) < 40_000
@@ -244,7 +244,7 @@ def mixed(size: int) -> bytes:
 
 @pytest.mark.parametrize("text", EXPRESSIONS, ids=lambda text: text[:20])
 def test_expressions_that_are_made_to_take_long_do_not(text: str) -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     for value in (b"a" * 10_000, mixed(10_000), mixed(2_000_000)):
         peer.ask(m.Produce("t", None, value))
@@ -259,7 +259,7 @@ def test_expressions_that_are_made_to_take_long_do_not(text: str) -> None:
 
 
 def test_what_is_found_before_a_record_that_is_too_large_is_given() -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     peer.all(*[m.Produce("t", None, value) for value in (b"no", b"abc", b"abc", bytes(2_000_000), b"abc")])
     text = "(x?a|b){1000}c|abc"
@@ -281,9 +281,9 @@ def test_a_filter_is_not_understood_for_those_who_may_not_read() -> None:
 
 def test_a_filter_that_takes_long_holds_up_nobody_else() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = World()
+    world = BrokerFixture()
     Peer(world).ask(m.Produce("t", None, b"v"))
-    world.broker.filtering._offload = later(calls)
+    world.broker.filtering._executor = later(calls)
     slow = [Peer(world, port=number) for number in range(FILTERS_AT_ONCE + 3)]
     for peer in slow:
         peer.feed(m.Fetch("t", 0, 0, 10, "(a+)+$", code_order=True))
@@ -298,9 +298,9 @@ def test_a_filter_that_takes_long_holds_up_nobody_else() -> None:
 
 def test_a_filter_of_one_who_is_gone_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = World()
+    world = BrokerFixture()
     Peer(world).ask(m.Produce("t", None, b"v"))
-    world.broker.filtering._offload = later(calls)
+    world.broker.filtering._executor = later(calls)
     peer = Peer(world)
     peer.feed(m.Fetch("t", 0, 0, 10, "(a+)+$", code_order=True))
     peer.session.lost()
@@ -313,7 +313,7 @@ def test_a_filter_of_one_who_is_gone_is_not_tried(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_filter_goes_through_many_steps_without_getting_deeper() -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     peer.all(*[m.Produce("t", None, b"a") for _ in range(STEP_RECORDS * 300)])
     reply = peer.ask(m.Fetch("t", 0, 0, 10, "nothing", code_order=True))
@@ -333,7 +333,7 @@ def test_a_filter_goes_through_many_steps_without_getting_deeper() -> None:
     ids=["arrays", "objects", "balanced", "digits", "surrogates", "repeats"],
 )
 def test_json_that_is_hard_to_read_behind_a_path(value: bytes) -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     peer.ask(m.Produce("t", None, value))
     with in_time():
@@ -345,7 +345,7 @@ def test_json_that_is_hard_to_read_behind_a_path(value: bytes) -> None:
 
 
 def test_transactions_of_one_connection_are_bounded_and_end_with_it() -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     limit = world.broker.limits.transactions_per_owner
     begin = requests.encode(m.BeginTransaction())
@@ -363,7 +363,9 @@ def test_transactions_of_one_connection_are_bounded_and_end_with_it() -> None:
 
 
 def test_what_a_transaction_holds_is_bounded() -> None:
-    world = World(limits=Limits(transaction_bytes=1 << 20, transactions_bytes=3 << 19, transaction_records=1000))
+    world = BrokerFixture(
+        limits=Limits(transaction_bytes=1 << 20, transactions_bytes=3 << 19, transaction_records=1000)
+    )
     peer = Peer(world)
     first, second = (peer.ask(m.BeginTransaction()) for _ in range(2))
     assert isinstance(first, m.TransactionState) and isinstance(second, m.TransactionState)
@@ -376,7 +378,7 @@ def test_what_a_transaction_holds_is_bounded() -> None:
 
 
 def test_memberships_of_one_connection_are_bounded_and_end_with_it() -> None:
-    world = World(limits=Limits(memberships_per_owner=100, memberships=150))
+    world = BrokerFixture(limits=Limits(memberships_per_owner=100, memberships=150))
     peer, other = Peer(world), Peer(world, port=1)
     peer.ask(m.CreateTopic("t", 1))
     for one, expected in ((peer, 100), (other, 50)):
@@ -390,7 +392,7 @@ def test_memberships_of_one_connection_are_bounded_and_end_with_it() -> None:
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1_000_000])
 def test_a_fetch_of_everything_is_held_to_a_reply(count: int) -> None:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     peer.all(*[m.Produce("t", None, b"v") for _ in range(MAX_MESSAGES + 5)])
     for text in ("", "v"):
@@ -404,7 +406,7 @@ def test_a_fetch_of_everything_is_held_to_a_reply(count: int) -> None:
 
 def test_partitions_are_told_of_in_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "MAX_PARTITIONS", 2500)
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     for number in range(3):
         assert isinstance(peer.ask(m.GetClusterMetadata()), m.ClusterMetadata)
@@ -416,10 +418,10 @@ def test_partitions_are_told_of_in_bounded_number(monkeypatch: pytest.MonkeyPatc
 def test_requests_that_wait_are_counted_though_they_have_no_payload() -> None:
     """Else a client behind whose FETCH everything waits could send small requests without end."""
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     peer.ask(m.Produce("t", None, b"v"))
-    world.broker.filtering._offload = later(calls)
+    world.broker.filtering._executor = later(calls)
     peer.feed(m.Fetch("t", 0, 0, 10, "v", code_order=True))
     idle = peer.session.held_bytes
     peer.feed(requests.encode(m.WhoAmI()) * 10_000)
@@ -435,7 +437,7 @@ def test_requests_that_wait_are_counted_though_they_have_no_payload() -> None:
 @pytest.mark.parametrize("op", sorted(OPERATIONS), ids=lambda op: Op(op).name)
 def test_a_refused_request_is_let_go_at_once(op: int) -> None:
     """An error that held on to its request until the next garbage collection would cost 32 MiB a frame till then."""
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     peer.feed(frame(op, b"\xff" * 100))
     peer.frames()
@@ -453,7 +455,7 @@ def test_a_refused_request_is_let_go_at_once(op: int) -> None:
 
 
 def test_what_is_told_of_a_dead_letter_may_be_made_up() -> None:
-    world = World()
+    world = BrokerFixture()
     place = (ANONYMOUS, DEFAULT_SCOPE)
     world.broker.create_topic(*place, "t", 1)
     world.broker.create_topic(*place, "t.dlq", 1)
@@ -502,9 +504,9 @@ class Listener:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
 
-def registered(kind: str, definition: bytes) -> tuple[World, Peer, str]:
+def registered(kind: str, definition: bytes) -> tuple[BrokerFixture, Peer, str]:
     """A broker that was given this, and what it said; nothing if it took it."""
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     with in_time():
         said = survives(world, peer, requests.encode(m.RegisterSchema("s", kind, definition)))

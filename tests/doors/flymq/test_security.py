@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.flymq.peer import Peer
 from tests.doors.flymq.seeded_broker import FITS, NOBODY, ROLES, SCHEMA, UNFIT, WORD, Estate
 
@@ -337,7 +337,7 @@ def test_an_administrator_may_look_at_the_brokers_own_topics_and_nobody_may_chan
 
 
 class Loss(NamedTuple):
-    happens: Callable[[World], object]
+    happens: Callable[[BrokerFixture], object]
     text: str
 
 
@@ -436,7 +436,7 @@ def test_work_under_way_is_not_finished_for_one_who_lost_the_right() -> None:
         peer, world = estate.peer("second"), estate.world
         # Everything that takes its time now waits here.
         for lane in (world.broker.users._lane, world.broker.schemas._lane):
-            lane._offload = later(calls)
+            lane._executor = later(calls)
         peer.feed(request)
         assert peer.raw() == b"" and len(calls) == 1
         LOSSES["disabled"].happens(world)
@@ -474,7 +474,7 @@ def test_public_topics_are_for_those_who_may_and_nothing_else_is() -> None:
 # -- logging in
 
 
-def entered(world: World, name: str) -> Peer:
+def entered(world: BrokerFixture, name: str) -> Peer:
     peer = Peer(world)
     assert peer.ask(m.Authenticate(name, WORD)) == m.AuthResult(True)
     return peer
@@ -494,7 +494,7 @@ def test_a_login_makes_the_user_of_the_connection() -> None:
 def test_requests_behind_a_login_wait_for_it() -> None:
     estate = Estate()
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    estate.world.broker.users._lane._offload = later(calls)
+    estate.world.broker.users._lane._executor = later(calls)
     peer = Peer(estate.world)
     peer.feed(m.Authenticate("consumer", WORD), m.Fetch("mine", 0, 0, 10), m.Produce("mine", None, FITS))
     assert peer.raw() == b""
@@ -654,7 +654,7 @@ def test_the_last_administrator_stays() -> None:
 
 def test_with_security_off_nothing_of_this_ends_a_connection() -> None:
     """The original dies of AUTH and of everything about users if it has none."""
-    world = World(access=Access(False, [ADMINISTRATION]))
+    world = BrokerFixture(access=Access(False, [ADMINISTRATION]))
     peer = Peer(world)
     for op, row in TABLE.items():
         if Op.AUTH <= op <= Op.ROLE_DELETE and not row.topic:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import START, World, later
+from tests.broker.broker_fixture import START, BrokerFixture, later
 from tests.doors.flymq.peer import Peer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
 
@@ -28,12 +28,12 @@ MS = START // 1000
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: World) -> Peer:
+def peer(world: BrokerFixture) -> Peer:
     return Peer(world)
 
 
@@ -64,7 +64,9 @@ REPLY = bytes.fromhex(
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 31])
-def test_the_documents_example_holds_byte_for_byte_and_the_connection_goes_on(world: World, pieces: int) -> None:
+def test_the_documents_example_holds_byte_for_byte_and_the_connection_goes_on(
+    world: BrokerFixture, pieces: int
+) -> None:
     peer = Peer(world)
     world.now = 0x18D5A3B2C00 * 1000
     peer.all(*[m.Produce("test", None, b"x") for _ in range(42)])
@@ -91,7 +93,9 @@ def test_an_unknown_opcode_is_told_and_the_connection_goes_on(peer: Peer, opcode
 
 
 @pytest.mark.parametrize("opcode", sorted(OPERATIONS), ids=lambda opcode: Op(opcode).name)
-def test_junk_under_every_opcode_is_told_and_the_connection_goes_on(world: World, peer: Peer, opcode: int) -> None:
+def test_junk_under_every_opcode_is_told_and_the_connection_goes_on(
+    world: BrokerFixture, peer: Peer, opcode: int
+) -> None:
     for payload in (b"", b"\x00", b"\xff" * 40, b"\x00\x04test" + b"\xff" * 30):
         peer.feed(frame(opcode, payload))
         world.commit()
@@ -105,7 +109,7 @@ def test_junk_under_every_opcode_is_told_and_the_connection_goes_on(world: World
     [b"\xae\x01\x01\x01\0\0\0\0", b"\xaf\x02\x01\x01\0\0\0\0", b"\xaf\x01\x01\x01\x02\x00\x00\x01"],
     ids=["magic", "version", "length"],
 )
-def test_what_is_no_frame_closes_without_a_word_after_what_came_before(world: World, data: bytes) -> None:
+def test_what_is_no_frame_closes_without_a_word_after_what_came_before(world: BrokerFixture, data: bytes) -> None:
     peer = Peer(world)
     peer.feed(m.Produce("t", None, b"v"), data, m.ListTopics())
     assert not peer.closed
@@ -158,14 +162,14 @@ def test_a_partition_that_is_not_there(peer: Peer) -> None:
 
 
 def test_what_is_refused_brings_no_topic_into_being() -> None:
-    peer = Peer(World(limits=Limits(record_bytes=100)))
+    peer = Peer(BrokerFixture(limits=Limits(record_bytes=100)))
     assert peer.refused(m.Produce("t", None, b"v", 1)) == "partition 1 not found"
     assert "larger than the limit" in peer.refused(m.Produce("t", None, b"x" * 101))
     assert peer.ask(m.ListTopics()) == m.TopicList([])
 
 
 def test_one_bad_record_in_a_run_is_refused_alone_and_in_its_place() -> None:
-    world = World(limits=Limits(record_bytes=100))
+    world = BrokerFixture(limits=Limits(record_bytes=100))
     peer = Peer(world)
     found = peer.all(
         m.Produce("t", None, b"a"),
@@ -177,7 +181,7 @@ def test_one_bad_record_in_a_run_is_refused_alone_and_in_its_place() -> None:
     assert values(fetch(peer)) == [b"a", b"b", b"c"]
 
 
-def test_a_run_costs_one_append(world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_costs_one_append(world: BrokerFixture, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     appends: list[Any] = []
     real = world.engine.append
 
@@ -192,7 +196,7 @@ def test_a_run_costs_one_append(world: World, peer: Peer, monkeypatch: pytest.Mo
     assert len(appends) == 1
 
 
-def test_no_reply_before_the_commit(world: World, peer: Peer) -> None:
+def test_no_reply_before_the_commit(world: BrokerFixture, peer: Peer) -> None:
     peer.feed(m.Produce("t", None, b"v"), m.Fetch("t", 0, 0, 10))
     assert peer.sent == []
     world.commit()
@@ -201,7 +205,7 @@ def test_no_reply_before_the_commit(world: World, peer: Peer) -> None:
     assert isinstance(fetched, m.Fetched) and values(fetched) == [b"v"]
 
 
-def test_a_failed_commit_is_told_to_each(world: World, peer: Peer) -> None:
+def test_a_failed_commit_is_told_to_each(world: BrokerFixture, peer: Peer) -> None:
     peer.ask(m.CreateTopic("t", 1))
     fault = world.fill_disk()
     found = peer.all(m.Produce("t", None, b"a"), m.Produce("t", None, b"b"))
@@ -281,7 +285,7 @@ def test_a_filter_takes_no_more_than_wanted(peer: Peer) -> None:
     assert [record.offset for record in second.records] == [7, 9, 11]
 
 
-def test_a_fetch_waits_for_a_record(world: World) -> None:
+def test_a_fetch_waits_for_a_record(world: BrokerFixture) -> None:
     reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10), m.ListTopics())
@@ -294,7 +298,7 @@ def test_a_fetch_waits_for_a_record(world: World) -> None:
     assert topics == m.TopicList(["t"])
 
 
-def test_a_fetch_waits_no_longer_than_it_may(world: World) -> None:
+def test_a_fetch_waits_no_longer_than_it_may(world: BrokerFixture) -> None:
     reader = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000))
     reader.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10))
@@ -306,7 +310,7 @@ def test_a_fetch_waits_no_longer_than_it_may(world: World) -> None:
     assert reader.replies() == [m.Fetched([], 0)]
 
 
-def test_a_topics_own_wait_counts_more(world: World) -> None:
+def test_a_topics_own_wait_counts_more(world: BrokerFixture) -> None:
     reader = Peer(world)
     reader.ask(m.CreateTopic("t", 1))
     world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(fetch_wait_seconds=2))
@@ -320,7 +324,7 @@ def test_a_topics_own_wait_counts_more(world: World) -> None:
 
 def test_what_comes_while_a_filter_looks_is_found_without_waiting() -> None:
     calls: list[Any] = []
-    world = World(offload=later(calls))
+    world = BrokerFixture(executor=later(calls))
     reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
@@ -335,7 +339,7 @@ def test_what_comes_while_a_filter_looks_is_found_without_waiting() -> None:
 
 def test_a_topic_that_goes_while_a_filter_looks() -> None:
     calls: list[Any] = []
-    world = World(offload=later(calls))
+    world = BrokerFixture(executor=later(calls))
     reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
@@ -346,7 +350,7 @@ def test_a_topic_that_goes_while_a_filter_looks() -> None:
     assert reader.replies() == [m.Failure("topic not found: t")]
 
 
-def test_who_leaves_while_waiting_is_forgotten(world: World) -> None:
+def test_who_leaves_while_waiting_is_forgotten(world: BrokerFixture) -> None:
     reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10))
@@ -357,7 +361,7 @@ def test_who_leaves_while_waiting_is_forgotten(world: World) -> None:
     assert reader.sent == []
 
 
-def test_a_fetch_below_the_start_goes_on_at_the_start(world: World, peer: Peer) -> None:
+def test_a_fetch_below_the_start_goes_on_at_the_start(world: BrokerFixture, peer: Peer) -> None:
     peer.all(*[m.Produce("t", None, b"%d" % number) for number in range(10)])
     topic = world.broker.topic_for_produce(ANONYMOUS, DEFAULT_SCOPE, "t")
     world.engine.trim({partition_id(topic.id, 0): 4})
@@ -367,7 +371,7 @@ def test_a_fetch_below_the_start_goes_on_at_the_start(world: World, peer: Peer) 
 
 def test_a_read_from_disk_holds_up_this_connection_only() -> None:
     calls: list[Any] = []
-    world = World(offload=later(calls))
+    world = BrokerFixture(executor=later(calls))
     writer = Peer(world)
     writer.all(*[m.Produce("t", None, b"v" * 1000) for _ in range(100)])
     world.restart()
@@ -406,7 +410,7 @@ def test_names_that_no_topic_may_have(peer: Peer, name: str) -> None:
     assert peer.ask(m.ListTopics()) == m.TopicList([])
 
 
-def test_groups(world: World, peer: Peer) -> None:
+def test_groups(world: BrokerFixture, peer: Peer) -> None:
     peer.ask(m.CreateTopic("t", 2))
     assert peer.ask(m.Subscribe("t", "g", 0, "latest")) == m.Position(0)
     assert peer.ask(m.Subscribe("t", "", 0, "")) == m.Position(0)
@@ -440,7 +444,7 @@ def test_groups(world: World, peer: Peer) -> None:
     assert peer.refused(m.GetLag("t", "g", 0)) == "consumer group not found: t:g"
 
 
-def test_members_leave_with_their_connection(world: World) -> None:
+def test_members_leave_with_their_connection(world: BrokerFixture) -> None:
     first, second = Peer(world, port=1), Peer(world, port=2)
     first.ask(m.CreateTopic("t", 1))
     for member in (first, second):
@@ -453,7 +457,7 @@ def test_members_leave_with_their_connection(world: World) -> None:
     assert Peer(world).ask(m.ListGroups()) == m.GroupList([])
 
 
-def test_seek_to_timestamp(world: World, peer: Peer) -> None:
+def test_seek_to_timestamp(world: BrokerFixture, peer: Peer) -> None:
     for _ in range(3):
         peer.ask(m.Produce("t", None, b"v"))
         world.pass_time(10)
@@ -470,7 +474,7 @@ def test_seek_to_timestamp(world: World, peer: Peer) -> None:
 SCHEMA = b'{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
 
 
-def test_schemas(world: World, peer: Peer) -> None:
+def test_schemas(world: BrokerFixture, peer: Peer) -> None:
     assert peer.ask(m.RegisterSchema("s", "json", SCHEMA)) == m.SchemaSummary("s", "json", 1)
     assert peer.ask(m.ListSchemas()) == m.SchemaList([m.SchemaSummary("s", "json", 1)])
     assert peer.ask(m.GetSchema("s", 0)) == m.SchemaInfo("s", "json", 1, "s-v1", SCHEMA, "backward")
@@ -495,7 +499,7 @@ def test_schemas(world: World, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("rejected", ["error", "dead-letter"])
-def test_a_topics_schema_counts_at_every_door(world: World, peer: Peer, rejected: Any) -> None:
+def test_a_topics_schema_counts_at_every_door(world: BrokerFixture, peer: Peer, rejected: Any) -> None:
     peer.ask(m.RegisterSchema("s", "json", SCHEMA))
     peer.ask(m.CreateTopic("t", 1))
     world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected=rejected))
@@ -516,7 +520,7 @@ def letters(peer: Peer, topic: str = "t") -> list[m.DlqMessage]:
     return reply.messages
 
 
-def test_dead_letters(world: World, peer: Peer) -> None:
+def test_dead_letters(world: BrokerFixture, peer: Peer) -> None:
     assert letters(peer) == []
     peer.ask(m.RegisterSchema("s", "json", SCHEMA))
     peer.ask(m.CreateTopic("t", 1))
@@ -540,7 +544,7 @@ def test_dead_letters(world: World, peer: Peer) -> None:
     assert "not found" in peer.refused(m.ReplayDlq("t", third.message_id))
 
 
-def test_delayed_records(world: World, peer: Peer) -> None:
+def test_delayed_records(world: BrokerFixture, peer: Peer) -> None:
     first = peer.ask(m.ProduceDelayed("t", b"late", 5000))
     second = peer.ask(m.ProduceDelayed("t", b"early", 2000, b"k", 0))
     third = peer.ask(m.ProduceDelayed("t", b"never", 3000))
@@ -558,7 +562,7 @@ def test_delayed_records(world: World, peer: Peer) -> None:
     assert peer.refused(m.ProduceDelayed("t", b"v", -1))
 
 
-def test_records_that_expire(world: World, peer: Peer) -> None:
+def test_records_that_expire(world: BrokerFixture, peer: Peer) -> None:
     peer.all(m.Produce("t", None, b"a"), m.ProduceWithTtl("t", b"short", 1000), m.ProduceWithTtl("t", b"b", 0))
     assert values(fetch(peer)) == [b"a", b"short", b"b"]
     assert peer.ask(m.Consume("t", 0, 1)) == m.Consumed(None, b"short")
@@ -568,7 +572,7 @@ def test_records_that_expire(world: World, peer: Peer) -> None:
     assert peer.refused(m.ProduceWithTtl("t", b"v", -5))
 
 
-def test_transactions(world: World) -> None:
+def test_transactions(world: BrokerFixture) -> None:
     peer, reader = Peer(world), Peer(world)
     begun = peer.ask(m.BeginTransaction())
     assert isinstance(begun, m.TransactionState) and begun.success
@@ -588,7 +592,7 @@ def test_transactions(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["rollback", "lost", "end_of_input", "timeout", "restart"])
-def test_a_transaction_that_is_not_committed_leaves_nothing(world: World, how: str) -> None:
+def test_a_transaction_that_is_not_committed_leaves_nothing(world: BrokerFixture, how: str) -> None:
     peer = Peer(world)
     peer.ask(m.CreateTopic("t", 1))
     begun = peer.ask(m.BeginTransaction())
@@ -609,7 +613,7 @@ def test_a_transaction_that_is_not_committed_leaves_nothing(world: World, how: s
     assert values(fetch(after)) == []
 
 
-def test_the_cluster_is_this_node(world: World) -> None:
+def test_the_cluster_is_this_node(world: BrokerFixture) -> None:
     peer = Peer(world, settings=FlyMqSettings(address="localhost:9092"))
     peer.ask(m.CreateTopic("t", 2))
     node = m.ClusterNode("penstock", "localhost:9092", "online", True)
@@ -648,7 +652,7 @@ def test_with_security_off_logins_and_users_answer_sensibly(peer: Peer) -> None:
 # -- other doors
 
 
-def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(world: World, peer: Peer) -> None:
+def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(world: BrokerFixture, peer: Peer) -> None:
     rustlog = RustLogPeer(world)
     placed = peer.ask(m.Produce("t", None, b"from flymq"))
     assert isinstance(placed, m.RecordMetadata)
@@ -662,7 +666,7 @@ def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(world: W
 
 
 def test_a_mistake_of_ours_is_told_and_ends_this_connection_only(
-    world: World, peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: BrokerFixture, peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_given: Any) -> None:
         raise RuntimeError("planted")
@@ -674,7 +678,7 @@ def test_a_mistake_of_ours_is_told_and_ends_this_connection_only(
     assert peer.closed and "planted" in caplog.text
 
 
-def test_end_of_input_answers_what_was_received(world: World, peer: Peer) -> None:
+def test_end_of_input_answers_what_was_received(world: BrokerFixture, peer: Peer) -> None:
     peer.feed(m.Produce("t", None, b"v"))
     peer.session.end_of_input()
     assert not peer.closed
@@ -706,12 +710,12 @@ def test_any_split_gives_the_same_replies(data: st.DataObject) -> None:
         m.ListTopics(),
     ]
     stream = b"".join(map(requests.encode, asked))
-    whole = Peer(World())
+    whole = Peer(BrokerFixture())
     whole.feed(stream)
     whole.world.commit()
     expected = whole.raw()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    split = Peer(World())
+    split = Peer(BrokerFixture())
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         split.feed(stream[start:end])
         if data.draw(st.booleans()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.channel import Channel
 
 from penstock.broker.security.access import ANONYMOUS, Identity
@@ -19,7 +19,7 @@ class Peer(Channel):
 
     def __init__(
         self,
-        world: World,
+        world: BrokerFixture,
         dialect: str = "5b",
         *,
         tenant: int = TENANT,
@@ -107,7 +107,7 @@ class Peer(Channel):
 
     def length(self, stream: int) -> int:
         """Where it ends, whatever this client's version can ask."""
-        for topic in self.world.broker._ledger.state.topics_by_id.values():
+        for topic in self.world.broker._state_log.state.topics_by_id.values():
             if topic.id == stream:
                 return self.world.engine.bounds(stream << 32).high_watermark  # type: ignore[arg-type]
         raise AssertionError(stream)

@@ -7,15 +7,15 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import BrokerError
 from penstock.broker.queries.queries import QueryPolicy
 from penstock.flight.reading import Reader
 from penstock.log.errors import LogError
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 from penstock.workers.rpc import RemoteError
-from penstock.workers.sql.executor import Counter
+from penstock.workers.sql.executor import StatementExecutor
 from penstock.workers.sql.rpc_handlers import SqlCalls
 from penstock.workers.sql.rpc_messages import Failed, SqlSettings
 from penstock.workers.sql.rpc_messages import Statement as Told
@@ -25,7 +25,7 @@ T = TypeVar("T")
 SETTINGS = SqlSettings("", "warning", seconds=20.0, memory_bytes=256 << 20, rows=10_000, threads=1)
 
 
-class SqlWorld(World):
+class SqlWorld(BrokerFixture):
     """Statements that wait are carried out by `commit`, all with the same few engines, as in the process."""
 
     def __init__(self, **options: Any) -> None:
@@ -35,8 +35,8 @@ class SqlWorld(World):
         self.broker.queries.on_waiting = lambda: None
 
     @cached_property
-    def _counter(self) -> Counter:
-        return Counter(self, SETTINGS, Reader(Follower(self.disk)))  # type: ignore[arg-type]
+    def _counter(self) -> StatementExecutor:
+        return StatementExecutor(self, SETTINGS, Reader(Tailer(self.disk)))  # type: ignore[arg-type]
 
     def commit(self) -> None:
         super().commit()
@@ -61,7 +61,7 @@ class SqlWorld(World):
         task = asyncio.ensure_future(self._handlers[name](body))
         while not task.done():
             await asyncio.sleep(0)
-            World.commit(self)
+            BrokerFixture.commit(self)
         return task.result()
 
     def close(self) -> None:

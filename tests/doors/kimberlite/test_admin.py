@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.broker_fixture import START, World
+from tests.broker.broker_fixture import START, BrokerFixture
 from tests.doors.kimberlite.asking import ABOUT, Target
 from tests.doors.kimberlite.peer import TENANT, Peer
 from tests.doors.kimberlite.test_session import key, secured
@@ -21,19 +21,19 @@ NOW = START * 1000  # ns
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: World) -> Peer:
+def peer(world: BrokerFixture) -> Peer:
     return Peer(world, settings=KimberliteSettings(assume="5b", started=START - 90_000_000))
 
 
 # -- tenants
 
 
-def test_a_tenant_is_created_once_found_listed_and_deleted_with_its_streams(world: World, peer: Peer) -> None:
+def test_a_tenant_is_created_once_found_listed_and_deleted_with_its_streams(world: BrokerFixture, peer: Peer) -> None:
     seven = m.TenantInfo(7, "seven", 0, NOW)
     assert peer.ask(m.TenantCreate(7, "seven")) == m.TenantCreateResponse(seven, True)
     assert peer.ask(m.TenantCreate(7, "seven")) == m.TenantCreateResponse(seven, False)
@@ -49,7 +49,7 @@ def test_a_tenant_is_created_once_found_listed_and_deleted_with_its_streams(worl
     assert peer.ask(m.TenantList()) == m.TenantListResponse([])
 
 
-def test_tenants_that_have_no_number_are_not_listed(world: World) -> None:
+def test_tenants_that_have_no_number_are_not_listed(world: BrokerFixture) -> None:
     peer = Peer(world, settings=KimberliteSettings(tenants={9: "acme"}))
     for name in ("acme", "default", "8"):
         world.broker.create_topic(ANONYMOUS, Scope(name, "default"), "t", 1)
@@ -121,7 +121,7 @@ def test_a_key_without_roles_or_with_unknown_ones_is_refused(peer: Peer) -> None
         assert peer.refused(m.ApiKeyRegister("app", TENANT, roles)).code == ErrorCode.INVALID_REQUEST
 
 
-def test_old_versions_are_told_of_missing_keys_with_a_code_that_they_know(world: World) -> None:
+def test_old_versions_are_told_of_missing_keys_with_a_code_that_they_know(world: BrokerFixture) -> None:
     assert Peer(world, "v2").refused(m.ApiKeyRevoke("psk_99_none")).code < 20
     assert Peer(world, "v3").refused(m.ApiKeyRevoke("psk_99_none")).code == ErrorCode.API_KEY_NOT_FOUND
 
@@ -167,20 +167,20 @@ def test_the_audit_log_is_for_auditors_and_administrators() -> None:
 
 
 def test_before_version_4_nobody_knows_what_an_event_looks_like() -> None:
-    world = World(audit=AuditPolicy(enabled=True))
+    world = BrokerFixture(audit=AuditPolicy(enabled=True))
     assert Peer(world, "v3").refused(m.AuditQuery()).code == ErrorCode.INVALID_REQUEST
     assert isinstance(Peer(world, "v4").ask(m.AuditQuery()), m.AuditQueryResponse)
 
 
 def test_the_chain_of_audit_events_holds_until_somebody_changes_one() -> None:
-    world = World(audit=AuditPolicy(enabled=True))
+    world = BrokerFixture(audit=AuditPolicy(enabled=True))
     peer = Peer(world, settings=KimberliteSettings(assume="5b"))
     for name in ("a", "b", "c"):
         peer.create(name)
     verified = peer.ask(m.VerifyAuditChain())
     assert isinstance(verified, m.VerifyAuditChainResponse) and verified.ok and verified.event_count >= 3
     assert len(verified.chain_head_hex) == 64 and verified.error_message is None
-    log = world.broker._ledger.state.topics[Scope(str(TENANT), "default")]["__audit"]
+    log = world.broker._state_log.state.topics[Scope(str(TENANT), "default")]["__audit"]
     world.engine.append((Records(partition_id(log.id, 0), (b'{"forged": true}',)),))
     world.commit()
     forged = peer.ask(m.VerifyAuditChain())
@@ -195,7 +195,7 @@ def test_without_an_audit_log_that_is_said(peer: Peer) -> None:
 # -- the server
 
 
-def test_the_server_says_what_it_is(world: World, peer: Peer) -> None:
+def test_the_server_says_what_it_is(world: BrokerFixture, peer: Peer) -> None:
     peer.create()
     Peer(world, tenant=7).create()
     info = peer.ask(m.GetServerInfo())
@@ -227,7 +227,7 @@ def test_what_is_not_served_is_told_with_what_to_do_instead(peer: Peer, kind: ty
     assert peer.create() > 0
 
 
-def test_a_request_that_might_delete_a_tenant_is_not_guessed_at(world: World) -> None:
+def test_a_request_that_might_delete_a_tenant_is_not_guessed_at(world: BrokerFixture) -> None:
     """Number 16 is TenantGet of one generation of version 5 and TenantDelete of another."""
     peer = Peer(world)
     peer.ask(m.CreateStream("t", DataClass.PII, m.Everywhere()))

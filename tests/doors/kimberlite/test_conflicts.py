@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.kimberlite.peer import Peer
 
 from penstock.wire.kimberlite import messages as m
@@ -11,7 +11,7 @@ from penstock.wire.kimberlite.messages import ErrorCode
 
 def test_nobody_hears_of_a_conflict_before_what_is_in_the_way_is_stored() -> None:
     """A client that repeats an append and is told that its place is taken believes that the first one arrived."""
-    world = World()
+    world = BrokerFixture()
     first, second = Peer(world), Peer(world, port=50001)
     stream = first.create()
     first.append(stream, b"zero")
@@ -25,7 +25,7 @@ def test_nobody_hears_of_a_conflict_before_what_is_in_the_way_is_stored() -> Non
 
 
 def test_a_conflict_with_what_is_stored_is_told_at_once() -> None:
-    peer = Peer(World())
+    peer = Peer(BrokerFixture())
     stream = peer.create()
     peer.append(stream, b"zero")
     peer.feed(m.AppendEvents(stream, [b"another"], 0))

@@ -38,9 +38,9 @@ from penstock.broker.topics import id_lookup, topic_rules
 from penstock.doors.kimberlite.handlers import server
 from penstock.doors.kimberlite.handlers import tenants as tenant_operations
 from penstock.doors.kimberlite.handlers.table import OPERATIONS, Operation
-from penstock.doors.kimberlite.request_context import Call, KimberliteSettings
+from penstock.doors.kimberlite.request_context import KimberliteSettings, RequestContext
 from penstock.doors.kimberlite.subscriptions import Subscriptions
-from penstock.doors.reply import Answer
+from penstock.doors.reply import Reply
 from penstock.log.engine import partition_id
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import NAMED
@@ -165,7 +165,7 @@ class Scene:
 
     def others(self) -> object:
         """Everything of the other tenant that a request could have changed."""
-        state = self.world.broker._ledger.state
+        state = self.world.broker._state_log.state
         topics = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == str(OTHER)]
         ends = [self.world.engine.next_offset(partition_id(topic.id, 0)) for topic in topics]
         keys = [one for one in state.keys.values() if one.tenant == str(OTHER)]
@@ -314,7 +314,7 @@ def test_streams_and_tables_of_the_same_name_are_different_ones() -> None:
 
 
 def _no_check_by_the_session(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Call, "check_tenant", lambda *_: None)
+    patch.setattr(RequestContext, "check_tenant", lambda *_: None)
 
 
 def _access_without_tenants(patch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,7 @@ def _queries_in_another_scope(patch: pytest.MonkeyPatch) -> None:
 
 def _tables_of_all_tenants(patch: pytest.MonkeyPatch) -> None:
     def known(desk: Any, *_: Any) -> dict[str, Any]:
-        found = desk._ledger.state.topics_by_id.values()
+        found = desk._state_log.state.topics_by_id.values()
         return {topic.name: topic for topic in found if topic.scope != DEFAULT_SCOPE and not is_internal(topic.name)}
 
     patch.setattr(QueryDesk, "names", lambda desk, number: sorted(known(desk, number)))
@@ -385,7 +385,7 @@ def _keys_of_all_tenants(patch: pytest.MonkeyPatch) -> None:
     plain = Keys._find
 
     def find(kept: Any, identity: Any, number: int, missing: str) -> Any:
-        return kept._ledger.state.keys.get(number) or plain(kept, identity, number, missing)
+        return kept._state_log.state.keys.get(number) or plain(kept, identity, number, missing)
 
     patch.setattr(Keys, "_find", find)
     patch.setattr(Keys, "_require", lambda *_: None)
@@ -401,10 +401,10 @@ def _tenants_for_all(patch: pytest.MonkeyPatch) -> None:
 def _all_tenants_counted(patch: pytest.MonkeyPatch) -> None:
     plain = server.info
 
-    def info(call: Call, request: m.GetServerInfo) -> Answer:
+    def info(call: RequestContext, request: m.GetServerInfo) -> Reply:
         reply = plain(call, request)
         count = len(call.broker.tenants.list(ADMINISTRATOR))
-        return Answer(msgspec.structs.replace(reply[0], tenant_count=count))
+        return Reply(msgspec.structs.replace(reply[0], tenant_count=count))
 
     patch.setitem(OPERATIONS, m.GetServerInfo, Operation(info, reads=True))  # type: ignore[misc]
 

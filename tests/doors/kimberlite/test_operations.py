@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.kimberlite.peer import TENANT, Peer
 
 from penstock.broker import errors as core
@@ -27,12 +27,12 @@ FIRST = ("v0.1", "seed", "seed/bincode", "seed/postcard", "v0.4")
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: World) -> Peer:
+def peer(world: BrokerFixture) -> Peer:
     return Peer(world)
 
 
@@ -43,7 +43,7 @@ def create(name: str, data_class: DataClass = DataClass.PII, placement: m.Placem
 # -- streams
 
 
-def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(world: World, peer: Peer) -> None:
+def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(world: BrokerFixture, peer: Peer) -> None:
     number = peer.create("events", DataClass.FINANCIAL)
     topic = world.broker.describe_topic(ANONYMOUS, SCOPE, "events").topic
     assert (topic.id, topic.partitions) == (number, 1)
@@ -59,7 +59,7 @@ def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(world: W
         (m.Regional(m.CustomRegion("eu-central-1")), "region:eu-central-1"),
     ],
 )
-def test_a_placement_is_kept_as_text(world: World, peer: Peer, placement: m.Placement, kept: str) -> None:
+def test_a_placement_is_kept_as_text(world: BrokerFixture, peer: Peer, placement: m.Placement, kept: str) -> None:
     peer.ask(create("t", placement=placement))
     assert world.broker.describe_topic(ANONYMOUS, SCOPE, "t").topic.settings.placement == kept
 
@@ -70,7 +70,9 @@ def test_a_region_without_a_proper_name_is_refused(peer: Peer, region: str) -> N
 
 
 @pytest.mark.parametrize("dialect", FIRST)
-def test_in_version_1_a_name_is_taken_once_and_has_letters_digits_and_underscores(world: World, dialect: str) -> None:
+def test_in_version_1_a_name_is_taken_once_and_has_letters_digits_and_underscores(
+    world: BrokerFixture, dialect: str
+) -> None:
     peer = Peer(world, dialect)
     number = peer.create("Events_1")
     again = peer.refused(create("Events_1", DataClass.DEIDENTIFIED))
@@ -80,7 +82,7 @@ def test_in_version_1_a_name_is_taken_once_and_has_letters_digits_and_underscore
 
 
 @pytest.mark.parametrize("dialect", LATER)
-def test_later_versions_find_a_stream_by_creating_it_again_as_it_is(world: World, dialect: str) -> None:
+def test_later_versions_find_a_stream_by_creating_it_again_as_it_is(world: BrokerFixture, dialect: str) -> None:
     peer = Peer(world, dialect)
     region = m.Regional(m.CustomRegion("eu"))
     made = peer.ask(create("a-b.c", DataClass.PHI, region))
@@ -90,7 +92,9 @@ def test_later_versions_find_a_stream_by_creating_it_again_as_it_is(world: World
     assert peer.refused(create("a//b")).code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_topic_of_another_door_is_found_by_whoever_asks_for_nothing_to_keep_to(world: World, peer: Peer) -> None:
+def test_a_topic_of_another_door_is_found_by_whoever_asks_for_nothing_to_keep_to(
+    world: BrokerFixture, peer: Peer
+) -> None:
     topic, _ = world.broker.create_topic(ANONYMOUS, SCOPE, "orders", 3)
     assert peer.create("orders", DataClass.PUBLIC) == topic.id
     assert peer.refused(create("orders", DataClass.PHI)).code == ErrorCode.STREAM_ALREADY_EXISTS
@@ -98,7 +102,7 @@ def test_a_topic_of_another_door_is_found_by_whoever_asks_for_nothing_to_keep_to
     assert peer.refused(regional).code == ErrorCode.STREAM_ALREADY_EXISTS
 
 
-def test_every_partition_of_a_topic_is_a_stream(world: World, peer: Peer) -> None:
+def test_every_partition_of_a_topic_is_a_stream(world: BrokerFixture, peer: Peer) -> None:
     topic, _ = world.broker.create_topic(ANONYMOUS, SCOPE, "orders", 3)
     second = topic.id + (1 << 32)
     assert peer.ask(m.AppendEvents(second, [b"x"], 0)) == m.AppendEventsResponse(0, 1)
@@ -113,7 +117,7 @@ def test_the_brokers_own_topics_are_not_to_be_created(peer: Peer) -> None:
     assert peer.refused(create("__mine")).code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_tenant_comes_into_being_with_its_first_stream_or_has_to_be_there(world: World, peer: Peer) -> None:
+def test_a_tenant_comes_into_being_with_its_first_stream_or_has_to_be_there(world: BrokerFixture, peer: Peer) -> None:
     peer.refused(create("a//b"))
     assert world.broker.tenants.list(ANONYMOUS) == []
     peer.create()
@@ -124,7 +128,7 @@ def test_a_tenant_comes_into_being_with_its_first_stream_or_has_to_be_there(worl
     assert strict.create("t") > 0
 
 
-def test_a_tenant_may_have_a_name_instead_of_its_number(world: World) -> None:
+def test_a_tenant_may_have_a_name_instead_of_its_number(world: BrokerFixture) -> None:
     peer = Peer(world, settings=KimberliteSettings(tenants={TENANT: "default"}))
     number = peer.create()
     assert world.broker.describe_topic(ANONYMOUS, Scope("default", "default"), "events").topic.id == number
@@ -134,7 +138,7 @@ def test_a_tenant_may_have_a_name_instead_of_its_number(world: World) -> None:
 
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
-def test_events_are_appended_and_read_in_every_dialect(world: World, dialect: str) -> None:
+def test_events_are_appended_and_read_in_every_dialect(world: BrokerFixture, dialect: str) -> None:
     peer = Peer(world, dialect)
     number = peer.create()
     assert peer.append(number, b"event1", b"event2") == m.AppendEventsResponse(0, 2)
@@ -143,7 +147,9 @@ def test_events_are_appended_and_read_in_every_dialect(world: World, dialect: st
 
 
 @pytest.mark.parametrize("dialect", ("v0.4", *LATER))
-def test_an_append_at_another_offset_than_expected_is_refused_and_changes_nothing(world: World, dialect: str) -> None:
+def test_an_append_at_another_offset_than_expected_is_refused_and_changes_nothing(
+    world: BrokerFixture, dialect: str
+) -> None:
     peer = Peer(world, dialect)
     number = peer.create()
     peer.append(number, b"a", b"b")
@@ -155,7 +161,7 @@ def test_an_append_at_another_offset_than_expected_is_refused_and_changes_nothin
 
 
 @pytest.mark.parametrize("dialect", ("v0.1", "seed", "seed/postcard"))
-def test_the_first_clients_append_wherever_a_stream_ends(world: World, dialect: str) -> None:
+def test_the_first_clients_append_wherever_a_stream_ends(world: BrokerFixture, dialect: str) -> None:
     peer = Peer(world, dialect)
     number = peer.create()
     replies = peer.all(*[m.AppendEvents(number, [b"x"]) for _ in range(3)])
@@ -172,7 +178,9 @@ def test_a_batch_has_1_to_10000_events_and_4_mib(peer: Peer) -> None:
     assert peer.length(number) == length
 
 
-def test_an_event_that_does_not_fit_the_schema_refuses_the_whole_batch_with_reasons(world: World, peer: Peer) -> None:
+def test_an_event_that_does_not_fit_the_schema_refuses_the_whole_batch_with_reasons(
+    world: BrokerFixture, peer: Peer
+) -> None:
     schema = b'{"type": "object", "required": ["a"]}'
     work = world.broker.schemas.register(ANONYMOUS, SCOPE, "s", SchemaKind.JSON, schema)
     work.run()
@@ -186,14 +194,16 @@ def test_an_event_that_does_not_fit_the_schema_refuses_the_whole_batch_with_reas
         assert peer.append(topic.id, b'{"a": 1}').count == 1
 
 
-def test_an_append_that_cannot_be_kept_is_a_storage_error(world: World, peer: Peer) -> None:
+def test_an_append_that_cannot_be_kept_is_a_storage_error(world: BrokerFixture, peer: Peer) -> None:
     number = peer.create()
     world.fill_disk()
     refused = peer.refused(m.AppendEvents(number, [b"x"], 0))
     assert (refused.code, refused.message) == (ErrorCode.STORAGE_ERROR, "no space left")
 
 
-def test_appends_are_answered_when_they_are_committed_and_do_not_wait_for_each_other(world: World, peer: Peer) -> None:
+def test_appends_are_answered_when_they_are_committed_and_do_not_wait_for_each_other(
+    world: BrokerFixture, peer: Peer
+) -> None:
     number = peer.create()
     peer.feed(*[m.AppendEvents(number, [b"x" * 10_000], offset) for offset in range(5)])
     assert peer.responses() == [] and peer.session.held_bytes > 50_000
@@ -224,7 +234,7 @@ def test_at_the_end_there_is_nothing_and_nowhere_to_go_on(peer: Peer) -> None:
         assert peer.read(number, offset) == m.ReadEventsResponse([], None)
 
 
-def test_from_version_2_on_a_reply_has_120_kib_or_one_event(world: World) -> None:
+def test_from_version_2_on_a_reply_has_120_kib_or_one_event(world: BrokerFixture) -> None:
     events = [bytes([number]) * 1000 for number in range(200)]
     for dialect, most in (("5b", 120 * 1024), ("v0.4", 200_000)):
         peer = Peer(world, dialect, tenant=len(dialect))
@@ -246,7 +256,7 @@ def test_from_version_2_on_a_reply_has_120_kib_or_one_event(world: World) -> Non
 
 
 def test_what_retention_removed_is_an_invalid_offset_that_says_where_the_stream_begins(
-    world: World, peer: Peer
+    world: BrokerFixture, peer: Peer
 ) -> None:
     number = peer.create()
     peer.append(number, b"a", b"b", b"c")
@@ -257,7 +267,7 @@ def test_what_retention_removed_is_an_invalid_offset_that_says_where_the_stream_
     assert peer.read(number, 2) == m.ReadEventsResponse([b"c"], None)
 
 
-def test_what_expired_is_passed_by_however_much_it_is(world: World, peer: Peer) -> None:
+def test_what_expired_is_passed_by_however_much_it_is(world: BrokerFixture, peer: Peer) -> None:
     number = peer.create()
     for _ in range(4):
         peer.append(number, *[b"old"] * 10_000)
@@ -270,12 +280,12 @@ def test_what_expired_is_passed_by_however_much_it_is(world: World, peer: Peer) 
 
 def test_a_read_from_the_disk_is_off_the_loop_and_nobody_hears_of_it_if_the_client_is_gone() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     number = peer.create()
     peer.append(number, b"x")
     world.restart()  # nothing of it is in memory now
-    world.broker.offload = later(calls)
+    world.broker.executor = later(calls)
     peer, other = Peer(world), Peer(world)
     for each in (peer, other):
         each.feed(m.ReadEvents(number, 0, 100), m.StreamInfo(number))
@@ -293,11 +303,11 @@ def test_a_read_from_the_disk_is_off_the_loop_and_nobody_hears_of_it_if_the_clie
 
 def test_a_stream_that_is_deleted_while_it_is_read_is_not_found() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = World()
+    world = BrokerFixture()
     number = Peer(world).create()
     Peer(world).append(number, b"x")
     world.restart()
-    world.broker.offload = later(calls)
+    world.broker.executor = later(calls)
     peer = Peer(world)
     peer.feed(m.ReadEvents(number, 0, 100))
     world.broker.delete_topic(ANONYMOUS, SCOPE, "events")
@@ -310,7 +320,7 @@ def test_a_stream_that_is_deleted_while_it_is_read_is_not_found() -> None:
     assert isinstance(response.payload, m.ErrorResponse) and response.payload.code == ErrorCode.STREAM_NOT_FOUND
 
 
-def test_a_client_reads_its_own_writes_without_waiting_for_them(world: World, peer: Peer) -> None:
+def test_a_client_reads_its_own_writes_without_waiting_for_them(world: BrokerFixture, peer: Peer) -> None:
     number = peer.create()
     peer.feed(m.AppendEvents(number, [b"x"], 0), m.ReadEvents(number, 0, 100), m.StreamInfo(number))
     assert peer.responses() == []
@@ -327,7 +337,7 @@ def test_a_client_reads_its_own_writes_without_waiting_for_them(world: World, pe
 # -- sync
 
 
-def test_sync_is_answered_when_everything_is_on_disk(world: World, peer: Peer) -> None:
+def test_sync_is_answered_when_everything_is_on_disk(world: BrokerFixture, peer: Peer) -> None:
     number, seen = peer.create(), list[int]()
     sync = world.engine.sync
 
@@ -395,13 +405,13 @@ class Queries:
         return statement
 
 
-def queries(world: World, *found: Rows | Exception, waits: bool = False) -> Queries:
+def queries(world: BrokerFixture, *found: Rows | Exception, waits: bool = False) -> Queries:
     world.broker.queries = made = Queries(*found, waits=waits)  # type: ignore[assignment]
     return made
 
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
-def test_a_query_goes_to_sql_as_it_is_and_its_rows_come_back(world: World, dialect: str) -> None:
+def test_a_query_goes_to_sql_as_it_is_and_its_rows_come_back(world: BrokerFixture, dialect: str) -> None:
     params: list[Value] = [-42, "hi", True, None, Timestamp(1_700_000_000_000_000_000)]
     rows = Rows(["a", "b"], [[1, "x"], [None, False], [Timestamp(-1), 2**63 - 1]])
     asked = queries(world, rows, rows)
@@ -411,13 +421,13 @@ def test_a_query_goes_to_sql_as_it_is_and_its_rows_come_back(world: World, diale
     assert asked.asked == [(SCOPE, "SELECT $1", params, None, None), (SCOPE, "SELECT 2", [], 17, None)]
 
 
-def test_the_reason_for_breaking_the_glass_is_passed_on(world: World, peer: Peer) -> None:
+def test_the_reason_for_breaking_the_glass_is_passed_on(world: BrokerFixture, peer: Peer) -> None:
     asked = queries(world, Rows([], []), Rows([], []))
     peer.all(m.Query("a", [], "emergency"), m.QueryAt("b", [], 1, "surgery"))
     assert [reason for *_, reason in asked.asked] == ["emergency", "surgery"]
 
 
-def test_tables_are_asked_for_in_sql(world: World, peer: Peer) -> None:
+def test_tables_are_asked_for_in_sql(world: BrokerFixture, peer: Peer) -> None:
     columns: list[list[Value]] = [["id", "BIGINT", False, True], ["t", "VARCHAR", True, False]]
     found = [
         Rows(["name", "column_count"], [["events", 4]]),
@@ -432,7 +442,7 @@ def test_tables_are_asked_for_in_sql(world: World, peer: Peer) -> None:
     assert [sql for _, sql, *_ in asked.asked] == ["SHOW TABLES", 'DESCRIBE "a""b"', 'SHOW INDEXES FROM "t"']
 
 
-def test_a_statement_holds_up_the_requests_behind_it_and_ends_with_its_client(world: World) -> None:
+def test_a_statement_holds_up_the_requests_behind_it_and_ends_with_its_client(world: BrokerFixture) -> None:
     asked = queries(world, Rows(["a"], []), Rows(["a"], []), waits=True)
     peer, other = Peer(world), Peer(world)
     for each in (peer, other):
@@ -447,7 +457,7 @@ def test_a_statement_holds_up_the_requests_behind_it_and_ends_with_its_client(wo
     assert peer.progressed == 1
 
 
-def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(world: World, peer: Peer) -> None:
+def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(world: BrokerFixture, peer: Peer) -> None:
     queries(world, Rows(["a"], [["x" * (17 << 20)]]))
     refused = peer.refused(m.Query("SELECT", []))
     assert refused.code == ErrorCode.QUERY_EXECUTION_ERROR and "ask for less" in refused.message
@@ -472,7 +482,7 @@ def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(world: Wor
         (core.ShuttingDown(), ErrorCode.INTERNAL_ERROR),
     ],
 )
-def test_errors_of_a_statement_have_their_codes(world: World, error: Exception, code: ErrorCode) -> None:
+def test_errors_of_a_statement_have_their_codes(world: BrokerFixture, error: Exception, code: ErrorCode) -> None:
     peer = Peer(world, settings=KimberliteSettings(assume="5b"))  # or code 29 would not be known to be understood
     queries(world, error)
     assert peer.refused(m.Query("SELECT", [])).code == code

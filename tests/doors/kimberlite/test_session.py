@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.kimberlite.peer import TENANT, Peer
 from tests.doors.kimberlite.test_operations import FIRST, LATER, queries
 
@@ -32,15 +32,15 @@ CAPABILITIES = ["query", "append", "subscribe", "query_at", "sync"]
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> BrokerFixture:
+    return BrokerFixture()
 
 
-def secured(**options: Any) -> World:
-    return World(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options)
+def secured(**options: Any) -> BrokerFixture:
+    return BrokerFixture(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options)
 
 
-def key(world: World, tenant: int = TENANT, *roles: str) -> str:
+def key(world: BrokerFixture, tenant: int = TENANT, *roles: str) -> str:
     terms = KeyTerms("test", str(tenant), (), roles=roles or ("Admin",))
     new, _ = world.broker.keys.add(ADMINISTRATOR, terms)
     world.commit()
@@ -56,7 +56,7 @@ def frame(payload: bytes, version: int = 5) -> bytes:
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
 @pytest.mark.parametrize("castagnoli", [False, True])
-def test_the_specifications_example_session(world: World, dialect: str, castagnoli: bool) -> None:
+def test_the_specifications_example_session(world: BrokerFixture, dialect: str, castagnoli: bool) -> None:
     queries(world, Rows(["count"], [[2]]))
     peer = Peer(world, dialect, greets=False, castagnoli=castagnoli)
     assert peer.greet() == m.HandshakeResponse(peer.wire.version, True, CAPABILITIES)
@@ -70,7 +70,7 @@ def test_the_specifications_example_session(world: World, dialect: str, castagno
     assert peer.closed
 
 
-def test_the_frames_of_the_newest_version_byte_for_byte(world: World) -> None:
+def test_the_frames_of_the_newest_version_byte_for_byte(world: BrokerFixture) -> None:
     """The requests are those that the original's client sent; see the reference, section 5."""
     peer = Peer(world, greets=False)
     exchanges = [
@@ -88,7 +88,7 @@ def test_the_frames_of_the_newest_version_byte_for_byte(world: World) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 13])
-def test_frames_may_come_in_any_pieces(world: World, size: int) -> None:
+def test_frames_may_come_in_any_pieces(world: BrokerFixture, size: int) -> None:
     peer = Peer(world)
     number = peer.create()
     data = b"".join(peer.frame(m.AppendEvents(number, [b"x" * 50], offset)) for offset in range(3))
@@ -108,7 +108,7 @@ def test_every_request_of_every_generation_has_an_operation() -> None:
 
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
-def test_without_a_handshake_nothing_is_served_and_the_connection_goes_on(world: World, dialect: str) -> None:
+def test_without_a_handshake_nothing_is_served_and_the_connection_goes_on(world: BrokerFixture, dialect: str) -> None:
     peer = Peer(world, dialect, greets=False)
     refused = peer.refused(m.CreateStream("a_stream_with_a_name", DataClass.PHI, m.Everywhere()))
     assert (refused.code, refused.message) == (ErrorCode.INVALID_REQUEST, "handshake required")
@@ -116,7 +116,7 @@ def test_without_a_handshake_nothing_is_served_and_the_connection_goes_on(world:
     assert peer.create() > 0
 
 
-def test_a_version_that_is_not_that_of_the_frames_is_refused(world: World) -> None:
+def test_a_version_that_is_not_that_of_the_frames_is_refused(world: BrokerFixture) -> None:
     refused = Peer(world, greets=False).refused(m.Handshake(4))
     assert refused.code == ErrorCode.INVALID_REQUEST
     assert refused.message == "unsupported client version: 4, server is 5"
@@ -196,7 +196,7 @@ def test_a_second_handshake_changes_who_the_client_is() -> None:
 
 
 def test_a_tenant_has_so_many_connections_and_no_more() -> None:
-    world = World(limits=Limits(tenant_connections=2))
+    world = BrokerFixture(limits=Limits(tenant_connections=2))
     peers = [Peer(world), Peer(world)]
     third = Peer(world, greets=False)
     assert isinstance(reply := third.greet(), m.ErrorResponse) and reply.code == ErrorCode.RATE_LIMITED
@@ -204,21 +204,21 @@ def test_a_tenant_has_so_many_connections_and_no_more() -> None:
     assert isinstance(peers[0].greet(), m.HandshakeResponse)  # nor does a second handshake
     peers[0].session.lost()
     assert third.greet() == m.HandshakeResponse(5, True, CAPABILITIES)
-    assert world.broker.rates.connections("42") == 2
+    assert world.broker.rate_limits.connections("42") == 2
     for peer in (peers[1], third):
         peer.session.end_of_input()
         peer.session.lost()  # once more changes nothing
-    assert world.broker.rates.connections("42") == 0
+    assert world.broker.rate_limits.connections("42") == 0
 
 
-def test_a_connection_counts_for_the_tenant_that_it_greeted_last(world: World) -> None:
-    peer, rates = Peer(world), world.broker.rates
+def test_a_connection_counts_for_the_tenant_that_it_greeted_last(world: BrokerFixture) -> None:
+    peer, rate_limits = Peer(world), world.broker.rate_limits
     peer.ask(m.Handshake(5), tenant=7)
-    assert (rates.connections("42"), rates.connections("7")) == (0, 1)
+    assert (rate_limits.connections("42"), rate_limits.connections("7")) == (0, 1)
 
 
 def test_a_tenant_that_asks_too_often_is_told_so() -> None:
-    world = World(limits=Limits(tenant_requests=5))
+    world = BrokerFixture(limits=Limits(tenant_requests=5))
     peer = Peer(world)
     replies = peer.all(*[m.Sync()] * 7)
     assert replies[:5] == [m.SyncResponse(True)] * 5
@@ -231,7 +231,7 @@ def test_a_tenant_that_asks_too_often_is_told_so() -> None:
 # -- what cannot be read
 
 
-def test_a_frame_that_cannot_be_read_is_answered_and_ends_the_connection(world: World) -> None:
+def test_a_frame_that_cannot_be_read_is_answered_and_ends_the_connection(world: BrokerFixture) -> None:
     peer = Peer(world)
     number = peer.create()
     peer.feed(peer.frame(m.AppendEvents(number, [b"x"], 0)), frame(b"\x00\x09\x2a\x00\x63"), peer.frame(m.Sync()))
@@ -243,7 +243,7 @@ def test_a_frame_that_cannot_be_read_is_answered_and_ends_the_connection(world: 
     assert peer.closed and peer.session.held_bytes == 0
 
 
-def test_before_the_dialect_is_known_the_connection_just_closes(world: World) -> None:
+def test_before_the_dialect_is_known_the_connection_just_closes(world: BrokerFixture) -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n", frame(b"\x63" * 30, 1), frame(b"", 5), b"VDB \x00\x05\x7f\xff\xff\xff    "):
         peer = Peer(world, greets=False)
         peer.feed(data)
@@ -251,7 +251,7 @@ def test_before_the_dialect_is_known_the_connection_just_closes(world: World) ->
 
 
 @pytest.mark.parametrize("version", [0, 6, 65535])
-def test_an_unknown_version_is_told_so_under_its_own_number(world: World, version: int) -> None:
+def test_an_unknown_version_is_told_so_under_its_own_number(world: BrokerFixture, version: int) -> None:
     peer = Peer(world, greets=False)
     peer.feed(frame(b"\x00\x01\x2a\x00\x00\x06\x00", version))
     reply = peer.raw()
@@ -270,7 +270,7 @@ def test_whatever_comes_is_answered_or_ends_the_connection(
     dialect: str, kinds: list[int], cuts: list[tuple[int, int]], tail: bytes
 ) -> None:
     """Requests with bytes changed in them, checksums too: nothing is raised, and the broker is as it was."""
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world, dialect)
     about = [m.Sync(), m.ReadEvents(1, 0, 10), m.AppendEvents(1, [b"x"], 0), m.Query("SELECT 1", [1, "x", None])]
     about += [m.QueryAt("SELECT 1", [], 3), m.CreateStream("s", DataClass.PHI, m.Everywhere()), m.Handshake(1)]
@@ -292,7 +292,7 @@ def test_whatever_comes_is_answered_or_ends_the_connection(
 # -- order, ends
 
 
-def test_the_answer_is_void_if_what_it_depends_on_is_lost(world: World) -> None:
+def test_the_answer_is_void_if_what_it_depends_on_is_lost(world: BrokerFixture) -> None:
     peer = Peer(world)
     world.fill_disk()
     replies = peer.all(
@@ -301,7 +301,7 @@ def test_the_answer_is_void_if_what_it_depends_on_is_lost(world: World) -> None:
     assert [reply.code for reply in replies if isinstance(reply, m.ErrorResponse)] == [ErrorCode.STORAGE_ERROR] * 2
 
 
-def test_nobody_is_told_of_what_a_crash_could_take_back(world: World) -> None:
+def test_nobody_is_told_of_what_a_crash_could_take_back(world: BrokerFixture) -> None:
     peer, other = Peer(world), Peer(world)
     peer.feed(m.CreateStream("a", DataClass.PII, m.Everywhere()))
     other.feed(m.CreateStream("a", DataClass.PCI, m.Everywhere()), m.CreateStream("a", DataClass.PII, m.Everywhere()))
@@ -314,7 +314,7 @@ def test_nobody_is_told_of_what_a_crash_could_take_back(world: World) -> None:
 
 
 def test_an_answer_that_no_message_can_hold_is_a_mistake_of_ours(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: BrokerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     queries(world, Rows(["a"], [[1 << 70]]))
     peer = Peer(world)
@@ -324,7 +324,7 @@ def test_an_answer_that_no_message_can_hold_is_a_mistake_of_ours(
 
 
 def test_a_mistake_of_ours_is_logged_told_and_the_end_of_the_connection_only(
-    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer, other = Peer(world), Peer(world)
     monkeypatch.setattr(world.broker, "sync", lambda *_: 1 / 0)
@@ -334,7 +334,7 @@ def test_a_mistake_of_ours_is_logged_told_and_the_end_of_the_connection_only(
     assert other.create() > 0
 
 
-def test_requests_wait_while_the_client_does_not_take_its_replies(world: World) -> None:
+def test_requests_wait_while_the_client_does_not_take_its_replies(world: BrokerFixture) -> None:
     peer = Peer(world)
     number = peer.create()
     peer.append(number, b"x" * 100_000)
@@ -347,7 +347,7 @@ def test_requests_wait_while_the_client_does_not_take_its_replies(world: World) 
     assert len(peer.responses()) == 20 and peer.session.held_bytes == 0
 
 
-def test_at_shutdown_what_was_accepted_is_answered(world: World) -> None:
+def test_at_shutdown_what_was_accepted_is_answered(world: BrokerFixture) -> None:
     peer = Peer(world)
     number = peer.create()
     peer.feed(m.AppendEvents(number, [b"x"], 0))
@@ -359,7 +359,7 @@ def test_at_shutdown_what_was_accepted_is_answered(world: World) -> None:
     assert peer.closed
 
 
-def test_after_a_lost_connection_nothing_is_sent(world: World) -> None:
+def test_after_a_lost_connection_nothing_is_sent(world: BrokerFixture) -> None:
     peer = Peer(world)
     number = peer.create()
     peer.feed(m.AppendEvents(number, [b"x"], 0), m.ReadEvents(number, 0, 100))

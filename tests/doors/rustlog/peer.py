@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.channel import Channel
 
 from penstock.broker.security.access import ANONYMOUS, Identity
@@ -15,7 +15,7 @@ from penstock.wire.rustlog.messages import Request, Response
 class Peer(Channel):
     """A client and the channel it came by. It understands the replies of both dialects."""
 
-    def __init__(self, world: World, dialect: Dialect = JSON, identity: Identity = ANONYMOUS) -> None:
+    def __init__(self, world: BrokerFixture, dialect: Dialect = JSON, identity: Identity = ANONYMOUS) -> None:
         super().__init__()
         self.world = world
         self.dialect = dialect

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import World, later
+from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.rustlog.peer import Peer
 
 from penstock.broker.fetch.visible_read import LOOKS
@@ -28,22 +28,22 @@ ON_DISK = LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0)
 
 
 @pytest.fixture(params=[None, ON_DISK], ids=["memory", "disk"])
-def world(request: pytest.FixtureRequest) -> World:
-    world = World(request.param)
+def world(request: pytest.FixtureRequest) -> BrokerFixture:
+    world = BrokerFixture(request.param)
     world.broker.create_topic(ME, HERE, "t", 1)
     world.commit()
     return world
 
 
-def store(world: World, count: int, *, expire: bool = False, start: int = 0) -> None:
+def store(world: BrokerFixture, count: int, *, expire: bool = False, start: int = 0) -> None:
     values = [b"%d" % number for number in range(start, start + count)]
     expires = [world.now + SECOND] * count if expire else None
     world.broker.produce(ME, HERE, "t", 0, values, expires=expires)
     world.commit()
 
 
-def take_out(world: World, *offsets: int) -> None:
-    world.broker._ledger.keep((RecordsRemoved(1, 0, list(offsets)),))
+def take_out(world: BrokerFixture, *offsets: int) -> None:
+    world.broker._state_log.keep((RecordsRemoved(1, 0, list(offsets)),))
     world.commit()
 
 
@@ -66,7 +66,7 @@ def read_all(peer: Peer, max_bytes: int = BIG) -> list[tuple[int, bytes]]:
 
 @both
 @pytest.mark.parametrize("max_bytes", [1, 30, BIG])
-def test_what_is_live_comes_with_its_true_offsets(world: World, dialect: Dialect, max_bytes: int) -> None:
+def test_what_is_live_comes_with_its_true_offsets(world: BrokerFixture, dialect: Dialect, max_bytes: int) -> None:
     store(world, 4)
     store(world, 3, expire=True, start=4)
     store(world, 5, start=7)
@@ -76,13 +76,13 @@ def test_what_is_live_comes_with_its_true_offsets(world: World, dialect: Dialect
     assert read_all(Peer(world, dialect), max_bytes) == [(n, b"%d" % n) for n in (1, 2, 3, 7, 8, 10, 11)]
 
 
-def test_json_tells_all_that_is_live_at_once(world: World) -> None:
+def test_json_tells_all_that_is_live_at_once(world: BrokerFixture) -> None:
     store(world, 6)
     take_out(world, 0, 3, 5)
     assert told(Peer(world).ask(Fetch("t", 0, 0, BIG))) == ([(1, b"1"), (2, b"2"), (4, b"4")], 6)
 
 
-def test_binary_ends_at_the_gap(world: World) -> None:
+def test_binary_ends_at_the_gap(world: BrokerFixture) -> None:
     store(world, 6)
     take_out(world, 0, 3, 5)
     peer = Peer(world, BINARY)
@@ -92,7 +92,7 @@ def test_binary_ends_at_the_gap(world: World) -> None:
 
 
 @both
-def test_a_topic_whose_records_have_all_expired(world: World, dialect: Dialect) -> None:
+def test_a_topic_whose_records_have_all_expired(world: BrokerFixture, dialect: Dialect) -> None:
     world.broker.change_topic(ME, HERE, "t", TopicSettings(expiry_seconds=1))
     store(world, 5)
     world.pass_time(1)
@@ -100,7 +100,7 @@ def test_a_topic_whose_records_have_all_expired(world: World, dialect: Dialect) 
 
 
 @both
-def test_only_what_is_delivered_counts(world: World, dialect: Dialect) -> None:
+def test_only_what_is_delivered_counts(world: BrokerFixture, dialect: Dialect) -> None:
     store(world, 2)
     store(world, 5, expire=True, start=2)
     store(world, 3, start=7)
@@ -113,7 +113,7 @@ def test_only_what_is_delivered_counts(world: World, dialect: Dialect) -> None:
 @both
 def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: Dialect) -> None:
     calls: list[Any] = []
-    world = World(LogSettings(file_bytes=1 << 20), offload=later(calls))
+    world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
     world.broker.create_topic(ME, HERE, "t", 1)
     for start in range(0, 4 * LOOKS, LOOKS):
         store(world, LOOKS, expire=True, start=start)
@@ -137,7 +137,7 @@ def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: 
 
 def test_a_client_that_leaves_ends_the_search() -> None:
     calls: list[Any] = []
-    world = World(LogSettings(file_bytes=1 << 20), offload=later(calls))
+    world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
     world.broker.create_topic(ME, HERE, "t", 1)
     for _ in range(3):
         store(world, LOOKS, expire=True)
@@ -153,14 +153,14 @@ def test_a_client_that_leaves_ends_the_search() -> None:
 
 def test_a_reply_that_depends_on_a_removal_waits_until_that_is_kept() -> None:
     calls: list[Any] = []
-    world = World(ON_DISK, offload=later(calls))
+    world = BrokerFixture(ON_DISK, executor=later(calls))
     world.broker.create_topic(ME, HERE, "t", 1)
     world.commit()
     store(world, 2)
     peer = Peer(world)
     fault = world.fill_disk()
     for outcome in ("failed", "committed"):
-        world.broker._ledger.keep((RecordsRemoved(1, 0, [0]),))
+        world.broker._state_log.keep((RecordsRemoved(1, 0, [0]),))
         peer.send_requests(Fetch("t", 0, 0, 100))
         work, done = calls.pop(0)
         work()
@@ -177,7 +177,7 @@ def test_a_reply_that_depends_on_a_removal_waits_until_that_is_kept() -> None:
 
 
 def test_a_json_reply_has_room_for_its_next_offset_however_far_that_is() -> None:
-    world = World(LogSettings(file_bytes=64 << 20))
+    world = BrokerFixture(LogSettings(file_bytes=64 << 20))
     world.broker.create_topic(ME, HERE, "t", 1)
     world.engine.append([Records(partition_id(1, 0), [b"x" * MAX_RECORD])])
     world.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.rustlog.peer import Peer
 
 from penstock.broker.names import DEFAULT_SCOPE
@@ -20,7 +20,7 @@ GOOD, BAD = b'{"id":1}', b"{}"
 
 
 def a_peer(dialect: Dialect, rejected: Literal["error", "dead-letter"]) -> Peer:
-    world = World()
+    world = BrokerFixture()
     work = world.broker.schemas.register(
         ANONYMOUS, DEFAULT_SCOPE, "order", SchemaKind.JSON, b'{"type":"object","required":["id"]}'
     )

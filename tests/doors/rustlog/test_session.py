@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import START, World, later
+from tests.broker.broker_fixture import START, BrokerFixture, later
 from tests.doors.rustlog.peer import Peer
 
 from penstock.broker.limits import Limits
@@ -53,8 +53,8 @@ both = pytest.mark.parametrize("dialect", [JSON, BINARY], ids=["json", "binary"]
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> BrokerFixture:
+    world = BrokerFixture()
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
     world.commit()
     return world
@@ -70,7 +70,7 @@ def code(response: object) -> int:
     return response.code
 
 
-def trim(world: World, start: int, partition: int = 0) -> None:
+def trim(world: BrokerFixture, start: int, partition: int = 0) -> None:
     world.engine.trim({partition_id(1, partition): start})
     world.commit()
 
@@ -80,7 +80,7 @@ def trim(world: World, start: int, partition: int = 0) -> None:
 
 @both
 def test_create_and_list_topics(dialect: Dialect) -> None:
-    peer = Peer(World(), dialect)
+    peer = Peer(BrokerFixture(), dialect)
     reply = peer.ask(CreateTopic("orders", 3))
     assert reply == CreateTopicResponse(True, 3 if dialect is JSON else None)
     peer.ask(CreateTopic("a-b_C", 1000))
@@ -89,11 +89,11 @@ def test_create_and_list_topics(dialect: Dialect) -> None:
 
 @both
 def test_an_empty_list_of_topics(dialect: Dialect) -> None:
-    assert Peer(World(), dialect).ask(ListTopics()) == ListTopicsResponse([])
+    assert Peer(BrokerFixture(), dialect).ask(ListTopics()) == ListTopicsResponse([])
 
 
 @both
-def test_produce_and_fetch(world: World, dialect: Dialect) -> None:
+def test_produce_and_fetch(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     assert peer.ask(Produce("t", 1, [b"a", b""])) == ProduceResponse(0, 2)
     world.pass_time(1)
@@ -107,7 +107,7 @@ def test_produce_and_fetch(world: World, dialect: Dialect) -> None:
 
 
 @both
-def test_commit_and_fetch_offsets(world: World, dialect: Dialect) -> None:
+def test_commit_and_fetch_offsets(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     assert peer.ask(OffsetFetch("g", "t", 0)) == OffsetFetchResponse(None)
     assert peer.ask(OffsetCommit("g", "t", 0, 7)) == OffsetCommitResponse(True)
@@ -118,7 +118,7 @@ def test_commit_and_fetch_offsets(world: World, dialect: Dialect) -> None:
 
 
 @both
-def test_describe(world: World, dialect: Dialect) -> None:
+def test_describe(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.ask(Produce("t", 1, [b"v"] * 5))
     trim(world, 2, partition=1)
@@ -132,11 +132,11 @@ def test_describe(world: World, dialect: Dialect) -> None:
 
 @both
 def test_ping(dialect: Dialect) -> None:
-    assert Peer(World(), dialect).ask(Ping()) == Pong()
+    assert Peer(BrokerFixture(), dialect).ask(Ping()) == Pong()
 
 
 @both
-def test_metrics_are_true(world: World, dialect: Dialect) -> None:
+def test_metrics_are_true(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.ask(Produce("t", 0, [b"12345"] * 10))
     peer.ask(Fetch("t", 0, 4, BIG))
@@ -151,7 +151,7 @@ def test_metrics_are_true(world: World, dialect: Dialect) -> None:
     assert f"bytes_out_total {fetched * 5}.0" in lines
 
 
-def test_the_group_of_a_json_fetch_is_for_metrics_only(world: World) -> None:
+def test_the_group_of_a_json_fetch_is_for_metrics_only(world: BrokerFixture) -> None:
     peer = Peer(world, JSON)
     peer.ask(Produce("t", 0, [b"a", b"b", b"c"]))
     peer.ask(OffsetCommit("g", "t", 0, 2))
@@ -165,7 +165,7 @@ def test_the_group_of_a_json_fetch_is_for_metrics_only(world: World) -> None:
     assert 'consumer_lag{group="g",namespace="default",partition="0",tenant="default",topic="t"} 1.0' in reply.metrics
 
 
-def test_the_group_of_a_binary_fetch_says_where_to_start(world: World) -> None:
+def test_the_group_of_a_binary_fetch_says_where_to_start(world: BrokerFixture) -> None:
     peer = Peer(world, BINARY)
     peer.ask(Produce("t", 0, [b"a", b"b", b"c"]))
     assert peer.ask(Fetch("t", 0, 1, BIG, "g")) == FetchResponse([], 0)
@@ -178,7 +178,7 @@ def test_the_group_of_a_binary_fetch_says_where_to_start(world: World) -> None:
     assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == [b"a", b"b", b"c"]
 
 
-def test_both_dialects_on_one_connection_see_the_same_log(world: World) -> None:
+def test_both_dialects_on_one_connection_see_the_same_log(world: BrokerFixture) -> None:
     peer = Peer(world, JSON)
     peer.ask(Produce("t", 0, [b"from json"]))
     peer.dialect = BINARY
@@ -215,7 +215,7 @@ ERRORS: list[tuple[Request, int, str, int, str]] = [
 
 @pytest.mark.parametrize(("request_", "json_code", "json_text", "binary_code", "binary_text"), ERRORS)
 def test_errors(
-    world: World, request_: Request, json_code: int, json_text: str, binary_code: int, binary_text: str
+    world: BrokerFixture, request_: Request, json_code: int, json_text: str, binary_code: int, binary_text: str
 ) -> None:
     peer = Peer(world, JSON)
     error = peer.ask(request_)
@@ -227,7 +227,7 @@ def test_errors(
 
 
 @both
-def test_names_that_no_topic_or_group_may_have(world: World, dialect: Dialect) -> None:
+def test_names_that_no_topic_or_group_may_have(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     invalid = 400 if dialect is JSON else 2
     assert code(peer.ask(CreateTopic("", 1))) == invalid
@@ -237,7 +237,7 @@ def test_names_that_no_topic_or_group_may_have(world: World, dialect: Dialect) -
 
 @both
 def test_limits_of_the_broker_are_told(dialect: Dialect) -> None:
-    world = World(limits=Limits(topics=1, groups_per_scope=1))
+    world = BrokerFixture(limits=Limits(topics=1, groups_per_scope=1))
     peer = Peer(world, dialect)
     peer.ask(CreateTopic("t", 1))
     refusal = peer.ask(CreateTopic("u", 1))
@@ -251,7 +251,7 @@ def test_limits_of_the_broker_are_told(dialect: Dialect) -> None:
 @both
 def test_what_may_not_be_done_is_refused_and_nothing_is_revealed(dialect: Dialect) -> None:
     grants = [Grant("alice", frozenset({Permission.READ, Permission.DESCRIBE}), topic="open")]
-    world = World(access=Access(enforced=True, grants=[*grants, Grant("root", frozenset({Permission.ADMIN}))]))
+    world = BrokerFixture(access=Access(enforced=True, grants=[*grants, Grant("root", frozenset({Permission.ADMIN}))]))
     root = Peer(world, dialect, Identity("root"))
     root.ask_all(CreateTopic("open", 1), CreateTopic("secret", 1))
     alice = Peer(world, dialect, Identity("alice"))
@@ -284,7 +284,7 @@ def test_a_missing_topic_is_told_with_the_names_that_this_client_may_see() -> No
         Grant("alice", frozenset({Permission.DESCRIBE}), topic="open-*"),
         Grant("bob", allowed),
     ]
-    world = World()
+    world = BrokerFixture()
     for name in ("open-b", "secret", "open-a"):
         world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, 1)
     world.commit()
@@ -296,7 +296,7 @@ def test_a_missing_topic_is_told_with_the_names_that_this_client_may_see() -> No
 
 
 def test_a_mistake_of_ours_is_told_logged_and_ends_the_connection(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: BrokerFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a secret")
@@ -312,7 +312,7 @@ def test_a_mistake_of_ours_is_told_logged_and_ends_the_connection(
 
 @both
 def test_a_reply_too_large_for_a_frame_is_an_error_not_a_dead_connection(
-    world: World, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+    world: BrokerFixture, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world.broker, "metrics_text", lambda _: "x" * MAX_FRAME)
     peer = Peer(world, dialect)
@@ -325,14 +325,14 @@ def test_a_reply_too_large_for_a_frame_is_an_error_not_a_dead_connection(
 
 
 @both
-def test_decision_02_fetch_beyond_the_end_is_empty(world: World, dialect: Dialect) -> None:
+def test_decision_02_fetch_beyond_the_end_is_empty(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.ask(Produce("t", 0, [b"v"]))
     for offset in (1, 2, 5000, 2**63, 2**64 - 1):
         assert peer.ask(Fetch("t", 0, offset, BIG)) == FetchResponse([], offset)
 
 
-def test_decision_03_fetch_below_the_start_is_416(world: World) -> None:
+def test_decision_03_fetch_below_the_start_is_416(world: BrokerFixture) -> None:
     peer = Peer(world, JSON)
     peer.ask(Produce("t", 0, [b"v"] * 5))
     trim(world, 3)
@@ -345,7 +345,7 @@ def test_decision_03_fetch_below_the_start_is_416(world: World) -> None:
 
 @both
 def test_decision_05_record_over_the_limit_is_413(dialect: Dialect) -> None:
-    world = World(limits=Limits(record_bytes=100))
+    world = BrokerFixture(limits=Limits(record_bytes=100))
     peer = Peer(world, dialect)
     peer.ask(CreateTopic("t", 1))
     too_large = 413 if dialect is JSON else 500
@@ -355,7 +355,7 @@ def test_decision_05_record_over_the_limit_is_413(dialect: Dialect) -> None:
 
 @both
 def test_decision_05_the_largest_record_can_be_produced_and_fetched(dialect: Dialect) -> None:
-    world = World(LogSettings(file_bytes=64 << 20), limits=Limits(record_bytes=1 << 30))
+    world = BrokerFixture(LogSettings(file_bytes=64 << 20), limits=Limits(record_bytes=1 << 30))
     peer = Peer(world, dialect)
     peer.ask(CreateTopic("t", 1))
     assert code(peer.ask(Produce("t", 0, [b"x" * (MAX_RECORD + 1)]))) == (413 if dialect is JSON else 500)
@@ -365,7 +365,7 @@ def test_decision_05_the_largest_record_can_be_produced_and_fetched(dialect: Dia
 
 @both
 def test_decision_06_fetch_never_exceeds_a_frame(dialect: Dialect) -> None:
-    world = World(LogSettings(file_bytes=64 << 20))
+    world = BrokerFixture(LogSettings(file_bytes=64 << 20))
     peer = Peer(world, dialect)
     peer.ask(CreateTopic("t", 1))
     records = [bytes([number]) * 1_000_000 for number in range(25)]
@@ -384,7 +384,7 @@ def test_decision_06_fetch_never_exceeds_a_frame(dialect: Dialect) -> None:
     assert rounds == (4 if dialect is JSON else 3)
 
 
-def test_decision_06_a_record_that_no_frame_can_hold_is_named(world: World) -> None:
+def test_decision_06_a_record_that_no_frame_can_hold_is_named(world: BrokerFixture) -> None:
     """It came through another door."""
     value = b"x" * (MAX_FRAME + 1)
     world.engine.append([Records(partition_id(1, 0), [b"small", value, b"small"])])
@@ -399,7 +399,7 @@ def test_decision_06_a_record_that_no_frame_can_hold_is_named(world: World) -> N
     assert payloads(peer.ask(Fetch("t", 0, 2, BIG))) == [b"small"]
 
 
-def test_decision_07_max_bytes_counts_payload_bytes(world: World) -> None:
+def test_decision_07_max_bytes_counts_payload_bytes(world: BrokerFixture) -> None:
     peer = Peer(world, JSON)
     peer.ask(Produce("t", 0, [b"x" * 10] * 10))
     for max_bytes, expected in ((0, 1), (9, 1), (10, 1), (19, 1), (20, 2), (99, 9), (100, 10)):
@@ -412,13 +412,13 @@ def test_decision_07_max_bytes_counts_payload_bytes(world: World) -> None:
 
 
 @both
-def test_decision_08_empty_fetch_keeps_the_offset(world: World, dialect: Dialect) -> None:
+def test_decision_08_empty_fetch_keeps_the_offset(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     assert peer.ask(Fetch("t", 0, 0, BIG)) == FetchResponse([], 0)
     assert peer.ask(Fetch("t", 0, 42, BIG)) == FetchResponse([], 42)
 
 
-def test_decision_09_commit_for_unknown_topic(world: World) -> None:
+def test_decision_09_commit_for_unknown_topic(world: BrokerFixture) -> None:
     peer = Peer(world, JSON)
     for topic, partition in (("x", 0), ("t", 2)):
         assert peer.ask(OffsetCommit("g", topic, partition, 1)) == OffsetCommitResponse(False)
@@ -430,13 +430,13 @@ def test_decision_09_commit_for_unknown_topic(world: World) -> None:
 
 
 @both
-def test_decision_10_offset_of_unknown_topic_is_null(world: World, dialect: Dialect) -> None:
+def test_decision_10_offset_of_unknown_topic_is_null(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     assert peer.ask(OffsetFetch("g", "x", 0)) == OffsetFetchResponse(None)
     assert peer.ask(OffsetFetch("g", "t", 99)) == OffsetFetchResponse(None)
 
 
-def test_decision_14_duplicate_topic_is_400(world: World) -> None:
+def test_decision_14_duplicate_topic_is_400(world: BrokerFixture) -> None:
     peer = Peer(world, JSON)
     assert peer.ask(CreateTopic("t", 5)) == Error(400, "Topic 't' already exists", {"partition_count": 2})
     peer.dialect = BINARY
@@ -444,7 +444,7 @@ def test_decision_14_duplicate_topic_is_400(world: World) -> None:
     assert peer.ask(ListTopics()) == ListTopicsResponse([TopicSummary("t", 2)])
 
 
-def test_decision_15_topic_404_partition_405(world: World) -> None:
+def test_decision_15_topic_404_partition_405(world: BrokerFixture) -> None:
     peer = Peer(world, JSON)
     for request in (Produce("x", 0, [b"v"]), Fetch("x", 0, 0, 1), DescribeTopic("x"), DescribePartition("x", 0)):
         assert peer.ask(request) == Error(404, "Topic 'x' not found", {"available_topics": ["t"]})
@@ -453,7 +453,7 @@ def test_decision_15_topic_404_partition_405(world: World) -> None:
 
 
 @both
-def test_decision_16_recoverable_errors_keep_the_connection(world: World, dialect: Dialect) -> None:
+def test_decision_16_recoverable_errors_keep_the_connection(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.ask(Produce("x", 0, [b"v"]))
     assert peer.ask(Ping()) == Pong()
@@ -464,7 +464,7 @@ def test_decision_16_recoverable_errors_keep_the_connection(world: World, dialec
     assert peer.closed
 
 
-def test_decision_17_wrong_json_keeps_unparsable_closes(world: World) -> None:
+def test_decision_17_wrong_json_keeps_unparsable_closes(world: BrokerFixture) -> None:
     peer = Peer(world)
     for wrong in (b"{}", b"[]", b"7", b'{"type":"Nothing"}', b'{"type":"Fetch"}'):
         peer.session.receive(frame(wrong))
@@ -478,7 +478,7 @@ def test_decision_17_wrong_json_keeps_unparsable_closes(world: World) -> None:
 
 
 @both
-def test_decision_18_zero_length_frame_closes(world: World, dialect: Dialect) -> None:
+def test_decision_18_zero_length_frame_closes(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.session.receive(peer.encode(Produce("t", 0, [b"v"]), Fetch("t", 0, 0, BIG)) + bytes(4) + peer.encode(Ping()))
     assert peer.replies() == []
@@ -490,7 +490,7 @@ def test_decision_18_zero_length_frame_closes(world: World, dialect: Dialect) ->
     assert peer.closed
 
 
-def test_decision_18_without_a_frame_before_it_the_error_is_json(world: World) -> None:
+def test_decision_18_without_a_frame_before_it_the_error_is_json(world: BrokerFixture) -> None:
     peer = Peer(world)
     peer.session.receive(bytes(4))
     assert [code(reply) for reply in peer.replies()] == [400]
@@ -501,7 +501,7 @@ def test_decision_18_without_a_frame_before_it_the_error_is_json(world: World) -
     "violation",
     [b"\x00\xa0\x00\x01", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", frame(b'{"a":'), frame(b'{"type":"\xff"}')],
 )
-def test_decision_19_error_is_sent_before_the_close(world: World, violation: bytes) -> None:
+def test_decision_19_error_is_sent_before_the_close(world: BrokerFixture, violation: bytes) -> None:
     peer = Peer(world)
     peer.session.receive(violation)
     peer.session.receive(peer.encode(Ping()))
@@ -510,7 +510,7 @@ def test_decision_19_error_is_sent_before_the_close(world: World, violation: byt
     assert peer.session.held_bytes == 0
 
 
-def test_decision_22_committed_offset_is_the_next_to_process(world: World) -> None:
+def test_decision_22_committed_offset_is_the_next_to_process(world: BrokerFixture) -> None:
     peer = Peer(world, BINARY)
     peer.ask(Produce("t", 0, [b"a", b"b", b"c"]))
     peer.ask(OffsetCommit("g", "t", 0, 1))
@@ -522,7 +522,7 @@ def test_decision_22_committed_offset_is_the_next_to_process(world: World) -> No
     assert peer.ask(Fetch("t", 0, 0, BIG, "g")) == FetchResponse([], 3)
 
 
-def test_decision_23_range_end_is_exclusive(world: World) -> None:
+def test_decision_23_range_end_is_exclusive(world: BrokerFixture) -> None:
     peer = Peer(world)
     peer.ask(Produce("t", 0, [b"v"] * 4))
     trim(world, 1)
@@ -535,7 +535,7 @@ def test_decision_23_range_end_is_exclusive(world: World) -> None:
 
 
 @both
-def test_decision_27_held_bytes_follow_the_bytes_present(world: World, dialect: Dialect) -> None:
+def test_decision_27_held_bytes_follow_the_bytes_present(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     assert peer.session.held_bytes == 0
     peer.session.receive((10_000_000).to_bytes(4, "big"))
@@ -552,7 +552,7 @@ def test_decision_27_held_bytes_follow_the_bytes_present(world: World, dialect: 
 
 
 @both
-def test_decision_28_busy_and_stopping_are_503(world: World, dialect: Dialect) -> None:
+def test_decision_28_busy_and_stopping_are_503(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     writes = (Produce("t", 0, [b"v"]), OffsetCommit("g", "t", 0, 1), CreateTopic("n", 1))
     world.break_disk()
@@ -566,7 +566,7 @@ def test_decision_28_busy_and_stopping_are_503(world: World, dialect: Dialect) -
 
 
 @both
-def test_decision_28_a_full_disk_is_507(world: World, dialect: Dialect) -> None:
+def test_decision_28_a_full_disk_is_507(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     fault = world.fill_disk()
     writes = (Produce("t", 0, [b"lost"]), OffsetCommit("g", "t", 0, 1), CreateTopic("n", 1))
@@ -581,7 +581,7 @@ def test_decision_28_a_full_disk_is_507(world: World, dialect: Dialect) -> None:
 
 @both
 def test_decision_32_produce_is_all_or_nothing(dialect: Dialect) -> None:
-    world = World(limits=Limits(record_bytes=10))
+    world = BrokerFixture(limits=Limits(record_bytes=10))
     peer = Peer(world, dialect)
     peer.ask(CreateTopic("t", 1))
     assert isinstance(peer.ask(Produce("t", 0, [b"a", b"x" * 11, b"b"])), Error)
@@ -596,7 +596,9 @@ def test_decision_32_produce_is_all_or_nothing(dialect: Dialect) -> None:
 
 
 @both
-def test_nothing_that_was_written_is_acknowledged_before_it_is_committed(world: World, dialect: Dialect) -> None:
+def test_nothing_that_was_written_is_acknowledged_before_it_is_committed(
+    world: BrokerFixture, dialect: Dialect
+) -> None:
     peer = Peer(world, dialect)
     peer.send_requests(Produce("t", 0, [b"v"]), OffsetCommit("g", "t", 0, 1), CreateTopic("n", 1))
     assert peer.sent == []
@@ -606,7 +608,7 @@ def test_nothing_that_was_written_is_acknowledged_before_it_is_committed(world: 
 
 
 @both
-def test_replies_keep_the_order_of_requests(world: World, dialect: Dialect) -> None:
+def test_replies_keep_the_order_of_requests(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     good, bad = Produce("t", 0, [b"v"]), Produce("x", 0, [b"v"])
     peer.send_requests(Ping(), good, Ping(), bad, good, Ping())
@@ -619,7 +621,7 @@ def test_replies_keep_the_order_of_requests(world: World, dialect: Dialect) -> N
 
 
 @both
-def test_a_client_that_does_not_wait_reads_its_own_writes(world: World, dialect: Dialect) -> None:
+def test_a_client_that_does_not_wait_reads_its_own_writes(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     replies = peer.ask_all(
         CreateTopic("mine", 1),
@@ -640,7 +642,7 @@ def test_a_client_that_does_not_wait_reads_its_own_writes(world: World, dialect:
     assert isinstance(listed, ListTopicsResponse) and [topic.name for topic in listed.topics] == ["mine", "t"]
 
 
-def test_a_read_that_waits_is_held_and_the_requests_behind_it_too(world: World) -> None:
+def test_a_read_that_waits_is_held_and_the_requests_behind_it_too(world: BrokerFixture) -> None:
     peer = Peer(world)
     peer.send_requests(Produce("t", 0, [b"a"]), Fetch("t", 0, 0, BIG), Produce("t", 0, [b"b"]))
     world.committer.run()
@@ -652,7 +654,7 @@ def test_a_read_that_waits_is_held_and_the_requests_behind_it_too(world: World) 
 
 
 @both
-def test_nobody_is_shown_what_a_crash_could_take_back(world: World, dialect: Dialect) -> None:
+def test_nobody_is_shown_what_a_crash_could_take_back(world: BrokerFixture, dialect: Dialect) -> None:
     writer, reader = Peer(world, dialect), Peer(world, dialect)
     writer.send_requests(CreateTopic("new", 1), OffsetCommit("g", "t", 0, 5))
     looks = (ListTopics(), OffsetFetch("g", "t", 0), CreateTopic("new", 1), DescribeTopic("new"), Fetch("new", 0, 0, 1))
@@ -665,7 +667,7 @@ def test_nobody_is_shown_what_a_crash_could_take_back(world: World, dialect: Dia
 
 
 @both
-def test_what_was_seen_of_a_change_that_failed_is_taken_back(world: World, dialect: Dialect) -> None:
+def test_what_was_seen_of_a_change_that_failed_is_taken_back(world: BrokerFixture, dialect: Dialect) -> None:
     writer, reader = Peer(world, dialect), Peer(world, dialect)
     fault = world.fill_disk()
     writer.send_requests(CreateTopic("new", 1))
@@ -678,7 +680,9 @@ def test_what_was_seen_of_a_change_that_failed_is_taken_back(world: World, diale
 
 
 @both
-def test_each_request_that_waits_hears_of_a_failed_commit_and_the_rest_goes_on(world: World, dialect: Dialect) -> None:
+def test_each_request_that_waits_hears_of_a_failed_commit_and_the_rest_goes_on(
+    world: BrokerFixture, dialect: Dialect
+) -> None:
     peer = Peer(world, dialect)
     peer.ask(Produce("t", 0, [b"before"]))
     world.fill_disk()
@@ -691,17 +695,17 @@ def test_each_request_that_waits_hears_of_a_failed_commit_and_the_rest_goes_on(w
 
 
 @both
-def test_one_callback_for_each_group_however_many_requests(world: World, dialect: Dialect) -> None:
+def test_one_callback_for_each_group_however_many_requests(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.send_requests(*[Produce("t", 0, [b"v"])] * 100)
-    (group,) = {entry[0] for entry in peer.session.outbox._waiting}  # type: ignore[attr-defined]
+    (group,) = {entry[0] for entry in peer.session.replies._waiting}  # type: ignore[attr-defined]
     assert len(group._callbacks) == 2  # the session's, and that of the metrics
     world.commit()
     assert len(peer.sent) == 1
     assert peer.replies() == [ProduceResponse(number, 1) for number in range(100)]
 
 
-def test_batches_of_several_connections_stay_whole(world: World) -> None:
+def test_batches_of_several_connections_stay_whole(world: BrokerFixture) -> None:
     peers = [Peer(world, dialect) for dialect in (JSON, BINARY) * 2]
     for _ in range(3):
         for number, peer in enumerate(peers):
@@ -712,7 +716,7 @@ def test_batches_of_several_connections_stay_whole(world: World) -> None:
 
 
 @both
-def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(world: World, dialect: Dialect) -> None:
+def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.ask(Produce("t", 0, [b"x" * 100_000]))
     fetch = Fetch("t", 0, 0, BIG)
@@ -733,7 +737,7 @@ def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(world: World,
 
 
 @pytest.mark.parametrize("request_", [Produce("x", 0, [b"v"]), Fetch("x", 0, 0, 1), DescribeTopic("x")])
-def test_errors_do_not_pile_up_either(world: World, request_: Request) -> None:
+def test_errors_do_not_pile_up_either(world: BrokerFixture, request_: Request) -> None:
     for number in range(100):
         world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, f"{number}".rjust(255, "n"), 1)
     world.commit()
@@ -751,10 +755,10 @@ def test_errors_do_not_pile_up_either(world: World, request_: Request) -> None:
 
 
 @pytest.fixture
-def disk_world() -> World:
+def disk_world() -> BrokerFixture:
     """Nothing stays in memory, so that every read goes to the disk; the test decides when it is done."""
     calls: list[Any] = []
-    world = World(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), offload=later(calls))
+    world = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
     world.options["calls"] = calls
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
     for number in range(40):
@@ -763,14 +767,14 @@ def disk_world() -> World:
     return world
 
 
-def run(world: World) -> None:
+def run(world: BrokerFixture) -> None:
     work, done = world.options["calls"].pop(0)
     work()
     done()
 
 
 @both
-def test_while_a_read_is_at_the_disk_everything_behind_it_waits(disk_world: World, dialect: Dialect) -> None:
+def test_while_a_read_is_at_the_disk_everything_behind_it_waits(disk_world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(disk_world, dialect)
     peer.send_requests(Ping(), Fetch("t", 0, 0, 6000), Ping(), Fetch("t", 0, 1, 6000), Produce("t", 0, [b"new"]))
     assert peer.replies() == [Pong()]
@@ -788,7 +792,7 @@ def test_while_a_read_is_at_the_disk_everything_behind_it_waits(disk_world: Worl
     assert peer.session.held_bytes == 0
 
 
-def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk_world: World) -> None:
+def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk_world: BrokerFixture) -> None:
     for path in disk_world.disk.paths():
         if path.endswith(".journal"):
             data = disk_world.disk.content(path)
@@ -802,7 +806,7 @@ def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk_world: World)
     assert disk_world.broker.metrics.messages_fetched == 0
 
 
-def test_a_connection_that_is_lost_while_it_reads_is_forgotten(disk_world: World) -> None:
+def test_a_connection_that_is_lost_while_it_reads_is_forgotten(disk_world: BrokerFixture) -> None:
     peer = Peer(disk_world)
     peer.send_requests(Fetch("t", 0, 0, BIG), Ping())
     peer.session.lost()
@@ -812,7 +816,7 @@ def test_a_connection_that_is_lost_while_it_reads_is_forgotten(disk_world: World
     assert disk_world.broker.metrics.messages_fetched == 0
 
 
-def test_a_write_behind_a_read_is_not_carried_out_before_it(disk_world: World) -> None:
+def test_a_write_behind_a_read_is_not_carried_out_before_it(disk_world: BrokerFixture) -> None:
     peer = Peer(disk_world)
     peer.send_requests(Fetch("t", 0, 0, 1), Produce("t", 0, [b"new"]))
     assert disk_world.broker.pending_bytes == 0
@@ -820,7 +824,7 @@ def test_a_write_behind_a_read_is_not_carried_out_before_it(disk_world: World) -
     assert disk_world.broker.pending_bytes > 0
 
 
-def test_a_shutdown_waits_for_a_read(disk_world: World) -> None:
+def test_a_shutdown_waits_for_a_read(disk_world: BrokerFixture) -> None:
     peer = Peer(disk_world)
     peer.send_requests(Fetch("t", 0, 0, 1), Ping())
     peer.session.stop()
@@ -835,7 +839,7 @@ def test_a_shutdown_waits_for_a_read(disk_world: World) -> None:
 
 @both
 @pytest.mark.parametrize("end", ["end_of_input", "stop"])
-def test_at_the_end_what_was_accepted_is_answered_first(world: World, dialect: Dialect, end: str) -> None:
+def test_at_the_end_what_was_accepted_is_answered_first(world: BrokerFixture, dialect: Dialect, end: str) -> None:
     peer = Peer(world, dialect)
     peer.send_requests(Produce("t", 0, [b"v"]), Fetch("t", 0, 0, BIG), Produce("t", 0, [b"w"]))
     peer.session.receive(peer.encode(Ping())[:3])
@@ -850,13 +854,13 @@ def test_at_the_end_what_was_accepted_is_answered_first(world: World, dialect: D
 
 
 @pytest.mark.parametrize("end", ["end_of_input", "stop"])
-def test_an_idle_connection_is_closed_at_once(world: World, end: str) -> None:
+def test_an_idle_connection_is_closed_at_once(world: BrokerFixture, end: str) -> None:
     peer = Peer(world)
     getattr(peer.session, end)()
     assert peer.closed and peer.sent == []
 
 
-def test_after_the_connection_is_lost_nothing_is_sent(world: World) -> None:
+def test_after_the_connection_is_lost_nothing_is_sent(world: BrokerFixture) -> None:
     peer = Peer(world)
     peer.send_requests(Produce("t", 0, [b"v"]), Fetch("t", 0, 0, BIG))
     peer.session.lost()
@@ -890,7 +894,7 @@ one_request = st.tuples(st.sampled_from([JSON, BINARY]), st.sampled_from(REQUEST
 
 
 def transcript(data: bytes, cuts: list[int]) -> tuple[bytes, bool]:
-    world = World()
+    world = BrokerFixture()
     peer = Peer(world)
     points = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
     for start, end in pairwise(points):
@@ -917,13 +921,13 @@ def test_any_split_of_the_input_gives_the_same_output(
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200), st.booleans())
 def test_no_input_makes_a_session_fail(data: bytes, framed: bool) -> None:
-    peer = Peer(World())
+    peer = Peer(BrokerFixture())
     peer.session.receive(frame(data) if framed and data else data)
     peer.world.commit()
     assert 500 not in [reply.code for reply in peer.replies() if isinstance(reply, Error)]
 
 
-def test_topics_with_names_of_other_doors_can_be_used(world: World) -> None:
+def test_topics_with_names_of_other_doors_can_be_used(world: BrokerFixture) -> None:
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "eu/Bestellungen.für-uns", 1, TopicSettings())
     for dialect in (JSON, BINARY):
         peer = Peer(world, dialect)

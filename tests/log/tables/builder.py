@@ -20,14 +20,14 @@ from penstock.log.files import OsFiles
 from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.location import table_ref
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 
 def work(root: Path, seed: int) -> None:
     """Bring the table up to date, with care of it in between; then go on with care of it until killed."""
     random = Random(seed)
     ref = table_ref(str(root / "tables"), {}, "default", "default", "orders", TOPIC)
-    follower = Follower(OsFiles(str(root / "data")))
+    follower = Tailer(OsFiles(str(root / "data")))
     follower.refresh()
     for file in follower.journals[:-1]:
         # What the broker knows lags behind the table: it asks for everything again.

@@ -13,11 +13,11 @@ from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Records, number_of, partition_id, topic_of
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.log.segment import JournalFile
+from penstock.log.segment import Segment
 from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tables.table import Table
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 TOPIC = 7
 NAME = "orders"
@@ -38,7 +38,7 @@ class Source:
         self.engine = FileEngine(
             OsFiles(str(root / "data")), settings, committer=self._committer, clock=lambda: self.now
         )
-        self.follower = Follower(OsFiles(str(root / "data")))
+        self.follower = Tailer(OsFiles(str(root / "data")))
         self.ref: TableRef = table_ref(str(root / "tables"), {}, "default", "default", NAME, TOPIC)
 
     def append(self, number: int, count: int, *, size: int = 60, topic: int = TOPIC, plain: bool = False) -> None:
@@ -63,7 +63,7 @@ class Source:
         while len(self.closed()) < files:
             self.append(self._random.randrange(partitions), self._random.randrange(1, most))
 
-    def closed(self) -> list[JournalFile]:
+    def closed(self) -> list[Segment]:
         self.follower.refresh()
         return self.follower.journals[:-1]
 
@@ -87,7 +87,7 @@ class Source:
         self.engine.close()
 
 
-def spans(file: JournalFile, start: int = 0) -> dict[int, PartitionSpan]:
+def spans(file: Segment, start: int = 0) -> dict[int, PartitionSpan]:
     """All that a file has of `TOPIC`."""
     found = {}
     for partition in file.index.partitions():

@@ -24,7 +24,7 @@ from penstock.log.tables.errors import TableGap, TableNotWritten
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 
 def agree(source: Source, ends: dict[int, int], starts: dict[int, int] | None = None) -> None:
@@ -214,7 +214,7 @@ def test_damage_in_the_journal_is_told_and_nothing_is_taken(source: Source) -> N
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    follower = Follower(OsFiles(str(source.root / "data")))
+    follower = Tailer(OsFiles(str(source.root / "data")))
     follower.refresh()
     with pytest.raises(LogDamaged):
         build(source.ref, follower.journals[0], spans(file))

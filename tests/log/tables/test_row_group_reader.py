@@ -13,7 +13,7 @@ import pytest
 from tests.log.tables.source import TOPIC, Source
 
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import Past, partition_id
+from penstock.log.engine import TieredReader, partition_id
 from penstock.log.errors import TableUnreadable
 from penstock.log.tables import maintenance, row_group_reader
 from penstock.log.tables.row_group_reader import TablePast
@@ -30,7 +30,7 @@ def old(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Sourc
     source.fill(3, partitions=2)
     source.build_all()
     reader = TablePast(lambda topic: source.ref if topic == TOPIC else None)
-    _: Past = reader  # what the engine asks for, to a type checker
+    _: TieredReader = reader  # what the engine asks for, to a type checker
     yield source, reader
     reader.close()
 

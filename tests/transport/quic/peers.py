@@ -20,7 +20,7 @@ from aioquic.quic.configuration import QuicConfiguration
 
 from penstock.transport.quic.certificate import Certificate, kept
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import Link, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream
 from penstock.transport.quic.server import QuicServer
 from penstock.transport.quic.settings import QuicSettings
 
@@ -66,14 +66,14 @@ class Tape:
 class Household:
     """An owner that notes everything."""
 
-    def __init__(self, link: Link | None = None, *, echo: bool = False) -> None:
+    def __init__(self, link: QuicConnection | None = None, *, echo: bool = False) -> None:
         self.link = link
         self.echo = echo
         self.greeted = 0
         self.tapes: list[Tape] = []
         self.endings: list[tuple[int, str]] = []
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: QuicConnection) -> None:
         self.link = link
         self.greeted += 1
 
@@ -102,7 +102,7 @@ class House:
         self.host = host
         self.port: int = self.server.address[1]
 
-    def _move_in(self, link: Link) -> Household:
+    def _move_in(self, link: QuicConnection) -> Household:
         self.households.append(Household(link, echo=self._echo))
         return self.households[-1]
 
@@ -112,12 +112,12 @@ class House:
         return household
 
     @property
-    def link(self) -> Link:
+    def link(self) -> QuicConnection:
         link = self.only.link
         assert link is not None
         return link
 
-    async def call(self, **settings: Any) -> tuple[Link, Household]:
+    async def call(self, **settings: Any) -> tuple[QuicConnection, Household]:
         """Our own client."""
         owner = Household()
         given = {"fingerprint": certificate().fingerprint} | settings

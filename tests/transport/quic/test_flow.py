@@ -7,7 +7,7 @@ import asyncio
 from tests.transport.harness import run
 from tests.transport.quic.peers import House, Stranger, Tape, aioquic, house, until
 
-from penstock.transport.quic.connection import Link
+from penstock.transport.quic.connection import QuicConnection
 from penstock.transport.quic.settings import QuicSettings
 
 WINDOW = 1 << 20
@@ -93,7 +93,7 @@ def test_what_is_taken_in_one_turn_is_bounded_so_that_a_pause_acts_soon() -> Non
     """A reader that pauses its link in the middle of a great deal gets only what was already on its way to it."""
 
     class Pausing(Tape):
-        def __init__(self, link: Link) -> None:
+        def __init__(self, link: QuicConnection) -> None:
             super().__init__()
             self.link = link
 

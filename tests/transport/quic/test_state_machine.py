@@ -15,7 +15,7 @@ from tests.transport.quic.peers import certificate
 from penstock.transport.quic.settings import QuicSettings, datagram_bytes
 from penstock.transport.quic.state_machine import (
     LARGEST_DATAGRAM,
-    Machine,
+    QuicStateMachine,
     StreamRefused,
     client_machine,
     long_header,
@@ -46,7 +46,7 @@ class Wire:
             if not moved:
                 return
 
-    def _move(self, one: Machine, other: Machine, address: tuple[str, int]) -> int:
+    def _move(self, one: QuicStateMachine, other: QuicStateMachine, address: tuple[str, int]) -> int:
         datagrams = one.datagrams(self.now, 1000)
         for datagram, _ in datagrams:
             self.carried = max(self.carried, len(datagram))
@@ -54,13 +54,13 @@ class Wire:
         return len(datagrams)
 
 
-def serving(settings: QuicSettings, datagram: int = 1200) -> Machine:
+def serving(settings: QuicSettings, datagram: int = 1200) -> QuicStateMachine:
     own = certificate()
     configuration = server_configuration(settings, datagram, own.chain, own.key)
     return server_machine(configuration, b"", None, lambda _: b"reset token 16 B")
 
 
-def begin(server: Machine, datagrams: list[tuple[bytes, tuple[object, ...]]]) -> None:
+def begin(server: QuicStateMachine, datagrams: list[tuple[bytes, tuple[object, ...]]]) -> None:
     header = long_header(datagrams[0][0])
     assert header is not None
     server._original_destination_connection_id = header.destination

@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any, cast
 
-from penstock.transport.quic.connection import Link
-from penstock.transport.quic.timers import FEW, Alarms
+from penstock.transport.quic.connection import QuicConnection
+from penstock.transport.quic.timers import FEW, Timers
 
 
 class FakeLink:
@@ -30,13 +30,13 @@ class FakeLoop:
         self.ring = None
 
 
-def alarms() -> tuple[Alarms, FakeLoop, list[Any]]:
+def alarms() -> tuple[Timers, FakeLoop, list[Any]]:
     loop, due = FakeLoop(), list[Any]()
-    return Alarms(cast(asyncio.AbstractEventLoop, loop), lambda link, _: due.append(link)), loop, due
+    return Timers(cast(asyncio.AbstractEventLoop, loop), lambda link, _: due.append(link)), loop, due
 
 
-def link() -> Link:
-    return cast(Link, FakeLink())
+def link() -> QuicConnection:
+    return cast(QuicConnection, FakeLink())
 
 
 def test_the_earliest_time_of_a_link_counts_and_it_is_called_once() -> None:

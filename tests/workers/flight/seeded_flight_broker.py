@@ -62,7 +62,7 @@ class Maker:
         self.commit()
 
     def remove(self, topic: int, offsets: Sequence[int], below: int = 0) -> None:
-        self.broker._ledger.keep((RecordsRemoved(topic, 0, list(offsets), below),))
+        self.broker._state_log.keep((RecordsRemoved(topic, 0, list(offsets), below),))
         self.commit()
 
     def seen(self, topic: str, partition: int = 0) -> list[Seen]:

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from tests.broker.broker_fixture import World
+from tests.broker.broker_fixture import BrokerFixture
 from tests.cli.process import BrokerProcess
 
 from penstock.broker.errors import BrokerError
@@ -45,7 +45,7 @@ ALICE = Caller(Identity("alice"), DEFAULT_SCOPE, anonymous=False)
 class Line:
     """The line to a broker that is in this process, and commits whenever somebody waits."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BrokerFixture) -> None:
         self.world = world
         self.called: list[str] = []
 
@@ -95,34 +95,36 @@ class Stream:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    world = World()
+def world(monkeypatch: pytest.MonkeyPatch) -> BrokerFixture:
+    world = BrokerFixture()
     monkeypatch.setattr(flight_put, "OsFiles", lambda _: world.disk)
     world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 2)
     world.commit()
     return world
 
 
-def put(world: World, stream: Stream, *, gone: bool = False, caller: Caller = ALICE, **command: Any) -> dict[str, Any]:
+def put(
+    world: BrokerFixture, stream: Stream, *, gone: bool = False, caller: Caller = ALICE, **command: Any
+) -> dict[str, Any]:
     settings = FlightSettings("/nowhere", "127.0.0.1", 0)
     line: Any = Line(world)
     flight_put.put(line, settings, caller, wire.PutCommand(**command), stream, stream, lambda: gone)
     return stream.answer
 
 
-def records(world: World, topic: str, partition: int = 0) -> list[bytes]:
+def records(world: BrokerFixture, topic: str, partition: int = 0) -> list[bytes]:
     parts = world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, partition, 0, 1 << 20, 1 << 20).run()
     return [value for part in parts for value in part.values()]
 
 
-def staged(world: World) -> list[str]:
+def staged(world: BrokerFixture) -> list[str]:
     return Staging(world.disk).names()
 
 
 TWO = pa.record_batch({"value": ["a", "b"], "partition": [0, 1]})
 
 
-def test_a_put_with_an_application_is_staged_until_it_is_published(world: World) -> None:
+def test_a_put_with_an_application_is_staged_until_it_is_published(world: BrokerFixture) -> None:
     first = put(world, Stream([TWO, TWO]), app="q", batch=3, topic="orders", task="1", attempt=0)
     assert first["rows"] == 4
     assert staged(world) == [first["ref"]]
@@ -137,7 +139,7 @@ def test_a_put_with_an_application_is_staged_until_it_is_published(world: World)
     assert staged(world) == []
 
 
-def test_a_put_without_an_application_is_published_at_its_end(world: World) -> None:
+def test_a_put_without_an_application_is_published_at_its_end(world: BrokerFixture) -> None:
     batch = pa.record_batch({"value": ["a", "b", "c"], "topic": ["orders", "new", "orders"], "key": ["k", "k", "k"]})
     assert put(world, Stream([batch])) == {"rows": 3, "repeated": False}
     assert records(world, "orders", fnv1a(b"k") % 2) == [b"a", b"c"]
@@ -146,7 +148,7 @@ def test_a_put_without_an_application_is_published_at_its_end(world: World) -> N
     assert put(world, Stream([TWO.slice(0, 0)]), topic="orders") == {"rows": 0, "repeated": False}
 
 
-def test_what_was_staged_can_be_discarded(world: World) -> None:
+def test_what_was_staged_can_be_discarded(world: BrokerFixture) -> None:
     ref = put(world, Stream([TWO]), app="q", topic="orders")["ref"]
     line: Any = Line(world)
     flight_put.discard(line, ALICE, wire.Publication("q", 0, (ref,)))
@@ -154,7 +156,7 @@ def test_what_was_staged_can_be_discarded(world: World) -> None:
 
 
 @pytest.mark.parametrize("command", [{"app": "q"}, {}])
-def test_a_stream_that_breaks_leaves_nothing(world: World, command: dict[str, Any]) -> None:
+def test_a_stream_that_breaks_leaves_nothing(world: BrokerFixture, command: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="broke off"):
         put(world, Stream([TWO] * 3), gone=True, topic="orders", **command)
     with pytest.raises(flight.FlightCancelledError):
@@ -168,7 +170,7 @@ def test_a_stream_that_breaks_leaves_nothing(world: World, command: dict[str, An
     assert records(world, "orders", 0) == []
 
 
-def test_what_is_wrong_with_a_stream_is_told(world: World) -> None:
+def test_what_is_wrong_with_a_stream_is_told(world: BrokerFixture) -> None:
     for columns, kind in (
         ({"value": ["x"], "price": [1]}, "UnusableColumns"),
         ({"value": ["x", None]}, "UnusableColumns"),
@@ -183,7 +185,7 @@ def test_what_is_wrong_with_a_stream_is_told(world: World) -> None:
     assert staged(world) == []
 
 
-def test_limits(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_limits(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     world.options["limits"] = Limits(record_bytes=4, staged_topics=1)
     world.restart()
     monkeypatch.setattr(flight_put, "OsFiles", lambda _: world.disk)
@@ -206,7 +208,7 @@ def test_limits(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert staged(world) == []
 
 
-def test_only_who_may_write_may_stage(world: World) -> None:
+def test_only_who_may_write_may_stage(world: BrokerFixture) -> None:
     grants = [Grant("alice", frozenset({Permission.WRITE}), topic="orders")]
     world.options["access"] = Access(enforced=True, grants=grants)
     world.restart()

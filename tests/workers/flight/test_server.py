@@ -17,7 +17,7 @@ from tests.workers.flight.test_flight import act
 from penstock.broker.security.access import ANONYMOUS
 from penstock.flight.reading import Reader
 from penstock.log.files import OsFiles
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 from penstock.workers.flight import rpc_messages as backstage
 from penstock.workers.flight import server as flight_server
 from penstock.workers.flight.errors import TooMany, hide_tracebacks
@@ -43,9 +43,9 @@ class Broker:
             raise self.refusal
         if name == "flight.login":
             return backstage.LoggedIn(ANONYMOUS)
-        assert (name, request.topic, reply) == ("flight.survey", "t", backstage.Survey)
+        assert (name, request.topic, reply) == ("flight.survey", "t", backstage.ReadViewMessage)
         parts = [backstage.Partition(0, 0, self.end, 0, [])]
-        return backstage.Survey(1, "t", 1, 0, parts, self.table)
+        return backstage.ReadViewMessage(1, "t", 1, 0, parts, self.table)
 
 
 class Stage:
@@ -65,7 +65,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
             maker.append("t", [bytes(SIZE)])
     broker = Broker()
     settings = backstage.FlightSettings(str(tmp_path), "127.0.0.1", 0)
-    reader = Reader(Follower(OsFiles(str(tmp_path))), patience=0.1)
+    reader = Reader(Tailer(OsFiles(str(tmp_path))), patience=0.1)
     server = FlightServer(settings, broker, reader)  # type: ignore[arg-type]
     yield Stage(server, broker)
     server.shutdown()

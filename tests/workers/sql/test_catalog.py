@@ -15,7 +15,7 @@ from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.flight.reading import Reader
 from penstock.log.errors import LogFull
 from penstock.log.files import OsFiles
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 from penstock.workers.read_view_message import told
 from penstock.workers.rpc import RemoteError
 from penstock.workers.sql.catalog import BrokerCatalog
@@ -50,14 +50,16 @@ class Line:
             return Position(broker.position)
         if reply is Names:
             return Names(["t"])
-        surveys = [broker.survey(ME, DEFAULT_SCOPE, name) for name in request.names]
+        surveys = [broker.read_view(ME, DEFAULT_SCOPE, name) for name in request.names]
         return Opened(
             broker.position,
             [
                 OpenStream(
-                    told(broker, ME, DEFAULT_SCOPE, survey), survey.topic.settings.declared, survey.topic.position
+                    told(broker, ME, DEFAULT_SCOPE, read_view),
+                    read_view.topic.settings.declared,
+                    read_view.topic.position,
                 )
-                for survey in surveys
+                for read_view in surveys
             ],
         )
 
@@ -71,7 +73,7 @@ def directory(tmp_path: Path) -> Directory:
 
 
 def catalog_of(line: Line) -> BrokerCatalog:
-    reader = Reader(Follower(OsFiles(str(line.directory.root))), patience=0.05)
+    reader = Reader(Tailer(OsFiles(str(line.directory.root))), patience=0.05)
     client: Any = line
     return BrokerCatalog(client, reader, Lasting(reader), 1, lambda: None)
 

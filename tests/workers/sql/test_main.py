@@ -31,7 +31,7 @@ from penstock.config.layers import load
 from penstock.config.settings import DOOR_NAMES
 from penstock.log.engine import Records, partition_id
 from penstock.server.server import Server
-from penstock.workers.sql.rpc_handlers import SqlKeeper
+from penstock.workers.sql.rpc_handlers import SqlWorker
 
 T = TypeVar("T")
 
@@ -226,7 +226,7 @@ class House:
         return self.server.broker
 
     @property
-    def keeper(self) -> SqlKeeper:
+    def keeper(self) -> SqlWorker:
         assert self.server._sql is not None
         return self.server._sql
 

@@ -20,7 +20,7 @@ from penstock.flight.reading import Reader, Source
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
 from penstock.log.tables.location import table_ref
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 from penstock.workers.flight.rpc_messages import TablePlace
 from penstock.workers.read_view_message import told
 from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
@@ -32,19 +32,19 @@ class House:
     def __init__(self, root: Path) -> None:
         self.directory = Directory(root)
         self.tables = str(root / "tables")
-        self.reader = Reader(Follower(OsFiles(str(root))), patience=0.05)
+        self.reader = Reader(Tailer(OsFiles(str(root))), patience=0.05)
         self.lasting = Lasting(self.reader)
         self.troubles: list[Exception] = []
 
     def stream(self, name: str = "t", check: Callable[[], None] = lambda: None) -> TopicStream:
         broker = self.directory.broker
-        found = broker.survey(ME, DEFAULT_SCOPE, name)
+        found = broker.read_view(ME, DEFAULT_SCOPE, name)
         ref = table_ref(self.tables, {}, *found.topic.scope, name, found.topic.id)
-        survey = told(broker, ME, DEFAULT_SCOPE, found)
-        survey = msgspec.structs.replace(survey, table=TablePlace(ref.url, {}, {}))
+        read_view = told(broker, ME, DEFAULT_SCOPE, found)
+        read_view = msgspec.structs.replace(read_view, table=TablePlace(ref.url, {}, {}))
         reading = Reading(self.reader, self.lasting, check, self._hear)
         settings = found.topic.settings
-        return TopicStream(survey, settings.declared, found.topic.position, broker.position, reading)
+        return TopicStream(read_view, settings.declared, found.topic.position, broker.position, reading)
 
     def _hear(self, error: Exception) -> Exception:
         self.troubles.append(error)
@@ -88,7 +88,7 @@ def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
         ends[partition] += count
     if tabled:
         house.move_to_tables()
-        held = Follower(OsFiles(str(directory.root)))
+        held = Tailer(OsFiles(str(directory.root)))
         held.refresh()
         extent = held.extent(partition_id(1, 0))
         assert extent is not None and 10 < extent[0] < ends[0] - 3  # both sides of the seam
@@ -188,8 +188,8 @@ def test_removed_records_and_a_topic_whose_records_expire_are_not_dense(house: H
     directory = house.directory
     directory.create("t")
     directory.fill("t", 0, 0, 5)
-    topic = directory.broker.survey(ME, DEFAULT_SCOPE, "t").topic.id
-    directory.broker._ledger.keep((RecordsRemoved(topic, 0, [3], 0),))
+    topic = directory.broker.read_view(ME, DEFAULT_SCOPE, "t").topic.id
+    directory.broker._state_log.keep((RecordsRemoved(topic, 0, [3], 0),))
     directory.commit()
     assert not house.stream().dense
     assert rows(house.stream()) == [(0, 0), (0, 1), (0, 2), (0, 4)]
@@ -207,7 +207,7 @@ def test_the_first_position_is_that_of_the_oldest_record_if_older_ones_are_gone(
     at = directory.broker.position
     directory.fill("t", 0, 0, 10)
     assert house.stream().first_position() == 0
-    place = partition_id(directory.broker.survey(ME, DEFAULT_SCOPE, "t").topic.id, 0)
+    place = partition_id(directory.broker.read_view(ME, DEFAULT_SCOPE, "t").topic.id, 0)
     directory.engine.trim({place: 4})
     directory.commit()
     assert house.stream().partitions == [(0, 4, 10)]

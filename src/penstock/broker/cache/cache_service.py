@@ -19,7 +19,7 @@ from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.metrics import CacheFigures, Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import CacheRemoved, CacheSet
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.tenancy.quotas import Quotas
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError
@@ -46,12 +46,12 @@ class _Shelf(Protocol):
         """`shown`: somebody will be told of it."""
 
 
-class Caches:
+class CacheService:
     """`monotonic` decides when a value is over; `clock` only what a restart will be told of it."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         access: Access,
         policy: CachePolicy,
         quotas: Quotas,
@@ -60,12 +60,12 @@ class Caches:
         monotonic: Clock,
     ) -> None:
         self.policy = policy
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._metrics = metrics
         self._monotonic = monotonic
         self._memory = _Memory(policy, metrics)
-        self._journal = _Journal(ledger, policy, quotas, metrics, clock, monotonic)
+        self._journal = _Journal(state_log, policy, quotas, metrics, clock, monotonic)
         self._names: dict[tuple[str, str, str], CacheName] = {}
         self._journalled: dict[CacheName, bool] = {}
 
@@ -184,7 +184,7 @@ class Caches:
             self._journalled[cache] = journalled
         if not journalled:
             return self._memory
-        self._ledger.current()  # what could not be committed is no longer in the store after this
+        self._state_log.current()  # what could not be committed is no longer in the store after this
         return self._journal
 
     def _set(self, shelf: _Shelf, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup:
@@ -227,11 +227,11 @@ class _Memory:
 
 
 class _Journal:
-    """Caches that survive a restart. What is in the store is in the state too, and the values are the same objects."""
+    """Caches that survive a restart: what is in the store is in the state too, as the same objects."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         policy: CachePolicy,
         quotas: Quotas,
         metrics: Metrics,
@@ -239,14 +239,14 @@ class _Journal:
         monotonic: Clock,
     ) -> None:
         self.store = Store(policy.journalled_bytes, policy.max_entries)
-        self._ledger = ledger
+        self._state_log = state_log
         self._policy = policy
         self._quotas = quotas
         self._metrics = metrics
         self._clock = clock
         self._monotonic = monotonic
         self._left: list[CacheName] = []  # in the state, but not to be journalled any more
-        ledger.on_rebuilt.append(self.rebuilt)
+        state_log.on_rebuilt.append(self.rebuilt)
         self.rebuilt()
 
     def rebuilt(self) -> None:
@@ -255,7 +255,7 @@ class _Journal:
         self.store.clear()
         self._left = []
         found = []
-        for name, values in self._ledger.state.cached.items():
+        for name, values in self._state_log.state.cached.items():
             if self._policy.is_journalled(name):
                 found += [(kept.at, name, key, kept) for key, kept in values.items()]
             else:
@@ -266,7 +266,7 @@ class _Journal:
             self.store.set(name, key, kept.value, NEVER if left is None else now + left, now)
 
     def settled(self) -> CommitGroup:
-        return self._ledger.unsettled or SETTLED
+        return self._state_log.pending_commit or SETTLED
 
     def set(self, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup:
         if self._quotas.over:
@@ -276,7 +276,7 @@ class _Journal:
             self.remove(victims)
             self._metrics.cache_evicted += len(victims)
         ttl = None if deadline == NEVER else deadline - now
-        group = self._ledger.keep((CacheSet(*cache.scope, cache.name, key, value, self._clock(), ttl),))
+        group = self._state_log.keep((CacheSet(*cache.scope, cache.name, key, value, self._clock(), ttl),))
         self.store.set(cache, key, value, deadline, now)
         return group
 
@@ -285,13 +285,13 @@ class _Journal:
         for cache, keys in _by_cache(entries):
             if not cache.gone:  # else the state knows nothing of them; there may be another cache of this name
                 event = CacheRemoved(*cache.name.scope, cache.name.name, keys)
-                group = self._ledger.append((), (event,), shown=shown).group
+                group = self._state_log.append((), (event,), shown=shown).group
             for key in keys:
                 self.store.remove(cache.entries[key])
         return group
 
     def sweep(self, now: int) -> None:
-        self._ledger.current()
+        self._state_log.current()
         store, metrics = self.store, self._metrics
         store.purge(SWEEP_ENTRIES)
         try:
@@ -309,10 +309,10 @@ class _Journal:
     def _forget_some(self) -> None:
         """A value that is not kept up to date must not come back if the cache is journalled again one day."""
         name = self._left[-1]
-        keys = list(islice(self._ledger.state.cached.get(name, ()), REMOVED_KEYS))
+        keys = list(islice(self._state_log.state.cached.get(name, ()), REMOVED_KEYS))
         if keys:
             some = next(_portions(keys))
-            self._ledger.append((), (CacheRemoved(*name.scope, name.name, some),), shown=False)
+            self._state_log.append((), (CacheRemoved(*name.scope, name.name, some),), shown=False)
         else:
             self._left.pop()
 

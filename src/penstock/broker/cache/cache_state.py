@@ -23,13 +23,13 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ttl: int | None  # µs
 
 
-Cached: TypeAlias = dict[CacheName, dict[str, Kept]]
+CacheState: TypeAlias = dict[CacheName, dict[str, Kept]]
 
 Stored: TypeAlias = list[tuple[str, str, str, dict[str, Kept]]]
 """The same in a snapshot. A dictionary is encoded as it is: there may be a hundred thousand values."""
 
 
-def apply_cached(cached: Cached, event: CacheSet | CacheRemoved) -> None:
+def apply_cached(cached: CacheState, event: CacheSet | CacheRemoved) -> None:
     name = CacheName(Scope(event.tenant, event.namespace), event.cache)
     if isinstance(event, CacheSet):
         cached.setdefault(name, {})[event.key] = Kept(event.value, event.at, event.ttl)
@@ -41,16 +41,16 @@ def apply_cached(cached: Cached, event: CacheSet | CacheRemoved) -> None:
         cached.pop(name, None)
 
 
-def forget_cached(cached: Cached, tenant: str) -> None:
+def forget_cached(cached: CacheState, tenant: str) -> None:
     for name in [name for name in cached if name.scope.tenant == tenant]:
         del cached[name]
 
 
-def stored(cached: Cached) -> Stored:
+def stored(cached: CacheState) -> Stored:
     return [(*name.scope, name.name, values) for name, values in cached.items()]
 
 
-def restored(values: Stored) -> Cached:
+def restored(values: Stored) -> CacheState:
     return {CacheName(Scope(tenant, namespace), cache): kept for tenant, namespace, cache, kept in values}
 
 

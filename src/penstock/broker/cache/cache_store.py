@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.names import Scope
-from penstock.broker.runtime.timer_wheel import NOWHERE, Wheel
+from penstock.broker.runtime.timer_wheel import NOWHERE, TimerWheel
 
 ENTRY_BYTES: Final = 512  # what a value takes beside itself and its key, in this module and in the state
 CACHE_BYTES: Final = 1_024  # the same of a cache
@@ -79,7 +79,7 @@ class Store:
         self._max_entries = max_entries
         self._caches: dict[CacheName, Cache] = {}
         self._order: OrderedDict[Entry, None] = OrderedDict()  # asked for longest ago … last
-        self._wheel: Wheel[Entry] = Wheel()
+        self._wheel: TimerWheel[Entry] = TimerWheel()
         self._gone: list[Cache] = []
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ class Store:
                 del self._caches[cache.name]
 
     def due(self, now: int, most: int) -> Sequence[Entry]:
-        """Some of what is over, to be removed; see `Wheel.due`."""
+        """Some of what is over, to be removed; see `TimerWheel.due`."""
         return self._wheel.due(now, most)
 
     def drop(self, tenant: str) -> None:
@@ -186,7 +186,7 @@ class Store:
 
     def clear(self) -> None:
         self.bytes = 0
-        self._caches, self._order, self._wheel, self._gone = {}, OrderedDict(), Wheel(), []
+        self._caches, self._order, self._wheel, self._gone = {}, OrderedDict(), TimerWheel(), []
 
 
 def _size(key: str, value: bytes) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from penstock.log.engine import Engine, PartitionId
 
 
-class Wait:
+class FetchWaiter:
     """One client's wait. It ends once: by a record, by its time, or by `cancel`."""
 
     __slots__ = ("_callback", "_engine", "_partition")
@@ -47,17 +47,17 @@ def watch_all(engine: Engine, partitions: Sequence[PartitionId], callback: Calla
     return stop
 
 
-class Waits:
+class FetchWaiters:
     """All of them, by the time at which they end."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._heap: list[tuple[int, int, Wait]] = []
+        self._heap: list[tuple[int, int, FetchWaiter]] = []
         self._count = 0
 
-    def start(self, partition: PartitionId, until: int, callback: Callable[[], None]) -> Wait:
+    def start(self, partition: PartitionId, until: int, callback: Callable[[], None]) -> FetchWaiter:
         """Call back after the next commit to the partition, or when a sweep finds that it is `until` (µs)."""
-        wait = Wait(self._engine, partition, callback)
+        wait = FetchWaiter(self._engine, partition, callback)
         self._count += 1
         heapq.heappush(self._heap, (until, self._count, wait))
         return wait

@@ -20,14 +20,14 @@ class PartitionSurvey(NamedTuple):
     gone: Gone
 
 
-class Survey(NamedTuple):
+class ReadView(NamedTuple):
     topic: Topic
     now: int  # µs since 1970: what is live was decided then
     horizon: int  # what was stored by then has expired; 0 if nothing has
     partitions: list[PartitionSurvey]
 
 
-def survey(state: State, engine: Engine, scope: Scope, name: str, partition: int | None, now: int) -> Survey:
+def read_view(state: State, engine: Engine, scope: Scope, name: str, partition: int | None, now: int) -> ReadView:
     """Of all partitions of the topic, or of one. Raises TopicNotFound or PartitionNotFound."""
     if partition is None:
         topic = topic_rules.find(state, scope, name)
@@ -39,4 +39,4 @@ def survey(state: State, engine: Engine, scope: Scope, name: str, partition: int
     for number in numbers:
         place = partition_id(topic.id, number)
         found.append(PartitionSurvey(number, engine.bounds(place), state.removed.get(place, NOTHING)))
-    return Survey(topic, now, visible_read.horizon(topic, now), found)
+    return ReadView(topic, now, visible_read.horizon(topic, now), found)

@@ -1,5 +1,5 @@
 """Reading what is live: records that neither expired nor were removed. Every read for a client goes through here, or
-(a queue's) by the same `View`.
+(a queue's) by the same `VisibilityFilter`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEPS: Final = 256  # after which a fetch is answered with nothing but where to 
 FOREVER: Final = 1e10  # seconds: more than have passed since 1970
 
 
-class View(NamedTuple):
+class VisibilityFilter(NamedTuple):
     """What of a partition is live at one moment."""
 
     now: int  # µs since 1970
@@ -62,10 +62,10 @@ class View(NamedTuple):
         return dead
 
 
-def view(state: State, topic: Topic, partition: int, now: int) -> View:
+def view(state: State, topic: Topic, partition: int, now: int) -> VisibilityFilter:
     if topic.settings.expiry_seconds is None and not state.removed:
-        return View(now)
-    return View(now, horizon(topic, now), state.removed.get(partition_id(topic.id, partition), NOTHING))
+        return VisibilityFilter(now)
+    return VisibilityFilter(now, horizon(topic, now), state.removed.get(partition_id(topic.id, partition), NOTHING))
 
 
 def horizon(topic: Topic, now: int) -> int:
@@ -80,11 +80,11 @@ def expiry(topic: Topic) -> int:
     return int(seconds * 1_000_000) if seconds is not None and 0 < seconds < FOREVER else 0
 
 
-class LiveRead:
+class VisibleRead:
     """A plan to read live records; `run` as that of a `ReadPlan`. What it is to deliver is fixed when it is made.
 
-    If nothing of what was read is live, there may still be more behind it: `onward` plans to go on, in steps that are
-    bounded, so that no number of expired records keeps the loop from its other work."""
+    If nothing of what was read is live, there may still be more behind it: `continuation` plans to go on, in steps
+    that are bounded, so that no number of expired records keeps the loop from its other work."""
 
     __slots__ = ("_engine", "_max_bytes", "_max_records", "_partition", "_plan", "_steps", "_view", "end", "passed")
 
@@ -95,7 +95,7 @@ class LiveRead:
         offset: int,
         max_bytes: int,
         max_records: int,
-        view: View,
+        view: VisibilityFilter,
         steps: int = 0,
     ) -> None:
         """Raises OffsetOutOfRange. `steps`: how many came before, all in vain."""
@@ -158,7 +158,7 @@ class LiveRead:
                 return found
         return found
 
-    def onward(self) -> LiveRead | None:
+    def continuation(self) -> VisibleRead | None:
         """After a `run` that `passed` everything by: the next step, or None if there is nothing more or it has been
         enough for one fetch (then `end` is where the next fetch goes on). On the broker's thread."""
         if not self.passed or self._steps >= STEPS:
@@ -168,4 +168,4 @@ class LiveRead:
         if offset >= bounds.high_watermark:
             return None
         limits = self._max_bytes, self._max_records
-        return LiveRead(self._engine, self._partition, offset, *limits, self._view, self._steps + 1)
+        return VisibleRead(self._engine, self._partition, offset, *limits, self._view, self._steps + 1)

@@ -18,7 +18,7 @@ from penstock.log.engine import Engine, partition_id
 MAX_POSITIONS: Final = 10_000
 
 
-class Place(NamedTuple):
+class GroupPartition(NamedTuple):
     scope: Scope
     group: str
     topic: str
@@ -29,9 +29,9 @@ class FetchPositions:
     """Where each group's last fetch ended; the ones used longest ago are forgotten first."""
 
     def __init__(self) -> None:
-        self._positions: dict[Place, int] = {}
+        self._positions: dict[GroupPartition, int] = {}
 
-    def __iter__(self) -> Iterator[tuple[Place, int]]:
+    def __iter__(self) -> Iterator[tuple[GroupPartition, int]]:
         return iter(self._positions.items())
 
     def note(self, scope: Scope, group: str, topic: str, partition: int, next_offset: int) -> None:
@@ -40,7 +40,7 @@ class FetchPositions:
             check_group(group)
         except InvalidName:
             return
-        place = Place(scope, group, topic, partition)
+        place = GroupPartition(scope, group, topic, partition)
         self._positions.pop(place, None)
         self._positions[place] = next_offset
         if len(self._positions) > MAX_POSITIONS:
@@ -53,13 +53,13 @@ def lags(state: State, positions: FetchPositions, engine: Engine) -> Iterator[La
         for group, by_topic in by_group.items():
             for topic, by_partition in by_topic.items():
                 for partition, offset in by_partition.items():
-                    yield from _lag(state, engine, Place(scope, group, topic, partition), offset)
+                    yield from _lag(state, engine, GroupPartition(scope, group, topic, partition), offset)
     for place, offset in positions:
         if groups.committed(state, place.scope, place.group, place.topic, place.partition) is None:
             yield from _lag(state, engine, place, offset)
 
 
-def _lag(state: State, engine: Engine, place: Place, offset: int) -> Iterator[Lag]:
+def _lag(state: State, engine: Engine, place: GroupPartition, offset: int) -> Iterator[Lag]:
     topic = state.topics.get(place.scope, {}).get(place.topic)
     if topic is not None and place.partition < topic.partitions:
         end = engine.bounds(partition_id(topic.id, place.partition)).high_watermark

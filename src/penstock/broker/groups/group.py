@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock.broker.errors import GroupNotFound, InvalidArgument, LimitReached
-from penstock.broker.groups.group_membership import Members
+from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, check_group, check_scope, check_topic
 from penstock.broker.state.events import GroupDeleted, OffsetCommitted
@@ -33,7 +33,7 @@ class GroupLag(NamedTuple):
     lag: int  # records that it has not reached yet; of a group that never said: all that are there
 
 
-def view(state: State, members: Members, scope: Scope, group: str, topic: str) -> GroupView:
+def view(state: State, members: GroupMembership, scope: Scope, group: str, topic: str) -> GroupView:
     offsets = state.groups.get(scope, {}).get(group, {}).get(topic, {})
     present = members.of(scope, group, topic)
     if not offsets and not present:
@@ -41,13 +41,13 @@ def view(state: State, members: Members, scope: Scope, group: str, topic: str) -
     return GroupView(topic, group, present, dict(sorted(offsets.items())))
 
 
-def places(state: State, members: Members, scope: Scope, group: str | None = None) -> list[tuple[str, str]]:
+def places(state: State, members: GroupMembership, scope: Scope, group: str | None = None) -> list[tuple[str, str]]:
     """(topic, group) of every group of the scope, or of one, by name."""
     stored = ((topic, name) for name, by_topic in state.groups.get(scope, {}).items() for topic in by_topic)
     return sorted(place for place in {*stored, *members.places(scope)} if group is None or place[1] == group)
 
 
-def delete(state: State, members: Members, scope: Scope, group: str, topic: str) -> GroupDeleted:
+def delete(state: State, members: GroupMembership, scope: Scope, group: str, topic: str) -> GroupDeleted:
     view(state, members, scope, group, topic)
     return GroupDeleted(*scope, group, topic)
 

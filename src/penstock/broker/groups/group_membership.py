@@ -12,7 +12,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, check_group
 
 
-class Members:
+class GroupMembership:
     """For sessions that have been allowed to read the topic. An owner is whatever stands for one connection."""
 
     def __init__(self, limits: Limits) -> None:

@@ -11,19 +11,21 @@ from typing import Literal
 from penstock.broker.errors import GroupNotFound
 from penstock.broker.groups import group as rules
 from penstock.broker.groups.group import GroupLag, GroupView
-from penstock.broker.groups.group_membership import Members
+from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.security.audit import Audit
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import CommitGroup, partition_id
 
 
 class Groups:
-    def __init__(self, ledger: Ledger, access: Access, members: Members, limits: Limits, audit: Audit) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, state_log: StateLog, access: Access, members: GroupMembership, limits: Limits, audit: Audit
+    ) -> None:
+        self._state_log = state_log
         self._access = access
         self._members = members
         self._limits = limits
@@ -42,20 +44,20 @@ class Groups:
     ) -> CommitGroup:
         """Keep the group's next offset. With `topic_must_exist` off, also for a topic or partition still to come."""
         self._access.require(identity, Permission.COMMIT, scope, topic)
-        state = self._ledger.current()
+        state = self._state_log.current()
         if topic_must_exist:
             topic_rules.find_partition(state, scope, topic, partition)
-        return self._ledger.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
+        return self._state_log.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
 
     def committed(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
         """The group's next offset, or None if it has none there, whatever exists."""
         self._access.require(identity, Permission.READ, scope, topic)
-        return rules.committed(self._ledger.current(), scope, group, topic, partition)
+        return rules.committed(self._state_log.current(), scope, group, topic, partition)
 
     def list(self, identity: Identity, scope: Scope) -> Sequence[GroupView]:
         """The groups of topics that this identity may see, by topic and name; one in two topics is there twice."""
         self._access.require_any(identity, Permission.DESCRIBE, scope)
-        state, found = self._ledger.current(), []
+        state, found = self._state_log.current(), []
         for topic, group in rules.places(state, self._members, scope):
             if self._access.allows(identity, Permission.DESCRIBE, scope, topic):
                 found.append(rules.view(state, self._members, scope, group, topic))
@@ -65,17 +67,17 @@ class Groups:
         """The group as it is in the topic, or, without one, in the first that it is in and that may be seen."""
         if topic:
             self._access.require(identity, Permission.DESCRIBE, scope, topic)
-            return rules.view(self._ledger.current(), self._members, scope, group, topic)
+            return rules.view(self._state_log.current(), self._members, scope, group, topic)
         self._access.require_any(identity, Permission.DESCRIBE, scope)
-        for place, _ in rules.places(self._ledger.current(), self._members, scope, group):
+        for place, _ in rules.places(self._state_log.current(), self._members, scope, group):
             if self._access.allows(identity, Permission.DESCRIBE, scope, place):
-                return rules.view(self._ledger.current(), self._members, scope, group, place)
+                return rules.view(self._state_log.current(), self._members, scope, group, place)
         raise GroupNotFound(group, topic)
 
     def delete(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
         """The group's offsets in the topic go, and so do its members."""
         self._access.require(identity, Permission.DELETE, scope, topic)
-        kept = self._ledger.keep((rules.delete(self._ledger.current(), self._members, scope, group, topic),))
+        kept = self._state_log.keep((rules.delete(self._state_log.current(), self._members, scope, group, topic),))
         self._members.forget(scope, topic, group)
         self._audit.note(identity, "group.delete", scope=scope, resource=group, action="delete", topic=topic)
         return kept
@@ -91,24 +93,26 @@ class Groups:
     ) -> tuple[int, CommitGroup]:
         """Keep as the group's next offset: the first that is there, the one after the last, or any."""
         self._access.require(identity, Permission.COMMIT, scope, topic)
-        state = self._ledger.current()
+        state = self._state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)
-        bounds = self._ledger.engine.bounds(partition_id(found.id, partition))
+        bounds = self._state_log.engine.bounds(partition_id(found.id, partition))
         offset = to if isinstance(to, int) else rules.start(to, None, bounds)
-        return offset, self._ledger.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
+        return offset, self._state_log.keep(
+            (rules.commit(state, self._limits, scope, group, topic, partition, offset),)
+        )
 
     def lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
         """How far a group that is in the topic is behind in the partition."""
         self._access.require(identity, Permission.READ, scope, topic)
-        state = self._ledger.current()
+        state = self._state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)
         offsets = rules.view(state, self._members, scope, group, topic).offsets
-        return rules.lag(offsets.get(partition), self._ledger.engine.bounds(partition_id(found.id, partition)))
+        return rules.lag(offsets.get(partition), self._state_log.engine.bounds(partition_id(found.id, partition)))
 
     def start(self, identity: Identity, scope: Scope, topic: str, partition: int, mode: str, group: str = "") -> int:
         """Where to begin: `earliest`, `latest` (or nothing), or `commit`, where the group is, else `earliest`."""
         self._access.require(identity, Permission.READ, scope, topic)
-        state = self._ledger.current()
+        state = self._state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)
         committed = rules.committed(state, scope, group, topic, partition)
-        return rules.start(mode, committed, self._ledger.engine.bounds(partition_id(found.id, partition)))
+        return rules.start(mode, committed, self._state_log.engine.bounds(partition_id(found.id, partition)))

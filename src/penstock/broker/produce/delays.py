@@ -17,13 +17,13 @@ from penstock.broker.names import Scope
 from penstock.broker.produce import delay
 from penstock.broker.produce.delay import WAITING, Delayed
 from penstock.broker.produce.partitioning import Partitioner
-from penstock.broker.produce.validation import Intake
-from penstock.broker.runtime.executor import Offload
+from penstock.broker.produce.validation import RecordValidator
+from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import DelayedEnded
 from penstock.broker.state.state import State, Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, GroupState, ReadPlan, Records, partition_id
@@ -43,29 +43,29 @@ class Delays:
 
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         access: Access,
-        intake: Intake,
+        validator: RecordValidator,
         partitioner: Partitioner,
         limits: Limits,
         metrics: Metrics,
         clock: Callable[[], int],
-        offload: Offload,
+        executor: Executor,
     ) -> None:
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
-        self._intake = intake
+        self._validator = validator
         self._partitioner = partitioner
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._offload = offload
+        self._executor = executor
         self._heap: list[tuple[int, int]] = []  # (due, id); one that the state does not have is void
         self._appearing = False  # some are being read, or are on their way into the log
         self._advancing = False
         self._not_before = 0  # when to try again after a failure
         self._trimmed = 0  # when that was last looked at
-        ledger.on_rebuilt.append(self.rebuilt)
+        state_log.on_rebuilt.append(self.rebuilt)
         self.rebuilt()
 
     # -- for clients
@@ -86,7 +86,7 @@ class Delays:
         It must fit the topic's schema now. If it does not, and the topic wants such records as dead letters, it is one
         at once, and the answer is its offset among them."""
         self._access.require(identity, Permission.WRITE, scope, topic)
-        state, engine = self._ledger.current(), self._ledger.engine
+        state, engine = self._state_log.current(), self._state_log.engine
         found = topic_rules.find(state, scope, topic)
         if partition >= 0:
             topic_rules.find_partition(state, scope, topic, partition)
@@ -94,13 +94,13 @@ class Delays:
         limits, now = self._limits, self._clock()
         event = delay.schedule(state.delayed, state.next_delayed_id, limits, found.id, partition, delay_us, offset, now)
         columns = [value], None if key is None else [key], [headers] if headers else None
-        self._intake.check_room(scope.tenant)
-        admitted = self._intake.admit(found, [partition], *columns)
+        self._validator.check_room(scope.tenant)
+        admitted = self._validator.admit(found, [partition], *columns)
         if admitted.diverted:
-            appended = self._ledger.append(admitted.writes, admitted.events)
+            appended = self._state_log.append(admitted.writes, admitted.events)
             self._metrics.records_diverted += 1
             return appended.base_offsets[0], appended.group
-        group = self._ledger.keep((event,), (Records(WAITING, *columns),))
+        group = self._state_log.keep((event,), (Records(WAITING, *columns),))
         heapq.heappush(self._heap, (event.due, event.id))
         self._metrics.delayed_scheduled += 1
         return state.delayed[event.id], group
@@ -108,7 +108,7 @@ class Delays:
     def cancel(self, identity: Identity, scope: Scope, id: int) -> CommitGroup:  # noqa: A002 - of what was delayed
         """It will not appear. Raises DelayedNotFound also for one that this identity could not have scheduled."""
         self._access.require_any(identity, Permission.WRITE, scope)
-        state = self._ledger.current()
+        state = self._state_log.current()
         delayed = state.delayed.get(id)
         topic = None if delayed is None else state.topics_by_id[delayed.topic]
         if (
@@ -117,7 +117,7 @@ class Delays:
             or not self._access.allows(identity, Permission.WRITE, scope, topic.name)
         ):
             raise DelayedNotFound(id)
-        group = self._ledger.keep((DelayedEnded([id]),))
+        group = self._state_log.keep((DelayedEnded([id]),))
         self._metrics.delayed_cancelled += 1
         self._tidy()
         return group
@@ -126,12 +126,12 @@ class Delays:
 
     def rebuilt(self) -> None:
         """The state was read from the log."""
-        self._heap = [(delayed.due, delayed.id) for delayed in self._ledger.state.delayed.values()]
+        self._heap = [(delayed.due, delayed.id) for delayed in self._state_log.state.delayed.values()]
         heapq.heapify(self._heap)
 
     def _tidy(self) -> None:
         """Whoever schedules and cancels all day must not fill the memory with what is void."""
-        if len(self._heap) > 2 * len(self._ledger.state.delayed) + SPARE_ENTRIES:
+        if len(self._heap) > 2 * len(self._state_log.state.delayed) + SPARE_ENTRIES:
             self.rebuilt()
 
     def sweep(self, now: int) -> None:
@@ -147,7 +147,7 @@ class Delays:
             return
         self._advancing = True
         try:
-            while not self._appearing and not self._ledger.closed:
+            while not self._appearing and not self._state_log.closed:
                 if 0 < self._not_before - now <= TRY_AGAIN:
                     break
                 due = self._due(now)
@@ -160,8 +160,8 @@ class Delays:
 
     def _due(self, now: int) -> list[Delayed]:
         """Take those from the heap that are due, the first ones first. What is not committed yet cannot be read."""
-        state, heap = self._ledger.current(), self._heap
-        end = self._ledger.engine.bounds(WAITING).high_watermark
+        state, heap = self._state_log.current(), self._heap
+        end = self._state_log.engine.bounds(WAITING).high_watermark
         due: dict[int, Delayed] = {}
         early: list[tuple[int, int]] = []
         while heap and heap[0][0] <= now and len(due) < APPEND_RECORDS and len(early) < APPEND_RECORDS:
@@ -192,7 +192,7 @@ class Delays:
 
     def _trim(self) -> None:
         """Let go of the contents before the oldest that waits."""
-        state, engine = self._ledger.current(), self._ledger.engine
+        state, engine = self._state_log.current(), self._state_log.engine
         bounds = engine.bounds(WAITING)
         first = next(iter(state.delayed.values()), None)  # they are in the order of their offsets
         oldest = bounds.high_watermark if first is None else min(first.offset, bounds.high_watermark)
@@ -214,7 +214,7 @@ class _Appearing:
     """Some records whose time has come: read, then appended as one. What does not come along is put back."""
 
     def __init__(self, delays: Delays, due: list[Delayed]) -> None:
-        engine = delays._ledger.engine
+        engine = delays._state_log.engine
         start = engine.bounds(WAITING).start
         self._delays = delays
         self._due = due
@@ -226,7 +226,7 @@ class _Appearing:
         self._error: LogError | None = None
 
     def start(self) -> None:
-        self._delays._offload(self._read, self._finish)
+        self._delays._executor(self._read, self._finish)
 
     def _read(self) -> None:
         """As much as is to be one entry."""
@@ -275,9 +275,9 @@ class _Appearing:
         """None if none of them waits any more."""
         delays = self._delays
         started = delays._metrics.timer()
-        state = delays._ledger.current()
-        self._contents = [content for content in self._contents if _waits(state, content.delayed)]
-        lost = [delayed.id for delayed in self._lost if _waits(state, delayed)]
+        state = delays._state_log.current()
+        self._contents = [content for content in self._contents if _waiters(state, content.delayed)]
+        lost = [delayed.id for delayed in self._lost if _waiters(state, delayed)]
         if not self._contents and not lost:
             return None
         group = self._keep(state, lost)
@@ -293,7 +293,7 @@ class _Appearing:
         while True:
             ended = [content.delayed.id for content in self._contents]
             try:
-                return self._delays._ledger.keep((DelayedEnded(ended + lost),), self._records(state))
+                return self._delays._state_log.keep((DelayedEnded(ended + lost),), self._records(state))
             except EntryTooLarge:
                 if len(ended) <= 1:
                     raise
@@ -315,7 +315,7 @@ class _Appearing:
         self._delays._done(failed=not committed)
 
 
-def _waits(state: State, delayed: Delayed) -> bool:
+def _waiters(state: State, delayed: Delayed) -> bool:
     return state.delayed.get(delayed.id) == delayed
 
 

@@ -25,7 +25,7 @@ REASON_CHARACTERS: Final = 1000  # of what is told in the headers of a rejected 
 Item = TypeVar("Item")
 
 
-class Admitted(NamedTuple):
+class ValidatedRecords(NamedTuple):
     """Records as they may be appended, all of `writes` and `events` as one entry."""
 
     writes: list[Records]  # one for each partition; that of dead letters, if any, comes last
@@ -49,7 +49,7 @@ class Admitted(NamedTuple):
         return offsets
 
 
-class Scattered(NamedTuple):
+class ProducedPartitioned(NamedTuple):
     """Where each record of `Broker.scatter` went. True once the group is committed."""
 
     group: CommitGroup
@@ -59,7 +59,7 @@ class Scattered(NamedTuple):
     diverted: dict[int, int]  # which records became dead letters, and their offsets there
 
 
-class Intake:
+class RecordValidator:
     """Access has been checked before any of this is called."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Intake:
         *,
         divert: bool = True,
         coming: Sequence[TopicCreated] = (),
-    ) -> Admitted:
+    ) -> ValidatedRecords:
         """What is to be appended so that each record is in its partition. Raises InvalidArgument or RecordTooLarge, or
         RecordRejected for a record that does not fit the topic's schema, unless it becomes a dead letter.
 
@@ -117,10 +117,10 @@ class Intake:
         members = _by_partition(partitions)
         if len(members) == 1:
             records = Records(partition_id(topic.id, partitions[0]), values, keys, headers, expires)
-            return Admitted([records], [range(len(values))], partitions, size)
+            return ValidatedRecords([records], [range(len(values))], partitions, size)
         columns = _Columns(values, keys, headers, expires)
         writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
-        return Admitted(writes, list(members.values()), partitions, size)
+        return ValidatedRecords(writes, list(members.values()), partitions, size)
 
     def _without(
         self,
@@ -131,7 +131,7 @@ class Intake:
         size: int,
         divert: bool,
         coming: Sequence[TopicCreated],
-    ) -> Admitted:
+    ) -> ValidatedRecords:
         """The good records in their partitions, the bad ones as dead letters; or RecordRejected."""
         now = self._clock()
         target, events = None, list[TopicCreated]()
@@ -163,7 +163,7 @@ class Intake:
             for number, part in _by_partition([partitions[index] for index in good]).items()
         }
         writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
-        return Admitted(
+        return ValidatedRecords(
             [*writes, letters],
             [*members.values(), rejected],
             [0 if index in bad else number for index, number in enumerate(partitions)],

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from penstock.broker.errors import InvalidArgument, LimitReached, ShuttingDown, StagedNotFound
 from penstock.broker.names import Scope
 from penstock.broker.publications.publication import ONCE, app_key, check_app, check_room
-from penstock.broker.publications.publishing import FINAL, Desk, Publishing, Run
+from penstock.broker.publications.publishing import FINAL, PublicationRun, PublishContext, Publishing
 from penstock.broker.publications.staging import TOKEN_BYTES, leftovers, parse_ref
 from penstock.broker.security.access import Identity, Permission
 from penstock.broker.state.events import PublicationDropped
@@ -41,7 +41,7 @@ class Permit(NamedTuple):
 class Publications:
     def __init__(
         self,
-        desk: Desk,
+        desk: PublishContext,
         topic: Callable[[Identity, Scope, str], Topic],
         *,
         token: Callable[[int], bytes] = secrets.token_bytes,
@@ -50,14 +50,14 @@ class Publications:
         self._desk = desk
         self._topic = topic
         self._token = token
-        self._runs: dict[bytes, Run] = {}  # by the application's key, which has one at a time
-        self._line: deque[Run] = deque()  # those of them that wait for their turn
+        self._runs: dict[bytes, PublicationRun] = {}  # by the application's key, which has one at a time
+        self._line: deque[PublicationRun] = deque()  # those of them that wait for their turn
         self._active = 0
         self._waiting = 0  # requests without an answer
         self._started = desk.clock()
         self._cleaned: int | None = None
         self._try_at: int | None = 0  # when to look for what was begun and is not finished
-        desk.ledger.on_rebuilt.append(self._rebuilt)
+        desk.state_log.on_rebuilt.append(self._rebuilt)
 
     def __len__(self) -> int:
         """How many are under way."""
@@ -77,14 +77,14 @@ class Publications:
             app = ONCE + self._token(TOKEN_BYTES * 2).hex()
         check_app(app, batch)
         found = [self._topic(identity, scope, name) for name in names]
-        return Permit(app, app_key(identity, scope, app), found), self._desk.ledger.unsettled
+        return Permit(app, app_key(identity, scope, app), found), self._desk.state_log.pending_commit
 
     def publish(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> Publishing:
         """Everything that these refs name is in the log once the outcome in the answer is committed, and if it was
         there already, it is so once. If the outcome fails, or this raises, the same may be asked for again."""
         self._require(identity, scope)
         key = self._key(identity, scope, app, batch, refs)
-        self._desk.ledger.current()
+        self._desk.state_log.current()
         if self._waiting >= self._desk.limits.publications_waiting:
             raise LimitReached(f"{self._waiting} publications are waiting, which is the limit")
         request = Publishing(identity, scope, key, batch, refs, once=app.startswith(ONCE))
@@ -97,11 +97,11 @@ class Publications:
         """These will not be published. What is being published, or was, is not touched."""
         self._require(identity, scope)
         key = self._key(identity, scope, app, batch, refs)
-        state, staging = self._desk.ledger.current(), self._desk.staging
+        state, staging = self._desk.state_log.current(), self._desk.staging
         known, run = state.publications.get(key), self._runs.get(key)
         used = {*(run.refs if run else ()), *(known.running.refs if known and known.running else ())}
         gone = [ref for ref in refs if ref not in used]
-        self._desk.offload(lambda: staging.remove(gone), _nothing)
+        self._desk.executor(lambda: staging.remove(gone), _nothing)
 
     def _require(self, identity: Identity, scope: Scope) -> None:
         self._desk.access.require_any(identity, Permission.WRITE, scope)
@@ -125,23 +125,23 @@ class Publications:
 
     def _consider(self, request: Publishing) -> None:
         """Answer, begin, or wait for what is under way."""
-        ledger = self._desk.ledger
+        state_log = self._desk.state_log
         try:
-            known = ledger.current().publications.get(request.key)
+            known = state_log.current().publications.get(request.key)
             if known is not None and request.batch <= known.batch:
                 self._repeat(request)
                 return
             run = self._runs.get(request.key)
             if run is None and known is not None and known.running is not None:
-                run = Run(self._desk, request.key, self._ended, running=known.running)
+                run = PublicationRun(self._desk, request.key, self._ended, running=known.running)
                 run.behind.append(request)
                 self._enter(run)
             elif run is not None:
                 run.behind.append(request)
             else:
                 if not request.once:
-                    check_room(ledger.state.publications, request.key, self._desk.limits, self._desk.clock())
-                self._enter(Run(self._desk, request.key, self._ended, request=request))
+                    check_room(state_log.state.publications, request.key, self._desk.limits, self._desk.clock())
+                self._enter(PublicationRun(self._desk, request.key, self._ended, request=request))
         except (LimitReached, ShuttingDown) as error:
             request.outcome.finish(error)
 
@@ -155,13 +155,13 @@ class Publications:
                 self._clean_up(request.key, request.batch)
             request.outcome.finish(error)
 
-        group = self._desk.ledger.unsettled
+        group = self._desk.state_log.pending_commit
         if group is None:
             settled(None)
         else:
             group.on_done(lambda group: settled(group.error))
 
-    def _enter(self, run: Run) -> None:
+    def _enter(self, run: PublicationRun) -> None:
         self._runs[run.key] = run
         self._line.append(run)
         self._advance()
@@ -171,13 +171,13 @@ class Publications:
             self._active += 1
             self._line.popleft().start()
 
-    def _ended(self, run: Run, error: Exception | None) -> None:
+    def _ended(self, run: PublicationRun, error: Exception | None) -> None:
         del self._runs[run.key]
         self._active -= 1
         if error is None:
             self._desk.metrics.publications_committed += 1
             self._clean_up(run.key, run.batch)
-        elif run.begun and isinstance(error, FINAL) and not self._desk.ledger.closed:
+        elif run.begun and isinstance(error, FINAL) and not self._desk.state_log.closed:
             self._drop(run, error)
         elif run.begun:
             logger.warning("a publication is to be finished later: %s", error)
@@ -192,9 +192,9 @@ class Publications:
                 request.outcome.finish(error)
         self._advance()
 
-    def _drop(self, run: Run, error: Exception) -> None:
+    def _drop(self, run: PublicationRun, error: Exception) -> None:
         """Nothing will ever finish it: whoever asks again begins anew, and what is in the log stays there."""
-        known = self._desk.ledger.current().publications.get(run.key)
+        known = self._desk.state_log.current().publications.get(run.key)
         if known is None or known.running is None or known.running.batch != run.batch:
             return  # a group failed, and with it the beginning: nothing of it is in the log
         logger.error(
@@ -205,7 +205,7 @@ class Publications:
         )
         self._desk.metrics.publications_dropped += 1
         try:
-            self._desk.ledger.keep((PublicationDropped(run.key),))
+            self._desk.state_log.keep((PublicationDropped(run.key),))
         except LogError:
             self._try_at = self._desk.clock() + TRY_AGAIN
 
@@ -221,9 +221,9 @@ class Publications:
         """Go on with what was begun. A few times a second; `now` is the wall clock, in µs."""
         if self._try_at is not None and not 0 < self._try_at - now <= TRY_AGAIN:
             self._try_at = None
-            for known in list(self._desk.ledger.current().publications.values()):
+            for known in list(self._desk.state_log.current().publications.values()):
                 if known.running is not None and known.key not in self._runs:
-                    self._enter(Run(self._desk, known.key, self._ended, running=known.running))
+                    self._enter(PublicationRun(self._desk, known.key, self._ended, running=known.running))
 
     def clean(self, now: int) -> None:
         """Remove staged files that nobody needs: at first, and then every hour, however often it is called."""
@@ -233,7 +233,7 @@ class Publications:
         staging, names = self._desk.staging, list[str]()
 
         def decide() -> None:
-            publications = self._desk.ledger.state.publications
+            publications = self._desk.state_log.state.publications
             used = {ref for run in self._runs.values() for ref in run.refs}
             used.update(ref for known in publications.values() if known.running for ref in known.running.refs)
 
@@ -241,13 +241,13 @@ class Publications:
                 return publications[key].batch if key in publications else -1
 
             gone = leftovers(names, published, used.__contains__, now, self._started)
-            self._desk.offload(lambda: staging.remove(gone), _nothing)
+            self._desk.executor(lambda: staging.remove(gone), _nothing)
 
-        self._desk.offload(lambda: names.extend(staging.names()), decide)
+        self._desk.executor(lambda: names.extend(staging.names()), decide)
 
     def _clean_up(self, key: bytes, batch: int) -> None:
         staging = self._desk.staging
-        self._desk.offload(lambda: staging.remove_published(key, batch), _nothing)
+        self._desk.executor(lambda: staging.remove_published(key, batch), _nothing)
 
 
 def _nothing() -> None:

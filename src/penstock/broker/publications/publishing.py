@@ -16,15 +16,15 @@ from typing import Final, NamedTuple
 from penstock.broker.errors import BrokerError, RecordRejected, RecordTooLarge, StagedNotFound, TopicNotFound
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
-from penstock.broker.produce.validation import Admitted, Intake
+from penstock.broker.produce.validation import RecordValidator, ValidatedRecords
 from penstock.broker.publications.publication import Running
 from penstock.broker.publications.staging import CHECKED_RECORDS, Chunk, Manifest, Staging
-from penstock.broker.runtime.executor import Offload, Work
+from penstock.broker.runtime.executor import Deferred, Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import AnyEvent, PublicationAdvanced, PublicationStarted, Published, TopicCreated
 from penstock.broker.state.state import State, Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.log.batch import HEADERS, KEYS, MAX_BATCH_BYTES, Batch
 from penstock.log.columns import Columns
 from penstock.log.engine import CommitGroup, GroupState, Prepared, Write, partition_id
@@ -57,17 +57,17 @@ class Publishing:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class PublishContext:
     """What a publication needs of the broker."""
 
-    ledger: Ledger
+    state_log: StateLog
     access: Access
-    intake: Intake
+    validator: RecordValidator
     staging: Staging
     limits: Limits
     metrics: Metrics
     clock: Callable[[], int]
-    offload: Offload
+    executor: Executor
 
 
 class _Part(NamedTuple):
@@ -84,14 +84,14 @@ class _Writes(NamedTuple):
     diverted: int
 
 
-class Run:
+class PublicationRun:
     """One publication. `ended` is called once, with None if everything is committed."""
 
     def __init__(
         self,
-        desk: Desk,
+        desk: PublishContext,
         key: bytes,
-        ended: Callable[[Run, Exception | None], None],
+        ended: Callable[[PublicationRun, Exception | None], None],
         *,
         request: Publishing | None = None,
         running: Running | None = None,
@@ -122,8 +122,8 @@ class Run:
 
     def _work(self, work: Callable[[], object], conclude: Callable[..., None]) -> None:
         """Off the loop, then on with `conclude`; an error on the way ends the run."""
-        found = Work(work, conclude)
-        self._desk.offload(found.run, lambda: None if self._over else self._guard(found.finish))
+        found = Deferred(work, conclude)
+        self._desk.executor(found.run, lambda: None if self._over else self._guard(found.finish))
 
     def _guard(self, step: Callable[[], None]) -> None:
         try:
@@ -135,7 +135,7 @@ class Run:
             self._end(error)
 
     def _found(self, manifests: list[Manifest]) -> None:
-        state = self._desk.ledger.current()
+        state = self._desk.state_log.current()
         if not self.begun:
             self._check_topics(state, manifests)
         for ref, manifest in zip(self.refs, manifests, strict=True):
@@ -150,13 +150,13 @@ class Run:
 
     def _most(self, wanted: int) -> int:
         """Of one entry, beside its event."""
-        return min(wanted, self._desk.ledger.engine.entry_bytes - EVENT_BYTES)
+        return min(wanted, self._desk.state_log.engine.entry_bytes - EVENT_BYTES)
 
     def _check_topics(self, state: State, manifests: Sequence[Manifest]) -> None:
         """Rights are looked at again, and topics must be those that were there when the records were staged."""
         request, most = self.request, self._most(MAX_BATCH_BYTES)
         assert request is not None
-        self._desk.intake.check_room(request.scope.tenant)  # now: what has begun is finished
+        self._desk.validator.check_room(request.scope.tenant)  # now: what has begun is finished
         topics = {number: name for manifest in manifests for number, name in manifest.topics.items()}
         for name in sorted(set(topics.values())):
             self._desk.access.require(request.identity, Permission.WRITE, request.scope, name)
@@ -170,7 +170,7 @@ class Run:
 
     def _check(self, first: int) -> None:
         """Before it is begun, everything that has a schema is looked at: afterwards nothing can be refused."""
-        state = self._desk.ledger.current()
+        state = self._desk.state_log.current()
         while first < len(self._parts) and _topic(state, self._parts[first]) is None:
             first += 1
         if first == len(self._parts):
@@ -179,7 +179,7 @@ class Run:
 
         def check(first: int, end: int, columns: list[Columns]) -> None:
             assert end == first + 1
-            if (topic := _topic(self._desk.ledger.current(), self._parts[first])) is not None:
+            if (topic := _topic(self._desk.state_log.current(), self._parts[first])) is not None:
                 self._admit(topic, self._parts[first].chunk, columns[0], ())
             self._check(end)
 
@@ -188,7 +188,7 @@ class Run:
     def _begin(self) -> None:
         limits, now = self._desk.limits, self._desk.clock()
         event = PublicationStarted(self.key, self.batch, now, limits.publishing_apps, self.refs, self.once)
-        self._desk.ledger.keep((event,))
+        self._desk.state_log.keep((event,))
         self.begun = True
         self._go_on()
 
@@ -212,7 +212,7 @@ class Run:
             self._fetch_step(end)
 
     def _running(self) -> Running:
-        found = self._desk.ledger.current().publications.get(self.key)
+        found = self._desk.state_log.current().publications.get(self.key)
         if found is None or found.running is None or found.running.batch != self.batch:
             raise BrokerError("the publication was taken back")  # with a group that failed; the request may come again
         return found.running
@@ -245,8 +245,8 @@ class Run:
     def _append(self, first: int, end: int, columns: list[Columns], events: Sequence[AnyEvent], *, last: bool) -> None:
         desk = self._desk
         started = desk.metrics.timer()
-        found = self._writes(desk.ledger.current(), self._parts[first:end], columns)
-        group = desk.ledger.append(found.writes, [*found.created, *events]).group
+        found = self._writes(desk.state_log.current(), self._parts[first:end], columns)
+        group = desk.state_log.append(found.writes, [*found.created, *events]).group
         self._committing = True
         if found.rows:
             desk.metrics.produced(group, found.rows, found.size, started)
@@ -287,14 +287,14 @@ class Run:
                 writes.append(Prepared(partition_id(topic.id, chunk.partition), found))
         return _Writes(writes, created, rows, size, diverted)
 
-    def _admit(self, topic: Topic, chunk: Chunk, columns: Columns, coming: Sequence[TopicCreated]) -> Admitted:
-        """As any other client's records; see `Intake.admit`."""
+    def _admit(self, topic: Topic, chunk: Chunk, columns: Columns, coming: Sequence[TopicCreated]) -> ValidatedRecords:
+        """As any other client's records; see `RecordValidator.admit`."""
         count = columns.count
         batch = Batch(columns.build(0, 0, 0, bytes(8 * count), 0, 0))
         keys = batch.keys(0, count) if columns.flags & KEYS else None
         headers = batch.headers(0, count) if columns.flags & HEADERS else None
         expires = batch.expires()
-        return self._desk.intake.admit(
+        return self._desk.validator.admit(
             topic,
             [chunk.partition] * count,
             batch.values(0, count),

@@ -17,7 +17,7 @@ from penstock.broker.queries.query_capability import QueryDesk
 from penstock.broker.queries.statement import Stage, Statement
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.security.access import Identity, Permission
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -37,10 +37,10 @@ class QueryPolicy(NamedTuple):
 
 
 class Queries:
-    def __init__(self, broker: Broker, ledger: Ledger, policy: QueryPolicy, monotonic: Clock) -> None:
+    def __init__(self, broker: Broker, state_log: StateLog, policy: QueryPolicy, monotonic: Clock) -> None:
         self.policy = policy
         self.on_waiting: Callable[[], None] | None = None  # somebody wants a statement carried out; None: nobody would
-        self.desk = QueryDesk(broker, ledger, monotonic)
+        self.desk = QueryDesk(broker, state_log, monotonic)
         self._broker = broker
         self._monotonic = monotonic
         self._number = 0
@@ -76,11 +76,11 @@ class Queries:
         if not self.policy.enabled or self.on_waiting is None:
             statement.end(QueriesOff("SQL is not available: sql.enabled is off, or this is no running broker"), 0)
             return
-        unsettled = self._broker.unsettled
-        if unsettled is None:
+        pending_commit = self._broker.pending_commit
+        if pending_commit is None:
             self._line_up(statement)
         else:
-            unsettled.on_done(lambda _: self._line_up(statement))
+            pending_commit.on_done(lambda _: self._line_up(statement))
 
     def _line_up(self, statement: Statement) -> None:
         if statement.stage is not Stage.NEW:

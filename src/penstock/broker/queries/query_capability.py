@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.broker.errors import BrokerError, QueryError, TableNotFound
-from penstock.broker.fetch.read_view import Survey
+from penstock.broker.fetch.read_view import ReadView
 from penstock.broker.queries.query import Declared, Rows, Value
 from penstock.broker.queries.statement import Stage, Statement
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import CommitGroup
@@ -32,16 +32,16 @@ class Opened(NamedTuple):
     """Streams as of one moment: what is committed by the position `head`."""
 
     head: int
-    surveys: list[Survey]
+    surveys: list[ReadView]
 
 
 class QueryDesk:
     """On the broker's thread. What a statement is refused is kept with it, for the one who gets to see it."""
 
-    def __init__(self, broker: Broker, ledger: Ledger, monotonic: Clock) -> None:
+    def __init__(self, broker: Broker, state_log: StateLog, monotonic: Clock) -> None:
         self.on_stopped: Callable[[], None] | None = None  # the process is to stop a statement: see `to_stop`
         self._broker = broker
-        self._ledger = ledger
+        self._state_log = state_log
         self._monotonic = monotonic
         self._running: dict[int, Statement] = {}
         self._to_stop: list[int] = []
@@ -100,20 +100,20 @@ class QueryDesk:
         return self._broker.position
 
     def names(self, number: int) -> list[str]:
-        """The streams that its sender may read. True once what is `unsettled` is committed."""
+        """The streams that its sender may read. True once what is `pending_commit` is committed."""
         statement = self.find(number)
         identity, scope, allows = statement.identity, statement.scope, self._broker.access.allows
-        found = topic_rules.in_scope(self._ledger.current(), scope)
+        found = topic_rules.in_scope(self._state_log.current(), scope)
         return [topic.name for topic in found if allows(identity, Permission.READ, scope, topic.name)]
 
     def open(self, number: int, names: Sequence[str]) -> Opened:
-        """Those of the streams that exist, for one who may read them. True once what is `unsettled` is committed."""
+        """Those of the streams that exist, for one who may read them. True once `pending_commit` is committed."""
         statement, broker = self.find(number), self._broker
         with _Kept(statement):
             for name in names:
                 broker.access.require(statement.identity, Permission.READ, statement.scope, name)
             known = self._known(statement)
-            surveys = [broker.survey(statement.identity, statement.scope, name) for name in names if name in known]
+            surveys = [broker.read_view(statement.identity, statement.scope, name) for name in names if name in known]
         return Opened(broker.position, surveys)
 
     def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
@@ -140,7 +140,7 @@ class QueryDesk:
         return found.settings
 
     def _known(self, statement: Statement) -> Mapping[str, Topic]:
-        return self._ledger.current().topics.get(statement.scope, {})
+        return self._state_log.current().topics.get(statement.scope, {})
 
     def append(
         self,

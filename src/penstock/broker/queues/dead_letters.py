@@ -14,18 +14,18 @@ from typing import Final, NamedTuple, TypeAlias
 from penstock.broker.errors import DeadLetterNotFound, InvalidArgument, RecordTooLarge
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.removal import NOTHING, remove
-from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.produce.partitioning import ANY, Partitioner
 from penstock.broker.queues.dead_letter import SUFFIX, DeadLetter, letter_id, letters
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.state.events import RecordsRemoved
 from penstock.broker.state.state import State, Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import RecordSlice
 from penstock.log.engine import Appended, CommitGroup, Records, partition_id
@@ -34,8 +34,8 @@ from penstock.log.errors import OffsetOutOfRange
 FETCH_BYTES: Final = 4 << 20  # most bytes of letters fetched at once, or one letter
 FETCH_LETTERS: Final = 10_000
 
-LettersRead: TypeAlias = Work[list[DeadLetter], "LetterPage"]
-Replay: TypeAlias = Work[list[RecordSlice], "Replayed"]
+LettersRead: TypeAlias = Deferred[list[DeadLetter], "LetterPage"]
+Replay: TypeAlias = Deferred[list[RecordSlice], "Replayed"]
 
 
 class LetterPage(NamedTuple):
@@ -51,7 +51,7 @@ class Replayed(NamedTuple):
 class DeadLetters:
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         access: Access,
         partitioner: Partitioner,
         limits: Limits,
@@ -60,7 +60,7 @@ class DeadLetters:
         audit: Audit,
     ) -> None:
         self._audit = audit
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._partitioner = partitioner
         self._limits = limits
@@ -73,22 +73,22 @@ class DeadLetters:
 
         Needs the right to read `<topic>.dlq`, as any way to read that topic does."""
         self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
-        state = self._ledger.current()
+        state = self._state_log.current()
         box = _box(state, scope, topic)
         if box is None or maximum <= 0:
-            return Work(list, lambda _: LetterPage([], None), ready=True)
+            return Deferred(list, lambda _: LetterPage([], None), ready=True)
         view = visible_read.view(state, box, 0, self._clock())
-        engine, partition = self._ledger.engine, partition_id(box.id, 0)
+        engine, partition = self._state_log.engine, partition_id(box.id, 0)
         start = max(offset, engine.bounds(partition).start, view.gone.below)
         # Those that were removed are dropped from what is read: without them, there are still enough.
         wanted = min(maximum, FETCH_LETTERS)
-        read = LiveRead(engine, partition, start, FETCH_BYTES, wanted + len(view.gone.single), view)
+        read = VisibleRead(engine, partition, start, FETCH_BYTES, wanted + len(view.gone.single), view)
 
         def conclude(found: list[DeadLetter]) -> LetterPage:
             end = found[-1].offset + 1 if len(found) == wanted else read.end
             return LetterPage(found, end if end < engine.bounds(partition).high_watermark else None)
 
-        return Work(lambda: list(islice(letters(box, read.run()), wanted)), conclude, ready=read.ready)
+        return Deferred(lambda: list(islice(letters(box, read.run()), wanted)), conclude, ready=read.ready)
 
     def replay(self, identity: Identity, scope: Scope, topic: str, letter: int | str) -> Replay:
         """Append the letter, which is given by its offset or its id, to the topic, as the record that it was, and take
@@ -98,7 +98,7 @@ class DeadLetters:
         no such letter, or somebody else was quicker."""
         self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
         self._access.require(identity, Permission.WRITE, scope, topic)
-        state = self._ledger.current()
+        state = self._state_log.current()
         topic_rules.find(state, scope, topic)
         box = _box(state, scope, topic)
         if box is None:
@@ -106,7 +106,7 @@ class DeadLetters:
         offset = _offset(box, letter)
         view = visible_read.view(state, box, 0, self._clock())
         try:
-            read = LiveRead(self._ledger.engine, partition_id(box.id, 0), offset, 1, 1, view)
+            read = VisibleRead(self._state_log.engine, partition_id(box.id, 0), offset, 1, 1, view)
         except OffsetOutOfRange:
             raise DeadLetterNotFound(letter) from None
 
@@ -115,17 +115,17 @@ class DeadLetters:
             self._audit.note(identity, "dlq.replay", scope=scope, resource=topic, action="replay", letter=str(letter))
             return replayed
 
-        return Work(read.run, conclude, ready=read.ready)
+        return Deferred(read.run, conclude, ready=read.ready)
 
     def _replay(self, scope: Scope, name: str, box_id: int, letter: int | str, slices: list[RecordSlice]) -> Replayed:
         """What was true when the read began need not be true any more."""
         started = self._metrics.timer()
-        state = self._ledger.current()
+        state = self._state_log.current()
         topic, box = topic_rules.find(state, scope, name), _box(state, scope, name)
         if box is None or box.id != box_id or not slices:
             raise DeadLetterNotFound(letter)
         (found,) = letters(box, slices)
-        engine, place = self._ledger.engine, partition_id(box.id, 0)
+        engine, place = self._state_log.engine, partition_id(box.id, 0)
         bounds = engine.bounds(place)
         if found.offset < bounds.start or state.removed.get(place, NOTHING).has(found.offset):
             raise DeadLetterNotFound(letter)
@@ -141,7 +141,7 @@ class DeadLetters:
             None if found.key is None else [found.key],
             [found.headers] if found.headers else None,
         )
-        appended = self._ledger.append((records,), (event,))
+        appended = self._state_log.append((records,), (event,))
         if event.below > bounds.start:
             engine.trim({place: event.below})  # in the same group
         self._metrics.produced(appended.group, 1, size, started)
@@ -152,18 +152,18 @@ class DeadLetters:
         """All dead letters of the topic go. None if there was nothing to do. Needs the right to delete
         `<topic>.dlq`."""
         self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
-        state = self._ledger.current()
+        state = self._state_log.current()
         box = _box(state, scope, topic)
         if box is None:
             return None
-        engine = self._ledger.engine
+        engine = self._state_log.engine
         places = [partition_id(box.id, number) for number in range(box.partitions)]
         ends = {place: engine.next_offset(place) for place in places}
         ends = {place: end for place, end in ends.items() if end > state.removed.get(place, NOTHING).below}
         ends = {place: end for place, end in ends.items() if end > engine.bounds(place).start}
         if not ends:
             return None
-        self._ledger.keep(
+        self._state_log.keep(
             [RecordsRemoved(box.id, number, [], ends[place]) for number, place in enumerate(places) if place in ends]
         )
         group = engine.trim(ends)  # in the same group

@@ -20,7 +20,7 @@ from penstock.broker.fetch.removal import Gone
 from penstock.broker.limits import Limits
 from penstock.broker.queues import dead_letter
 from penstock.broker.queues.queue import FOREVER, Queue, QueuePolicy
-from penstock.broker.runtime.executor import Offload
+from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.state.events import AnyEvent, QueueEnded, QueueMoved, QueueStarted
 from penstock.broker.state.state import State, Topic
@@ -55,7 +55,7 @@ class Keep(Protocol):
         """Keep records and events as one entry of the log, and apply the events. Raises LogError."""
 
 
-class Taking:
+class Dequeue:
     """Messages on their way out of a queue. If not `ready`, `read` blocks on the disk. `finish` or `cancel` comes last,
     and until then nobody else can take from the queue."""
 
@@ -130,7 +130,7 @@ class Queues:
         limits: Limits,
         metrics: Metrics,
         clock: Callable[[], int],
-        offload: Offload,
+        executor: Executor,
     ) -> None:
         self.policy = policy
         self._engine = engine
@@ -139,8 +139,8 @@ class Queues:
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._offload = offload
-        self._taking: dict[int, Taking] = {}  # under way, by queue
+        self._executor = executor
+        self._taking: dict[int, Dequeue] = {}  # under way, by queue
         self._armed: dict[int, int] = {}  # when to look at a queue again
         self._heap: list[tuple[int, int]] = []  # the same, in order; an entry that `_armed` does not have is void
         self._stalled: set[int] = set()  # queues whose messages could not be taken, though they are there
@@ -164,9 +164,9 @@ class Queues:
 
     def take(
         self, queue: Queue, topic: Topic, count: int, *, skim: bool = False, settle: Sequence[int] = ()
-    ) -> Taking | None:
+    ) -> Dequeue | None:
         """Plan to take up to `count` messages; None if somebody else's read of this queue is under way. `skim` after a
-        `Taking` that `passed` some: look at many records at once to get past the expired ones.
+        `Dequeue` that `passed` some: look at many records at once to get past the expired ones.
 
         What is in `settle` is acknowledged first, as `acknowledge` does, but by the event of `finish`: one instead of
         two for a client that acknowledges a message and asks for the next. Who cannot finish at once takes it out."""
@@ -174,7 +174,7 @@ class Queues:
         queue.used = max(queue.used, now)
         if queue.id in self._taking:
             return None
-        taking = Taking(self, queue, topic, count)
+        taking = Dequeue(self, queue, topic, count)
         if settle:
             taking.answers, taking.settle = _in_flight(queue, settle)
         left = count - self._plan_again(taking, now) if queue.tries else count
@@ -192,7 +192,7 @@ class Queues:
         self._taking[queue.id] = taking
         return taking
 
-    def _plan_again(self, taking: Taking, now: int) -> int:
+    def _plan_again(self, taking: Dequeue, now: int) -> int:
         """Plan to take what is due once more; returns how many messages that is."""
         queue, settled, count = taking.queue, set(taking.settle), 0
         for tag, attempt in queue.overdue(self.policy, now):
@@ -209,7 +209,7 @@ class Queues:
         except OffsetOutOfRange:
             return _NOTHING  # retention was quicker
 
-    def _finish(self, taking: Taking) -> tuple[list[Message], CommitGroup | None]:
+    def _finish(self, taking: Dequeue) -> tuple[list[Message], CommitGroup | None]:
         queue, now = taking.queue, self._clock()
         state = self._state()
         if not self._release(taking) or state.queues.get(queue.id) is not queue:
@@ -245,7 +245,7 @@ class Queues:
                 return True
         return any(not self.policy.exhausted(attempt) for _, attempt in queue.overdue(self.policy, now))
 
-    def _release(self, taking: Taking) -> bool:
+    def _release(self, taking: Dequeue) -> bool:
         """Let others take from the queue. False if that was so already."""
         if self._taking.get(taking.queue.id) is not taking:
             return False
@@ -390,7 +390,7 @@ def _in_flight(queue: Queue, tags: Sequence[int]) -> tuple[list[bool], list[int]
 
 
 class _Turn:
-    """What one `Taking` does to its queue."""
+    """What one `Dequeue` does to its queue."""
 
     __slots__ = (
         "_bytes",
@@ -521,7 +521,7 @@ class _GivingUp:
         self._error: LogError | None = None
 
     def start(self) -> None:
-        self._queues._offload(self._read, self._done)
+        self._queues._executor(self._read, self._done)
 
     def _read(self) -> None:
         """As many as can be kept as one entry."""

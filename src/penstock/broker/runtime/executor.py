@@ -1,5 +1,6 @@
-"""Work that takes its time on a disk or a processor, moved off the event loop. A session has at most one such piece of
-work at a time."""
+"""Executors: work that takes its time on a disk or a processor, moved off the event loop.
+
+A session has at most one such piece of work at a time."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent import futures
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 logger = logging.getLogger(__name__)
 
-Offload: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
+Executor: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 """`offload(work, done)` runs `work`, perhaps in a thread, then `done` on the caller's thread. What `work` finds, its
 errors too, it leaves where `done` can see it."""
 
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 Next = TypeVar("Next")
 
 
-class Work(Generic[Found, Result]):
+class Deferred(Generic[Found, Result]):
     """Something that takes its time: first `run`, on any thread; then `finish`, on the broker's, which says what came
     of it. If `ready`, `run` takes so little that it may as well be called at once."""
 
@@ -35,7 +36,7 @@ class Work(Generic[Found, Result]):
         conclude: Callable[[Found], Result],
         *,
         ready: bool = False,
-        lane: Offload | None = None,
+        lane: Executor | None = None,
     ) -> None:
         """`work` must not touch the broker's state; `conclude` may, and may raise. `lane` is the way off the loop that
         this work has to take, if it is not the usual one."""
@@ -46,13 +47,13 @@ class Work(Generic[Found, Result]):
         self._found: list[Found] = []
         self._error: Exception | None = None
 
-    def start(self, offload: Offload, done: Callable[[], None]) -> None:
+    def start(self, executor: Executor, done: Callable[[], None]) -> None:
         """Run it, at once or by its way off the loop; then `done` is called, on the broker's thread, to `finish` it."""
         if self.ready:
             self.run()
             done()
         else:
-            (offload if self._lane is None else self._lane)(self.run, done)
+            (executor if self._lane is None else self._lane)(self.run, done)
 
     def run(self) -> None:
         """Never raises: what went wrong comes out of `finish`."""
@@ -66,24 +67,24 @@ class Work(Generic[Found, Result]):
             raise self._error
         return self._conclude(self._found.pop())
 
-    def then(self, conclude: Callable[[Result], Next]) -> Work[Found, Next]:
+    def then(self, conclude: Callable[[Result], Next]) -> Deferred[Found, Next]:
         """The same work instead of this one, with something else made of what comes of it."""
         first = self._conclude
-        return Work(self._work, lambda found: conclude(first(found)), ready=self.ready, lane=self._lane)
+        return Deferred(self._work, lambda found: conclude(first(found)), ready=self.ready, lane=self._lane)
 
 
-def inline(work: Callable[[], None], done: Callable[[], None]) -> None:
+def run_inline(work: Callable[[], None], done: Callable[[], None]) -> None:
     """Both at once: for tests and for programs without an event loop."""
     work()
     done()
 
 
-class Lane:
+class BoundedExecutor:
     """An offload for work that takes much of something: only `width` pieces are on their way at once. The others wait
     in line, in their order, and hold no thread meanwhile."""
 
-    def __init__(self, offload: Offload, width: int) -> None:
-        self._offload = offload
+    def __init__(self, executor: Executor, width: int) -> None:
+        self._executor = executor
         self._free = width
         self._line: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
 
@@ -95,7 +96,7 @@ class Lane:
         while self._free and self._line:
             work, done = self._line.popleft()
             self._free -= 1
-            self._offload(work, partial(self._leave, done))
+            self._executor(work, partial(self._leave, done))
 
     def _leave(self, done: Callable[[], None]) -> None:
         self._free += 1
@@ -103,12 +104,12 @@ class Lane:
         done()
 
 
-class ThreadOffload:
+class ThreadExecutor:
     """Runs work on an executor and `done` on the event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: futures.Executor) -> None:
         self._loop = loop
-        self._executor = executor
+        self._threads = threads
 
     def __call__(self, work: Callable[[], None], done: Callable[[], None]) -> None:
         def run() -> None:
@@ -120,4 +121,4 @@ class ThreadOffload:
                 if not self._loop.is_closed():
                     self._loop.call_soon_threadsafe(done)
 
-        self._executor.submit(run)
+        self._threads.submit(run)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from penstock.broker.cache.cache_service import Caches
+from penstock.broker.cache.cache_service import CacheService
 from penstock.broker.groups.consumer_lag import FetchPositions, lags
 from penstock.broker.publications.publications import Publications
 from penstock.broker.runtime.metrics import Gauges
-from penstock.broker.state.state_log import Ledger
-from penstock.broker.subscriptions.fanout import Broadcasts
+from penstock.broker.state.state_log import StateLog
+from penstock.broker.subscriptions.fanout import FanoutLog
 from penstock.broker.tables.tables import Tables
 from penstock.broker.transactions.transactions import Transactions
 
 
 def gauges(
-    ledger: Ledger,
+    state_log: StateLog,
     positions: FetchPositions,
     transactions: Transactions,
     publications: Publications,
     tables: Tables,
-    broadcasts: Broadcasts,
-    caches: Caches,
+    fanout: FanoutLog,
+    caches: CacheService,
 ) -> Gauges:
-    ledger.drop_failed()
-    state, engine = ledger.state, ledger.engine
+    state_log.drop_failed()
+    state, engine = state_log.state, state_log.engine
     return Gauges(
         writable=engine.health().writable,
         position=engine.position,
@@ -38,6 +38,6 @@ def gauges(
         publications=len(publications),
         tables=tables.figures(),
         caches=caches.figures(),
-        broadcasts=broadcasts.figures(),
+        fanout=fanout.figures(),
         schemas=sum(len(subject.versions) for by_name in state.schemas.values() for subject in by_name.values()),
     )

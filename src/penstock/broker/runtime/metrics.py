@@ -141,7 +141,7 @@ class Gauges:
     publications: int = 0
     tables: TableFigures = NO_TABLES
     caches: CacheFigures = NO_CACHES
-    broadcasts: BroadcastFigures = NO_BROADCASTS
+    fanout: BroadcastFigures = NO_BROADCASTS
 
 
 class LatencyRing:
@@ -307,8 +307,8 @@ class Metrics:
             ("partitions", "Partitions of all topics.", gauges.partitions),
             ("queues", "Queues of all topics.", gauges.queues),
             ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
-            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.broadcasts.followers),
-            ("broadcast_lag", "Records between the slowest of them and the end.", gauges.broadcasts.lag),
+            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.fanout.followers),
+            ("broadcast_lag", "Records between the slowest of them and the end.", gauges.fanout.lag),
             ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
             ("schemas", "Versions of all schemas.", gauges.schemas),
             ("table_files_waiting", "Closed journal files that are not in tables yet.", gauges.tables.files),

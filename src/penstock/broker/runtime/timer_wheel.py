@@ -27,7 +27,7 @@ class Timed(Protocol):
 T = TypeVar("T", bound=Timed)
 
 
-class Wheel(Generic[T]):
+class TimerWheel(Generic[T]):
     """Time is passed in, in µs of one clock."""
 
     def __init__(self) -> None:

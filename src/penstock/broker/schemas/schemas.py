@@ -14,7 +14,7 @@ from penstock.broker.errors import LimitReached, SchemaInvalid
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, check_scope, check_topic
 from penstock.broker.runtime.clock import Clock
-from penstock.broker.runtime.executor import Lane, Offload, Work
+from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.schemas import schema as rules
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.format import Sides, Validator
@@ -22,7 +22,7 @@ from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.state.state import Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.log.engine import CommitGroup
 
 MAX_REASONS: Final = 10  # that are told of one record
@@ -59,21 +59,21 @@ class Schemas:
     """To read a schema, or check a message against it, needs DESCRIBE on its name; to change anything, ALTER."""
 
     def __init__(
-        self, ledger: Ledger, access: Access, limits: Limits, clock: Clock, offload: Offload, audit: Audit
+        self, state_log: StateLog, access: Access, limits: Limits, clock: Clock, executor: Executor, audit: Audit
     ) -> None:
         self._audit = audit
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._limits = limits
         self._clock = clock
-        self._lane = Lane(offload, AT_ONCE)
+        self._lane = BoundedExecutor(executor, AT_ONCE)
         self._validators = _Validators()
 
     # -- for clients
 
     def register(
         self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
-    ) -> Work[_Prepared, Registered] | Work[Registered, Registered]:
+    ) -> Deferred[_Prepared, Registered] | Deferred[Registered, Registered]:
         """The next version of the subject. If the latest one has the same definition, it is that one and nothing
         changes. `finish` raises SchemaInvalid, SchemaIncompatible or LimitReached."""
         self._access.require(identity, Permission.ALTER, scope, name)
@@ -84,12 +84,12 @@ class Schemas:
         if len(definition) > self._limits.schema_definition_bytes:
             raise LimitReached(f"A definition may have {self._limits.schema_definition_bytes} bytes")
         draft = Schema(name, 0, kind, definition, 0)
-        subjects = self._ledger.current().schemas
+        subjects = self._state_log.current().schemas
         latest, mode = rules.latest(subjects, scope, name), rules.mode_of(subjects, scope, name)
         if latest is not None and _same(latest, draft):
-            known = latest, self._ledger.unsettled
-            return Work(lambda: known, lambda found: found, ready=True)
-        return Work(
+            known = latest, self._state_log.pending_commit
+            return Deferred(lambda: known, lambda found: found, ready=True)
+        return Deferred(
             lambda: _prepare(draft, latest, mode),
             lambda found: self._registered(identity, scope, found),
             lane=self._lane,
@@ -98,15 +98,15 @@ class Schemas:
     def get(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> Schema:
         """A version, or the latest. Raises SchemaNotFound."""
         self._access.require(identity, Permission.DESCRIBE, scope, name)
-        return rules.find(self._ledger.current().schemas, scope, name, version)
+        return rules.find(self._state_log.current().schemas, scope, name, version)
 
     def list(self, identity: Identity, scope: Scope, name: str | None = None) -> Sequence[Schema]:
         """All versions that this identity may see, or those of one subject; by name and number."""
         if name is not None:
             self._access.require(identity, Permission.DESCRIBE, scope, name)
-            return rules.in_scope(self._ledger.current().schemas, scope, name)
+            return rules.in_scope(self._state_log.current().schemas, scope, name)
         self._access.require_any(identity, Permission.DESCRIBE, scope)
-        found = rules.in_scope(self._ledger.current().schemas, scope)
+        found = rules.in_scope(self._state_log.current().schemas, scope)
         if not self._access.enforced:
             return found
         names = dict.fromkeys(schema.name for schema in found)
@@ -116,19 +116,19 @@ class Schemas:
     def mode(self, identity: Identity, scope: Scope, name: str) -> Compatibility:
         """How the next version has to fit the latest one. Raises SchemaNotFound."""
         self._access.require(identity, Permission.DESCRIBE, scope, name)
-        return rules.find_subject(self._ledger.current().schemas, scope, name).mode
+        return rules.find_subject(self._state_log.current().schemas, scope, name).mode
 
     def set_mode(self, identity: Identity, scope: Scope, name: str, mode: Compatibility) -> CommitGroup:
         self._access.require(identity, Permission.ALTER, scope, name)
-        group = self._ledger.keep((rules.set_mode(self._ledger.current().schemas, scope, name, mode),))
+        group = self._state_log.keep((rules.set_mode(self._state_log.current().schemas, scope, name, mode),))
         self._audit.note(identity, "schema.alter", scope=scope, resource=name, action="alter", mode=mode)
         return group
 
     def delete(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> CommitGroup:
         """One version, or all. A topic that wants the subject then rejects every record until there is one again."""
         self._access.require(identity, Permission.ALTER, scope, name)
-        event = rules.remove(self._ledger.current().schemas, scope, name, version)
-        group = self._ledger.keep((event,))
+        event = rules.remove(self._state_log.current().schemas, scope, name, version)
+        group = self._state_log.keep((event,))
         versions = ",".join(map(str, event.versions))
         self._audit.note(identity, "schema.delete", scope=scope, resource=name, action="delete", versions=versions)
         return group
@@ -147,7 +147,7 @@ class Schemas:
         name = topic.settings.schema
         if name is None:
             return {}
-        schema = rules.latest(self._ledger.current().schemas, topic.scope, name)
+        schema = rules.latest(self._state_log.current().schemas, topic.scope, name)
         if schema is None:
             return {index: [f"the topic's schema '{name}' does not exist"] for index in range(len(values))}
         validator = self._validators.of(topic.scope, schema)
@@ -155,7 +155,7 @@ class Schemas:
 
     def warm(self) -> None:
         """Load what the topics need, before the first record does. May take a while."""
-        state = self._ledger.current()
+        state = self._state_log.current()
         for topic in state.topics_by_id.values():
             schema = topic.settings.schema and rules.latest(state.schemas, topic.scope, topic.settings.schema)
             if schema and not self._validators.full:
@@ -167,15 +167,15 @@ class Schemas:
         """Decided here, on the event loop, by what is true now."""
         draft = found.draft
         self._access.require(identity, Permission.ALTER, scope, draft.name)
-        subjects = self._ledger.current().schemas
+        subjects = self._state_log.current().schemas
         latest, mode = rules.latest(subjects, scope, draft.name), rules.mode_of(subjects, scope, draft.name)
         if latest is not None and _same(latest, draft):
-            return latest, self._ledger.unsettled
+            return latest, self._state_log.pending_commit
         problems = found.problems
         if found.latest is not latest or found.mode is not mode:  # somebody else was quicker
             problems = _problems(draft, latest, mode)
         event = rules.register(subjects, self._limits, scope, draft, problems, self._clock())
-        group = self._ledger.keep((event,))
+        group = self._state_log.keep((event,))
         schema = rules.find(subjects, scope, draft.name, event.version)
         self._validators.add(scope, schema, found.validator)
         version = str(event.version)

@@ -27,7 +27,7 @@ import msgspec
 from penstock.broker.errors import AuditOff, BrokerError, InvalidArgument, InvalidName
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
 from penstock.broker.runtime.clock import Clock
-from penstock.broker.runtime.executor import Lane, Offload, Work
+from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.runtime.throttle import SECOND, WINDOW, Fate, Pace, Throttle
 from penstock.broker.security import audit_chain, audit_event
@@ -36,7 +36,7 @@ from penstock.broker.security.audit_chain import ChainMark, ChainReport
 from penstock.broker.security.audit_event import AuditEvent, AuditPage, AuditPolicy, AuditQuery, Result
 from penstock.broker.state.events import AnyEvent, AuditChained, TopicCreated, TopicSettingsChanged
 from penstock.broker.state.state import State, Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import CommitGroup, Engine, GroupState, ReadPlan, Records, partition_id
 from penstock.log.errors import LogError
@@ -65,14 +65,20 @@ class Audit:
     """`note` and `denied` are for the broker's own parts, `query`, `export` and `verify` for clients."""
 
     def __init__(
-        self, ledger: Ledger, access: Access, policy: AuditPolicy, metrics: Metrics, clock: Clock, offload: Offload
+        self,
+        state_log: StateLog,
+        access: Access,
+        policy: AuditPolicy,
+        metrics: Metrics,
+        clock: Clock,
+        executor: Executor,
     ) -> None:
         self.policy = policy
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._metrics = metrics
         self._clock = clock
-        self._lane = Lane(offload, 1)  # one search at a time: each may go through all that is kept
+        self._lane = BoundedExecutor(executor, 1)  # one search at a time: each may go through all that is kept
         self._throttle: Throttle[_Family, _Noted] = Throttle()
         self._settings = TopicSettings(retention_seconds=policy.seconds, retention_bytes=policy.bytes)
         self._told_left_out = 0  # when `sweep` last looked
@@ -121,11 +127,11 @@ class Audit:
         result: Result,
         details: dict[str, str],
     ) -> None:
-        if self._ledger.closed:
+        if self._state_log.closed:
             return
         now = self._clock()
-        self._ledger.drop_failed()
-        tenant = _home(self._ledger.state, identity, scope, trusted=result == "success")
+        self._state_log.drop_failed()
+        tenant = _home(self._state_log.state, identity, scope, trusted=result == "success")
         if scope is not None:
             asked = {"tenant": (scope.tenant, tenant), "namespace": (scope.namespace, DEFAULT_SCOPE.namespace)}
             details |= {name: given for name, (given, usual) in asked.items() if given not in ("*", usual)}
@@ -155,7 +161,7 @@ class Audit:
 
     def flush(self) -> None:
         """The same for all that is counted and not told yet, before the log is closed."""
-        if self._ledger.closed:
+        if self._state_log.closed:
             return
         for (tenant, first), count, last in self._throttle.ended(None):
             self._write_count(tenant, first, count, last)
@@ -188,7 +194,7 @@ class Audit:
         self._metrics.audit_events += 1
 
     def _append(self, tenant: str, document: bytes) -> None:
-        state = self._ledger.current()
+        state = self._state_log.current()
         topic = _topic(state, tenant)
         events: list[AnyEvent] = []
         if topic is None:
@@ -206,12 +212,12 @@ class Audit:
         headers = (audit_chain.header(before, own),)
         records = (Records(partition_id(number, 0), (document,), headers=headers),)
         chained = (*events, AuditChained(number, own))
-        group = self._ledger.append(records, chained, shown=bool(events)).group  # a login does not wait for its note
+        group = self._state_log.append(records, chained, shown=bool(events)).group  # a login does not wait for its note
         group.on_done(lambda group: self._done(group, number, own))
         self._last = group
 
     @property
-    def unsettled(self) -> CommitGroup | None:
+    def pending_commit(self) -> CommitGroup | None:
         """What to wait for, before something is shown that must not be seen without a trace."""
         return self._last if self._last is not None and self._last.state is not GroupState.COMMITTED else None
 
@@ -223,7 +229,7 @@ class Audit:
 
     # -- reading
 
-    def query(self, identity: Identity, tenant: str, query: AuditQuery) -> Work[AuditPage, AuditPage]:
+    def query(self, identity: Identity, tenant: str, query: AuditQuery) -> Deferred[AuditPage, AuditPage]:
         """What is kept of the tenant and fits the query, newest first. Only what is committed."""
         scan = self._scan(identity, tenant, query)
         limit = min(query.limit or audit_event.DEFAULT_PAGE, audit_event.MAX_PAGE)
@@ -233,7 +239,7 @@ class Audit:
             events = list(scan.events(query.offset, limit))
             return AuditPage(events, total, query.offset + len(events) < total)
 
-        return Work(page, lambda found: found, lane=self._lane)
+        return Deferred(page, lambda found: found, lane=self._lane)
 
     def export(
         self,
@@ -241,7 +247,7 @@ class Audit:
         tenant: str,
         query: AuditQuery,
         format: str,  # noqa: A002 - that is what it is
-    ) -> Work[bytes, bytes]:
+    ) -> Deferred[bytes, bytes]:
         """All that fits the query, newest first, as one document: "json" or "csv". LimitReached if it is too large."""
         scan = self._scan(identity, tenant, query)
         encode = audit_event.FORMATS.get(format)
@@ -252,15 +258,15 @@ class Audit:
             total = scan.count()
             return encode(scan.events(query.offset, query.limit or total))
 
-        return Work(document, lambda found: found, lane=self._lane)
+        return Deferred(document, lambda found: found, lane=self._lane)
 
     def verify(
         self, identity: Identity, scope: Scope, mark: ChainMark | None = None, most: int | None = None
-    ) -> Work[ChainReport, ChainReport]:
+    ) -> Deferred[ChainReport, ChainReport]:
         """Whether the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
         With `most`, so many events of it: then the report has a `mark`, from which to go on."""
         self._access.require(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
-        state, engine = self._ledger.current(), self._ledger.engine
+        state, engine = self._state_log.current(), self._state_log.engine
         topic = _topic(state, scope.tenant)
         if topic is None and not self.policy.enabled:
             raise AuditOff
@@ -284,17 +290,17 @@ class Audit:
                     break
             return check.report(first, end, over=stop == end)
 
-        return Work(follow, lambda found: found, lane=self._lane)
+        return Deferred(follow, lambda found: found, lane=self._lane)
 
     def _scan(self, identity: Identity, tenant: str, query: AuditQuery) -> _Scan:
         self._access.require(identity, Permission.AUDIT, Scope(tenant, "*"), "")
         audit_event.check(query)
-        topic = _topic(self._ledger.current(), tenant)
+        topic = _topic(self._state_log.current(), tenant)
         if topic is None:
             if not self.policy.enabled:
                 raise AuditOff
-            return _Scan(self._ledger.engine, None, query)
-        return _Scan(self._ledger.engine, topic.id, query)
+            return _Scan(self._state_log.engine, None, query)
+        return _Scan(self._state_log.engine, topic.id, query)
 
 
 def _topic(state: State, tenant: str) -> Topic | None:

@@ -12,7 +12,7 @@ from penstock.broker.security.key import Verdict
 logger = logging.getLogger(__name__)
 
 
-class Admission:
+class AuthOutcome:
     def __init__(self, metrics: Metrics, audit: Audit) -> None:
         self._metrics = metrics
         self._audit = audit

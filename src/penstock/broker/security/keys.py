@@ -16,12 +16,12 @@ from penstock.broker.security import key as rules
 from penstock.broker.security import role, token
 from penstock.broker.security.access import ANONYMOUS, EVERYWHERE, Access, Grant, Identity, Permission
 from penstock.broker.security.audit import Audit
-from penstock.broker.security.auth_outcome import Admission
+from penstock.broker.security.auth_outcome import AuthOutcome
 from penstock.broker.security.key import Key, KeyRing, KeyTerms, NewKey, Verdict
 from penstock.broker.security.lockout import LockOut
 from penstock.broker.security.role import RoleGrants
 from penstock.broker.security.tokens import Tokens
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.log.engine import CommitGroup
 
 _MAX_ID: Final = 18  # digits
@@ -30,22 +30,22 @@ _MAX_ID: Final = 18  # digits
 class Keys:
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         access: Access,
-        admission: Admission,
+        admission: AuthOutcome,
         audit: Audit,
         clock: Clock,
         lockout: LockOut,
         tokens: Tokens,
         roles: RoleGrants,
     ) -> None:
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._admission = admission
         self._audit = audit
         self._clock = clock
         self._tokens = tokens
-        self._ring = KeyRing(lambda: ledger.state.keys, clock, lockout, roles.grants)
+        self._ring = KeyRing(lambda: state_log.state.keys, clock, lockout, roles.grants)
 
     def authenticate(self, key: str, peer: str, now: int | None = None, *, tenant: str | None = None) -> Verdict:
         """Whose key this is. `peer` is where it comes from, with or without a port: a host that presents too many
@@ -57,7 +57,7 @@ class Keys:
             return ANONYMOUS._replace(peer=peer)
         if self._tokens.taken and token.looks_like_one(key):
             return self._tokens.authenticate(key, peer, now, tenant=tenant)
-        self._ledger.current()
+        self._state_log.current()
         verdict, locks = self._ring.authenticate(key, peer, self._clock() if now is None else now)
         reason = "wrong key"
         if isinstance(verdict, Identity) and tenant not in (None, verdict.tenant):
@@ -75,12 +75,12 @@ class Keys:
             most = rules.MAX_OF_TENANT
             if chosen is not None:
                 raise InvalidArgument("Only an administrator of all tenants may choose a key; leave it to the broker")
-        state = self._ledger.current()
+        state = self._state_log.current()
         role.check(state.directory, terms.tenant, terms.roles)
         event, secret = rules.add(
             state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, most
         )
-        group = self._ledger.keep((event,))
+        group = self._state_log.keep((event,))
         key = state.keys[event.id]
         self._note(identity, "key.add", key, **_described(key))
         return NewKey(key, secret), group
@@ -91,7 +91,7 @@ class Keys:
             self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
         else:
             self._require(identity, tenant)
-        keys = self._ledger.current().keys.values()
+        keys = self._state_log.current().keys.values()
         return sorted((key for key in keys if tenant in (None, key.tenant)), key=lambda key: key.id)
 
     def find(self, identity: Identity, named: str) -> Key:
@@ -100,17 +100,17 @@ class Keys:
         number = named.removeprefix(rules.PRINCIPAL)
         if number.isascii() and number.isdigit() and len(number) <= _MAX_ID:
             return self._find(identity, int(number), f"There is no key {number}")
-        self._ledger.current()
+        self._state_log.current()
         found = self._ring.find(named) if self._administers(identity) else None
         return self._find(identity, 0 if found is None else found.id, "There is no such key")
 
     def revoke(self, identity: Identity, id: int) -> CommitGroup | None:  # noqa: A002 - it is the key's id
         """The key counts no longer, also for connections that are open. None if that was so already."""
         key = self._find(identity, id, f"There is no key {id}")
-        event = rules.revoke(self._ledger.current().keys, id, self._clock())
+        event = rules.revoke(self._state_log.current().keys, id, self._clock())
         if event is None:
-            return self._ledger.unsettled
-        group = self._ledger.keep((event,))
+            return self._state_log.pending_commit
+        group = self._state_log.keep((event,))
         self._ring.forget()
         self._note(identity, "key.revoke", key)
         return group
@@ -122,13 +122,13 @@ class Keys:
         now = self._clock()
         if old.state(now) != "active":
             raise KeyNotFound(f"Key {old.id} counts no longer: there is nothing to replace")
-        state = self._ledger.current()
+        state = self._state_log.current()
         others = {number: key for number, key in state.keys.items() if number != old.id}
         terms = rules.terms_of(old)
         added, secret = rules.add(others, state.next_key_id, terms, None, now, secrets.token_bytes)
         revoked = rules.revoke(state.keys, old.id, now)
         assert revoked is not None, "it was active"
-        group = self._ledger.keep((added, revoked))
+        group = self._state_log.keep((added, revoked))
         self._ring.forget()
         key = state.keys[added.id]
         self._note(identity, "key.rotate", key, instead_of=old.principal, **_described(key))
@@ -136,7 +136,7 @@ class Keys:
 
     def _find(self, identity: Identity, id: int, missing: str) -> Key:  # noqa: A002 - it is the key's id
         """Raises AccessDenied for who administers nothing, and KeyNotFound for a key of others as for none."""
-        key = self._ledger.current().keys.get(id)
+        key = self._state_log.current().keys.get(id)
         tenant = "" if key is None else key.tenant  # asked for even so: a key that is there takes no longer to refuse
         allowed = self._access.allows(identity, Permission.ADMIN, Scope(tenant, "*"), "")
         if key is not None and allowed:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.security import token as rules
 from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity
-from penstock.broker.security.auth_outcome import Admission
+from penstock.broker.security.auth_outcome import AuthOutcome
 from penstock.broker.security.key import Verdict
 from penstock.broker.security.lockout import LockOut, host_of
 from penstock.broker.security.role import RoleGrants
@@ -22,7 +22,7 @@ class Tokens:
     def __init__(
         self,
         access: Access,
-        admission: Admission,
+        admission: AuthOutcome,
         clock: Clock,
         lockout: LockOut,
         policy: TokenPolicy,

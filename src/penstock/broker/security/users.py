@@ -19,7 +19,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.queues.dead_letter import SUFFIX
 from penstock.broker.runtime.clock import Clock
-from penstock.broker.runtime.executor import Lane, Offload, Work
+from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security import passwords, user
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS, OF_CACHES, Access, Grant, Identity, Permission
@@ -37,7 +37,7 @@ from penstock.broker.security.user import (
     UserPolicy,
 )
 from penstock.broker.state.events import UserSet
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.log.engine import CommitGroup
 
 logger = logging.getLogger(__name__)
@@ -70,24 +70,24 @@ class Users:
 
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         access: Access,
         limits: Limits,
         metrics: Metrics,
         clock: Clock,
-        offload: Offload,
+        executor: Executor,
         lockout: LockOut,
         policy: UserPolicy,
         audit: Audit,
     ) -> None:
         self.policy = policy
         self._audit = audit
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._lane = Lane(offload, AT_ONCE)
+        self._lane = BoundedExecutor(executor, AT_ONCE)
         self._lockout = lockout
         self._seen = Directory()  # what `_grants` was made of, and in which version
         self._version = 0
@@ -99,11 +99,11 @@ class Users:
 
     # -- logging in
 
-    def login(self, tenant: str, name: str, password: str, peer: str) -> Work[bool | None, LoginVerdict]:
+    def login(self, tenant: str, name: str, password: str, peer: str) -> Deferred[bool | None, LoginVerdict]:
         """Who this is. `peer` is where it comes from: a host that fails too often is locked out."""
         if not self._access.enforced:
-            return Work(lambda: True, lambda _: ANONYMOUS._replace(peer=peer), ready=True)
-        known = self._ledger.current().directory.user(tenant, name)
+            return Deferred(lambda: True, lambda _: ANONYMOUS._replace(peer=peer), ready=True)
+        known = self._state_log.current().directory.user(tenant, name)
         stored = None if known is None else known.hash
         host = host_of(peer)
 
@@ -120,14 +120,14 @@ class Users:
             return verdict
 
         if self._lockout.locked(host, self._clock()):
-            return Work(lambda: None, conclude, ready=True)
+            return Deferred(lambda: None, conclude, ready=True)
         if self._was_right(password, stored):
-            return Work(lambda: True, conclude, ready=True)
-        return Work(check, conclude, lane=self._lane)
+            return Deferred(lambda: True, conclude, ready=True)
+        return Deferred(check, conclude, lane=self._lane)
 
     def _conclude(self, tenant: str, name: str, password: str, peer: str, proved: str | None) -> LoginVerdict:
         """`proved` is the stored hash that the password fits; it may be the user's no longer."""
-        found = self._ledger.current().directory.user(tenant, name)
+        found = self._state_log.current().directory.user(tenant, name)
         if found is None or proved != found.hash:
             self._failed(peer)
             return LoginRefusal.WRONG
@@ -184,7 +184,7 @@ class Users:
     def _user_of(self, identity: Identity) -> User | None:
         if not identity.name.startswith(PRINCIPAL) or identity.tenant is None:
             return None
-        found = self._ledger.state.directory.user(identity.tenant, identity.name.removeprefix(PRINCIPAL))
+        found = self._state_log.state.directory.user(identity.tenant, identity.name.removeprefix(PRINCIPAL))
         known = found is not None and identity.since in (None, found.created)
         return found if known else None
 
@@ -192,20 +192,20 @@ class Users:
 
     def create(
         self, identity: Identity, tenant: str, name: str, password: str, roles: Sequence[str] = ()
-    ) -> Work[str, tuple[User, CommitGroup]]:
+    ) -> Deferred[str, tuple[User, CommitGroup]]:
         def decide(hash: str) -> UserSet:  # noqa: A002
             self._require(identity, tenant)
-            directory = self._ledger.current().directory
+            directory = self._state_log.current().directory
             return user.create(directory, self._limits, tenant, name, hash, roles, self._clock())
 
         def conclude(hash: str) -> tuple[User, CommitGroup]:  # noqa: A002
-            group = self._ledger.keep((decide(hash),))
+            group = self._state_log.keep((decide(hash),))
             self._note(identity, "user.create", tenant, name, roles=",".join(roles))
-            return self._ledger.state.directory.users[tenant][name], group
+            return self._state_log.state.directory.users[tenant][name], group
 
         decide("")  # what cannot be need not be hashed first
         passwords.check(password)
-        return Work(lambda: passwords.hashed(password), conclude, lane=self._lane)
+        return Deferred(lambda: passwords.hashed(password), conclude, lane=self._lane)
 
     def update(
         self,
@@ -217,10 +217,10 @@ class Users:
     ) -> CommitGroup:
         """None leaves the roles, or whether the user is enabled, as they are."""
         self._require(identity, tenant)
-        directory = self._ledger.current().directory
+        directory = self._state_log.current().directory
         may_lock = _by_socket(identity)
         event = user.update(directory, tenant, name, self._clock(), roles=roles, enabled=enabled, may_lock=may_lock)
-        group = self._ledger.keep((event,))
+        group = self._state_log.keep((event,))
         self._note(
             identity, "user.update", tenant, name, roles=",".join(event.roles), enabled=str(event.enabled).lower()
         )
@@ -228,7 +228,7 @@ class Users:
 
     def change_password(
         self, identity: Identity, tenant: str, name: str, new: str, old: str = ""
-    ) -> Work[str | None, CommitGroup]:
+    ) -> Deferred[str | None, CommitGroup]:
         """One's own with the old one, as a proof; another user's as an administrator."""
         own = identity.name == PRINCIPAL + name and identity.tenant == tenant
         host = host_of(identity.peer)
@@ -241,7 +241,7 @@ class Users:
                 raise AccessDenied(f"'{identity.name}' may not change a password")
             elif self._lockout.locked(host, self._clock()):
                 raise WrongPassword(LoginRefusal.LOCKED)
-            return user.find(self._ledger.current().directory, tenant, name)
+            return user.find(self._state_log.current().directory, tenant, name)
 
         def change() -> str | None:
             return passwords.hashed(new) if not own or passwords.is_right(old, stored) else None
@@ -252,44 +252,44 @@ class Users:
                 self._failed(identity.peer)
                 self._audit.note(identity, "password.change", resource=name, action="change", result="failure")
                 raise WrongPassword("The old password is wrong")
-            event = user.update(self._ledger.state.directory, tenant, name, self._clock(), hash=hash)
-            group = self._ledger.keep((event,))
+            event = user.update(self._state_log.state.directory, tenant, name, self._clock(), hash=hash)
+            group = self._state_log.keep((event,))
             self._note(identity, "password.change", tenant, name)
             return group
 
         stored = find().hash
         passwords.check(new)
-        return Work(change, conclude, lane=self._lane)
+        return Deferred(change, conclude, lane=self._lane)
 
     def delete(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
         """Open connections of the user may do nothing more, at once."""
         self._require(identity, tenant)
-        directory = self._ledger.current().directory
+        directory = self._state_log.current().directory
         if identity.name == PRINCIPAL + name and identity.tenant == tenant:
             raise InvalidArgument("cannot delete your own account")
         event = user.remove(directory, tenant, name, may_lock=_by_socket(identity))
-        group = self._ledger.keep((event,))
+        group = self._state_log.keep((event,))
         self._note(identity, "user.delete", tenant, name)
         return group
 
     def get(self, identity: Identity, tenant: str, name: str) -> User:
         self._require(identity, tenant)
-        return user.find(self._ledger.current().directory, tenant, name)
+        return user.find(self._state_log.current().directory, tenant, name)
 
     def list(self, identity: Identity, tenant: str) -> Sequence[User]:
         """By name."""
         self._require(identity, tenant)
-        users = self._ledger.current().directory.users.get(tenant, {})
+        users = self._state_log.current().directory.users.get(tenant, {})
         return [users[name] for name in sorted(users)]
 
     @property
     def count(self) -> int:
         """How many there are, in all tenants."""
-        return sum(map(len, self._ledger.state.directory.users.values()))
+        return sum(map(len, self._state_log.state.directory.users.values()))
 
     def permissions(self, of: User) -> tuple[str, ...]:
         """The coarse permissions that the user's roles give together."""
-        return self._ledger.state.directory.permissions(of)
+        return self._state_log.state.directory.permissions(of)
 
     # -- roles
 
@@ -297,23 +297,23 @@ class Users:
         self, identity: Identity, tenant: str, name: str, permissions: Sequence[str], description: str = ""
     ) -> CommitGroup:
         self._require(identity, tenant)
-        directory = self._ledger.current().directory
+        directory = self._state_log.current().directory
         event = user.set_role(
             directory, self._limits, tenant, name, permissions, description, may_lock=_by_socket(identity)
         )
-        group = self._ledger.keep((event,))
+        group = self._state_log.keep((event,))
         self._note(identity, "role.set", tenant, name, permissions=",".join(event.permissions))
         return group
 
     def delete_role(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
         self._require(identity, tenant)
-        group = self._ledger.keep((user.remove_role(self._ledger.current().directory, tenant, name),))
+        group = self._state_log.keep((user.remove_role(self._state_log.current().directory, tenant, name),))
         self._note(identity, "role.delete", tenant, name)
         return group
 
     def list_roles(self, identity: Identity, tenant: str) -> Sequence[Role]:
         """The built-in ones and, for those who belong to the tenant, its own, by name."""
-        own = self._ledger.current().directory.roles.get(tenant, {})
+        own = self._state_log.current().directory.roles.get(tenant, {})
         belongs = identity.tenant == tenant and self.enabled(identity)
         if self._access.enforced and not belongs and identity.name != ADMINISTRATOR.name:
             own = {}
@@ -328,8 +328,8 @@ class Users:
 
     def set_acl(self, identity: Identity, scope: Scope, acl: Acl) -> CommitGroup:
         self._require(identity, scope.tenant)
-        directory = self._ledger.current().directory
-        group = self._ledger.keep((user.set_acl(directory, self._limits, self.policy, scope, acl),))
+        directory = self._state_log.current().directory
+        group = self._state_log.keep((user.set_acl(directory, self._limits, self.policy, scope, acl),))
         self._audit.note(
             identity,
             "acl.set",
@@ -345,22 +345,22 @@ class Users:
 
     def get_acl(self, identity: Identity, scope: Scope, topic: str) -> Acl | None:
         self._require(identity, scope.tenant)
-        return self._ledger.current().directory.acls.get(scope, {}).get(topic)
+        return self._state_log.current().directory.acls.get(scope, {}).get(topic)
 
     def delete_acl(self, identity: Identity, scope: Scope, topic: str) -> CommitGroup | None:
         """One that is not there is deleted already; then the group is that of the last change, if any is open."""
         self._require(identity, scope.tenant)
-        event = user.remove_acl(self._ledger.current().directory, scope, topic)
+        event = user.remove_acl(self._state_log.current().directory, scope, topic)
         if event is None:
-            return self._ledger.unsettled
-        group = self._ledger.keep((event,))
+            return self._state_log.pending_commit
+        group = self._state_log.keep((event,))
         self._audit.note(identity, "acl.delete", scope=scope, resource=topic, action="delete")
         return group
 
     def list_acls(self, identity: Identity, scope: Scope) -> Sequence[Acl]:
         """By topic."""
         self._require(identity, scope.tenant)
-        acls = self._ledger.current().directory.acls.get(scope, {})
+        acls = self._state_log.current().directory.acls.get(scope, {})
         return [acls[topic] for topic in sorted(acls)]
 
     # -- what the access check asks
@@ -369,7 +369,7 @@ class Users:
         """For `Access.extra`: None for one who is no user, nothing for a user who is disabled or gone."""
         if not identity.name.startswith(PRINCIPAL):
             return None
-        directory = self._ledger.state.directory
+        directory = self._state_log.state.directory
         if directory is not self._seen or directory.version != self._version:
             self._grants.clear()
             self._seen, self._version = directory, directory.version
@@ -388,7 +388,7 @@ class Users:
         return (Grant(identity.name, frozenset[Permission]().union(*given), found.tenant),)
 
     def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
-        acls = self._ledger.state.directory.acls.get(scope)
+        acls = self._state_log.state.directory.acls.get(scope)
         acl = None if acls is None else acls.get(topic)
         if acl is None and acls and topic.endswith(SUFFIX):
             acl = acls.get(topic.removesuffix(SUFFIX))  # else a restricted topic could be read in its dead letters
@@ -399,7 +399,7 @@ class Users:
     def any_for(self, identity: Identity, scope: Scope) -> bool:
         if self.policy.default_public and self._public(identity):
             return True
-        acls = self._ledger.state.directory.acls.get(scope, {})
+        acls = self._state_log.state.directory.acls.get(scope, {})
         return any(self._listed(identity, acl) for acl in acls.values())
 
     def _public(self, identity: Identity) -> bool | None:

@@ -20,7 +20,7 @@ from penstock.log.errors import LogDamaged
 from penstock.log.files import Files, OsFiles
 from penstock.log.lock import holder
 from penstock.log.producers import ProducerTable
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 
 class OfflineBusy(BrokerError):
@@ -48,7 +48,7 @@ class OfflineLog:
     def __init__(self, files: Files, root: str, held_by: Callable[[], str | None]) -> None:
         """Raises OfflineBusy, OfflineMissing, LogError or StateUnreadable, as `refresh` does."""
         self.root = root
-        self.follower = Follower(files, events=True)
+        self.follower = Tailer(files, events=True)
         self._files = files
         self._held_by = held_by
         self._lock = Lock()
@@ -91,7 +91,7 @@ class OfflineLog:
         """Up to which offset, exclusive, the journal knows tables to have the partition."""
         return self._known.view.tabled.get(partition).offset
 
-    def view(self, topic: Topic, partition: int, now: int) -> visible_read.View:
+    def view(self, topic: Topic, partition: int, now: int) -> visible_read.VisibilityFilter:
         """What of a partition is live at `now` (µs)."""
         return visible_read.view(self._known.state, topic, partition, now)
 

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from penstock.broker.cache.cache_state import Cached, Stored, apply_cached, forget_cached, restored, stored
+from penstock.broker.cache.cache_state import CacheState, Stored, apply_cached, forget_cached, restored, stored
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.fetch.removal import Gone, Removed, apply_removed
 from penstock.broker.names import Scope
@@ -105,7 +105,7 @@ class State:
     tables_left: dict[int, tuple[Scope, str]] = field(default_factory=dict)  # by deleted topics, to be removed
     registered: dict[str, Registered] = field(default_factory=dict)  # tenants
     chains: dict[int, bytes] = field(default_factory=dict)  # topic of an audit log → the last link of its chain
-    cached: Cached = field(default_factory=dict)
+    cached: CacheState = field(default_factory=dict)
 
 
 def apply(state: State, event: AnyEvent) -> None:

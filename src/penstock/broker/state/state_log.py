@@ -2,7 +2,7 @@
 
 A change is applied as soon as it is appended, before it is durable. So that nobody is shown what a crash could take
 back, a reply waits for the commit group it came with, and a reply that only looked at the state waits for
-`unsettled`. If such a group fails, the state is read from the log again.
+`pending_commit`. If such a group fails, the state is read from the log again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.broker.state.state import State, apply, apply_all, decode_snapshot
 from penstock.log.engine import COMMITTED, FAILED, OPEN, Appended, CommitGroup, Engine, Producer, Write
 
 
-class Ledger:
+class StateLog:
     """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
 
     def __init__(self, engine: Engine) -> None:
@@ -71,7 +71,7 @@ class Ledger:
             group.on_done(self._settle)
 
     @property
-    def unsettled(self) -> CommitGroup | None:
+    def pending_commit(self) -> CommitGroup | None:
         """The last group that holds state changes which a reply could show, and is not committed yet."""
         group = self._shown
         return group if group is not None and group.state is OPEN else None

@@ -15,15 +15,15 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.errors import BrokerError, TopicNotFound
 from penstock.broker.fetch import visible_read
-from penstock.broker.fetch.visible_read import STEP_BYTES, LiveRead
+from penstock.broker.fetch.visible_read import STEP_BYTES, VisibleRead
 from penstock.broker.groups import group as rules
-from penstock.broker.groups.group_membership import Members
+from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.state import State, Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.subscriptions.cursor import Cursor, Holding, Span
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import RecordSlice
@@ -39,11 +39,11 @@ class Reader(Protocol):
     """Whoever gets records. All is called on the broker's thread."""
 
     def wants(self) -> bool:
-        """Whether it would take records now. If not, it says so later by `Seat.ask`."""
+        """Whether it would take records now. If not, it says so later by `SubscriberSlot.ask`."""
 
     def offer(self, most: int) -> bool:
         """It wants some, and its share is about this many: it may `take` once. Whether it has got any further; if it
-        has to read first, it calls `Seat.ask` afterwards."""
+        has to read first, it calls `SubscriberSlot.ask` afterwards."""
 
     def flush(self) -> None:
         """There is no more for now: what it has taken may leave."""
@@ -52,7 +52,7 @@ class Reader(Protocol):
         """The topic is no more."""
 
 
-class Place(NamedTuple):
+class PartitionRef(NamedTuple):
     """A partition of one topic: one that gets the same name later is another."""
 
     scope: Scope
@@ -61,13 +61,15 @@ class Place(NamedTuple):
     partition: int
 
 
-class Portion:
+class RecordChunk:
     """Records on their way to a reader. If not `ready`, `run` takes its time, and may be called on any thread.
     `finish` comes last."""
 
     __slots__ = ("_error", "_found", "_read", "_seat", "_span", "further", "group", "ready")
 
-    def __init__(self, seat: Seat, span: Span, read: LiveRead, group: CommitGroup | None, *, ready: bool) -> None:
+    def __init__(
+        self, seat: SubscriberSlot, span: Span, read: VisibleRead, group: CommitGroup | None, *, ready: bool
+    ) -> None:
         self._seat = seat
         self._span = span
         self._read = read
@@ -108,12 +110,12 @@ class Portion:
         return found, min(max(self._read.end, self._span.start), self._span.end)
 
 
-class Seat:
+class SubscriberSlot:
     """The place of one reader at a feed."""
 
     __slots__ = ("_feed", "_identity", "holding", "reader", "skim", "start")
 
-    def __init__(self, feed: Feed, identity: Identity, reader: Reader, start: int) -> None:
+    def __init__(self, feed: PartitionDispatcher, identity: Identity, reader: Reader, start: int) -> None:
         self._feed = feed
         self._identity = identity
         self.reader = reader
@@ -125,7 +127,7 @@ class Seat:
         """The reader may want records again."""
         self._feed.deal()
 
-    def take(self, count: int, max_bytes: int) -> Portion | None:
+    def take(self, count: int, max_bytes: int) -> RecordChunk | None:
         """Plan to read up to so many records that are nobody else's, if there are any. Raises AccessDenied or
         TopicNotFound: what was allowed at first may not be any more."""
         return self._feed.take(self, self._identity, count, max_bytes)
@@ -142,17 +144,17 @@ class Seat:
         self._feed.leave(self, done=done)
 
 
-class Feed:
+class PartitionDispatcher:
     """One cursor and its readers, who are dealt what comes in turn."""
 
-    def __init__(self, cursors: Cursors, place: Place, group: str | None, start: int) -> None:
+    def __init__(self, cursors: Subscriptions, place: PartitionRef, group: str | None, start: int) -> None:
         self._cursors = cursors
         self.place = place
         self.group = group
         self.cursor = Cursor(start, remembers=group is not None)
         self.known: int | None = start if group is not None else None  # the group's position as far as we know
         self._partition = partition_id(place.id, place.partition)
-        self._seats: list[Seat] = []  # whose turn it is first
+        self._seats: list[SubscriberSlot] = []  # whose turn it is first
         self._dealing = False
         self._again = False
         self._keeping: CommitGroup | None = None  # of the position that was kept last
@@ -160,15 +162,15 @@ class Feed:
 
     # -- readers
 
-    def join(self, identity: Identity, reader: Reader, start: int) -> Seat:
+    def join(self, identity: Identity, reader: Reader, start: int) -> SubscriberSlot:
         if not self._seats:
-            self._cursors.ledger.engine.watch(self._partition, self.deal)
-        seat = Seat(self, identity, reader, start)
+            self._cursors.state_log.engine.watch(self._partition, self.deal)
+        seat = SubscriberSlot(self, identity, reader, start)
         self._seats.append(seat)
         self.cursor.holdings.append(seat.holding)
         return seat
 
-    def leave(self, seat: Seat, *, done: bool) -> None:
+    def leave(self, seat: SubscriberSlot, *, done: bool) -> None:
         if seat not in self._seats:
             return
         if done:
@@ -183,7 +185,7 @@ class Feed:
         if self._seats:
             self.deal()
         else:
-            self._cursors.ledger.engine.unwatch(self._partition, self.deal)
+            self._cursors.state_log.engine.unwatch(self._partition, self.deal)
 
     def end(self) -> None:
         """The topic is gone."""
@@ -198,7 +200,7 @@ class Feed:
         if self._dealing:
             self._again = True
             return
-        self._dealing, dealt = True, set[Seat]()
+        self._dealing, dealt = True, set[SubscriberSlot]()
         try:
             while True:
                 self._again = False
@@ -209,8 +211,8 @@ class Feed:
         for seat in dealt:
             seat.reader.flush()
 
-    def _deal_once(self, dealt: set[Seat]) -> bool:
-        there = self.cursor.there(self._cursors.ledger.engine.bounds(self._partition))
+    def _deal_once(self, dealt: set[SubscriberSlot]) -> bool:
+        there = self.cursor.there(self._cursors.state_log.engine.bounds(self._partition))
         if not there:
             return False
         willing = [seat for seat in self._seats if not seat.holding.full and seat.reader.wants()]
@@ -224,13 +226,13 @@ class Feed:
                     self._seats.append(seat)
         return further
 
-    def take(self, seat: Seat, identity: Identity, count: int, max_bytes: int) -> Portion | None:
+    def take(self, seat: SubscriberSlot, identity: Identity, count: int, max_bytes: int) -> RecordChunk | None:
         cursors, place = self._cursors, self.place
         cursors.access.require(identity, Permission.READ, place.scope, place.topic)
-        state = cursors.ledger.current()
+        state = cursors.state_log.current()
         topic = _find(state, place)
         self._follow(state)
-        engine = cursors.ledger.engine
+        engine = cursors.state_log.engine
         ready = not seat.skim
         if seat.skim:
             count, max_bytes = max(count, SKIM_RECORDS), max(max_bytes, STEP_BYTES)
@@ -238,12 +240,12 @@ class Feed:
         if span is None:
             return None
         view = visible_read.view(state, topic, place.partition, cursors.clock())
-        read = LiveRead(engine, self._partition, span.start, max_bytes, span.end - span.start, view)
-        return Portion(seat, span, read, cursors.ledger.unsettled, ready=ready and read.ready)
+        read = VisibleRead(engine, self._partition, span.start, max_bytes, span.end - span.start, view)
+        return RecordChunk(seat, span, read, cursors.state_log.pending_commit, ready=ready and read.ready)
 
     # -- the position of a group
 
-    def settle(self, seat: Seat, identity: Identity, count: int) -> None:
+    def settle(self, seat: SubscriberSlot, identity: Identity, count: int) -> None:
         if self.group is None:
             return
         place = self.place
@@ -272,7 +274,7 @@ class Feed:
             self._late = True
             return
         place, cursors = self.place, self._cursors
-        state = cursors.ledger.current()
+        state = cursors.state_log.current()
         _find(state, place)
         self._follow(state)
         position = self.cursor.lowest
@@ -280,7 +282,7 @@ class Feed:
             return
         event = rules.commit(state, cursors.limits, place.scope, self.group, place.topic, place.partition, position)
         self._late = False
-        self._keeping = cursors.ledger.keep((event,))
+        self._keeping = cursors.state_log.keep((event,))
         self.known = position
         self._keeping.on_done(self._kept)
 
@@ -296,16 +298,18 @@ class Feed:
             self.known = rules.committed(state, place.scope, self.group, place.topic, place.partition)
 
 
-class Cursors:
-    def __init__(self, ledger: Ledger, access: Access, members: Members, limits: Limits, clock: Clock) -> None:
-        self.ledger = ledger
+class Subscriptions:
+    def __init__(
+        self, state_log: StateLog, access: Access, members: GroupMembership, limits: Limits, clock: Clock
+    ) -> None:
+        self.state_log = state_log
         self.access = access
         self.limits = limits
         self.clock = clock
         self._members = members
-        self._feeds: set[Feed] = set()
-        self._shared: dict[tuple[Place, str], Feed] = {}
-        ledger.on_rebuilt.append(self._rebuilt)
+        self._feeds: set[PartitionDispatcher] = set()
+        self._shared: dict[tuple[PartitionRef, str], PartitionDispatcher] = {}
+        state_log.on_rebuilt.append(self._rebuilt)
 
     def open(
         self,
@@ -317,7 +321,7 @@ class Cursors:
         reader: Reader,
         group: str | None = None,
         member: str = "",
-    ) -> tuple[Seat, CommitGroup | None]:
+    ) -> tuple[SubscriberSlot, CommitGroup | None]:
         """A seat for a reader that wants what is there from `offset` on and what will come, or its part of that as a
         member of a group. A group that has a position goes on there; the first `offset` becomes the position of one
         that has none. The reader is offered nothing before it asks. True once the group in the answer is committed.
@@ -326,33 +330,40 @@ class Cursors:
         self.access.require(identity, Permission.READ, scope, topic)
         if group is not None:
             self.access.require(identity, Permission.COMMIT, scope, topic)
-        state = self.ledger.current()
+        state = self.state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)
-        place = Place(scope, topic, found.id, partition)
+        place = PartitionRef(scope, topic, found.id, partition)
         start = None if group is None else rules.committed(state, scope, group, topic, partition)
-        bounds = self.ledger.engine.bounds(partition_id(found.id, partition))
+        bounds = self.state_log.engine.bounds(partition_id(found.id, partition))
         if start is None and offset < bounds.start:
             raise OffsetOutOfRange(offset, *bounds)
         if group is None:
-            return self._feed(Feed(self, place, None, offset)).join(identity, reader, offset), None
+            return self._feed(PartitionDispatcher(self, place, None, offset)).join(identity, reader, offset), None
         return self._join(identity, place, group, start, offset, reader, member)
 
     def _join(
-        self, identity: Identity, place: Place, group: str, start: int | None, offset: int, reader: Reader, member: str
-    ) -> tuple[Seat, CommitGroup | None]:
+        self,
+        identity: Identity,
+        place: PartitionRef,
+        group: str,
+        start: int | None,
+        offset: int,
+        reader: Reader,
+        member: str,
+    ) -> tuple[SubscriberSlot, CommitGroup | None]:
         event, kept = None, None
         feed = self._shared.get((place, group))
         if start is None:
             start = offset if feed is None else feed.cursor.lowest
             scope, topic, _, partition = place
-            event = rules.commit(self.ledger.current(), self.limits, scope, group, topic, partition, start)
+            event = rules.commit(self.state_log.current(), self.limits, scope, group, topic, partition, start)
         if feed is None:
-            feed = Feed(self, place, group, start)
+            feed = PartitionDispatcher(self, place, group, start)
         seat = feed.join(identity, reader, start)
         try:
             self._members.join(place.scope, group, place.topic, member, seat)
             if event is not None:
-                kept = self.ledger.keep((event,))
+                kept = self.state_log.keep((event,))
         except BaseException:
             seat.leave(done=False)
             raise
@@ -362,11 +373,11 @@ class Cursors:
         self._shared[place, group] = feed
         return seat, kept
 
-    def _feed(self, feed: Feed) -> Feed:
+    def _feed(self, feed: PartitionDispatcher) -> PartitionDispatcher:
         self._feeds.add(feed)
         return feed
 
-    def left(self, feed: Feed, seat: Hashable, *, last: bool) -> None:
+    def left(self, feed: PartitionDispatcher, seat: Hashable, *, last: bool) -> None:
         """A reader has left its feed."""
         if feed.group is not None:
             self._members.leave(seat)
@@ -376,10 +387,10 @@ class Cursors:
                 del self._shared[feed.place, feed.group]
 
     def sweep(self) -> None:
-        """Tell the readers of topics that are no more; a few times a second. True once what is `unsettled` now is
+        """Tell the readers of topics that are no more; a few times a second. True once what is `pending_commit` now is
         committed."""
         if self._feeds:
-            known = self.ledger.current().topics_by_id
+            known = self.state_log.current().topics_by_id
             for feed in [feed for feed in self._feeds if feed.place.id not in known]:
                 feed.end()
 
@@ -389,10 +400,10 @@ class Cursors:
 
     def _rebuilt(self) -> None:
         for feed in self._shared.values():
-            feed.rebuilt(self.ledger.state)
+            feed.rebuilt(self.state_log.state)
 
 
-def _find(state: State, place: Place) -> Topic:
+def _find(state: State, place: PartitionRef) -> Topic:
     topic = state.topics_by_id.get(place.id)
     if topic is None:
         raise TopicNotFound(place.topic)

@@ -16,15 +16,15 @@ from typing import Final, NamedTuple, Protocol
 from penstock.broker.errors import TopicNotFound
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.removal import NOTHING
-from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
-from penstock.broker.runtime.executor import Offload
+from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import BroadcastFigures, Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.state import State, Topic
-from penstock.broker.state.state_log import Ledger
-from penstock.broker.subscriptions.fanout_chunk import Budget, Cut, Fresh, Portion, Window, fresh
+from penstock.broker.state.state_log import StateLog
+from penstock.broker.subscriptions.fanout_chunk import Budget, Cut, EncodedChunk, Fresh, Window, fresh
 from penstock.broker.subscriptions.fanout_read import Basis, Reading
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import COMMITTED, Bounds, CommitGroup, PartitionId, partition_id
@@ -37,17 +37,17 @@ READ_BYTES: Final = 1 << 20  # the same, unless a single portion may be larger
 IDLE_US: Final = 2_000_000  # after which nobody is expected to come by what is kept
 
 
-class Follower(Protocol):
+class FanoutSubscriber(Protocol):
     """Whoever gets records. All is called on the broker's thread."""
 
     def wake(self) -> None:
-        """There is more, or something to be told: `Seat.take` again. Called once for each `take` that gave None."""
+        """There is more, or something to be told: `FanoutCursor.take` again. Called once per `take` that gave None."""
 
     def gone(self) -> None:
         """The topic is no more."""
 
 
-class Place(NamedTuple):
+class FanoutPartition(NamedTuple):
     """A partition of one topic, in portions of one size."""
 
     scope: Scope
@@ -57,18 +57,20 @@ class Place(NamedTuple):
     cut: Cut
 
 
-class Seat:
+class FanoutCursor:
     """The place of one follower."""
 
     __slots__ = ("_at_hand", "_broadcast", "_error", "_identity", "_skim", "follower", "group", "position")
 
-    def __init__(self, broadcast: Broadcast, identity: Identity, follower: Follower, position: int) -> None:
+    def __init__(
+        self, broadcast: PartitionFanout, identity: Identity, follower: FanoutSubscriber, position: int
+    ) -> None:
         self._broadcast = broadcast
         self._identity = identity
         self.follower = follower
         self.position = position  # the offset to go on with
         self.group: CommitGroup | None = None  # what was taken last is true once this is committed
-        self._at_hand: Portion | None = None  # that was read for it, off the loop
+        self._at_hand: EncodedChunk | None = None  # that was read for it, off the loop
         self._error: LogError | None = None  # that such a read ended with
         self._skim = False  # nothing of what it passed last was live
 
@@ -81,7 +83,7 @@ class Seat:
     def lag(self) -> int:
         return max(0, self.head - self.position)
 
-    def take(self, below: int | None = None) -> Portion | None:
+    def take(self, below: int | None = None) -> EncodedChunk | None:
         """The next portion, up to an offset if one is given; it may be empty. None if there is nothing now, or not yet:
         then the follower is woken when there is.
 
@@ -103,7 +105,7 @@ class Seat:
         if below is not None and portion.end > below:
             portion = portion.between(self.position, below)
         self.position = portion.end
-        self.group = broadcast.unsettled
+        self.group = broadcast.pending_commit
         self._skim = not portion.count
         return portion
 
@@ -122,48 +124,48 @@ class Seat:
     def skims(self) -> bool:
         return self._skim
 
-    def at_hand(self, now: int) -> Portion | None:
+    def at_hand(self, now: int) -> EncodedChunk | None:
         """What was read for it, if it still is where that starts."""
         portion, self._at_hand = self._at_hand, None
         return portion if portion is not None and portion.start == self.position and portion.until > now else None
 
-    def bring(self, portion: Portion | None, error: LogError | None) -> None:
+    def bring(self, portion: EncodedChunk | None, error: LogError | None) -> None:
         self._at_hand, self._error = portion, error
 
 
-class Broadcast:
+class PartitionFanout:
     """One partition and all who follow it in portions of the same size."""
 
-    def __init__(self, broadcasts: Broadcasts, place: Place) -> None:
-        self._all = broadcasts
+    def __init__(self, fanout: FanoutLog, place: FanoutPartition) -> None:
+        self._all = fanout
         self.place = place
         self._partition = partition_id(place.id, place.partition)
-        self._window = Window(broadcasts.budget)
-        self._fresh = Fresh(broadcasts.budget)
-        self._seats: dict[Seat, None] = {}
-        self._waiting: dict[Seat, None] = {}  # for the log to grow
+        self._window = Window(fanout.budget)
+        self._fresh = Fresh(fanout.budget)
+        self._seats: dict[FanoutCursor, None] = {}
+        self._waiting: dict[FanoutCursor, None] = {}  # for the log to grow
         self._readings: dict[int, Reading] = {}  # under way, by where they start
         self._basis = Basis()  # of all that is in the window
         self._used = True  # since `idle` was asked
 
     # -- followers
 
-    def join(self, identity: Identity, follower: Follower, position: int) -> Seat:
+    def join(self, identity: Identity, follower: FanoutSubscriber, position: int) -> FanoutCursor:
         if not self._seats:
-            self._all.ledger.engine.watch(self._partition, self._grown)
+            self._all.state_log.engine.watch(self._partition, self._grown)
             self._all.followed.setdefault(self._partition, []).append(self)
-        seat = Seat(self, identity, follower, position)
+        seat = FanoutCursor(self, identity, follower, position)
         self._seats[seat] = None
         return seat
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: FanoutCursor) -> None:
         if seat not in self._seats:
             return
         del self._seats[seat]
         self._waiting.pop(seat, None)
         if not self._seats:
             self._forget()
-            self._all.ledger.engine.unwatch(self._partition, self._grown)
+            self._all.state_log.engine.unwatch(self._partition, self._grown)
             self._all.unfollowed(self._partition, self)
             self._all.left(self)
 
@@ -173,7 +175,7 @@ class Broadcast:
             if seat in self._seats:
                 _tell(seat.follower.gone)
 
-    def wait(self, seat: Seat) -> None:
+    def wait(self, seat: FanoutCursor) -> None:
         """Wake its follower when the log has grown."""
         self._waiting[seat] = None
 
@@ -181,7 +183,7 @@ class Broadcast:
         waiting, self._waiting = self._waiting, {}
         self._wake(waiting)
 
-    def _wake(self, seats: Iterable[Seat]) -> None:
+    def _wake(self, seats: Iterable[FanoutCursor]) -> None:
         for seat in seats:
             if seat in self._seats:
                 _tell(seat.follower.wake)
@@ -203,17 +205,17 @@ class Broadcast:
         self._fresh.clear()
 
     def bounds(self) -> Bounds:
-        return self._all.ledger.engine.bounds(self._partition)
+        return self._all.state_log.engine.bounds(self._partition)
 
     @property
-    def unsettled(self) -> CommitGroup | None:
-        return self._all.ledger.unsettled
+    def pending_commit(self) -> CommitGroup | None:
+        return self._all.state_log.pending_commit
 
     def check(self, identity: Identity) -> Topic:
         """The topic, if this identity may read it now."""
         shared, place = self._all, self.place
         shared.access.require(identity, Permission.READ, place.scope, place.topic)
-        state = shared.ledger.current()
+        state = shared.state_log.current()
         topic = state.topics_by_id.get(place.id)
         if topic is None:
             raise TopicNotFound(place.topic)
@@ -228,7 +230,7 @@ class Broadcast:
             self._basis = Basis(basis.rebuilds, gone, expiry)
             self._forget()
 
-    def find(self, seat: Seat, topic: Topic, bounds: Bounds) -> Portion | None:
+    def find(self, seat: FanoutCursor, topic: Topic, bounds: Bounds) -> EncodedChunk | None:
         """The portion that starts where the seat is: as it is kept, or read now. None: the seat is woken."""
         position = seat.position
         if position < bounds.start:
@@ -246,7 +248,7 @@ class Broadcast:
         window.put(portion)
         return portion
 
-    def _read(self, seat: Seat, topic: Topic, bounds: Bounds, now: int) -> Portion | None:
+    def _read(self, seat: FanoutCursor, topic: Topic, bounds: Bounds, now: int) -> EncodedChunk | None:
         start = seat.position
         reading = self._readings.get(start)
         if reading is None:
@@ -258,20 +260,20 @@ class Broadcast:
                 return self._keep(reading.found)
             self._readings[start] = reading
             reading.waiting[seat] = None
-            self._all.offload(reading.run, partial(self._came, reading))
+            self._all.executor(reading.run, partial(self._came, reading))
         else:
             reading.waiting[seat] = None
         return None
 
     def _plan(self, topic: Topic, start: int, bounds: Bounds, now: int, *, skim: bool) -> Reading:
         place, cut, end = self.place, self.place.cut, bounds.high_watermark
-        view = visible_read.view(self._all.ledger.state, topic, place.partition, now)
+        view = visible_read.view(self._all.state_log.state, topic, place.partition, now)
         most = min(end, self._window.next_start(start) or end) - start
         size, count = max(cut.bytes, min(cut.bytes * AHEAD, READ_BYTES)), min(most, cut.events * AHEAD)
-        read = LiveRead(self._all.ledger.engine, self._partition, start, size, count, view, int(skim))
+        read = VisibleRead(self._all.state_log.engine, self._partition, start, size, count, view, int(skim))
         return Reading(read, start, start + most, cut, visible_read.expiry(topic), self._basis)
 
-    def _keep(self, found: Sequence[Portion]) -> Portion:
+    def _keep(self, found: Sequence[EncodedChunk]) -> EncodedChunk:
         """What was read; the answer is the first of it."""
         for portion in reversed(found):  # so that the first stays longest
             self._window.put(portion)
@@ -282,7 +284,7 @@ class Broadcast:
         del self._readings[reading.start]
         if not self._seats:
             return
-        first: Portion | None = None
+        first: EncodedChunk | None = None
         if reading.found and reading.basis is self._basis:
             first = self._keep(reading.found)
         elif reading.found and reading.basis.rebuilds == self._basis.rebuilds:
@@ -315,78 +317,78 @@ class Broadcast:
         return BroadcastFigures(len(self._seats), max(0, lag))
 
 
-class Broadcasts:
+class FanoutLog:
     """All of a broker's."""
 
-    def __init__(self, ledger: Ledger, access: Access, metrics: Metrics, clock: Clock, offload: Offload) -> None:
-        self.ledger = ledger
+    def __init__(self, state_log: StateLog, access: Access, metrics: Metrics, clock: Clock, executor: Executor) -> None:
+        self.state_log = state_log
         self.access = access
         self.metrics = metrics
         self.clock = clock
-        self.offload = offload
+        self.executor = executor
         self.budget = Budget()
-        self.followed: dict[PartitionId, list[Broadcast]] = {}
-        self._broadcasts: dict[Place, Broadcast] = {}
+        self.followed: dict[PartitionId, list[PartitionFanout]] = {}
+        self._fanout: dict[FanoutPartition, PartitionFanout] = {}
         self._rested = 0  # µs: when what nobody uses was looked for last
-        ledger.on_rebuilt.append(self._rebuilt)
+        state_log.on_rebuilt.append(self._rebuilt)
 
     def open(
-        self, identity: Identity, scope: Scope, topic: str, partition: int, follower: Follower, cut: Cut,
+        self, identity: Identity, scope: Scope, topic: str, partition: int, follower: FanoutSubscriber, cut: Cut,
         offset: int | None = None,
-    ) -> Seat:  # fmt: skip
+    ) -> FanoutCursor:  # fmt: skip
         """A seat for one that wants what is there from `offset` on, or else what comes from now on. It is true once
-        what is `unsettled` now is committed, and the follower is not woken before it has asked.
+        what is `pending_commit` now is committed, and the follower is not woken before it has asked.
 
         Raises OffsetOutOfRange below the log start and beyond the end."""
         self.access.require(identity, Permission.READ, scope, topic)
-        found = topic_rules.find_partition(self.ledger.current(), scope, topic, partition)
-        bounds = self.ledger.engine.bounds(partition_id(found.id, partition))
+        found = topic_rules.find_partition(self.state_log.current(), scope, topic, partition)
+        bounds = self.state_log.engine.bounds(partition_id(found.id, partition))
         if offset is None:
             offset = bounds.high_watermark
         elif not bounds.start <= offset <= bounds.high_watermark:
             raise OffsetOutOfRange(offset, *bounds)
-        place = Place(scope, topic, found.id, partition, cut)
-        broadcast = self._broadcasts.get(place)
+        place = FanoutPartition(scope, topic, found.id, partition, cut)
+        broadcast = self._fanout.get(place)
         if broadcast is None:
-            broadcast = self._broadcasts[place] = Broadcast(self, place)
+            broadcast = self._fanout[place] = PartitionFanout(self, place)
         return broadcast.join(identity, follower, offset)
 
     def offer(self, partition: PartitionId, base: int, values: Sequence[bytes], group: CommitGroup) -> None:
-        """Values that are being appended and never expire: see `Broadcast.offer`. Whoever appends otherwise need not
-        say so; then they are read."""
+        """Values that are being appended and never expire: see `PartitionFanout.offer`. Whoever appends otherwise need
+        not say so; then they are read."""
         for broadcast in self.followed.get(partition, ()):
             broadcast.offer(base, values, group)
 
-    def unfollowed(self, partition: PartitionId, broadcast: Broadcast) -> None:
+    def unfollowed(self, partition: PartitionId, broadcast: PartitionFanout) -> None:
         self.followed[partition].remove(broadcast)
         if not self.followed[partition]:
             del self.followed[partition]
 
-    def left(self, broadcast: Broadcast) -> None:
+    def left(self, broadcast: PartitionFanout) -> None:
         """Nobody follows it any more."""
-        if self._broadcasts.get(broadcast.place) is broadcast:
-            del self._broadcasts[broadcast.place]
+        if self._fanout.get(broadcast.place) is broadcast:
+            del self._fanout[broadcast.place]
 
     def sweep(self, now: int) -> None:
-        """Tell the followers of topics that are no more, which is true once what is `unsettled` now is committed; and
+        """Tell the followers of topics that are no more, which is true once `pending_commit` is committed; and
         forget what nobody uses. A few times a second."""
-        if not self._broadcasts:
+        if not self._fanout:
             return
-        known = self.ledger.current().topics_by_id
-        for broadcast in [each for each in self._broadcasts.values() if each.place.id not in known]:
+        known = self.state_log.current().topics_by_id
+        for broadcast in [each for each in self._fanout.values() if each.place.id not in known]:
             broadcast.end()
         if not 0 <= now - self._rested < IDLE_US:
             self._rested = now
-            for broadcast in self._broadcasts.values():
+            for broadcast in self._fanout.values():
                 broadcast.rest()
 
     def figures(self) -> BroadcastFigures:
         """How many follow, and how far the last of them is behind."""
-        figures = [broadcast.figures() for broadcast in self._broadcasts.values()]
+        figures = [broadcast.figures() for broadcast in self._fanout.values()]
         return BroadcastFigures(sum(each.followers for each in figures), max((each.lag for each in figures), default=0))
 
     def _rebuilt(self) -> None:
-        for broadcast in self._broadcasts.values():
+        for broadcast in self._fanout.values():
             broadcast.rebuilt()
 
 

@@ -31,7 +31,7 @@ class Cut(NamedTuple):
     bytes: int  # of keys and values; a larger record is alone
 
 
-class Portion:
+class EncodedChunk:
     """What is live of the offsets from `start` up to, not including, `end`. It never changes."""
 
     __slots__ = ("cost", "count", "end", "forms", "kept", "runs", "size", "start", "until")
@@ -47,7 +47,7 @@ class Portion:
         self.kept: Window | Fresh | None = None
         self.cost = PORTION_OVERHEAD + size + VALUE_OVERHEAD * self.count
 
-    def form(self, key: Hashable, make: Callable[[Portion], bytes]) -> bytes:
+    def form(self, key: Hashable, make: Callable[[EncodedChunk], bytes]) -> bytes:
         """What was made of it under this key, or else is made now."""
         data = self.forms.get(key)
         if data is None:
@@ -63,14 +63,14 @@ class Portion:
         if self.kept is not None:
             self.kept.grow(size)
 
-    def between(self, start: int, end: int) -> Portion:
+    def between(self, start: int, end: int) -> EncodedChunk:
         """Its part from `start` up to, not including, `end`."""
         runs: list[Run] = []
         for offset, values in self.runs:
             first, last = max(start - offset, 0), min(end - offset, len(values))
             if first < last:
                 runs.append((offset + first, values[first:last]))
-        return Portion(start, end, runs, sum([sum(map(len, values)) for _, values in runs]), self.until)
+        return EncodedChunk(start, end, runs, sum([sum(map(len, values)) for _, values in runs]), self.until)
 
 
 class Budget:
@@ -92,14 +92,14 @@ class Window:
     def __init__(self, budget: Budget, limit: int = WINDOW_BYTES) -> None:
         self._budget = budget
         self._limit = limit
-        self._portions: OrderedDict[int, Portion] = OrderedDict()  # by where they start
+        self._portions: OrderedDict[int, EncodedChunk] = OrderedDict()  # by where they start
         self._starts: list[int] = []  # the same starts, in order
         self.used = 0  # bytes
 
     def __len__(self) -> int:
         return len(self._portions)
 
-    def get(self, start: int, now: int) -> Portion | None:
+    def get(self, start: int, now: int) -> EncodedChunk | None:
         """The portion that starts there, unless some of it has expired since it was read."""
         portion = self._portions.get(start)
         if portion is None:
@@ -110,7 +110,7 @@ class Window:
         self._portions.move_to_end(start)
         return portion
 
-    def around(self, offset: int, now: int) -> Portion | None:
+    def around(self, offset: int, now: int) -> EncodedChunk | None:
         """A portion that has this offset in its midst."""
         at = bisect_left(self._starts, offset) - 1
         found = self._portions[self._starts[at]] if at >= 0 else None
@@ -121,7 +121,7 @@ class Window:
         at = bisect_right(self._starts, offset)
         return self._starts[at] if at < len(self._starts) else None
 
-    def put(self, portion: Portion) -> None:
+    def put(self, portion: EncodedChunk) -> None:
         assert portion.kept is None, "a portion is kept once"
         if portion.start in self._portions:
             self._drop(portion.start)
@@ -157,17 +157,17 @@ class Fresh:
     def __init__(self, budget: Budget, limit: int = FRESH_BYTES) -> None:
         self._budget = budget
         self._limit = limit
-        self._portions: dict[int, Portion] = {}  # by where they start, in the order of the log
+        self._portions: dict[int, EncodedChunk] = {}  # by where they start, in the order of the log
         self.used = 0  # bytes
         self.wanted = False  # somebody has taken what was put here, and nothing has gone since that nobody took
 
-    def get(self, start: int) -> Portion | None:
+    def get(self, start: int) -> EncodedChunk | None:
         portion = self._portions.get(start)
         if portion is not None:
             self.wanted = True
         return portion
 
-    def put(self, portions: Sequence[Portion]) -> None:
+    def put(self, portions: Sequence[EncodedChunk]) -> None:
         for portion in portions:
             portion.kept = self
             self._portions[portion.start] = portion
@@ -192,9 +192,9 @@ class Fresh:
         self._budget.used -= portion.cost
 
 
-def fresh(base: int, values: Sequence[bytes], cut: Cut) -> list[Portion]:
+def fresh(base: int, values: Sequence[bytes], cut: Cut) -> list[EncodedChunk]:
     """What was appended from `base` on, cut. All of it is live."""
-    made: list[Portion] = []
+    made: list[EncodedChunk] = []
     at, count = 0, len(values)
     while at < count:
         part = list(values[at : at + cut.events])
@@ -202,14 +202,14 @@ def fresh(base: int, values: Sequence[bytes], cut: Cut) -> list[Portion]:
         while size > cut.bytes and len(part) > 1:
             del part[-(len(part) // 2) :]
             size = sum(map(len, part))
-        made.append(Portion(base + at, base + at + len(part), [(base + at, part)], size))
+        made.append(EncodedChunk(base + at, base + at + len(part), [(base + at, part)], size))
         at += len(part)
     return made
 
 
 def portions(
     found: Sequence[RecordSlice], start: int, end: int, cut: Cut, lifetime: int = 0, *, more: bool = False
-) -> list[Portion]:
+) -> list[EncodedChunk]:
     """What was found from `start` up to `end`, cut; with no gap between the portions, and at least one. `lifetime`: µs
     after which the topic's records expire. With `more` behind `end`, a last portion that is perhaps not full is left
     out, if there are others: it would end where this read did, and not where the next reader's does."""
@@ -226,7 +226,7 @@ class _Portions:
 
     def __init__(self, start: int, cut: Cut) -> None:
         self._cut = cut
-        self._done: list[Portion] = []
+        self._done: list[EncodedChunk] = []
         self._begin(start)
 
     def _begin(self, start: int) -> None:
@@ -260,10 +260,10 @@ class _Portions:
         return self._at
 
     def _end(self, end: int) -> None:
-        self._done.append(Portion(self._start, end, self._runs, self._size, self._until))
+        self._done.append(EncodedChunk(self._start, end, self._runs, self._size, self._until))
         self._begin(end)
 
-    def finish(self, end: int, *, more: bool) -> list[Portion]:
+    def finish(self, end: int, *, more: bool) -> list[EncodedChunk]:
         if end > self._start and not (more and self._done):
             self._end(end)
         return self._done

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.broker.fetch.removal import NOTHING, Gone
-from penstock.broker.fetch.visible_read import LiveRead
-from penstock.broker.subscriptions.fanout_chunk import Cut, Portion, portions
+from penstock.broker.fetch.visible_read import VisibleRead
+from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk, portions
 from penstock.log.errors import LogError
 
 if TYPE_CHECKING:
-    from penstock.broker.subscriptions.fanout import Seat
+    from penstock.broker.subscriptions.fanout import FanoutCursor
 
 
 class Basis(NamedTuple):
@@ -26,15 +26,15 @@ class Reading:
 
     __slots__ = ("_cut", "_end", "_lifetime", "_read", "basis", "error", "found", "start", "waiting")
 
-    def __init__(self, read: LiveRead, start: int, end: int, cut: Cut, lifetime: int, basis: Basis) -> None:
+    def __init__(self, read: VisibleRead, start: int, end: int, cut: Cut, lifetime: int, basis: Basis) -> None:
         self._read = read
         self._end = end  # of the log when it was planned
         self._cut = cut
         self._lifetime = lifetime
         self.start = start
         self.basis = basis
-        self.waiting: dict[Seat, None] = {}
-        self.found: list[Portion] = []
+        self.waiting: dict[FanoutCursor, None] = {}
+        self.found: list[EncodedChunk] = []
         self.error: LogError | None = None
 
     @property

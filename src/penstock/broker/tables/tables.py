@@ -19,7 +19,7 @@ from penstock.broker.runtime.metrics import Metrics, TableFigures
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import TableLeft, TableRemoved
 from penstock.broker.state.state import Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.tables.table import (
     LOOKS_AT_ONCE,
     BuildJob,
@@ -38,7 +38,7 @@ from penstock.broker.tables.table import (
     next_build,
 )
 from penstock.broker.topics import topic_rules
-from penstock.log.engine import CommitGroup, PartitionId, Past, Retention, partition_id, topic_of
+from penstock.log.engine import CommitGroup, PartitionId, Retention, TieredReader, partition_id, topic_of
 from penstock.log.errors import LogError
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tiered_read import LatePast
@@ -54,14 +54,14 @@ class TableDescription(NamedTuple):
 class Tables:
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         access: Access,
         policy: TablePolicy,
         metrics: Metrics,
         clock: Clock,
         retention: Callable[[PartitionId], Retention],
     ) -> None:
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._policy = policy
         self._metrics = metrics
@@ -79,14 +79,14 @@ class Tables:
         self._built = False  # the last job was a build: now it is the turn of something else
         self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
         self._past = LatePast(self._open_past)
-        ledger.engine.past_from(self._past)
+        state_log.engine.past_from(self._past)
 
     # -- for clients
 
     def describe(self, identity: Identity, scope: Scope, topic: str) -> TableDescription | None:
         """Where the topic's table is and what it has; None if there is none yet."""
         self._access.require(identity, Permission.READ, scope, topic)
-        found = topic_rules.find(self._ledger.current(), scope, topic)
+        found = topic_rules.find(self._state_log.current(), scope, topic)
         ends = self._ends(found)
         return TableDescription(self._ref(found), ends) if any(ends.values()) else None
 
@@ -94,7 +94,7 @@ class Tables:
 
     def find(self, topic: int) -> TableRef | None:
         """The place of a topic's table, whether or not there is one. Any thread."""
-        found = self._ledger.state.topics_by_id.get(topic)
+        found = self._state_log.state.topics_by_id.get(topic)
         return None if found is None else self._ref(found)
 
     def _ref(self, topic: Topic) -> TableRef:
@@ -103,7 +103,7 @@ class Tables:
     def _place(self, scope: Scope, name: str, topic: int) -> TableRef:
         return table_ref(self._policy.root, self._policy.options, *scope, name, topic)
 
-    def _open_past(self) -> Past:
+    def _open_past(self) -> TieredReader:
         from penstock.log.tables.row_group_reader import TablePast  # takes its time, and many brokers never need it
 
         return TablePast(self.find)
@@ -111,14 +111,14 @@ class Tables:
     def _wanted(self, topic: int) -> bool:
         """Whether closed files are to become a table. What is in it already stays there. Records that wait for their
         time belong to no topic, and never do."""
-        found = self._ledger.state.topics_by_id.get(topic)
+        found = self._state_log.state.topics_by_id.get(topic)
         if found is None:
             return False
         own = found.settings.table
         return self._policy.enabled if own is None else own
 
     def _ends(self, topic: Topic) -> dict[int, int]:
-        end = self._ledger.engine.tabled_end
+        end = self._state_log.engine.tabled_end
         return {number: end(partition_id(topic.id, number)) for number in range(topic.partitions)}
 
     # -- deleted topics
@@ -143,7 +143,7 @@ class Tables:
     def needed(self) -> bool:
         """Whether there is anything to do, now or in the long run: then somebody should ask for jobs."""
         if self._any is None:
-            self._any = any(any(self._ends(topic).values()) for topic in self._ledger.state.topics_by_id.values())
+            self._any = any(any(self._ends(topic).values()) for topic in self._state_log.state.topics_by_id.values())
         return self._any or self._removal() is not None or self._build() is not None
 
     def _choose(self, now: int) -> Job | None:
@@ -152,11 +152,11 @@ class Tables:
         return self._build() or self._removal() or self._care(now)
 
     def _build(self) -> BuildJob | None:
-        found = next_build(self._ledger.engine.closed_files(), self._wanted, self._resting())
+        found = next_build(self._state_log.engine.closed_files(), self._wanted, self._resting())
         if found is None:
             return None
         sequence, by_topic = found
-        start = self._ledger.engine.bounds
+        start = self._state_log.engine.bounds
         shares = []
         for topic, spans in by_topic.items():
             ref = self.find(topic)
@@ -171,14 +171,14 @@ class Tables:
 
     def _removal(self) -> RemoveJob | None:
         resting = self._resting()
-        for topic, (scope, name) in self._ledger.state.tables_left.items():
+        for topic, (scope, name) in self._state_log.state.tables_left.items():
             if topic not in resting:
                 return RemoveJob(self._next_number(), self._place(scope, name, topic))
         return None
 
     def _care(self, now: int) -> CareJob | None:
         """For the next table whose turn it is."""
-        known, clock, resting = self._ledger.state.topics_by_id, self._clock(), self._resting()
+        known, clock, resting = self._state_log.state.topics_by_id, self._clock(), self._resting()
         if not self._line:
             self._line.extend(known)
         for _ in range(min(LOOKS_AT_ONCE, len(self._line))):
@@ -193,7 +193,7 @@ class Tables:
 
     def _care_for(self, topic: Topic, now: int, clock: int) -> CareJob | None:
         """Of a table that is quiet, only what was replaced has to be removed some day."""
-        engine = self._ledger.engine
+        engine = self._state_log.engine
         ends = {number: end for number, end in self._ends(topic).items() if end}
         places = {number: partition_id(topic.id, number) for number in ends}
         starts = {number: engine.bounds(place).start for number, place in places.items()}
@@ -226,7 +226,7 @@ class Tables:
     def safe(self) -> bool:
         """Whether the log starts and deletions that a job was made from survive a loss of power; what they let go is
         gone for good. Blocks on the disk; any thread."""
-        return self._ledger.engine.sync()
+        return self._state_log.engine.sync()
 
     def put_back(self, job: Job) -> None:
         """The job is not to be done now; it comes again."""
@@ -263,7 +263,7 @@ class Tables:
             case CareJob():
                 return self._looked_after(job, outcomes, now)
             case RemoveJob():
-                return self._ledger.keep((TableRemoved(job.ref.topic),)) if outcomes else None
+                return self._state_log.keep((TableRemoved(job.ref.topic),)) if outcomes else None
 
     def _not_kept(self, outcomes: list[TableOutcome], error: Exception | None) -> None:
         """The log does not take it, so the same job comes again; without a pause it would come at once."""
@@ -283,7 +283,7 @@ class Tables:
             # Until it is looked after; how much of a file's share the table had already does not matter so much.
             self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._moving.get(outcome.topic, 0)
         self._touched.update(outcome.topic for outcome in outcomes)
-        return self._ledger.engine.tabled(ends) if ends else None
+        return self._state_log.engine.tabled(ends) if ends else None
 
     def _looked_after(self, job: CareJob, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
         topic = job.ref.topic
@@ -294,10 +294,10 @@ class Tables:
             self._sizes[topic] = size
         self._touched.discard(topic)
         self._starts[topic] = job.starts
-        engine = self._ledger.engine
+        engine = self._state_log.engine
         moved = {partition_id(topic, number): start for number, start in outcomes[0].offsets.items()}
         moved = {place: start for place, start in moved.items() if start > engine.bounds(place).start}
-        return engine.trim(moved) if moved and topic in self._ledger.state.topics_by_id else None
+        return engine.trim(moved) if moved and topic in self._state_log.state.topics_by_id else None
 
     def _give_up(self, job: Job) -> None:
         refs = [share.ref for share in job.shares] if isinstance(job, BuildJob) else [job.ref]
@@ -320,12 +320,12 @@ class Tables:
     def trouble(self) -> str:
         """Why tables cannot be read, or not be built, if that has been tried in vain for a while."""
         reasons = [self._past.trouble] if self._past.trouble else []
-        return "; ".join((reasons + in_trouble(self._ledger.state.topics_by_id, self._failures))[:3])
+        return "; ".join((reasons + in_trouble(self._state_log.state.topics_by_id, self._failures))[:3])
 
     def figures(self) -> TableFigures:
         waiting = [
             [span.bytes for partition, span in file.spans.items() if self._wanted(topic_of(partition))]
-            for file in self._ledger.engine.closed_files()
+            for file in self._state_log.engine.closed_files()
         ]
         return TableFigures(sum(map(bool, waiting)), sum(chain.from_iterable(waiting)), len(self._failures))
 

@@ -13,7 +13,7 @@ from typing import Final
 from penstock.broker.errors import QuotaReached
 from penstock.broker.limits import Limits
 from penstock.broker.runtime.metrics import Metrics
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 
 SECOND: Final = 1_000_000  # µs
 SHARE: Final = 50  # of the time, one part goes into adding up at most
@@ -21,9 +21,9 @@ LONGEST: Final = 60 * SECOND
 
 
 class Quotas:
-    def __init__(self, ledger: Ledger, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, state_log: StateLog, limits: Limits, metrics: Metrics) -> None:
         self.over: set[str] = set()  # the tenants that can append nothing; always this object
-        self._ledger = ledger
+        self._state_log = state_log
         self._limit = limits.tenant_bytes
         self._metrics = metrics
         self._next = 0  # when to add up again, µs
@@ -51,8 +51,8 @@ class Quotas:
 
     def _sizes(self, in_tables: Mapping[int, int]) -> dict[str, int]:
         sizes: dict[str, int] = {}
-        in_journal = self._ledger.engine.usage()
-        for topic in self._ledger.state.topics_by_id.values():
+        in_journal = self._state_log.engine.usage()
+        for topic in self._state_log.state.topics_by_id.values():
             size = in_journal.get(topic.id, 0) + in_tables.get(topic.id, 0)
             sizes[topic.scope.tenant] = sizes.get(topic.scope.tenant, 0) + size
         return sizes

@@ -43,7 +43,7 @@ class Bucket:
         return max(0.0, min(cost, self._size) - self._tokens) / self._rate / SECOND
 
 
-class Rates:
+class RateLimits:
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self._rate = limits.tenant_requests
         self._most = limits.tenant_connections

@@ -18,7 +18,7 @@ from penstock.broker.security.access import EVERYWHERE, Access, Identity, Permis
 from penstock.broker.security.audit import Audit
 from penstock.broker.state.events import TenantRemoved
 from penstock.broker.state.state import State
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.tenancy.tenant import register
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.deletion import Deletion
@@ -34,9 +34,9 @@ class Tenant(NamedTuple):
 
 class Tenants:
     def __init__(
-        self, ledger: Ledger, access: Access, limits: Limits, deletion: Deletion, audit: Audit, clock: Clock
+        self, state_log: StateLog, access: Access, limits: Limits, deletion: Deletion, audit: Audit, clock: Clock
     ) -> None:
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
         self._limits = limits
         self._deletion = deletion
@@ -57,7 +57,7 @@ class Tenants:
 
     def list(self, identity: Identity) -> Sequence[Tenant]:
         """Those that this identity administers, by name."""
-        state, access = self._ledger.current(), self._access
+        state, access = self._state_log.current(), self._access
         everywhere = not access.enforced or access.allows(identity, Permission.ADMIN, EVERYWHERE, "")
         names = sorted({*state.registered, *(scope.tenant for scope in state.topics)})
         if not everywhere:
@@ -71,7 +71,7 @@ class Tenants:
     def delete(self, identity: Identity, tenant: str) -> tuple[Tenant, CommitGroup]:
         """The tenant as it was. Everything of it is gone when the group is committed."""
         self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
-        found, state = self._found(tenant), self._ledger.current()
+        found, state = self._found(tenant), self._state_log.current()
         gone = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
         group = self._deletion.delete(TenantRemoved(tenant), gone)
         count = str(found.topics)  # not in its own log, which is gone and would come back with this
@@ -88,22 +88,22 @@ class Tenants:
 
     def exists(self, tenant: str) -> bool:
         """For one who may do something in it: what others are told must not depend on this."""
-        state = self._ledger.current()
+        state = self._state_log.current()
         return tenant in state.registered or topic_rules.count(state, tenant) > 0
 
     # -- how
 
     def _register(self, identity: Identity, tenant: str, label: str | None) -> CommitGroup | None:
-        event = register(self._ledger.current().registered, self._limits, tenant, label, self._clock())
+        event = register(self._state_log.current().registered, self._limits, tenant, label, self._clock())
         if event is None:
-            return self._ledger.unsettled
-        group = self._ledger.keep((event,))
+            return self._state_log.pending_commit
+        group = self._state_log.keep((event,))
         scope = Scope(tenant, "*")
         self._audit.note(identity, "tenant.create", scope=scope, resource=tenant, action="create", label=event.label)
         return group
 
     def _found(self, tenant: str) -> Tenant:
-        found = _views(self._ledger.current()).get(tenant)
+        found = _views(self._state_log.current()).get(tenant)
         if found is None:
             raise TenantNotFound(tenant[:64])
         return found

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.broker.cache.cache_service import Caches
-from penstock.broker.groups.group_membership import Members
+from penstock.broker.cache.cache_service import CacheService
+from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.produce.partitioning import Partitioner
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.state.events import TenantRemoved, TopicDeleted
 from penstock.broker.state.state import Topic
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.tables.tables import Tables
 from penstock.log.engine import CommitGroup, PartitionId, partition_id
 
@@ -22,14 +22,14 @@ from penstock.log.engine import CommitGroup, PartitionId, partition_id
 class Deletion:
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         tables: Tables,
         partitioner: Partitioner,
-        members: Members,
-        caches: Caches,
+        members: GroupMembership,
+        caches: CacheService,
         metrics: Metrics,
     ) -> None:
-        self._ledger = ledger
+        self._state_log = state_log
         self._tables = tables
         self._partitioner = partitioner
         self._members = members
@@ -38,10 +38,10 @@ class Deletion:
 
     def delete(self, event: TopicDeleted | TenantRemoved, topics: Sequence[Topic]) -> CommitGroup:
         """`topics` are those that go with the event."""
-        state, engine = self._ledger.current(), self._ledger.engine
+        state, engine = self._state_log.current(), self._state_log.engine
         waiting = len(state.delayed)
         left = [left for topic in topics for left in self._tables.left_by(topic)]
-        group = self._ledger.keep((event, *left))
+        group = self._state_log.keep((event, *left))
         self._metrics.delayed_dropped += waiting - len(state.delayed)
         if isinstance(event, TenantRemoved):
             self._caches.forget(event.name)

@@ -21,13 +21,13 @@ from penstock.broker.errors import (
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.produce.partitioning import Partitioner
-from penstock.broker.produce.validation import Intake
+from penstock.broker.produce.validation import RecordValidator
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.state.events import TopicCreated, TransactionCommitted
 from penstock.broker.state.state import Topic, topic_of
-from penstock.broker.state.state_log import Ledger
+from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.broker.transactions.transaction import (
@@ -62,9 +62,9 @@ class Transactions:
 
     def __init__(
         self,
-        ledger: Ledger,
+        state_log: StateLog,
         access: Access,
-        intake: Intake,
+        validator: RecordValidator,
         partitioner: Partitioner,
         limits: Limits,
         metrics: Metrics,
@@ -75,9 +75,9 @@ class Transactions:
         token: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._audit = audit
-        self._ledger = ledger
+        self._state_log = state_log
         self._access = access
-        self._intake = intake
+        self._validator = validator
         self._partitioner = partitioner
         self._limits = limits
         self._metrics = metrics
@@ -97,7 +97,7 @@ class Transactions:
     def begin(self, identity: Identity, owner: Hashable, scope: Scope) -> str:
         """The id of a new transaction, for one who may write something in the scope."""
         self._access.require_any(identity, Permission.WRITE, scope)
-        self._ledger.current()
+        self._state_log.current()
         mine, limits = self._owned.get(owner, set()), self._limits
         if len(mine) >= limits.transactions_per_owner:
             raise LimitReached(f"{limits.transactions_per_owner} transactions of one client are open: the limit")
@@ -121,16 +121,16 @@ class Transactions:
     ) -> None:
         """One more record. What would make the commit fail is refused here already, as far as it can be known.
 
-        A record for the dead letters (see `Intake.admit`) is one of the transaction's like any other; so is a topic
-        that comes into being on first use, which it does when the transaction is committed."""
+        A record for the dead letters (see `RecordValidator.admit`) is one of the transaction's like any other; so is a
+        topic that comes into being on first use, which it does when the transaction is committed."""
         self._access.require(identity, Permission.WRITE, scope, topic)
         transaction = self._active(identity, id)
         found = self._topic(identity, scope, topic, [])
         chosen = max(partition, 0)
         if chosen >= found.partitions:
             raise PartitionNotFound(topic, partition, found.partitions)
-        self._intake.check_room(scope.tenant)
-        admitted = self._intake.admit(found, [chosen], [value], [key])
+        self._validator.check_room(scope.tenant)
+        admitted = self._validator.admit(found, [chosen], [value], [key])
         size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.diverted))
         self._check_room(transaction, size)
         transaction.add(scope, topic, value, key, partition, expires, size)
@@ -146,11 +146,11 @@ class Transactions:
         except TransactionNotActive as inactive:
             if inactive.state not in (COMMITTING, COMMITTED):
                 raise
-            state = self._ledger.current()
-            return Committed(0, 0, state.transactions.get(id, 0), repeated=True), self._ledger.unsettled
+            state = self._state_log.current()
+            return Committed(0, 0, state.transactions.get(id, 0), repeated=True), self._state_log.pending_commit
         started, now = self._metrics.timer(), self._clock()
         writes, created, size, diverted = self._writes(identity, transaction)
-        appended = self._ledger.append(writes, [*created, TransactionCommitted(id, now)])
+        appended = self._state_log.append(writes, [*created, TransactionCommitted(id, now)])
         transaction.outcome = appended.group
         if transaction.records:
             self._metrics.produced(appended.group, transaction.records, size, started)
@@ -190,7 +190,7 @@ class Transactions:
     # -- rules
 
     def _active(self, identity: Identity, id: str) -> Transaction:  # noqa: A002 - it is the transaction's id
-        committed = self._ledger.current().transactions
+        committed = self._state_log.current().transactions
         if not belongs(id, identity):
             raise TransactionNotFound(id)
         transaction = self._open.get(id)
@@ -203,7 +203,7 @@ class Transactions:
 
     def _topic(self, identity: Identity, scope: Scope, name: str, coming: list[TopicCreated]) -> Topic:
         """The topic, or what it will be if the events that `coming` has then are kept."""
-        state = self._ledger.current()
+        state = self._state_log.current()
         existing = state.topics.get(scope, {}).get(name)
         if existing is not None:
             return existing
@@ -240,7 +240,7 @@ class Transactions:
             chosen = self._partitioner.choose(topic, lot.keys, lot.partitions)
             keys = lot.keys if any(lot.keys) else None
             expires = lot.expires if any(lot.expires) else None
-            admitted = self._intake.admit(topic, chosen, lot.values, keys, None, expires, coming=created)
+            admitted = self._validator.admit(topic, chosen, lot.values, keys, None, expires, coming=created)
             writes += admitted.writes
             created += admitted.events
             size += admitted.size

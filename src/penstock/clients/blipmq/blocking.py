@@ -29,7 +29,7 @@ from penstock.clients.blipmq.outcome import (
     checked_prefix,
 )
 from penstock.clients.blipmq.pace import ACK_BATCH, HELD_LIMIT, WRITE_SIZE, chunks, idle_delay, refill
-from penstock.transport.spin_budget import BUSY_POLL, Lookout
+from penstock.transport.spin_budget import BUSY_POLL, SpinBudget
 
 _CHUNK: Final = 256 * 1024
 W = TypeVar("W", Reply, Round)
@@ -42,7 +42,7 @@ class _Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
         self._timeout = sock.gettimeout()
-        self._lookout = Lookout(sock, busy_poll)
+        self._lookout = SpinBudget(sock, busy_poll)
         self.conversation = Conversation(ledger)
 
     def send(self, data: bytes) -> None:

@@ -17,11 +17,11 @@ from penstock.clients.felix.options import Options
 from penstock.transport.quic.errors import ConnectFailed, LinkClosed, StreamsUsedUp
 
 if TYPE_CHECKING:
-    from penstock.transport.quic.connection import Link, Reader, Stream
+    from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 
 STRAYS: Final = 1024  # event streams that came before anybody knew of them
 
-Dial: TypeAlias = "Callable[[Options, Connection], Awaitable[Link]]"
+Dial: TypeAlias = "Callable[[Options, Connection], Awaitable[QuicConnection]]"
 """Connects, and makes the connection the owner of the link. Raises ConnectFailed."""
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -33,7 +33,7 @@ class Connection:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._link: Link | None = None
+        self._link: QuicConnection | None = None
         self._exchanges: set[Exchange] = set()
         self._feeds: set[Feed] = set()
         self._full: set[Feed] = set()  # of them, those whose reader does not keep up
@@ -49,7 +49,7 @@ class Connection:
 
     # -- called by the link
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: QuicConnection) -> None:
         self._link = link
 
     def accepted(self, stream: Stream) -> Reader:

@@ -7,7 +7,7 @@ from penstock.clients.felix.errors import CertificateRefused
 from penstock.clients.felix.options import MIB, Options
 from penstock.transport.quic import errors
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import Link
+from penstock.transport.quic.connection import QuicConnection
 from penstock.transport.quic.settings import QuicSettings
 
 
@@ -27,7 +27,7 @@ def settings(options: Options) -> QuicSettings:
     )
 
 
-async def dial(options: Options, connection: Connection) -> Link:
+async def dial(options: Options, connection: Connection) -> QuicConnection:
     """Connect. Raises ConnectFailed, or CertificateRefused."""
     try:
         return await connect(options.place.host, options.place.port, settings(options), connection)

@@ -29,7 +29,7 @@ from penstock.clients.rustlog.outcome import (
     reply_of,
     settled,
 )
-from penstock.transport.spin_budget import BUSY_POLL, Lookout
+from penstock.transport.spin_budget import BUSY_POLL, SpinBudget
 from penstock.wire.rustlog.codec.dialect import DIALECTS
 from penstock.wire.rustlog.frames import Framer
 from penstock.wire.rustlog.messages import (
@@ -70,7 +70,7 @@ class _Connection:
         self._socket = sock
         self._framer = Framer()
         self._payloads: deque[bytes] = deque()
-        self._lookout = Lookout(sock, busy_poll)
+        self._lookout = SpinBudget(sock, busy_poll)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 

@@ -26,8 +26,8 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queues import AT_MOST_ONCE
 from penstock.broker.security.access import Identity
 from penstock.doors.blipmq.handshake import Handshake
-from penstock.doors.blipmq.subscriptions import PollRun, Push
-from penstock.doors.pipeline import FLUSH_BYTES, OrderedSession
+from penstock.doors.blipmq.subscriptions import PollTask, Push
+from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import OPEN, CommitGroup
 from penstock.log.errors import LogError
@@ -85,7 +85,7 @@ class Portion:
         return [Portion(self.publication, [place], [value]) for place, value in zip(places, self.values, strict=True)]
 
 
-class BlipMqSession(OrderedSession):
+class BlipMqSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel, identity)
         self.version = 0
@@ -97,10 +97,10 @@ class BlipMqSession(OrderedSession):
         self._publications: dict[bytes, Publication] = {}  # by all that comes before the value
         self._written: CommitGroup | None = None  # of the last message or subscription of this connection
         self._reading = False  # a read is on its way to the disk
-        self._paused: PollRun | None = None  # goes on before the next frame
+        self._paused: PollTask | None = None  # goes on before the next frame
         self._pushes: dict[int, Push] = {}  # version 2: subscriptions whose messages are sent here
 
-    # -- what `OrderedSession` asks
+    # -- what `RequestPipeline` asks
 
     def _take(self, data: bytes) -> None:
         frames = self._framer.feed(data)
@@ -116,7 +116,7 @@ class BlipMqSession(OrderedSession):
 
     @property
     def _idle(self) -> bool:
-        return self._next == len(self._frames) and not self._waits
+        return self._next == len(self._frames) and not self._waiters
 
     @property
     def _held_input(self) -> int:
@@ -165,12 +165,12 @@ class BlipMqSession(OrderedSession):
             elif ready and kind == f.PUBLISH:
                 self._publish_run()
             elif not ready or kind <= f.AUTH or kind in (f.NACK, f.PONG):
-                self.outbox.put(self._handshake.step(frame) or b"")
+                self.replies.put(self._handshake.step(frame) or b"")
                 self.version = self._handshake.version
                 self.identity = self._handshake.identity or self.identity
                 self._done(1)
             elif kind == f.PING:
-                self.outbox.put(f.encode_pong(frame[1]))
+                self.replies.put(f.encode_pong(frame[1]))
                 self._done(1)
             elif self._must_settle():
                 return
@@ -180,13 +180,13 @@ class BlipMqSession(OrderedSession):
 
     def _full(self) -> bool:
         """Whether the client has to take earlier replies first."""
-        if self.outbox.held_bytes > FLUSH_BYTES:
-            self.outbox.flush()
+        if self.replies.held_bytes > FLUSH_BYTES:
+            self.replies.flush()
             return self.channel.congested
         return False
 
     @property
-    def _waits(self) -> bool:
+    def _waiters(self) -> bool:
         return self._reading or self._paused is not None
 
     def _run_is_done(self) -> bool:
@@ -194,13 +194,13 @@ class BlipMqSession(OrderedSession):
         if (run := self._paused) is not None:
             self._paused = None
             run.go_on()
-        return not self._waits
+        return not self._waiters
 
-    def must_pause(self, run: PollRun) -> bool:
+    def must_pause(self, run: PollTask) -> bool:
         """Whether no more messages may be taken now. `run` goes on when earlier replies have left."""
-        if self.outbox.held_bytes > HELD_BYTES:
-            self.outbox.flush()
-        if self.outbox.held_bytes > HELD_BYTES or self.channel.congested:
+        if self.replies.held_bytes > HELD_BYTES:
+            self.replies.flush()
+        if self.replies.held_bytes > HELD_BYTES or self.channel.congested:
             self._paused = run
             return True
         return False
@@ -306,7 +306,7 @@ class BlipMqSession(OrderedSession):
         for group, portions in stored.items():
             size = sum([len(value) for portion in portions for value in portion.values])
             runs = [run for portion in portions if portion.publication.qos for run in portion.runs]
-            self.outbox.put_after(group, b"", partial(self._publish_failed, runs), size)
+            self.replies.put_after(group, b"", partial(self._publish_failed, runs), size)
         for _, ids, nack in sorted(refused):
             for correlation in ids:
                 self._refuse(correlation, nack)
@@ -371,7 +371,7 @@ class BlipMqSession(OrderedSession):
             self._refuse(correlation, request_refused(error))
             return
         self._written = group
-        self.outbox.put_after(group, f.encode_ack(correlation, queue.id), self.failure([correlation]))
+        self.replies.put_after(group, f.encode_ack(correlation, queue.id), self.failure([correlation]))
         if self.version == 2:
             self.push(queue.id)
 
@@ -379,7 +379,7 @@ class BlipMqSession(OrderedSession):
         """All ACKs and POLLs up to the next frame of another kind."""
         frames, start = self._frames, self._next
         end = next((at for at in range(start, len(frames)) if frames[at][0] not in (f.ACK, f.POLL)), len(frames))
-        run = PollRun(self, frames if end - start == len(frames) else frames[start:end])
+        run = PollTask(self, frames if end - start == len(frames) else frames[start:end])
         self._done(end - start)
         run.start()
 
@@ -399,7 +399,7 @@ class BlipMqSession(OrderedSession):
     # -- replies
 
     def _refuse(self, correlation: int, nack: Nack) -> None:
-        self.outbox.put(f.encode_nack(correlation, *nack))
+        self.replies.put(f.encode_nack(correlation, *nack))
 
     def failure(self, ids: list[int]) -> Callable[[Exception], bytes]:
         """What these frames are answered if what they did could not be kept."""

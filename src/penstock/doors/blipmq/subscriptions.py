@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.errors import AccessDenied, BrokerError, QueueNotFound
-from penstock.broker.queues.queues import Message, Taking
+from penstock.broker.queues.queues import Dequeue, Message
 from penstock.log.engine import FAILED, OPEN, CommitGroup
 from penstock.log.errors import LogError
 from penstock.wire.blipmq import frames as f
@@ -22,7 +22,7 @@ _EXPECTED: Final = (BrokerError, LogError)
 _UNKNOWN: Final = (QueueNotFound, AccessDenied)
 
 
-class PollRun:
+class PollTask:
     """Neighbouring ACK and POLL frames. All ACKs are settled before the first message is taken: a client cannot know
     the tag of a message that has not been sent. Where that message is at hand, one event of the log says both. Replies
     go out in the order of the frames."""
@@ -104,13 +104,13 @@ class PollRun:
                     taking.settle = []
                 self._acknowledge(list(self._acks))
                 self._session.wait_for_disk()
-                self._session.broker.offload(partial(_read, takings), partial(self._came, takings))
+                self._session.broker.executor(partial(_read, takings), partial(self._came, takings))
                 return
             _read(takings)
             self._finish(takings)
         self._answer(len(self._frames))
 
-    def _came(self, takings: list[tuple[int, Taking]]) -> None:
+    def _came(self, takings: list[tuple[int, Dequeue]]) -> None:
         """The disk has answered."""
         session = self._session
         if session.closed:
@@ -122,9 +122,9 @@ class PollRun:
         self.go_on()
         session.resume()
 
-    def _plan(self) -> list[tuple[int, Taking]]:
+    def _plan(self) -> list[tuple[int, Dequeue]]:
         session = self._session
-        takings: list[tuple[int, Taking]] = []
+        takings: list[tuple[int, Dequeue]] = []
         for subscription, places in list(self._polls.items()):
             acks = self._acks.get(subscription, ())
             settle = self._tags(acks) if acks else ()
@@ -145,7 +145,7 @@ class PollRun:
                 self._acknowledge((subscription,))
         return takings
 
-    def _finish(self, takings: list[tuple[int, Taking]]) -> None:
+    def _finish(self, takings: list[tuple[int, Dequeue]]) -> None:
         if self._after is not None and self._after.state is FAILED:
             for subscription, taking in takings:
                 taking.cancel()  # or a later group would answer for this one
@@ -213,7 +213,7 @@ class PollRun:
             self._kept = [place for place in self._kept if place >= end]
         for place in kept:
             self._replies[place] = b""  # it is in the outbox now
-        self._session.outbox.put_after(self._after, data, partial(self._failed, start, end, kept))
+        self._session.replies.put_after(self._after, data, partial(self._failed, start, end, kept))
 
     def _failed(self, start: int, end: int, kept: list[int], error: Exception) -> bytes:
         """What was acknowledged is not, and what was taken is still there."""
@@ -261,13 +261,13 @@ class Push:
                 return
             if not taking.ready:
                 self._reading = True
-                self._session.broker.offload(taking.read, partial(self._read, taking))
+                self._session.broker.executor(taking.read, partial(self._read, taking))
                 return
             taking.read()
             if not self._send(taking):
                 return
 
-    def _plan(self) -> Taking | None:
+    def _plan(self) -> Dequeue | None:
         session = self._session
         if not self.is_current:
             raise QueueNotFound(f"queue {self._queue_id} is pushed elsewhere")
@@ -278,7 +278,7 @@ class Push:
         self._topic = topic.name.encode()
         return session.broker.take(session.identity, self._queue_id, min(room, PUSH_MESSAGES), skim=self._skim)
 
-    def _read(self, taking: Taking) -> None:
+    def _read(self, taking: Dequeue) -> None:
         self._reading = False
         if self._stopped:
             taking.cancel()
@@ -286,7 +286,7 @@ class Push:
             self._send(taking)
             self._session.work()
 
-    def _send(self, taking: Taking) -> bool:
+    def _send(self, taking: Dequeue) -> bool:
         """False if there is no more for now."""
         try:
             messages, group = taking.finish()
@@ -297,10 +297,10 @@ class Push:
         tags = [message.tag if message.at_least_once else 0 for message in messages]
         data = f.encode_delivers(tags, map(bool, tags), self._topic, [message.value for message in messages])
         if group is not None:  # also without a message: it is the outbox that calls when there is to go on
-            self._session.outbox.put_after(group, data, lambda _: b"")
+            self._session.replies.put_after(group, data, lambda _: b"")
         return bool(messages) or taking.more
 
 
-def _read(takings: list[tuple[int, Taking]]) -> None:
+def _read(takings: list[tuple[int, Dequeue]]) -> None:
     for _, taking in takings:
         taking.read()

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from penstock.broker.errors import AccessDenied
 from penstock.doors.felix.errors import EXPECTED, RequestRefused, text
 from penstock.doors.felix.handlers.publish import Publication, Run
-from penstock.doors.felix.request_context import Call
+from penstock.doors.felix.request_context import RequestContext
 from penstock.wire.felix.codec.dialects import RequestId
 
 
@@ -44,7 +44,7 @@ _ENDS: Final = {
 }
 
 
-def refusal(call: Call, request: Any, error: Exception) -> Refusal:
+def refusal(call: RequestContext, request: Any, error: Exception) -> Refusal:
     """What becomes of a request, a `Run` too, that was not carried out for this reason."""
     forbidden = call.original and isinstance(error, AccessDenied)
     ends = (forbidden and _ENDS[_kind(request)]) or not isinstance(error, EXPECTED)
@@ -53,7 +53,7 @@ def refusal(call: Call, request: Any, error: Exception) -> Refusal:
     return Refusal(failure(call, request, error), ends)
 
 
-def failure(call: Call, request: Any, error: Exception) -> bytes:
+def failure(call: RequestContext, request: Any, error: Exception) -> bytes:
     """What is said if something could not be done, or not be kept."""
     if isinstance(request, Run):
         told = text(error, original=call.original, names=request.names)
@@ -64,13 +64,13 @@ def failure(call: Call, request: Any, error: Exception) -> bytes:
     return call.dialect.failed(text(error, original=call.original, names=names), getattr(request, "request_id", None))
 
 
-def not_understood(call: Call, what: Unreadable) -> bytes:
+def not_understood(call: RequestContext, what: Unreadable) -> bytes:
     if what.binary and what.request_id is not None:
         return call.dialect.publish_failed(what.request_id, what.text, binary=True)
     return call.dialect.failed(what.text, what.request_id)
 
 
-def _not_published(call: Call, publication: Publication, told: str) -> bytes:
+def _not_published(call: RequestContext, publication: Publication, told: str) -> bytes:
     if call.original:
         if not publication.acked:
             return b""

@@ -12,7 +12,7 @@ from penstock.broker.names import Scope, scope
 from penstock.broker.security.access import Identity
 from penstock.doors.felix.errors import RequestRefused
 from penstock.doors.reply import Outcome
-from penstock.doors.reply_queue import Outbox
+from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
 from penstock.wire.felix.codec.dialects import Dialect
 
@@ -37,22 +37,22 @@ class FelixSettings:
     queue_events: int = 32_768
 
 
-class Call:
+class RequestContext:
     """The stream on whose behalf operations are carried out. `auth` changes its identity, tenant and flags."""
 
     __slots__ = (
-        "_scope", "broker", "channel", "dialect", "flags", "host", "identity", "outbox", "settings", "tenant",
+        "_scope", "broker", "channel", "dialect", "flags", "host", "identity", "replies", "settings", "tenant",
     )  # fmt: skip
 
     def __init__(
-        self, broker: Broker, host: FelixHost, channel: StreamChannel, identity: Identity, outbox: Outbox,
+        self, broker: Broker, host: FelixHost, channel: StreamChannel, identity: Identity, replies: ReplyQueue,
         settings: FelixSettings, dialect: Dialect,
     ) -> None:  # fmt: skip
         self.broker = broker
         self.host = host
         self.channel = channel
         self.identity = identity
-        self.outbox = outbox
+        self.replies = replies
         self.settings = settings
         self.dialect = dialect
         self.tenant: str | None = None  # that `auth` named
@@ -81,8 +81,8 @@ class Call:
         if (rate := self.broker.limits.tenant_requests) > 0:
             if 1 < requests > rate:
                 raise TooFast(f"{requests} requests at once")  # they are not paid in advance: each is asked for alone
-            self.broker.rates.admit(tenant, self.broker.now(), requests)
+            self.broker.rate_limits.admit(tenant, self.broker.now(), requests)
         return found
 
 
-Handler: TypeAlias = Callable[[Call, Any], Outcome]
+Handler: TypeAlias = Callable[[RequestContext, Any], Outcome]

@@ -69,7 +69,7 @@ class FelixHost:
 
     def lost(self) -> None:
         for tenant in self._tenants:
-            self.broker.rates.leave(tenant)
+            self.broker.rate_limits.leave(tenant)
         self._tenants.clear()
 
     # -- what the streams call
@@ -78,12 +78,12 @@ class FelixHost:
         """A stream acts in this tenant: the connection counts as one of it. Raises QuotaReached."""
         if tenant in self._tenants:
             return
-        self.broker.rates.enter(tenant)
+        self.broker.rate_limits.enter(tenant)
         self._tenants[tenant] = None
         if len(self._tenants) > TENANTS:
             first = next(iter(self._tenants))
             del self._tenants[first]
-            self.broker.rates.leave(first)
+            self.broker.rate_limits.leave(first)
 
     def violated(self, code: int, text: str) -> None:
         """Something came after which nothing here can be understood any more: the connection ends, with this code."""

@@ -17,9 +17,9 @@ from penstock.doors.felix.errors import EXPECTED, RequestRefused
 from penstock.doors.felix.handlers.publish import PUBLICATIONS, Run
 from penstock.doors.felix.handlers.table import OPERATIONS
 from penstock.doors.felix.refusals import Unreadable, Violation, failure, not_understood, refusal
-from penstock.doors.felix.request_context import Call
-from penstock.doors.pipeline import FLUSH_BYTES, OrderedSession
-from penstock.doors.reply import Answer, Later
+from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
+from penstock.doors.reply import PendingReply, Reply
 from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.wire.felix.codec.binary import Malformed, decode_batch
@@ -37,7 +37,7 @@ JSON_UNIT: Final = 12  # as a power of two, bytes that count as one more request
 BINARY_UNIT: Final = 14
 
 
-class RequestStream(OrderedSession):
+class RequestStream(RequestPipeline):
     """A stream that is answered; a `StreamSession`."""
 
     def __init__(self, host: FelixHost, channel: StreamChannel) -> None:
@@ -45,7 +45,7 @@ class RequestStream(OrderedSession):
         self._host = host
         self._stream = channel
         self._frames = Frames(host.settings.max_frame)
-        self._call = Call(host.broker, host, channel, host.identity, self.outbox, host.settings, DOCUMENT)
+        self._call = RequestContext(host.broker, host, channel, host.identity, self.replies, host.settings, DOCUMENT)
         self._begun = False  # the first frame has come
         self._ended = False  # the client will send no more
         self._drained = True  # there is no whole frame left
@@ -56,9 +56,9 @@ class RequestStream(OrderedSession):
         self._units = 0  # of what was read, and is still to be counted
         self._over = False  # nothing more is carried out
         self._resting = False  # others have their turn
-        self._later: Later | None = None  # the answer to the last request that was carried out is still to come
+        self._later: PendingReply | None = None  # the answer to the last request that was carried out is still to come
 
-    # -- what `net` calls, besides what `OrderedSession` has
+    # -- what `net` calls, besides what `RequestPipeline` has
 
     def end_of_input(self) -> None:
         self._ended = True
@@ -75,7 +75,7 @@ class RequestStream(OrderedSession):
             self._stream.refuse(0)
             self._stream.close()
 
-    # -- what `OrderedSession` asks
+    # -- what `RequestPipeline` asks
 
     def _take(self, data: bytes) -> None:
         self._frames.feed(data)
@@ -111,7 +111,7 @@ class RequestStream(OrderedSession):
                 operation = OPERATIONS.get(type(request))
                 if self._must_wait(reads=operation is not None and operation.reads):
                     return
-                if operation is not None and operation.large and self.outbox.held_bytes > FLUSH_BYTES:
+                if operation is not None and operation.large and self.replies.held_bytes > FLUSH_BYTES:
                     return  # it was flushed just now: what is left waits for a commit, after which this goes on
                 left -= self._units + (len(request.publications) if isinstance(request, Run) else 1)
                 self._units = 0
@@ -119,7 +119,7 @@ class RequestStream(OrderedSession):
                 self._taken = 0 if self._ahead is None else self._size
                 self._carry_out_one(request)
             self._resting = True
-            self.broker.offload(_nothing, self._rested)
+            self.broker.executor(_nothing, self._rested)
 
     @property
     def _congested(self) -> bool:
@@ -162,7 +162,7 @@ class RequestStream(OrderedSession):
         except Exception as error:  # noqa: BLE001 - `_refuse` logs what was not expected
             self._refuse(error, request)
             return
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Reply):
             self._answer(request, outcome)
         else:
             self._later = outcome
@@ -177,12 +177,12 @@ class RequestStream(OrderedSession):
         elif call.tenant is None and call.settings.require_auth:
             raise RequestRefused("auth required", ends=True)
 
-    def _came(self, request: Any, outcome: Answer | Exception) -> None:
-        """The answer of a `Later` is there."""
+    def _came(self, request: Any, outcome: Reply | Exception) -> None:
+        """The answer of a `PendingReply` is there."""
         if self._closed:
             return
         self._later = None
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Reply):
             self._answer(request, outcome)
         else:
             self._refuse(outcome, request)
@@ -239,14 +239,14 @@ class RequestStream(OrderedSession):
 
     # -- replies
 
-    def _answer(self, request: Any, answer: Answer) -> None:
+    def _answer(self, request: Any, answer: Reply) -> None:
         reply, group = answer
         holds = request.size if isinstance(request, Run) else len(getattr(request, "value", b""))
-        self._put(self.broker.unsettled if group is None else group, reply, request, holds)
+        self._put(self.broker.pending_commit if group is None else group, reply, request, holds)
 
     def _put(self, after: CommitGroup | None, reply: bytes, request: Any, holds: int) -> None:
         """A reply that is true once `after` is committed."""
-        self.outbox.put_after(after, reply, self._failure(request), holds)
+        self.replies.put_after(after, reply, self._failure(request), holds)
 
     def _failure(self, request: Any) -> Callable[[Exception], bytes]:
         """What is said instead if what the answer depends on could not be kept."""
@@ -273,12 +273,12 @@ class RequestStream(OrderedSession):
         """Something was not done."""
         reply, ends = refusal(self._call, request, error)
         if reply:
-            self.outbox.put_after(self.broker.unsettled, reply, None)
+            self.replies.put_after(self.broker.pending_commit, reply, None)
         if ends:
             self._end()
 
     def _not_understood(self, what: Unreadable) -> None:
-        self.outbox.put_after(self.broker.unsettled, not_understood(self._call, what), None)
+        self.replies.put_after(self.broker.pending_commit, not_understood(self._call, what), None)
 
     def _end(self) -> None:
         """Nothing more is carried out here; the stream is closed when all that was said has left."""
@@ -304,7 +304,7 @@ class PublishStream(RequestStream):
 
     def _put(self, after: CommitGroup | None, reply: bytes, request: Any, holds: int) -> None:  # noqa: ARG002
         if holds:
-            self.outbox.put_after(after, b"", None, holds)
+            self.replies.put_after(after, b"", None, holds)
 
     def _tell(self, error: Exception, request: Any) -> None:  # noqa: ARG002
         if isinstance(error, AccessDenied | RequestRefused) or not isinstance(error, EXPECTED):

@@ -14,31 +14,31 @@ from penstock.broker.names import Scope, check_topic
 from penstock.broker.security.access import Permission
 
 if TYPE_CHECKING:
-    from penstock.doors.felix.request_context import Call
+    from penstock.doors.felix.request_context import RequestContext
 
 _NUMBERED: Final = re.compile(r"(.+)#(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
-class Place(NamedTuple):
+class StreamTarget(NamedTuple):
     topic: str
     partition: int | None = None  # None: the name says nothing of one
 
 
-def locate(call: Call, scope: Scope, stream: str, permission: Permission) -> Place:
+def locate(call: RequestContext, scope: Scope, stream: str, permission: Permission) -> StreamTarget:
     """Which topic a stream is, or would be, for one who needs this permission. Whether it is there is no secret of a
     partition's name either: who may not use the topic is refused in the words for a name like any other. All else is
     looked at with whatever the client asks for. Raises AccessDenied."""
     if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:
-        return Place(stream)
+        return StreamTarget(stream)
     broker = call.broker
     if broker.has_topic(scope, stream) or not broker.has_topic(scope, found[1]):
-        return Place(stream)
+        return StreamTarget(stream)
     if not broker.access.allows(call.identity, permission, scope, found[1]):
         broker.access.require(call.identity, permission, scope, stream)
-    return Place(found[1], int(found[2]))
+    return StreamTarget(found[1], int(found[2]))
 
 
-def bring_into_being(call: Call, scope: Scope, topic: str) -> None:
+def ensure_topic(call: RequestContext, scope: Scope, topic: str) -> None:
     """Make a topic that is missing, for one who may write or read it: that has been looked at before. Raises
     TopicNotFound or TenantNotFound where nothing comes into being on first use."""
     broker, identity = call.broker, call.identity

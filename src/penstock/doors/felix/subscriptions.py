@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, TopicNotFound
 from penstock.broker.names import Scope
-from penstock.broker.subscriptions.fanout import Seat
-from penstock.broker.subscriptions.fanout_chunk import Cut, Portion
+from penstock.broker.subscriptions.fanout import FanoutCursor
+from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk
 from penstock.doors.felix.errors import Names
-from penstock.doors.felix.request_context import Call, FelixSettings
-from penstock.doors.reply_queue import Outbox
+from penstock.doors.felix.request_context import FelixSettings, RequestContext
+from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
@@ -89,13 +89,13 @@ class Track:
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self.seat: Seat  # set once there is one
+        self.seat: FanoutCursor  # set once there is one
         self.replayed = 0  # what was there before this is not dropped: the client has asked for it
         self.full: int | None = None  # see `Course`
         self.due = False  # there may be more
 
-    def take(self, settings: FelixSettings) -> Portion | None:
-        """The next portion that this client is to get, or None. Raises as `Seat.take` does."""
+    def take(self, settings: FelixSettings) -> EncodedChunk | None:
+        """The next portion that this client is to get, or None. Raises as `FanoutCursor.take` does."""
         seat = self.seat
         if settings.slow == "keep" or seat.position < self.replayed:
             return seat.take()
@@ -114,7 +114,7 @@ class Track:
 class Subscription:
     """An event stream; a `StreamSession`."""
 
-    def __init__(self, call: Call, names: Names, number: int, *, offsets: bool) -> None:
+    def __init__(self, call: RequestContext, names: Names, number: int, *, offsets: bool) -> None:
         """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
         self._broker = call.broker
         self._host = call.host
@@ -126,7 +126,7 @@ class Subscription:
         self._offsets = offsets
         self._key = call.dialect.events_key(names, number, call.flags, offsets=offsets)
         self._channel: StreamChannel
-        self._outbox = Outbox(self._send, self._go_on)
+        self._replies = ReplyQueue(self._send, self._go_on)
         self._tracks: list[Track] = []
         self._due: deque[Track] = deque()
         self._working = False
@@ -139,7 +139,7 @@ class Subscription:
 
     # -- how it begins
 
-    def follow(self, call: Call, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
+    def follow(self, call: RequestContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
         """Take a seat at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
         Nothing is sent but a hello until what was asked before has been answered. Raises StreamsUsedUp."""
         settings = self._settings
@@ -147,7 +147,7 @@ class Subscription:
         try:
             for partition, offset in starts:
                 track = Track(self)
-                track.seat = self._broker.broadcasts.open(call.identity, scope, topic, partition, track, cut, offset)
+                track.seat = self._broker.fanout.open(call.identity, scope, topic, partition, track, cut, offset)
                 track.replayed = track.seat.head
                 self._tracks.append(track)
             self._channel = self._host.line.open(self)
@@ -155,14 +155,14 @@ class Subscription:
             self._leave()
             raise
         self._host.subscriptions.add(self)
-        self._put(self._dialect.hello(self._number), self._broker.unsettled)
-        self._outbox.flush()
+        self._put(self._dialect.hello(self._number), self._broker.pending_commit)
+        self._replies.flush()
         for track in self._tracks:
             track.due = True
             self._due.append(track)
         self._resting = True
         if any(track.seat.lag for track in self._tracks):
-            self._broker.offload(_nothing, self._rested)  # the reply goes first
+            self._broker.executor(_nothing, self._rested)  # the reply goes first
         else:
             self._rested()  # there is nothing to send, only to wait for
 
@@ -190,11 +190,11 @@ class Subscription:
     def lost(self) -> None:
         self._closed = True
         self._leave()
-        self._outbox.discard()
+        self._replies.discard()
 
     @property
     def held_bytes(self) -> int:
-        return self._outbox.held_bytes
+        return self._replies.held_bytes
 
     # -- what its tracks say
 
@@ -208,7 +208,7 @@ class Subscription:
         """There is nothing more to come: end the stream behind what was sent, once it is certain."""
         if not self._over:
             self._leave()
-            self._outbox.put_after(self._broker.unsettled, b"", self._failed)
+            self._replies.put_after(self._broker.pending_commit, b"", self._failed)
             self._go_on()
 
     # -- sending
@@ -221,15 +221,15 @@ class Subscription:
         try:
             while not self._resting and not self._over and self._stretch():
                 self._resting = True
-                self._broker.offload(_nothing, self._rested)
-            self._outbox.flush()
+                self._broker.executor(_nothing, self._rested)
+            self._replies.flush()
         finally:
             self._working = False
         if self._closed:
             return
         if self._void:
             self._break(Reset.FAILED)
-        elif self._over and self._doom is None and self._outbox.empty:
+        elif self._over and self._doom is None and self._replies.empty:
             self._closed = True
             if self._parting:
                 self._channel.leave()
@@ -242,11 +242,11 @@ class Subscription:
 
     def _stretch(self) -> bool:
         """Send for a while. Whether there may be more that the client would take."""
-        due, outbox, left = self._due, self._outbox, STRETCH
+        due, replies, left = self._due, self._replies, STRETCH
         while due and not self._over:
-            if outbox.held_bytes >= FLUSH_BYTES:
-                outbox.flush()
-            if self._closed or self._void or self._channel.congested or outbox.held_bytes >= HELD_BYTES:
+            if replies.held_bytes >= FLUSH_BYTES:
+                replies.flush()
+            if self._closed or self._void or self._channel.congested or replies.held_bytes >= HELD_BYTES:
                 return False
             if left <= 0:
                 return True
@@ -260,7 +260,7 @@ class Subscription:
                     due.append(track)
         return False
 
-    def _next(self, track: Track) -> Portion | None:
+    def _next(self, track: Track) -> EncodedChunk | None:
         """Put the next portion of this partition where it will leave, if there is one."""
         metrics = self._broker.metrics
         started = metrics.timer()
@@ -274,7 +274,7 @@ class Subscription:
             return None
         return portion
 
-    def _frames(self, portion: Portion) -> bytes:
+    def _frames(self, portion: EncodedChunk) -> bytes:
         """The events as frames: those in one follow each other without a gap."""
         frames: list[bytes] = []
         for offset, values in portion.runs:
@@ -295,7 +295,7 @@ class Subscription:
             self._encode(frames, offset + half, values[half:])
 
     def _put(self, data: bytes, group: CommitGroup | None) -> None:
-        self._outbox.put_after(group, data, self._failed)
+        self._replies.put_after(group, data, self._failed)
 
     def _failed(self, _error: Exception) -> bytes:
         self._void = True
@@ -320,8 +320,8 @@ class Subscription:
         # get further, so these have a start.
         self._leave()
         self._doom = code
-        self._outbox.flush()
-        self._broker.offload(_nothing, self._perish)
+        self._replies.flush()
+        self._broker.executor(_nothing, self._perish)
 
     def _perish(self) -> None:
         if not self._closed and self._doom is not None:

@@ -12,43 +12,43 @@ from typing import Any, Final
 from penstock.broker import errors as core
 from penstock.broker.security.users import LoginRefusal
 from penstock.doors.flymq.handlers.records import EndOfLog
-from penstock.doors.flymq.request_context import Call
+from penstock.doors.flymq.request_context import RequestContext
 from penstock.log import errors as log
 from penstock.wire.flymq.errors import ProtocolError
 from penstock.wire.flymq.messages import Consume, ConsumeZeroCopy
 
 MAX_TEXT: Final = 1024  # characters; a name from a request may be as long as a frame
 
-Text = Callable[[Any, Any, Call], str] | str | None
+Text = Callable[[Any, Any, RequestContext], str] | str | None
 """A text, or how to make one of the error, the request and the connection; None: the error's own."""
 
 
-def _denied(_error: core.AccessDenied, _request: Any, call: Call) -> str:
+def _denied(_error: core.AccessDenied, _request: Any, call: RequestContext) -> str:
     if call.anonymous:
         return "authentication required"
     return "unauthorized" if call.broker.users.enabled(call.identity) else "user account is disabled"
 
 
-def _no_topic(error: core.TopicNotFound, request: Any, _call: Call) -> str:
+def _no_topic(error: core.TopicNotFound, request: Any, _call: RequestContext) -> str:
     return "topic not found" if isinstance(request, Consume | ConsumeZeroCopy) else f"topic not found: {error.topic}"
 
 
-def _no_partition(error: core.PartitionNotFound, request: Any, _call: Call) -> str:
+def _no_partition(error: core.PartitionNotFound, request: Any, _call: RequestContext) -> str:
     what = "out of range" if isinstance(request, Consume | ConsumeZeroCopy) else "not found"
     return f"partition {error.partition} {what}"
 
 
-def _no_group(error: core.GroupNotFound, _request: Any, _call: Call) -> str:
+def _no_group(error: core.GroupNotFound, _request: Any, _call: RequestContext) -> str:
     return f"consumer group not found: {error.topic}:{error.group}"
 
 
-def _no_schema(error: core.SchemaNotFound, _request: Any, _call: Call) -> str:
+def _no_schema(error: core.SchemaNotFound, _request: Any, _call: RequestContext) -> str:
     if error.version is None:
         return f"no schema found for topic: {error.name}"
     return f"schema not found: {error.name} v{error.version}"
 
 
-def _wrong_password(error: core.WrongPassword, _request: Any, _call: Call) -> str:
+def _wrong_password(error: core.WrongPassword, _request: Any, _call: RequestContext) -> str:
     return LoginRefusal.LOCKED if str(error) == LoginRefusal.LOCKED else "invalid current password"
 
 
@@ -87,7 +87,7 @@ EXPECTED: Final = (core.BrokerError, log.LogError, ProtocolError, EndOfLog)
 """What is told to the client. Anything else is a mistake of ours: logged, told as such, and the connection's end."""
 
 
-def text_of(error: Exception, request: Any, call: Call) -> str:
+def text_of(error: Exception, request: Any, call: RequestContext) -> str:
     text: Text = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if callable(text):
         text = text(error, request, call)

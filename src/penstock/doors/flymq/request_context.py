@@ -25,7 +25,7 @@ class FlyMqSettings:
     node: str = "penstock"
 
 
-class Call:
+class RequestContext:
     """The connection on whose behalf operations are carried out. A login changes its identity."""
 
     __slots__ = ("broker", "identity", "owner", "peer", "settings")
@@ -47,4 +47,4 @@ class Call:
         return self.identity.name == ANONYMOUS.name
 
 
-Handler: TypeAlias = Callable[[Call, Any], Outcome]
+Handler: TypeAlias = Callable[[RequestContext, Any], Outcome]

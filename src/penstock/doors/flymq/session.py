@@ -18,9 +18,9 @@ from penstock.broker.security.access import Identity
 from penstock.doors.flymq.errors import EXPECTED, text_of
 from penstock.doors.flymq.handlers.records import produce, scatter
 from penstock.doors.flymq.handlers.table import OPERATIONS
-from penstock.doors.flymq.request_context import Call, FlyMqSettings
-from penstock.doors.pipeline import OrderedSession
-from penstock.doors.reply import Answer, Later
+from penstock.doors.flymq.request_context import FlyMqSettings, RequestContext
+from penstock.doors.pipeline import RequestPipeline
+from penstock.doors.reply import PendingReply, Reply
 from penstock.doors.session import Channel, Door
 from penstock.wire.flymq.codec import replies, requests
 from penstock.wire.flymq.codec.produce_batch import ProduceRun, produce_run
@@ -35,17 +35,17 @@ RUN_BYTES: Final = 1 << 20  # most bytes of requests that are appended as one
 FRAME_BYTES: Final = 100  # what a frame takes besides its payload: most requests have next to none
 
 
-class FlyMqSession(OrderedSession):
+class FlyMqSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: FlyMqSettings) -> None:
         super().__init__(broker, channel, identity)
-        self._call = Call(broker, identity, channel.peer, settings)
+        self._call = RequestContext(broker, identity, channel.peer, settings)
         self._framer = RunFramer(runs=_run)
         self._frames: list[Frame | ProduceRun] = []  # not carried out yet, from `_next` on
         self._next = 0
         self._held = 0  # bytes that those frames take
-        self._later: Later | None = None  # the answer to the last request that was carried out is still to come
+        self._later: PendingReply | None = None  # the answer to the last request that was carried out is still to come
 
-    # -- what `OrderedSession` asks
+    # -- what `RequestPipeline` asks
 
     def _take(self, data: bytes) -> None:
         frames = self._framer.feed(data)
@@ -106,38 +106,38 @@ class FlyMqSession(OrderedSession):
         except Exception as error:  # noqa: BLE001 - `_refuse` logs what was not expected
             self._refuse(error, request)
             return
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Reply):
             self._answer(opcode, request, size, outcome)
         else:
             self._later = outcome
             outcome.start(partial(self._came, opcode, request, size))
 
-    def _came(self, opcode: int, request: Any, size: int, outcome: Answer | Exception) -> None:
-        """The answer of a `Later` is there."""
+    def _came(self, opcode: int, request: Any, size: int, outcome: Reply | Exception) -> None:
+        """The answer of a `PendingReply` is there."""
         if self._closed:
             return
         self._later = None
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Reply):
             self._answer(opcode, request, size, outcome)
         else:
             self._refuse(outcome, request)
         if not self._working:
             self.progress()
 
-    def _answer(self, opcode: int, request: Any, size: int, answer: Answer) -> None:
+    def _answer(self, opcode: int, request: Any, size: int, answer: Reply) -> None:
         reply, group = answer
         try:
             data = reply if isinstance(reply, bytes) else replies.encode(opcode, reply)
         except EXPECTED as error:  # it does not fit a frame
             data = error_frame(text_of(error, request, self._call))
-        after = self.broker.unsettled if group is None else group
-        self.outbox.put_after(after, data, self._failure(request), size)
+        after = self.broker.pending_commit if group is None else group
+        self.replies.put_after(after, data, self._failure(request), size)
 
     def _refuse(self, error: Exception, request: Any) -> None:
         if not isinstance(error, EXPECTED):
             logger.error("a request of %s failed", self.channel.peer, exc_info=error)
         data = error_frame(text_of(error, request, self._call))
-        self.outbox.put_after(self.broker.unsettled, data, self._failure(request))
+        self.replies.put_after(self.broker.pending_commit, data, self._failure(request))
         if not isinstance(error, EXPECTED):
             self._finish()
 
@@ -160,7 +160,7 @@ class FlyMqSession(OrderedSession):
             return
         self._pop(run)
         data = _encode_run(run, scattered.partitions, scattered.offsets, scattered.timestamp)
-        self.outbox.put_after(scattered.group, data, self._failure(None, run.count), run.byte_size)
+        self.replies.put_after(scattered.group, data, self._failure(None, run.count), run.byte_size)
 
     def _store_alone(self, request: Produce, size: int) -> None:
         try:

@@ -11,7 +11,7 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import Identity
 from penstock.broker.security.audit_event import context
 from penstock.doors.reply import Outcome
-from penstock.doors.reply_queue import Outbox
+from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.session import Channel
 from penstock.wire.kimberlite.codec.wire import ServerWire
 from penstock.wire.kimberlite.errors import RequestRefused
@@ -48,12 +48,12 @@ class KimberliteSettings:
         return int(name) if int(name) < 1 << 64 else None
 
 
-class Call:
+class RequestContext:
     """The connection on whose behalf operations are carried out. A handshake changes its identity; the tenant is told
     anew with each request."""
 
     __slots__ = (
-        "_bearer", "broker", "channel", "greeted", "identity", "outbox", "scope", "settings", "subscriptions",
+        "_bearer", "broker", "channel", "greeted", "identity", "replies", "scope", "settings", "subscriptions",
         "tenant", "wire",
     )  # fmt: skip
 
@@ -62,14 +62,14 @@ class Call:
         broker: Broker,
         channel: Channel,
         identity: Identity,
-        outbox: Outbox,
+        replies: ReplyQueue,
         wire: ServerWire,
         settings: KimberliteSettings,
     ) -> None:
         self.broker = broker
         self.channel = channel
         self._bearer = self.identity = identity
-        self.outbox = outbox
+        self.replies = replies
         self.wire = wire
         self.settings = settings
         self.subscriptions: Subscriptions  # set by the session, once
@@ -114,9 +114,9 @@ class Call:
         """The client is this one, from now on, and the connection counts as one of the tenant at hand."""
         tenant = self.scope.tenant
         if tenant != self.greeted:
-            self.broker.rates.enter(tenant)
+            self.broker.rate_limits.enter(tenant)
             if self.greeted is not None:
-                self.broker.rates.leave(self.greeted)
+                self.broker.rate_limits.leave(self.greeted)
             self.greeted = tenant
         self._bearer = self.identity = identity
 
@@ -124,8 +124,8 @@ class Call:
         """The connection has ended."""
         self.subscriptions.forget()
         if self.greeted is not None:
-            self.broker.rates.leave(self.greeted)
+            self.broker.rate_limits.leave(self.greeted)
             self.greeted = None
 
 
-Handler: TypeAlias = Callable[[Call, Any], Outcome]
+Handler: TypeAlias = Callable[[RequestContext, Any], Outcome]

@@ -15,10 +15,10 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.doors.kimberlite.handlers.table import OPERATIONS, Operation
-from penstock.doors.kimberlite.request_context import Call, KimberliteSettings
+from penstock.doors.kimberlite.request_context import KimberliteSettings, RequestContext
 from penstock.doors.kimberlite.subscriptions import Subscriptions
-from penstock.doors.pipeline import OrderedSession
-from penstock.doors.reply import Answer, Later
+from penstock.doors.pipeline import RequestPipeline
+from penstock.doors.reply import PendingReply, Reply
 from penstock.doors.session import Channel, Door
 from penstock.log.errors import OffsetMismatch
 from penstock.wire.kimberlite import messages as m
@@ -31,19 +31,19 @@ logger = logging.getLogger(__name__)
 STRETCH: Final = 256  # requests; some 10 ms, if nothing is to be done for them
 
 
-class KimberliteSession(OrderedSession):
+class KimberliteSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
         super().__init__(broker, channel, identity)
         self._wire = ServerWire(settings.assume)
-        self._call = Call(broker, channel, identity, self.outbox, self._wire, settings)
+        self._call = RequestContext(broker, channel, identity, self.replies, self._wire, settings)
         self._call.subscriptions = Subscriptions(self._call)
         self._request: m.Request | None = None  # taken and not carried out yet
         self._size = 0  # bytes of the request that was taken last
         self._drained = True  # there is no whole request left in the wire
         self._resting = False  # others have their turn
-        self._later: Later | None = None  # the answer to the last request that was carried out is still to come
+        self._later: PendingReply | None = None  # the answer to the last request that was carried out is still to come
 
-    # -- what `OrderedSession` asks
+    # -- what `RequestPipeline` asks
 
     def _take(self, data: bytes) -> None:
         self._wire.feed(data)
@@ -95,7 +95,7 @@ class KimberliteSession(OrderedSession):
                 self._request = None
                 self._carry_out_one(request, operation)
             self._resting = True
-            self.broker.offload(_nothing, self._rested)
+            self.broker.executor(_nothing, self._rested)
 
     def _rested(self) -> None:
         self._resting = False
@@ -109,7 +109,7 @@ class KimberliteSession(OrderedSession):
                 self._request = self._wire.next()
             except Refused as refused:
                 if refused.reply:
-                    self.outbox.put_after(self.broker.unsettled, refused.reply, None)
+                    self.replies.put_after(self.broker.pending_commit, refused.reply, None)
                 self._finish()
                 return None
             self._size = before - self._wire.buffered
@@ -124,7 +124,7 @@ class KimberliteSession(OrderedSession):
         except Exception as error:  # noqa: BLE001 - `_refuse` logs what was not expected
             self._refuse(error, request)
             return
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Reply):
             self._answer(request, self._size, outcome)
         else:
             self._later = outcome
@@ -143,14 +143,14 @@ class KimberliteSession(OrderedSession):
                 raise RequestRefused(m.ErrorCode.AUTHENTICATION_FAILED, "authentication required")
             raise RequestRefused(m.ErrorCode.INVALID_REQUEST, "handshake required")
         call.check_tenant(call.identity)
-        broker.rates.admit(call.scope.tenant, broker.now())
+        broker.rate_limits.admit(call.scope.tenant, broker.now())
 
-    def _came(self, request: m.Request, size: int, outcome: Answer | Exception) -> None:
-        """The answer of a `Later` is there."""
+    def _came(self, request: m.Request, size: int, outcome: Reply | Exception) -> None:
+        """The answer of a `PendingReply` is there."""
         if self._closed:
             return
         self._later = None
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, Reply):
             self._answer(request, size, outcome)
         else:
             self._refuse(outcome, request)
@@ -159,22 +159,22 @@ class KimberliteSession(OrderedSession):
 
     # -- replies
 
-    def _answer(self, request: m.Request, size: int, answer: Answer) -> None:
+    def _answer(self, request: m.Request, size: int, answer: Reply) -> None:
         reply, group = answer
         try:
             data = self._wire.response(request.id, reply)
         except Exception as error:  # noqa: BLE001 - an answer that cannot be written; `_refuse` logs it
             self._refuse(error, request)
             return
-        after = self.broker.unsettled if group is None else group
-        self.outbox.put_after(after, data, self._failure(request), size)
+        after = self.broker.pending_commit if group is None else group
+        self.replies.put_after(after, data, self._failure(request), size)
 
     def _refuse(self, error: Exception, request: m.Request) -> None:
         if not isinstance(error, EXPECTED):
             logger.error("a request of %s failed", self.channel.peer, exc_info=error)
         data = self._wire.response(request.id, error_response(error, request.payload))
-        after = error.group if isinstance(error, OffsetMismatch) else self.broker.unsettled
-        self.outbox.put_after(after, data, self._failure(request))
+        after = error.group if isinstance(error, OffsetMismatch) else self.broker.pending_commit
+        self.replies.put_after(after, data, self._failure(request))
         error.__traceback__ = None  # frames that know the error: together they would keep a request of up to 16 MiB
         if not isinstance(error, EXPECTED):
             self._finish()

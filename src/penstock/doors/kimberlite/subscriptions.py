@@ -17,10 +17,10 @@ from penstock.broker.errors import AccessDenied, BrokerError, LimitReached, Topi
 from penstock.broker.names import Scope, check_group
 from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
-from penstock.broker.subscriptions.cursors import Portion, Seat
-from penstock.doors.kimberlite.request_context import Call
+from penstock.broker.subscriptions.cursors import RecordChunk, SubscriberSlot
+from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.pipeline import FLUSH_BYTES
-from penstock.doors.reply import Answer
+from penstock.doors.reply import Reply
 from penstock.log.batch import RecordSlice
 from penstock.log.engine import FAILED, CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
@@ -53,7 +53,7 @@ class Subscription:
         self.stream = stream
         self.scope = scope
         self.credits = credits
-        self.seat: Seat  # set once there is one
+        self.seat: SubscriberSlot  # set once there is one
         self.closed = False
         self._line = line
         self._reading = False
@@ -76,19 +76,19 @@ class Subscription:
             portion.run()
             return self._send(portion)
         self._reading, self._since = True, 0
-        self._line.call.broker.offload(portion.run, partial(self._came, portion))
+        self._line.call.broker.executor(portion.run, partial(self._came, portion))
         return False
 
     def flush(self) -> None:
         if not self.closed:
-            self._line.call.outbox.flush()
+            self._line.call.replies.flush()
 
     def gone(self) -> None:
         self._line.close(self, m.CloseReason.STREAM_DELETED)
 
     # -- sending
 
-    def _came(self, portion: Portion) -> None:
+    def _came(self, portion: RecordChunk) -> None:
         """The read that was made off the loop is over."""
         self._reading = False
         if self.closed:
@@ -98,9 +98,9 @@ class Subscription:
         if further:
             self.seat.ask()
 
-    def _send(self, portion: Portion) -> bool:
+    def _send(self, portion: RecordChunk) -> bool:
         """Whether there may be more."""
-        broker, outbox = self._line.call.broker, self._line.call.outbox
+        broker, replies = self._line.call.broker, self._line.call.replies
         started = broker.metrics.timer()
         try:
             found = portion.finish(self.credits)
@@ -113,7 +113,7 @@ class Subscription:
         if size > MAX_EVENT:
             self._fail(RecordUnsendable(found[0].base_offset, size))
             return False
-        outbox.put_after(portion.group, self._frames(found), self._void)
+        replies.put_after(portion.group, self._frames(found), self._void)
         broker.metrics.fetched(count, size, started)
         self._since += count
         return True
@@ -158,7 +158,7 @@ class Subscriptions:
     """All of one connection. The session calls `work` whenever something was carried out or the client has taken what
     was sent, so that pushes are behind the replies to what was asked before."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: RequestContext) -> None:
         self.call = call
         self._open: dict[int, Subscription] = {}
         self._due: dict[int, Subscription] = {}  # may go on with the next `work`
@@ -166,7 +166,7 @@ class Subscriptions:
 
     # -- requests
 
-    def subscribe(self, call: Call, request: m.Subscribe) -> Answer:
+    def subscribe(self, call: RequestContext, request: m.Subscribe) -> Reply:
         topic, partition = call.broker.stream(call.identity, call.scope, request.stream_id)
         if not call.wire.pushes:
             return _acknowledge(call, request, topic, partition)
@@ -187,22 +187,22 @@ class Subscriptions:
         self._open[number] = self._due[number] = subscription
         if kept is not None:
             kept.on_done(subscription.began)
-        return Answer(m.SubscribeResponse(number, subscription.seat.start, subscription.credits), kept)
+        return Reply(m.SubscribeResponse(number, subscription.seat.start, subscription.credits), kept)
 
-    def credit(self, call: Call, request: m.SubscribeCredit) -> Answer:
+    def credit(self, call: RequestContext, request: m.SubscribeCredit) -> Reply:
         """A credit that is given back is an event that is done with."""
         subscription = self._find(call, request.subscription_id)
         subscription.seat.settle(request.additional_credits)
         subscription.credits = min(subscription.credits + request.additional_credits, MAX_CREDITS)
         self._due[subscription.id] = subscription
-        return Answer(m.SubscriptionAck(subscription.id, subscription.credits))
+        return Reply(m.SubscriptionAck(subscription.id, subscription.credits))
 
-    def unsubscribe(self, call: Call, request: m.Unsubscribe) -> Answer:
+    def unsubscribe(self, call: RequestContext, request: m.Unsubscribe) -> Reply:
         subscription = self._find(call, request.subscription_id)
-        call.outbox.put(self.drop(subscription, m.CloseReason.CLIENT_CANCELLED, done=True))
-        return Answer(m.SubscriptionAck(subscription.id, 0))
+        call.replies.put(self.drop(subscription, m.CloseReason.CLIENT_CANCELLED, done=True))
+        return Reply(m.SubscriptionAck(subscription.id, 0))
 
-    def _find(self, call: Call, id: int) -> Subscription:  # noqa: A002 - it is the subscription's id
+    def _find(self, call: RequestContext, id: int) -> Subscription:  # noqa: A002 - it is the subscription's id
         subscription = self._open.get(id)
         if subscription is None or subscription.scope != call.scope:
             raise RequestRefused(m.ErrorCode.SUBSCRIPTION_NOT_FOUND, f"subscription {id} not found")
@@ -246,10 +246,10 @@ class Subscriptions:
 
     def has_room(self, subscription: Subscription) -> bool:
         """Whether the client takes more; else the subscription goes on when it does."""
-        outbox = self.call.outbox
-        if outbox.held_bytes > FLUSH_BYTES:
-            outbox.flush()
-        if self.call.channel.congested or outbox.held_bytes > HELD_BYTES:
+        replies = self.call.replies
+        if replies.held_bytes > FLUSH_BYTES:
+            replies.flush()
+        if self.call.channel.congested or replies.held_bytes > HELD_BYTES:
             self._due[subscription.id] = subscription
             return False
         return True
@@ -257,9 +257,9 @@ class Subscriptions:
     def close(self, subscription: Subscription, reason: m.CloseReason) -> None:
         """Tell the client that nothing more comes, once it is certain why."""
         if not subscription.closed:
-            outbox, data = self.call.outbox, self.drop(subscription, reason)
-            outbox.put_after(self.call.broker.unsettled, data, lambda _: data)
-            outbox.flush()
+            replies, data = self.call.replies, self.drop(subscription, reason)
+            replies.put_after(self.call.broker.pending_commit, data, lambda _: data)
+            replies.flush()
 
     def drop(self, subscription: Subscription, reason: m.CloseReason, *, done: bool = False) -> bytes:
         """Forget it. The answer is what to tell the client, if it has not been told."""
@@ -293,7 +293,7 @@ def subscription_id(tenant: int, stream: int) -> int:
     return int.from_bytes(blake2b(_PLACE.pack(tenant, stream), digest_size=8).digest(), "big") & MAX_ID
 
 
-def _acknowledge(call: Call, request: m.Subscribe, topic: Topic, partition: int) -> Answer:
+def _acknowledge(call: RequestContext, request: m.Subscribe, topic: Topic, partition: int) -> Reply:
     """For a client that reads by itself: where it, or its group, begins. Nothing is kept of it."""
     broker, identity, scope = call.broker, call.identity, call.scope
     broker.access.require(identity, Permission.READ, scope, topic.name)  # where it begins is also told to others
@@ -306,4 +306,4 @@ def _acknowledge(call: Call, request: m.Subscribe, topic: Topic, partition: int)
         raise OffsetOutOfRange(request.from_offset, *bounds)
     number = subscription_id(call.tenant, request.stream_id)
     offset = request.from_offset if start is None else max(start, bounds.start)
-    return Answer(m.SubscribeResponse(number, offset, request.initial_credits))
+    return Reply(m.SubscribeResponse(number, offset, request.initial_credits))

@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import BrokerError, PartitionNotFound, RecordTooLarge, TopicNotFound
-from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import Identity
-from penstock.doors.pipeline import OrderedSession
+from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply_queue import OnFailure
 from penstock.doors.session import Channel, Door
 from penstock.log.batch import RecordSlice
@@ -71,7 +71,7 @@ class _ProduceNothing:
     """Stands for a Produce without records in the tables of requests: it only asks where the partition ends."""
 
 
-class RustLogSession(OrderedSession):
+class RustLogSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel, identity)
         self._framer = Framer()
@@ -98,7 +98,7 @@ class RustLogSession(OrderedSession):
             MetricsFetch: self._metrics_fetch,
         }
 
-    # -- what `OrderedSession` asks
+    # -- what `RequestPipeline` asks
 
     def _take(self, data: bytes) -> None:
         payloads = self._framer.feed(data)
@@ -171,13 +171,13 @@ class RustLogSession(OrderedSession):
     ) -> None:
         """Answer after `group`: by default after every change of state that the answer may have seen."""
         data = frame(dialect.encode_response(response))
-        after = self.broker.unsettled if group is None else group
-        self.outbox.put_after(after, data, self._failure(dialect, request), size)
+        after = self.broker.pending_commit if group is None else group
+        self.replies.put_after(after, data, self._failure(dialect, request), size)
 
     def _refuse(self, dialect: Dialect, error: Exception, request: Request | None) -> None:
         topics = self._visible_topics() if isinstance(error, TopicNotFound) else ()
         data = frame(dialect.encode_error(error, request, topics))
-        self.outbox.put_after(self.broker.unsettled, data, self._failure(dialect, request))
+        self.replies.put_after(self.broker.pending_commit, data, self._failure(dialect, request))
         if closes_connection(error):
             self._finish()
 
@@ -228,7 +228,7 @@ class RustLogSession(OrderedSession):
         def failed(error: Exception) -> bytes:
             return frame(dialect.encode_error(error, request)) * len(run)
 
-        self.outbox.put_after(appended.group, replies, failed, size)
+        self.replies.put_after(appended.group, replies, failed, size)
 
     def _produce_nothing(self, dialect: Dialect, request: Produce) -> None:
         end = self.broker.end_offset(self.identity, SCOPE, request.topic, request.partition)
@@ -256,7 +256,7 @@ class RustLogSession(OrderedSession):
             self._reply(dialect, request, OffsetCommitResponse(True), group, size)
 
     def _ping(self, dialect: Dialect, _request: Ping, _size: int) -> None:
-        self.outbox.put(frame(dialect.encode_response(Pong())))
+        self.replies.put(frame(dialect.encode_response(Pong())))
 
     def _fetch(self, dialect: Dialect, request: Fetch) -> None:
         started = self.broker.metrics.timer()
@@ -281,19 +281,19 @@ class RustLogSession(OrderedSession):
         if plan.ready:
             read.run()
             if not read.goes_on():
-                self.outbox.put_after(self.broker.unsettled, self._fetched(read), self._failure(dialect, request))
+                self.replies.put_after(self.broker.pending_commit, self._fetched(read), self._failure(dialect, request))
                 return
         self._read_aside(read)
 
     def _read_aside(self, read: _Read) -> None:
         """Read from the disk, or in several steps, while the loop does something else."""
-        slot = self.outbox.reserve()
+        slot = self.replies.reserve()
         self._reading = True
-        seen = self.broker.unsettled  # changes of state that decide what is delivered
+        seen = self.broker.pending_commit  # changes of state that decide what is delivered
 
         def done() -> None:
             if not self._closed and read.goes_on():
-                self.broker.offload(read.run, done)
+                self.broker.executor(read.run, done)
             elif seen is None:
                 conclude(None)
             else:
@@ -307,7 +307,7 @@ class RustLogSession(OrderedSession):
                 slot.fill(self._fetched(read))
                 self.progress()
 
-        self.broker.offload(read.run, done)
+        self.broker.executor(read.run, done)
 
     def _fetched(self, read: _Read) -> bytes:
         """The reply to a Fetch whose records have been read."""
@@ -348,7 +348,7 @@ class _Read:
 
     __slots__ = ("byte_size", "count", "dialect", "error", "next_offset", "plan", "reply", "request", "started")
 
-    def __init__(self, plan: LiveRead, dialect: Dialect, request: Fetch, offset: int, started: int) -> None:
+    def __init__(self, plan: VisibleRead, dialect: Dialect, request: Fetch, offset: int, started: int) -> None:
         self.plan = plan
         self.dialect = dialect
         self.request = request
@@ -371,10 +371,10 @@ class _Read:
 
     def goes_on(self) -> bool:
         """Whether there is more to be read, because all that was read had expired. Then `run` once more."""
-        onward = None if self.error is not None else self.plan.onward()
-        if onward is not None:
-            self.plan = onward
-        return onward is not None
+        continuation = None if self.error is not None else self.plan.continuation()
+        if continuation is not None:
+            self.plan = continuation
+        return continuation is not None
 
 
 def _measure(slices: Sequence[RecordSlice], end: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.log.arrow import record_batches
 from penstock.log.engine import partition_id
-from penstock.log.segment import JournalFile
+from penstock.log.segment import Segment
 from penstock.log.tables.commit import commit, open_to_change
 from penstock.log.tables.errors import TableGap, not_written
 from penstock.log.tables.location import TableRef
@@ -41,7 +41,7 @@ def _at_once() -> None:
 
 def build(
     ref: TableRef,
-    journal: JournalFile,
+    journal: Segment,
     partitions: Mapping[int, PartitionSpan],
     *,
     file_bytes: int = FILE_BYTES,
@@ -95,7 +95,7 @@ def _missing(ref: TableRef, ends: Mapping[int, int], partitions: Mapping[int, Pa
 def _write(
     ref: TableRef,
     store: Store,
-    journal: JournalFile,
+    journal: Segment,
     number: int,
     first: int,
     end: int,

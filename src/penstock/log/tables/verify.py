@@ -15,7 +15,7 @@ from penstock.log.engine import partition_id
 from penstock.log.errors import OffsetOutOfRange, TableUnreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.table import Table, TableFile
-from penstock.log.tailer import Follower
+from penstock.log.tailer import Tailer
 
 MOST_DIFFERENCES: Final = 20
 
@@ -54,7 +54,7 @@ Progress = Callable[[int, int], None]  # records done, of how many
 
 def verify(
     ref: TableRef,
-    follower: Follower,
+    follower: Tailer,
     starts: Mapping[int, int],
     tabled: Mapping[int, int],
     progress: Progress | None = None,
@@ -105,7 +105,7 @@ def _check_files(outcome: Outcome, files: list[TableFile], number: int, start: i
         outcome.differ(number, expected, f"the files end here, the table's commits say {end}")
 
 
-def _check_seam(outcome: Outcome, follower: Follower, topic: int, number: int, start: int, end: int) -> None:
+def _check_seam(outcome: Outcome, follower: Tailer, topic: int, number: int, start: int, end: int) -> None:
     """The journal goes on where the table ends, or before."""
     held = follower.extent(partition_id(topic, number))
     if held is not None and held[0] > max(end, start):
@@ -113,7 +113,7 @@ def _check_seam(outcome: Outcome, follower: Follower, topic: int, number: int, s
 
 
 def _check_records(
-    outcome: Outcome, table: Table, follower: Follower, number: int, start: int, progress: Callable[[int], object]
+    outcome: Outcome, table: Table, follower: Tailer, number: int, start: int, progress: Callable[[int], object]
 ) -> None:
     files = table.extents(number)
     log = _Journal(follower, table.ref, number, max(start, files[0].first), files[-1].end)
@@ -161,7 +161,7 @@ def _check_batch(outcome: Outcome, topic: str, file: TableFile, batch: pa.Record
 class _Journal:
     """The records of one partition as journal files have them, beside those of the table."""
 
-    def __init__(self, follower: Follower, ref: TableRef, number: int, start: int, end: int) -> None:
+    def __init__(self, follower: Tailer, ref: TableRef, number: int, start: int, end: int) -> None:
         partition = partition_id(ref.topic, number)
         held = follower.extent(partition) or (end, end)
         self._number = number

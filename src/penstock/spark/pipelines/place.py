@@ -35,7 +35,7 @@ class PlaceBusy(Exception):
     """Another run has this place. The text says which."""
 
 
-class Place:
+class PipelineLocation:
     """The local directory of a project while this process runs it."""
 
     def __init__(self, directory: str) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.spark.pipelines import continuous, declarative
 from penstock.spark.pipelines.declarative import Refresh, RunFailed
-from penstock.spark.pipelines.place import Place, PlaceBusy, RunState, read_state, wait_for_orphan
+from penstock.spark.pipelines.place import PipelineLocation, PlaceBusy, RunState, read_state, wait_for_orphan
 from penstock.spark.pipelines.project import ENV_DIRECTORY, Project, ProjectError, load
 from penstock.spark.pipelines.session import open_session, remote
 
@@ -56,7 +56,7 @@ class Runner:
             time.time(),
             remote(os.environ, master) or master or project.file.spark.master,
         )
-        self._place: Place | None = None
+        self._place: PipelineLocation | None = None
 
     def tell(self, event: Event) -> None:
         try:
@@ -66,7 +66,7 @@ class Runner:
 
     def run(self) -> int:
         try:
-            with Place(self._project.local) as place:
+            with PipelineLocation(self._project.local) as place:
                 previous = read_state(self._project.local)
                 if not wait_for_orphan(previous):
                     raise PlaceBusy(f"the JVM of an earlier run, process {previous and previous.jvm}, does not end")

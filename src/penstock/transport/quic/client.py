@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 from penstock.transport.quic.certificate import CertificateUnusable, is_authority, show
-from penstock.transport.quic.connection import Link, Owner
+from penstock.transport.quic.connection import Owner, QuicConnection
 from penstock.transport.quic.endpoint import Endpoint
 from penstock.transport.quic.errors import CertificateRefused, ConnectFailed
 from penstock.transport.quic.settings import QuicSettings, datagram_bytes
@@ -21,12 +21,12 @@ TLS_FAILED: Final = range(0x100, 0x200)  # QUIC's codes of a failed handshake: 0
 class _Lonely(Endpoint):
     """An endpoint that ends with its only link."""
 
-    def ended(self, link: Link) -> None:
+    def ended(self, link: QuicConnection) -> None:
         super().ended(link)
         self.close()
 
 
-async def connect(host: str, port: int, settings: QuicSettings, owner: Owner) -> Link:
+async def connect(host: str, port: int, settings: QuicSettings, owner: Owner) -> QuicConnection:
     """A link whose handshake is done; its owner was told. Raises ConnectFailed."""
     loop = asyncio.get_running_loop()
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -54,11 +54,11 @@ async def connect(host: str, port: int, settings: QuicSettings, owner: Owner) ->
 
 async def _handshake(
     own: socket.socket, address: tuple[object, ...], where: str, name: str, settings: QuicSettings, owner: Owner
-) -> Link:
+) -> QuicConnection:
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Ending | None] = loop.create_future()
 
-    def made(_: Link) -> Owner:
+    def made(_: QuicConnection) -> Owner:
         if not outcome.done():
             outcome.set_result(None)
         return owner
@@ -67,7 +67,7 @@ async def _handshake(
         if not outcome.done():
             outcome.set_result(ending)
 
-    def met(_datagram: bytes, header: Header | None, _address: Address) -> Link | None:
+    def met(_datagram: bytes, header: Header | None, _address: Address) -> QuicConnection | None:
         """A server that does not know the connection any more says so under no id of it."""
         return link if header is None else None
 
@@ -76,7 +76,7 @@ async def _handshake(
     endpoint = _Lonely(own, patient, loop, met)
     now = time.monotonic()
     machine = client_machine(settings, datagram_bytes(settings, str(address[0])), name)
-    link = Link(machine, endpoint, address, made, failed, now)
+    link = QuicConnection(machine, endpoint, address, made, failed, now)
     try:
         endpoint.add(link, machine.host_cid)
         machine.connect(address, now)
@@ -96,7 +96,7 @@ async def _handshake(
     return link
 
 
-def _why(ending: Ending, link: Link) -> str:
+def _why(ending: Ending, link: QuicConnection) -> str:
     if link.machine.refused_by_tls and ending.code in TLS_FAILED:
         return (
             f"the server's certificate is not accepted: {ending.reason}. Give its fingerprint (penstock cert show), or "

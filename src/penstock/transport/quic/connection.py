@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from penstock.transport.quic.errors import LinkClosed, StreamsUsedUp
-from penstock.transport.quic.state_machine import Address, Burst, Ending, Machine, StreamRefused
+from penstock.transport.quic.state_machine import Address, Burst, Ending, QuicStateMachine, StreamRefused
 
 logger = logging.getLogger(__name__)
 
@@ -43,29 +43,29 @@ class Reader(Protocol):
 class Owner(Protocol):
     """Whose link it is."""
 
-    def connected(self, link: Link) -> None: ...
+    def connected(self, link: QuicConnection) -> None: ...
 
     def accepted(self, stream: Stream) -> Reader:
         """The peer has opened a stream."""
 
     def closed(self, code: int, reason: str) -> None:
         """The link is over, whoever closed it, and no reader is called again. Called once, and not from inside
-        `Link.close`."""
+        `QuicConnection.close`."""
 
 
 class Driver(Protocol):
     """What a link needs of its endpoint."""
 
-    def touch(self, link: Link) -> None:
+    def touch(self, link: QuicConnection) -> None:
         """There may be something to send."""
 
-    def continue_later(self, link: Link) -> None:
+    def continue_later(self, link: QuicConnection) -> None:
         """There is something to take, in another turn."""
 
-    def route(self, link: Link, issued: list[bytes], retired: list[bytes]) -> None:
+    def route(self, link: QuicConnection, issued: list[bytes], retired: list[bytes]) -> None:
         """The peer may use other ids for this connection."""
 
-    def ended(self, link: Link) -> None: ...
+    def ended(self, link: QuicConnection) -> None: ...
 
 
 class Stream:
@@ -73,7 +73,7 @@ class Stream:
 
     __slots__ = ("_bound", "_input_over", "_link", "_output_over", "_reader", "bidirectional", "id", "local")
 
-    def __init__(self, link: Link, number: int, *, local: bool) -> None:
+    def __init__(self, link: QuicConnection, number: int, *, local: bool) -> None:
         self.id = number
         self.local = local
         self.bidirectional = not number & 2
@@ -191,11 +191,11 @@ class _Deaf:
         self._reader.drained()
 
 
-class Link:
+class QuicConnection:
     """`owners` makes the owner when the handshake is done; `failed` is told how it failed otherwise."""
 
     def __init__(
-        self, machine: Machine, driver: Driver, address: Address, owners: Callable[[Link], Owner],
+        self, machine: QuicStateMachine, driver: Driver, address: Address, owners: Callable[[QuicConnection], Owner],
         failed: Callable[[Ending], None], now: float,
     ) -> None:  # fmt: skip
         self.machine = machine

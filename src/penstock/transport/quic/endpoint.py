@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from penstock.transport.quic.connection import Link
+from penstock.transport.quic.connection import QuicConnection
 from penstock.transport.quic.settings import QuicSettings
 from penstock.transport.quic.state_machine import CID_BYTES, Address, Header, long_header
-from penstock.transport.quic.timers import Alarms
+from penstock.transport.quic.timers import Timers
 from penstock.transport.quic.udp import UdpSocket
 
 logger = logging.getLogger(__name__)
@@ -41,21 +41,21 @@ class Endpoint:
 
     def __init__(
         self, own: socket.socket, settings: QuicSettings, loop: asyncio.AbstractEventLoop,
-        stranger: Callable[[bytes, Header | None, Address], Link | None] | None = None,
+        stranger: Callable[[bytes, Header | None, Address], QuicConnection | None] | None = None,
         watcher: Watcher | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
-        self.links: dict[Link, None] = {}  # in the order in which they came
+        self.links: dict[QuicConnection, None] = {}  # in the order in which they came
         self.half_open = 0
         self._loop = loop
         self._stranger = stranger
         self._watcher = watcher
         self._udp = UdpSocket(own)
-        self._routes: dict[bytes, Link] = {}
-        self._dirty: dict[Link, None] = {}
-        self._unfinished: dict[Link, None] = {}  # in the order in which they have their turn
+        self._routes: dict[bytes, QuicConnection] = {}
+        self._dirty: dict[QuicConnection, None] = {}
+        self._unfinished: dict[QuicConnection, None] = {}  # in the order in which they have their turn
         self._flush_planned = self._go_on_planned = False
-        self._alarms = Alarms(loop, self._alarm)
+        self._alarms = Timers(loop, self._alarm)
         times = [SWEEP_SECONDS, settings.handshake_seconds / 4, settings.idle_seconds / 4]
         self._interval = min([*times, settings.keep_alive_seconds / 4] if settings.keep_alive_seconds else times)
         self._sweeper: asyncio.TimerHandle | None = loop.call_later(self._interval, self._sweep)
@@ -64,7 +64,7 @@ class Endpoint:
 
     # -- what its user calls
 
-    def add(self, link: Link, *ids: bytes) -> None:
+    def add(self, link: QuicConnection, *ids: bytes) -> None:
         self.links[link] = None
         self.half_open += 1
         self.route(link, list(ids), [])
@@ -104,19 +104,19 @@ class Endpoint:
 
     # -- what links call
 
-    def touch(self, link: Link) -> None:
+    def touch(self, link: QuicConnection) -> None:
         self._dirty[link] = None
         if not self._flush_planned and not self._closed:
             self._flush_planned = True
             self._loop.call_soon(self._flush)
 
-    def continue_later(self, link: Link) -> None:
+    def continue_later(self, link: QuicConnection) -> None:
         self._unfinished[link] = None
         if not self._go_on_planned:
             self._go_on_planned = True
             self._loop.call_soon(self._go_on)
 
-    def route(self, link: Link, issued: list[bytes], retired: list[bytes]) -> None:
+    def route(self, link: QuicConnection, issued: list[bytes], retired: list[bytes]) -> None:
         for connection_id in issued:
             if self._routes.setdefault(connection_id, link) is link:
                 link.routes.add(connection_id)
@@ -125,7 +125,7 @@ class Endpoint:
                 link.routes.discard(connection_id)
                 del self._routes[connection_id]
 
-    def ended(self, link: Link) -> None:
+    def ended(self, link: QuicConnection) -> None:
         """If it was closed here, it stays for a while, to say so again to a peer that has not heard it."""
         if not link.established:
             self.half_open -= 1
@@ -144,7 +144,7 @@ class Endpoint:
             self._watcher.received()
         now = time.monotonic()
         until = now + TURN_SECONDS
-        arrived: dict[Link, Address] = {}
+        arrived: dict[QuicConnection, Address] = {}
         for datagram, address in datagrams:
             link = self._whose(datagram, address)
             if link is None:
@@ -156,7 +156,7 @@ class Endpoint:
         for link, address in arrived.items():
             self._feed(link, address, now, until)
 
-    def _whose(self, datagram: bytes, address: Address) -> Link | None:
+    def _whose(self, datagram: bytes, address: Address) -> QuicConnection | None:
         if len(datagram) <= CID_BYTES:
             return None
         header = None
@@ -178,7 +178,7 @@ class Endpoint:
                 if not link.established:
                     link.close(0, "nobody listens there, at this UDP port")
 
-    def _feed(self, link: Link, address: Address, now: float, until: float) -> None:
+    def _feed(self, link: QuicConnection, address: Address, now: float, until: float) -> None:
         datagrams, link.inbox = link.inbox, []
         if not datagrams:
             return
@@ -190,7 +190,7 @@ class Endpoint:
             link.fail("what was received could not be handled")
         self._work(link, until)
 
-    def _work(self, link: Link, until: float) -> None:
+    def _work(self, link: QuicConnection, until: float) -> None:
         half_open = not link.established
         try:
             link.work(until)
@@ -224,7 +224,7 @@ class Endpoint:
         for link in dirty:
             self._transmit(link, now)
 
-    def _transmit(self, link: Link, now: float) -> None:
+    def _transmit(self, link: QuicConnection, now: float) -> None:
         if self._udp.blocked:
             self._dirty[link] = None
             return
@@ -271,7 +271,7 @@ class Endpoint:
                 self._flush_planned = True
                 self._loop.call_soon(self._flush)
 
-    def _alarm(self, link: Link, now: float) -> None:
+    def _alarm(self, link: QuicConnection, now: float) -> None:
         if link not in self.links:
             return
         machine = link.machine
@@ -301,7 +301,7 @@ class Endpoint:
             elif self.settings.keep_alive_seconds:
                 self._keep_alive(link, now)
 
-    def _keep_alive(self, link: Link, now: float) -> None:
+    def _keep_alive(self, link: QuicConnection, now: float) -> None:
         pause = self.settings.keep_alive_seconds
         theirs = link.machine.peer_idle_seconds
         if theirs:
@@ -313,7 +313,7 @@ class Endpoint:
 
     # -- inside
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: QuicConnection) -> None:
         self.links.pop(link, None)
         self._alarms.forget(link)
         for connection_id in link.routes:

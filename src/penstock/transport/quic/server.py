@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.transport.quic.certificate import Certificate
-from penstock.transport.quic.connection import Link, Owner
+from penstock.transport.quic.connection import Owner, QuicConnection
 from penstock.transport.quic.endpoint import Endpoint, Watcher
 from penstock.transport.quic.retry_token import ResetTokens, RetryTokens
 from penstock.transport.quic.settings import QuicSettings, datagram_bytes
@@ -34,9 +34,14 @@ class QuicServer:
     """Takes connections on one bound UDP socket. `owners` is called when a handshake is done."""
 
     def __init__(
-        self, own: socket.socket, settings: QuicSettings, certificate: Certificate, owners: Callable[[Link], Owner],
-        loop: asyncio.AbstractEventLoop, watcher: Watcher | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        own: socket.socket,
+        settings: QuicSettings,
+        certificate: Certificate,
+        owners: Callable[[QuicConnection], Owner],
+        loop: asyncio.AbstractEventLoop,
+        watcher: Watcher | None = None,
+    ) -> None:
         self._settings = settings
         self._certificate = certificate
         self._owners = owners
@@ -59,7 +64,7 @@ class QuicServer:
     def close(self) -> None:
         self.endpoint.close()
 
-    def _meet(self, datagram: bytes, header: Header | None, address: Address) -> Link | None:
+    def _meet(self, datagram: bytes, header: Header | None, address: Address) -> QuicConnection | None:
         """A datagram that belongs to no connection: a new link for it, or None."""
         if header is None:
             self._answer(self._resets.packet(datagram[1 : 1 + CID_BYTES], len(datagram)), address)
@@ -74,7 +79,7 @@ class QuicServer:
             return None
         return self._admit(header, address)
 
-    def _admit(self, header: Header, address: Address) -> Link | None:
+    def _admit(self, header: Header, address: Address) -> QuicConnection | None:
         now = time.monotonic()
         original, retried = header.destination, None
         if header.token:
@@ -89,7 +94,7 @@ class QuicServer:
         configuration = self._configurations[datagram_bytes(self._settings, address[0])]
         machine = server_machine(configuration, original, retried, self._resets.of)
         machine.begin(header, address, now)
-        link = Link(machine, self.endpoint, address, self._owners, lambda _: None, now)
+        link = QuicConnection(machine, self.endpoint, address, self._owners, lambda _: None, now)
         self.endpoint.add(link, header.destination, machine.host_cid)
         return link
 

@@ -31,7 +31,7 @@ from qh3.quic.tls_bridge import QuicTlsBridge, QuicTlsBridgeError
 
 from penstock.transport.quic.settings import QuicSettings
 
-__all__ = ("Burst", "Ending", "Machine", "StreamRefused", "UdpSocketState", "client_machine", "long_header",
+__all__ = ("Burst", "Ending", "QuicStateMachine", "StreamRefused", "UdpSocketState", "client_machine", "long_header",
            "retry_packet", "server_configuration", "server_machine", "version_negotiation")  # fmt: skip
 
 logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every peer that closes
@@ -142,7 +142,7 @@ class _Configuration(QuicConfiguration):
     streams: int = 100
 
 
-class Machine(QuicConnection):
+class QuicStateMachine(QuicConnection):
     """One connection. What arrives waits, and holds back the peer, until `take` is called."""
 
     def __init__(self, configuration: _Configuration, reset_token: Callable[[bytes], bytes] | None = None, **rest: Any):
@@ -412,14 +412,14 @@ def _packet_end(data: bytes, at: int) -> int:
 
 def server_machine(
     configuration: _Configuration, original: bytes, retried: bytes | None, reset_token: Callable[[bytes], bytes]
-) -> Machine:
+) -> QuicStateMachine:
     """`original` is the id that the client chose for us first, `retried` the one that a retry gave it."""
-    return Machine(
+    return QuicStateMachine(
         configuration, reset_token, original_destination_connection_id=original, retry_source_connection_id=retried
     )
 
 
-def client_machine(settings: QuicSettings, datagram: int, name: str) -> Machine:
+def client_machine(settings: QuicSettings, datagram: int, name: str) -> QuicStateMachine:
     made = _configuration(settings, datagram, is_client=True)
     made.alpn_protocols = list(settings.alpn) or None
     made.server_name = name
@@ -429,4 +429,4 @@ def client_machine(settings: QuicSettings, datagram: int, name: str) -> Machine:
         made.assert_fingerprint = settings.fingerprint or None
     elif settings.ca_file:
         made.load_verify_locations(cafile=settings.ca_file)
-    return Machine(made)
+    return QuicStateMachine(made)

@@ -13,23 +13,23 @@ import itertools
 import time
 from collections.abc import Callable
 
-from penstock.transport.quic.connection import Link
+from penstock.transport.quic.connection import QuicConnection
 
 LONGEST = 3600.0
 FEW = 100  # entries: not worth a look at which of them still mean something
 
 
-class Alarms:
-    def __init__(self, loop: asyncio.AbstractEventLoop, due: Callable[[Link, float], None]) -> None:
+class Timers:
+    def __init__(self, loop: asyncio.AbstractEventLoop, due: Callable[[QuicConnection, float], None]) -> None:
         self._loop = loop
         self._due = due
-        self._entries: list[tuple[float, int, Link]] = []
+        self._entries: list[tuple[float, int, QuicConnection]] = []
         self._number = itertools.count()
         self._most = FEW
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0.0
 
-    def set(self, link: Link, at: float) -> None:
+    def set(self, link: QuicConnection, at: float) -> None:
         """Call `due` at this time, or somewhat earlier than that."""
         if link.alarm and link.alarm <= at:
             return
@@ -39,7 +39,7 @@ class Alarms:
             self._clear_away()
         self._arm()
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: QuicConnection) -> None:
         """It is over."""
         link.alarm = 0.0
 
@@ -62,7 +62,7 @@ class Alarms:
     def _ring(self) -> None:
         self._timer = None
         now = time.monotonic()
-        due: list[Link] = []
+        due: list[QuicConnection] = []
         while self._entries and self._entries[0][0] <= now:
             at, _, link = heapq.heappop(self._entries)
             if link.alarm == at:  # else it was moved to an earlier time, and is in here once more

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from penstock.broker.broker import Broker
 from penstock.config.settings import Endpoint, Settings
-from penstock.transport.tcp_listener import Place, PortUnavailable, bind
+from penstock.transport.tcp_listener import BindAddress, PortUnavailable, bind
 from penstock.workers.flight.rpc_handlers import FlightCalls
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.rpc import Handler
-from penstock.workers.supervisor import Child
+from penstock.workers.supervisor import WorkerProcess
 
 START_SECONDS = 60.0
 CALLS_PER_STREAM = 4
@@ -25,17 +25,19 @@ CALLS_PER_STREAM = 4
 class FlightDoor:
     """`start`, then `stop`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BindAddress) -> None:
         """Raises PortUnavailable."""
         self._sockets = bind(place)
         self.endpoint = Endpoint(place.endpoint.host, self._sockets[0].getsockname()[1])
-        self.child: Child | None = None
+        self.child: WorkerProcess | None = None
 
     async def start(self, broker: Broker, settings: Settings, data_dir: str, more: Mapping[str, Handler]) -> None:
         """Start the process, and wait until it serves. `more` are handlers of what it asks the broker besides. Raises
         PortUnavailable."""
         handlers = {**FlightCalls(broker).handlers(), **more}
-        self.child = Child("flight", "penstock.workers.flight.main", handlers, self._settings(settings, data_dir))
+        self.child = WorkerProcess(
+            "flight", "penstock.workers.flight.main", handlers, self._settings(settings, data_dir)
+        )
         self.child.start()
         if not await self.child.ready(START_SECONDS):
             raise PortUnavailable(

@@ -9,7 +9,7 @@ import sys
 
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.import_guard import without_pandas
-from penstock.workers.rpc import BackstageClient
+from penstock.workers.rpc import RpcClient
 from penstock.workers.supervisor import Nothing, Ready, first_to_go, settings_of
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ NICE = 5  # who produces and consumes through the broker comes first
 
 def main(descriptor: str) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before it is loaded: what goes wrong is told by us
-    client = BackstageClient.inherited(descriptor)
+    client = RpcClient.inherited(descriptor)
     settings = settings_of(client, FlightSettings)
     assert isinstance(settings, FlightSettings)
     logging.basicConfig(
@@ -35,12 +35,12 @@ def main(descriptor: str) -> None:
 
     from penstock.flight.reading import Reader
     from penstock.log.files import OsFiles
-    from penstock.log.tailer import Follower
+    from penstock.log.tailer import Tailer
     from penstock.workers.flight.errors import hide_tracebacks
     from penstock.workers.flight.server import FlightServer
 
     hide_tracebacks()
-    reader = Reader(Follower(OsFiles(settings.data_dir)))
+    reader = Reader(Tailer(OsFiles(settings.data_dir)))
     try:
         server = FlightServer(settings, client, reader)
     except (pa.ArrowException, OSError) as error:

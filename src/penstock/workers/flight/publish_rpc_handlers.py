@@ -8,7 +8,13 @@ from penstock.broker.broker import Broker
 from penstock.broker.names import check_scope
 from penstock.broker.publications.staging import CHUNK_BYTES
 from penstock.log.engine import Durability
-from penstock.workers.flight.publish_rpc_messages import AskedPlaces, AskedPublication, Place, Places, PublishedRows
+from penstock.workers.flight.publish_rpc_messages import (
+    AskedPlaces,
+    AskedPublication,
+    Places,
+    PublishedRows,
+    StagingTarget,
+)
 from penstock.workers.rpc import Handler, committed, typed
 from penstock.workers.supervisor import Nothing
 
@@ -30,7 +36,8 @@ class PublishCalls:
         broker, limits = self._broker, self._broker.limits
         permit, group = broker.publications.prepare(asked.identity, asked.scope, asked.app, asked.batch, asked.names)
         found = [
-            Place(topic.id, topic.name, topic.partitions, topic.settings.schema is not None) for topic in permit.topics
+            StagingTarget(topic.id, topic.name, topic.partitions, topic.settings.schema is not None)
+            for topic in permit.topics
         ]
         await committed(group)
         return Places(

@@ -15,7 +15,7 @@ class AskedPlaces(Asked):
     names: list[str]
 
 
-class Place(msgspec.Struct, array_like=True):
+class StagingTarget(msgspec.Struct, array_like=True):
     """A topic; see `penstock.broker.publications.partition_split.Target`."""
 
     id: int
@@ -27,7 +27,7 @@ class Place(msgspec.Struct, array_like=True):
 class Places(msgspec.Struct, array_like=True):
     app: str
     key: bytes
-    places: list[Place]  # in the order of the names
+    places: list[StagingTarget]  # in the order of the names
     sync: bool  # what is staged has to survive a loss of power
     chunk_bytes: int
     record_bytes: int

@@ -25,14 +25,14 @@ from penstock.workers.flight.callers import Caller
 from penstock.workers.flight.errors import Refused, TooMany
 from penstock.workers.flight.publish_rpc_messages import AskedPlaces, AskedPublication, Places, PublishedRows
 from penstock.workers.flight.rpc_messages import FlightSettings
-from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Nothing
 
 LOOK_BYTES: Final = 64 << 20  # after so many bytes of a stream it is asked again whether all of them have room
 
 
 def put(
-    broker: BackstageClient,
+    broker: RpcClient,
     settings: FlightSettings,
     caller: Caller,
     command: wire.PutCommand,
@@ -67,13 +67,13 @@ def put(
     writer.write(pa.py_buffer(wire.encode(answer)))
 
 
-def publish(broker: BackstageClient, caller: Caller, asked: wire.Publication) -> wire.Published:
+def publish(broker: RpcClient, caller: Caller, asked: wire.Publication) -> wire.Published:
     request = AskedPublication(caller.identity, caller.scope, asked.app, asked.batch, list(asked.refs))
     found = broker.call("publish.publish", request, PublishedRows)
     return wire.Published(found.rows, found.repeated)
 
 
-def discard(broker: BackstageClient, caller: Caller, asked: wire.Publication) -> None:
+def discard(broker: RpcClient, caller: Caller, asked: wire.Publication) -> None:
     request = AskedPublication(caller.identity, caller.scope, asked.app, asked.batch, list(asked.refs))
     broker.call("publish.discard", request, Nothing)
 
@@ -81,7 +81,7 @@ def discard(broker: BackstageClient, caller: Caller, asked: wire.Publication) ->
 class _Asker:
     """Asks the broker about topics, for one stream."""
 
-    def __init__(self, broker: BackstageClient, caller: Caller, command: wire.PutCommand) -> None:
+    def __init__(self, broker: RpcClient, caller: Caller, command: wire.PutCommand) -> None:
         self._broker = broker
         self._caller = caller
         self._batch = command.batch

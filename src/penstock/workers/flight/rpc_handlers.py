@@ -21,8 +21,8 @@ from penstock.workers.flight.rpc_messages import (
     Bounds,
     LoggedIn,
     Login,
+    ReadViewMessage,
     Schema,
-    Survey,
     Topics,
 )
 from penstock.workers.rpc import Handler, committed, finished, typed
@@ -41,7 +41,7 @@ class FlightCalls:
             "flight.login": typed(Login, self.login),
             "flight.topics": typed(Asked, self.topics),
             "flight.bounds": typed(AskedTopics, self.bounds),
-            "flight.survey": typed(AskedTopic, self.survey),
+            "flight.survey": typed(AskedTopic, self.read_view),
             "flight.schema": typed(AskedSchema, self.schema),
             "flight.commit": typed(AskedCommit, self.commit),
         }
@@ -53,7 +53,7 @@ class FlightCalls:
             return LoggedIn(ANONYMOUS._replace(peer=login.peer))
         if login.user is not None:
             verdict = await finished(
-                broker.users.login(login.tenant, login.user, login.secret, login.peer), broker.offload
+                broker.users.login(login.tenant, login.user, login.secret, login.peer), broker.executor
             )
             return LoggedIn(verdict) if isinstance(verdict, Identity) else LoggedIn(None, str(verdict))
         known = broker.keys.authenticate(login.secret, login.peer)
@@ -73,10 +73,10 @@ class FlightCalls:
         await self._settled()
         return Bounds({name: [(start, end) for start, end in bounds] for name, bounds in found.items()})
 
-    async def survey(self, asked: AskedTopic) -> Survey:
+    async def read_view(self, asked: AskedTopic) -> ReadViewMessage:
         check_scope(asked.scope)
         identity, scope = asked.identity, asked.scope
-        found = self._broker.survey(identity, scope, asked.topic, asked.partition)
+        found = self._broker.read_view(identity, scope, asked.topic, asked.partition)
         told = read_view_message.told(self._broker, identity, scope, found)
         await self._settled()
         return told
@@ -97,4 +97,4 @@ class FlightCalls:
 
     async def _settled(self) -> None:
         """Nobody is shown what a crash could take back."""
-        await committed(self._broker.unsettled)
+        await committed(self._broker.pending_commit)

@@ -89,7 +89,7 @@ class TablePlace(msgspec.Struct, array_like=True):
     ends: dict[int, int]  # as the broker knows them; the table may be further
 
 
-class Survey(msgspec.Struct, array_like=True):
+class ReadViewMessage(msgspec.Struct, array_like=True):
     topic: int  # its id
     name: str
     now: int

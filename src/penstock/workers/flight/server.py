@@ -23,7 +23,7 @@ from penstock.workers.flight import rpc_messages as backstage
 from penstock.workers.flight.callers import Caller, Callers, Headers, NotProved
 from penstock.workers.flight.errors import Refused, TooMany, told
 from penstock.workers.read_view_source import source_of, view_of
-from penstock.workers.rpc import BackstageClient
+from penstock.workers.rpc import RpcClient
 from penstock.workers.supervisor import Nothing
 
 CHUNK: Final = 32  # topics in one question to the broker, so that it never takes it long
@@ -34,9 +34,7 @@ T = TypeVar("T")
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    def __init__(
-        self, settings: backstage.FlightSettings, broker: BackstageClient, reader: Reader, **options: Any
-    ) -> None:
+    def __init__(self, settings: backstage.FlightSettings, broker: RpcClient, reader: Reader, **options: Any) -> None:
         """Raises OSError or pyarrow's ArrowException if the port cannot be opened."""
         self._broker = broker
         self._reader = reader
@@ -93,8 +91,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._answering(context) as caller:
             asked = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
             schema = _schema(asked.columns)
-            survey = self._survey(caller, asked.topic, asked.partition)
-            source, view = source_of(survey, 0), view_of(survey, 0)
+            read_view = self._read_view(caller, asked.topic, asked.partition)
+            source, view = source_of(read_view, 0), view_of(read_view, 0)
             end = source.end if asked.end is None else asked.end
             if end > source.end:
                 raise Refused("OffsetsAhead", f"the partition ends at offset {source.end}, before {end}")
@@ -115,7 +113,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if context.is_cancelled():
                 raise flight.FlightCancelledError("the client has gone")
             if time.monotonic() - checked > RECHECK_SECONDS:
-                self._survey(caller, asked.topic, asked.partition)
+                self._read_view(caller, asked.topic, asked.partition)
                 checked = time.monotonic()
 
         return check
@@ -160,7 +158,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         )
 
     def _act_offsets_at(self, caller: Caller, asked: wire.OffsetsAt) -> wire.Offsets:
-        surveys: dict[str, backstage.Survey] = {}
+        surveys: dict[str, backstage.ReadViewMessage] = {}
         found: list[int | None] = []
         for at in asked.at:
             source = self._source_of(surveys, caller, at.topic, at.partition)
@@ -168,7 +166,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return wire.Offsets(found)
 
     def _act_fitting(self, caller: Caller, asked: wire.Fitting) -> wire.Ends:
-        surveys: dict[str, backstage.Survey] = {}
+        surveys: dict[str, backstage.ReadViewMessage] = {}
         sources = [self._source_of(surveys, caller, part.topic, part.partition) for part in asked.ranges]
         waiting = {which: max(0, part.end - part.start) for which, part in enumerate(asked.ranges)}
         ends = [part.start for part in asked.ranges]
@@ -185,17 +183,19 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return wire.Schema(found.format, found.definition, found.version)
 
     def _act_table(self, caller: Caller, asked: wire.TableOf) -> wire.TableFound:
-        survey = self._survey(caller, asked.topic)
-        place = survey.table
+        read_view = self._read_view(caller, asked.topic)
+        place = read_view.table
         if place is None or not place.ends:
             return wire.TableFound(None)
         partitions = [
             wire.PartitionView(part.number, max(part.start, part.gone_below), place.ends[part.number], part.gone)
-            for part in survey.partitions
+            for part in read_view.partitions
             if part.number in place.ends
         ]
         options = {name: text for name, text in place.options.items() if not _is_secret(name)}
-        return wire.TableFound(wire.Table(place.url, options, survey.topic, survey.now, survey.horizon, partitions))
+        return wire.TableFound(
+            wire.Table(place.url, options, read_view.topic, read_view.now, read_view.horizon, partitions)
+        )
 
     def _act_publish(self, caller: Caller, asked: wire.Publication) -> wire.Published:
         from penstock.workers.flight.put import publish
@@ -239,17 +239,19 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             found.update(self._broker.call("flight.bounds", asked, backstage.Bounds).bounds)
         return found
 
-    def _survey(self, caller: Caller, topic: str, partition: int | None = None) -> backstage.Survey:
+    def _read_view(self, caller: Caller, topic: str, partition: int | None = None) -> backstage.ReadViewMessage:
         asked = backstage.AskedTopic(caller.identity, caller.scope, topic, partition)
-        return self._broker.call("flight.survey", asked, backstage.Survey)
+        return self._broker.call("flight.survey", asked, backstage.ReadViewMessage)
 
-    def _source_of(self, surveys: dict[str, backstage.Survey], caller: Caller, topic: str, partition: int) -> Source:
-        survey = surveys.get(topic)
-        if survey is None:
-            survey = surveys[topic] = self._survey(caller, topic)
-        if partition >= len(survey.partitions):
+    def _source_of(
+        self, surveys: dict[str, backstage.ReadViewMessage], caller: Caller, topic: str, partition: int
+    ) -> Source:
+        read_view = surveys.get(topic)
+        if read_view is None:
+            read_view = surveys[topic] = self._read_view(caller, topic)
+        if partition >= len(read_view.partitions):
             raise Refused("PartitionNotFound", f"Partition {partition} not found in topic '{topic}'")
-        return source_of(survey, partition)
+        return source_of(read_view, partition)
 
 
 _ACTIONS: Final[dict[str, tuple[type[Any], Callable[[FlightServer, Caller, Any], wire.Message]]]] = {
@@ -290,7 +292,7 @@ def _is_secret(option: str) -> bool:
     return any(part in option.lower() for part in SECRET)
 
 
-def _stream(batches: Iterator[pa.RecordBatch], place: Place, *, anonymous: bool) -> Iterator[pa.RecordBatch]:
+def _stream(batches: Iterator[pa.RecordBatch], place: FlightEndpoint, *, anonymous: bool) -> Iterator[pa.RecordBatch]:
     with place:
         try:
             yield from batches
@@ -321,20 +323,20 @@ class Room:
         self._what = what
         self._lock = threading.Lock()
 
-    def take(self) -> Place:
+    def take(self) -> FlightEndpoint:
         """Raises TooMany."""
         with self._lock:
             if not self._free:
                 raise TooMany(f"{self._places} {self._what} are open, which is the limit: try again later")
             self._free -= 1
-        return Place(self)
+        return FlightEndpoint(self)
 
     def give_back(self) -> None:
         with self._lock:
             self._free += 1
 
 
-class Place:
+class FlightEndpoint:
     """Is given back at the end of a `with` block, or else when nobody has it any more."""
 
     __slots__ = ("_room",)

@@ -10,7 +10,7 @@ import msgspec
 from penstock.broker.queries.query import Declared
 from penstock.flight.reading import Reader
 from penstock.sql.catalog import Stream
-from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.sql.rpc_messages import (
     Append,
     Asked,
@@ -34,7 +34,7 @@ class BrokerCatalog:
     """A `Catalog`, for the statement with this number."""
 
     def __init__(
-        self, client: BackstageClient, reader: Reader, lasting: Lasting, number: int, check: Callable[[], None]
+        self, client: RpcClient, reader: Reader, lasting: Lasting, number: int, check: Callable[[], None]
     ) -> None:
         """`check` is called again and again, and raises if the statement has to end."""
         self._client = client
@@ -63,7 +63,7 @@ class BrokerCatalog:
             opened = self._ask("sql.open", asked, Opened)
             self._head = opened.head if self._head is None else self._head
             streams = [
-                TopicStream(one.survey, one.declared, one.created, opened.head, self._reading)
+                TopicStream(one.read_view, one.declared, one.created, opened.head, self._reading)
                 for one in opened.streams
                 if one.created < self._head
             ]

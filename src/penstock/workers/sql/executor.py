@@ -13,7 +13,7 @@ from penstock.flight.reading import Reader
 from penstock.sql.catalog import Catalog
 from penstock.sql.limits import QueryLimits, Stop
 from penstock.sql.run import Workshop, run
-from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.sql.catalog import BrokerCatalog
 from penstock.workers.sql.rpc_messages import INTERNAL, Done, Failed, Page, SqlSettings, Statement, failed
 from penstock.workers.sql.streams import Lasting
@@ -77,8 +77,8 @@ def pages(rows: list[list[Value]]) -> Iterator[list[list[Value]]]:
     yield rows[first:]
 
 
-class Counter:
-    def __init__(self, client: BackstageClient, settings: SqlSettings, reader: Reader) -> None:
+class StatementExecutor:
+    def __init__(self, client: RpcClient, settings: SqlSettings, reader: Reader) -> None:
         self._client = client
         self._settings = settings
         self._reader = reader

@@ -14,7 +14,7 @@ import threading
 from typing import Final
 
 from penstock.workers.import_guard import without_pandas
-from penstock.workers.rpc import BackstageClient
+from penstock.workers.rpc import RpcClient
 from penstock.workers.sql.rpc_messages import SqlSettings, Stopped
 from penstock.workers.supervisor import Nothing, Ready, first_to_go, settings_of
 
@@ -24,7 +24,7 @@ NICE: Final = 5  # who produces and consumes through the broker comes first
 
 
 def main(descriptor: str) -> None:
-    client = BackstageClient.inherited(descriptor)
+    client = RpcClient.inherited(descriptor)
     settings = settings_of(client, SqlSettings)
     assert isinstance(settings, SqlSettings)
     logging.basicConfig(
@@ -37,10 +37,10 @@ def main(descriptor: str) -> None:
 
     from penstock.flight.reading import Reader
     from penstock.log.files import OsFiles
-    from penstock.log.tailer import Follower
-    from penstock.workers.sql.executor import Counter
+    from penstock.log.tailer import Tailer
+    from penstock.workers.sql.executor import StatementExecutor
 
-    counter = Counter(client, settings, Reader(Follower(OsFiles(settings.data_dir))))
+    counter = StatementExecutor(client, settings, Reader(Tailer(OsFiles(settings.data_dir))))
     for number in range(settings.threads):
         threading.Thread(target=counter.serve, name=f"sql {number}", daemon=True).start()
     client.call("child.ready", Ready(), Nothing)

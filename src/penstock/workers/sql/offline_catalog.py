@@ -16,7 +16,7 @@ from penstock.flight.reading import Reader
 from penstock.log.engine import partition_id
 from penstock.log.tables.location import table_ref
 from penstock.sql.catalog import Stream
-from penstock.workers.flight.rpc_messages import Partition, Survey, TablePlace
+from penstock.workers.flight.rpc_messages import Partition, ReadViewMessage, TablePlace
 from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
 
 
@@ -53,8 +53,10 @@ class DirectoryCatalog:
             parts.append(Partition(number, start, end, view.gone.below, sorted(view.gone.single)))
         horizon = self._log.view(topic, 0, self._now).horizon
         ref = table_ref(self._tables.root, self._tables.options, *topic.scope, topic.name, topic.id)
-        survey = Survey(topic.id, topic.name, self._now, horizon, parts, TablePlace(ref.url, dict(ref.options), {}))
-        return TopicStream(survey, topic.settings.declared, topic.position, self.head(), self._reading)
+        read_view = ReadViewMessage(
+            topic.id, topic.name, self._now, horizon, parts, TablePlace(ref.url, dict(ref.options), {})
+        )
+        return TopicStream(read_view, topic.settings.declared, topic.position, self.head(), self._reading)
 
     def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:  # noqa: ARG002
         self._refuse()

@@ -37,7 +37,7 @@ from penstock.workers.sql.rpc_messages import (
     Stopped,
     rebuilt,
 )
-from penstock.workers.supervisor import Child, Nothing
+from penstock.workers.supervisor import Nothing, WorkerProcess
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class SqlCalls:
         if statement.reason is None:
             return True
         try:
-            await committed(self._broker.audit.unsettled)
+            await committed(self._broker.audit.pending_commit)
         except LogError as error:
             self._desk.failed(statement.number, error)
             return False
@@ -109,7 +109,7 @@ class SqlCalls:
 
     async def names(self, asked: Asked) -> Names:
         found = self._desk.names(asked.number)
-        await committed(self._broker.unsettled)
+        await committed(self._broker.pending_commit)
         return Names(found)
 
     async def open(self, asked: AskedStreams) -> Opened:
@@ -117,13 +117,13 @@ class SqlCalls:
         statement = self._desk.find(asked.number)
         streams = [
             OpenStream(
-                read_view_message.told(self._broker, statement.identity, statement.scope, survey),
-                survey.topic.settings.declared,
-                survey.topic.position,
+                read_view_message.told(self._broker, statement.identity, statement.scope, read_view),
+                read_view.topic.settings.declared,
+                read_view.topic.position,
             )
-            for survey in found.surveys
+            for read_view in found.surveys
         ]
-        await committed(self._broker.unsettled)
+        await committed(self._broker.pending_commit)
         return Opened(found.head, streams)
 
     async def declare(self, asked: Declaration) -> Position:
@@ -145,7 +145,7 @@ class SqlCalls:
 
     async def break_glass(self, asked: BreakGlass) -> Nothing:
         self._desk.break_glass(asked.number, asked.reason)
-        await committed(self._broker.audit.unsettled)
+        await committed(self._broker.audit.pending_commit)
         return Nothing()
 
     async def page(self, page: Page) -> Nothing:
@@ -161,7 +161,7 @@ class SqlCalls:
         return Nothing()
 
 
-class SqlKeeper:
+class SqlWorker:
     """The process for SQL, as the broker has it."""
 
     def __init__(self, broker: Broker, settings: Settings, data_dir: str) -> None:
@@ -172,7 +172,7 @@ class SqlKeeper:
         self._watch: asyncio.Task[None] | None = None
         self._verdict = _UNEXPECTED
         wanted = SqlSettings(data_dir, settings.log_level, sql.seconds, sql.memory_bytes, sql.rows, sql.threads)
-        self.child = Child("SQL", "penstock.workers.sql.main", self._calls.handlers(), wanted, self._ended)
+        self.child = WorkerProcess("SQL", "penstock.workers.sql.main", self._calls.handlers(), wanted, self._ended)
         broker.queries.on_waiting = self._wanted
 
     def _wanted(self) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from penstock.broker.errors import BrokerError, QueryError
 from penstock.broker.queries.query import Declared, Value
 from penstock.log.errors import LogError
-from penstock.workers.flight.rpc_messages import Survey
+from penstock.workers.flight.rpc_messages import ReadViewMessage
 
 
 class SqlSettings(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Names(msgspec.Struct, array_like=True):
 
 
 class OpenStream(msgspec.Struct, array_like=True):
-    survey: Survey
+    read_view: ReadViewMessage
     declared: Declared | None
     created: int  # the position at which it came into being, or -1
 

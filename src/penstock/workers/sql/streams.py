@@ -19,7 +19,7 @@ from penstock.flight.reading import Lost, NotWritten, Reader, Source
 from penstock.log.arrow import LiveView
 from penstock.log.errors import LogError
 from penstock.sql.catalog import Span
-from penstock.workers.flight.rpc_messages import Survey
+from penstock.workers.flight.rpc_messages import ReadViewMessage
 from penstock.workers.read_view_source import source_of, view_of
 
 KEPT: Final = 4_096  # partitions of which it is remembered how far no record expires
@@ -71,17 +71,19 @@ class Reading(NamedTuple):
 class TopicStream:
     """A `Stream`: a topic as a survey showed it."""
 
-    def __init__(self, survey: Survey, declared: Declared | None, created: int, head: int, reading: Reading) -> None:
+    def __init__(
+        self, read_view: ReadViewMessage, declared: Declared | None, created: int, head: int, reading: Reading
+    ) -> None:
         """`head` is the position as of which it was surveyed."""
-        self.name = survey.name
-        self.identity = str(survey.topic)  # never used again
+        self.name = read_view.name
+        self.identity = str(read_view.topic)  # never used again
         self.created = created
         self.declared = declared
-        self.partitions = [Span(part.number, part.start, part.end) for part in survey.partitions]
-        self._survey = survey
+        self.partitions = [Span(part.number, part.start, part.end) for part in read_view.partitions]
+        self._read_view = read_view
         self._head = head
         self._reader, self._lasting, self._check, self._trouble = reading
-        self._sources = [source_of(survey, which) for which in range(len(survey.partitions))]
+        self._sources = [source_of(read_view, which) for which in range(len(read_view.partitions))]
         self._ends: dict[int, list[int]] = {}  # position → where each partition ended there
 
     def as_of(self, head: int) -> TopicStream:
@@ -97,9 +99,9 @@ class TopicStream:
 
     @property
     def dense(self) -> bool:
-        if self._survey.horizon:
+        if self._read_view.horizon:
             return False
-        for part, source in zip(self._survey.partitions, self._sources, strict=True):
+        for part, source in zip(self._read_view.partitions, self._sources, strict=True):
             if part.gone_below > source.start or any(source.start <= offset < source.end for offset in part.gone):
                 return False
             if source.start < source.end and not self._plainly(partial(self._lasting.holds, source, self._check)):
@@ -137,7 +139,7 @@ class TopicStream:
     ) -> Iterator[pa.RecordBatch]:
         try:
             for which, end in enumerate(self.ends(position)):
-                source, view = self._sources[which], view_of(self._survey, which)
+                source, view = self._sources[which], view_of(self._read_view, which)
                 begin = max(source.start, (start or {}).get(self.partitions[which].partition, 0))
                 if begin < end:
                     yield from self._reader.read(source, begin, end, columns, view, self._check)

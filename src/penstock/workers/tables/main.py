@@ -17,9 +17,9 @@ from penstock.broker.tables.table import BuildJob, CareJob, JobDone, RemoveJob, 
 from penstock.log.errors import LogError
 from penstock.log.files import Files, OsFiles
 from penstock.log.recovery import read_closed
-from penstock.log.segment import JournalFile
+from penstock.log.segment import Segment
 from penstock.workers.import_guard import without_pandas
-from penstock.workers.rpc import BackstageClient, RemoteError
+from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Nothing, Ready, settings_of
 from penstock.workers.tables.rpc_handlers import NextJob, TableSettings
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(descriptor: str) -> None:
-    client = BackstageClient.inherited(descriptor)
+    client = RpcClient.inherited(descriptor)
     settings = settings_of(client, TableSettings)
     assert isinstance(settings, TableSettings)
     logging.basicConfig(
@@ -102,7 +102,7 @@ class Workshop:
         with contextlib.closing(journal.file):
             return [_outcome(share.ref.topic, partial(self._share, journal, share)) for share in job.shares]
 
-    def _share(self, journal: JournalFile, share: TableShare) -> dict[int, int]:
+    def _share(self, journal: Segment, share: TableShare) -> dict[int, int]:
         from penstock.log.tables.build import PartitionSpan, build
 
         spans = {number: PartitionSpan(*span) for number, span in share.spans.items()}
@@ -122,7 +122,7 @@ def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
         return TableOutcome(topic, f"{type(error).__name__}: {error}")
 
 
-def check_history(share: TableShare, journal: JournalFile, spans: Mapping[int, PartitionSpan]) -> None:
+def check_history(share: TableShare, journal: Segment, spans: Mapping[int, PartitionSpan]) -> None:
     """What the table has beyond what the log knows of must be what the journal has, too: after a repair the log may
     have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
     from penstock.log.engine import partition_id

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.tables.table import BuildJob, CareJob, JobDone, RemoveJob
 from penstock.config.settings import Settings
 from penstock.workers.rpc import Handler, committed, finished, typed
-from penstock.workers.supervisor import Child, Nothing
+from penstock.workers.supervisor import Nothing, WorkerProcess
 
 LOOK_SECONDS = 0.5  # between two looks for a job
 
@@ -52,14 +52,14 @@ class TableCalls:
 
     async def _safe(self) -> bool:
         """What the others remove cannot be brought back, so it must not be wanted again after a loss of power."""
-        return await finished(Work(self._broker.tables.safe, bool), self._broker.offload)
+        return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
 
     async def done(self, done: JobDone) -> Nothing:
         await committed(self._broker.tables.done(done))
         return Nothing()
 
 
-class TableKeeper:
+class TableWorker:
     """The process that builds tables, as the broker has it: started when there is something to do for it."""
 
     def __init__(self, broker: Broker, settings: Settings, data_dir: str) -> None:
@@ -67,7 +67,7 @@ class TableKeeper:
         wanted = TableSettings(data_dir, settings.log_level)
         self._broker = broker
         self._started = False
-        self.child = Child("tables", "penstock.workers.tables.main", calls, wanted)
+        self.child = WorkerProcess("tables", "penstock.workers.tables.main", calls, wanted)
 
     def look(self) -> None:
         """Called about once a second."""

@@ -6,12 +6,12 @@ from penstock.broker.errors import BrokerError
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
 from penstock.broker.security.access import Identity
 from penstock.doors.felix.errors import RequestRefused
-from penstock.doors.felix.request_context import Call
-from penstock.doors.reply import Answer
+from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.reply import Reply
 from penstock.wire.felix.messages import Auth
 
 
-def auth(call: Call, request: Auth) -> Answer:
+def auth(call: RequestContext, request: Auth) -> Reply:
     if call.tenant is not None:
         raise RequestRefused("auth already established", ends=True)
     tenant = request.tenant_id
@@ -22,10 +22,10 @@ def auth(call: Call, request: Auth) -> Answer:
     except BrokerError as error:
         raise RequestRefused(f"auth failed: {error}", ends=True) from None
     call.identity, call.tenant, call.flags = identity, tenant, request.client_flags
-    return Answer(call.dialect.authenticated(request.client_flags))
+    return Reply(call.dialect.authenticated(request.client_flags))
 
 
-def _bearer(call: Call, token: str, tenant: str) -> Identity:
+def _bearer(call: RequestContext, token: str, tenant: str) -> Identity:
     """Whose token, or API key, it is. With security off anybody is let in, and bound to the tenant that was named."""
     peer = call.channel.peer
     if not call.broker.access.enforced:

@@ -9,46 +9,46 @@ from __future__ import annotations
 
 from penstock.broker.cache.cache_store import CacheName
 from penstock.doors.felix.errors import MAX_NAME, RequestRefused
-from penstock.doors.felix.request_context import Call
-from penstock.doors.reply import Answer
+from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.reply import Reply
 from penstock.wire.felix.messages import CacheCas, CacheDelete, CacheGet, CacheIncrement, CachePut, CacheRequest
 
 
-def put(call: Call, request: CachePut) -> Answer:
+def put(call: RequestContext, request: CachePut) -> Reply:
     cache = _cache(call, request)
     group = call.broker.caches.put(call.identity, cache, request.key, request.value, request.ttl_ms)
-    return Answer(call.dialect.cache_stored(request.request_id), group)
+    return Reply(call.dialect.cache_stored(request.request_id), group)
 
 
-def get(call: Call, request: CacheGet) -> Answer:
+def get(call: RequestContext, request: CacheGet) -> Reply:
     cache = _cache(call, request)
     caches = call.broker.caches
     value = caches.get(call.identity, cache, request.key)
-    return Answer(call.dialect.cache_value(request, value), caches.settled(cache))
+    return Reply(call.dialect.cache_value(request, value), caches.settled(cache))
 
 
-def delete(call: Call, request: CacheDelete) -> Answer:
+def delete(call: RequestContext, request: CacheDelete) -> Reply:
     cache = _cache(call, request)
     deleted, group = call.broker.caches.delete(call.identity, cache, request.key)
-    return Answer(call.dialect.cache_deleted(request.request_id, deleted), group)
+    return Reply(call.dialect.cache_deleted(request.request_id, deleted), group)
 
 
-def compare_and_set(call: Call, request: CacheCas) -> Answer:
+def compare_and_set(call: RequestContext, request: CacheCas) -> Reply:
     cache = _cache(call, request)
     stored, value, group = call.broker.caches.compare_and_set(
         call.identity, cache, request.key, request.expected, request.value, request.ttl_ms
     )
-    return Answer(call.dialect.cache_compared(request, stored, value), group)
+    return Reply(call.dialect.cache_compared(request, stored, value), group)
 
 
-def increment(call: Call, request: CacheIncrement) -> Answer:
+def increment(call: RequestContext, request: CacheIncrement) -> Reply:
     cache = _cache(call, request)
     number, group = call.broker.caches.increment(call.identity, cache, request.key, request.by, request.ttl_ms)
-    return Answer(call.dialect.cache_value(request, b"%d" % number), group)
+    return Reply(call.dialect.cache_value(request, b"%d" % number), group)
 
 
-def _cache(call: Call, request: CacheRequest) -> CacheName:
-    """The cache that is meant, if the client may ask anything there now. Raises what `Call.scope` does."""
+def _cache(call: RequestContext, request: CacheRequest) -> CacheName:
+    """The cache that is meant, if the client may ask anything there now. Raises what `RequestContext.scope` does."""
     settings = call.settings
     tenant, namespace, cache = request.tenant_id, request.namespace, request.cache
     if tenant is None:
@@ -63,7 +63,7 @@ def _cache(call: Call, request: CacheRequest) -> CacheName:
     return call.broker.caches.name(tenant, namespace, cache)
 
 
-def _check_tenant(call: Call, tenant: str, namespace: str, cache: str) -> None:
+def _check_tenant(call: RequestContext, tenant: str, namespace: str, cache: str) -> None:
     """Where tenants do not come into being on first use, only those have caches that are there; the one that the
     configuration names for messages without a scope has."""
     broker = call.broker

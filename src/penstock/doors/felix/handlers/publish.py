@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from penstock.broker.errors import TopicNotFound
 from penstock.broker.security.access import Permission
 from penstock.doors.felix.errors import Names, RequestRefused
-from penstock.doors.felix.request_context import Call
-from penstock.doors.felix.stream_names import bring_into_being, locate
-from penstock.doors.reply import Answer
+from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.felix.stream_names import ensure_topic, locate
+from penstock.doors.reply import Reply
 from penstock.log.engine import Appended
 from penstock.wire.felix.codec.binary import MAX_PAYLOADS, Batch
 from penstock.wire.felix.codec.dialects import Dialect, RequestId
@@ -92,7 +92,7 @@ class Run:
         return b"".join([publication.acknowledgement(dialect) for publication in publications])
 
 
-def publish(call: Call, run: Run) -> Answer:
+def publish(call: RequestContext, run: Run) -> Reply:
     several = len(run.publications) > 1
     _check(run, original=call.original)
     tenant, namespace, stream = run.names
@@ -101,7 +101,7 @@ def publish(call: Call, run: Run) -> Answer:
     reply = run.acknowledgement(call.dialect)
     if not run.values:
         call.broker.access.require(call.identity, Permission.WRITE, scope, topic)
-        return Answer(reply)
+        return Reply(reply)
 
     def produce() -> Appended:
         return call.broker.produce(call.identity, scope, topic, partition or 0, run.values, divert=not several)
@@ -109,9 +109,9 @@ def publish(call: Call, run: Run) -> Answer:
     try:
         appended = produce()
     except TopicNotFound:
-        bring_into_being(call, scope, topic)
+        ensure_topic(call, scope, topic)
         appended = produce()
-    return Answer(reply, appended.group)
+    return Reply(reply, appended.group)
 
 
 def _check(run: Run, *, original: bool) -> None:

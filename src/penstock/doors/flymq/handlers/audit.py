@@ -5,13 +5,13 @@ from __future__ import annotations
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.security import audit_event as audit
 from penstock.broker.security.user import PRINCIPAL
-from penstock.doors.flymq.request_context import SCOPE, Call
-from penstock.doors.reply import Answer, Outcome, Slowly
+from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 
 
-def query(call: Call, request: m.AuditQuery) -> Outcome:
-    def answer(page: audit.AuditPage) -> Answer:
+def query(call: RequestContext, request: m.AuditQuery) -> Outcome:
+    def answer(page: audit.AuditPage) -> Reply:
         events = [
             m.AuditEvent(
                 event.id,
@@ -27,17 +27,17 @@ def query(call: Call, request: m.AuditQuery) -> Outcome:
             )
             for event in page.events
         ]
-        return Answer(m.AuditPage(events, page.total, page.has_more))
+        return Reply(m.AuditPage(events, page.total, page.has_more))
 
     work = call.broker.audit.query(call.identity, SCOPE.tenant, _query(request))
-    return Slowly(call.broker, work, answer)
+    return OffloadedReply(call.broker, work, answer)
 
 
-def export(call: Call, request: m.AuditExportRequest) -> Outcome:
+def export(call: RequestContext, request: m.AuditExportRequest) -> Outcome:
     if request.format not in ("json", "csv"):
         raise InvalidArgument(f"unknown export format: {request.format}")
     work = call.broker.audit.export(call.identity, SCOPE.tenant, _query(request.query), request.format)
-    return Slowly(call.broker, work, lambda data: Answer(m.AuditExport(request.format, data)))
+    return OffloadedReply(call.broker, work, lambda data: Reply(m.AuditExport(request.format, data)))
 
 
 def _query(request: m.AuditQuery) -> audit.AuditQuery:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.queues.dead_letters import LetterPage, Replayed
-from penstock.doors.flymq.request_context import SCOPE, Call
-from penstock.doors.reply import Answer, Outcome, Slowly
+from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 
 MAX_MESSAGES: Final = 10_000  # of one reply
@@ -14,27 +14,29 @@ MAX_REASON: Final = 1000  # characters; as MAX_ATTEMPTS, because whoever may wri
 MAX_ATTEMPTS: Final = 2**31 - 1
 
 
-def fetch(call: Call, request: m.FetchDlq) -> Outcome:
-    def answer(page: LetterPage) -> Answer:
+def fetch(call: RequestContext, request: m.FetchDlq) -> Outcome:
+    def answer(page: LetterPage) -> Reply:
         found = [
             m.DlqMessage(letter.id, letter.value, letter.reason[:MAX_REASON], min(letter.attempts, MAX_ATTEMPTS))
             for letter in page.letters
         ]
-        return Answer(m.DlqMessages(found))
+        return Reply(m.DlqMessages(found))
 
     wanted = min(request.max_messages, MAX_MESSAGES)
-    return Slowly(call.broker, call.broker.dead_letters.fetch(call.identity, SCOPE, request.topic, wanted), answer)
+    return OffloadedReply(
+        call.broker, call.broker.dead_letters.fetch(call.identity, SCOPE, request.topic, wanted), answer
+    )
 
 
-def replay(call: Call, request: m.ReplayDlq) -> Outcome:
+def replay(call: RequestContext, request: m.ReplayDlq) -> Outcome:
     letters = call.broker.dead_letters
     which = (request.message_id or "") if request.offset is None else request.offset
 
-    def answer(replayed: Replayed) -> Answer:
-        return Answer(m.Done(), replayed.appended.group)
+    def answer(replayed: Replayed) -> Reply:
+        return Reply(m.Done(), replayed.appended.group)
 
-    return Slowly(call.broker, letters.replay(call.identity, SCOPE, request.topic, which), answer)
+    return OffloadedReply(call.broker, letters.replay(call.identity, SCOPE, request.topic, which), answer)
 
 
-def purge(call: Call, request: m.PurgeDlq) -> Answer:
-    return Answer(m.Done(), call.broker.dead_letters.purge(call.identity, SCOPE, request.topic))
+def purge(call: RequestContext, request: m.PurgeDlq) -> Reply:
+    return Reply(m.Done(), call.broker.dead_letters.purge(call.identity, SCOPE, request.topic))

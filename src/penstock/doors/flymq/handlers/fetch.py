@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.fetch.fetch_waiters import Wait
+from penstock.broker.fetch.fetch_waiters import FetchWaiter
 from penstock.broker.fetch.filters import MAX_WORK, Filter, compile_filter
-from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.security.access import Permission
 from penstock.doors.flymq.handlers.groups import LATEST
-from penstock.doors.flymq.request_context import SCOPE, Call
-from penstock.doors.reply import Answer
+from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.reply import Reply
 from penstock.log.errors import OffsetOutOfRange
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import replies
@@ -25,15 +25,15 @@ MAX_WAIT: Final = 9_000_000  # µs: clients give up after 10 s
 MAX_SCAN: Final = 5_000_000  # µs that a filter may look for its first match
 
 
-def fetch(call: Call, request: m.Fetch | m.FetchBinary) -> FetchRun:
-    return FetchRun(call, request)
+def fetch(call: RequestContext, request: m.Fetch | m.FetchBinary) -> FetchTask:
+    return FetchTask(call, request)
 
 
-class FetchRun:
+class FetchTask:
     """One FETCH on its way; a `Later`. A filter that finds nothing reads on to the end of the log: a client that only
     moves when it gets records would ask for the same ones for ever."""
 
-    def __init__(self, call: Call, request: m.Fetch | m.FetchBinary) -> None:
+    def __init__(self, call: RequestContext, request: m.Fetch | m.FetchBinary) -> None:
         self._call = call
         self._request = request
         if request.filter:  # it takes a while to understand one: not for everybody
@@ -48,14 +48,14 @@ class FetchRun:
         self._bytes = 0
         self._started = call.broker.metrics.timer()
         self._began = call.broker.now()
-        self._wait: Wait | None = None
-        self._plan: LiveRead | None = None
+        self._wait: FetchWaiter | None = None
+        self._plan: VisibleRead | None = None
         self._error: Exception | None = None
         self._setting_off = False  # a step is being sent off the loop
         self._back = False  # and has come back already
-        self._done: Callable[[Answer | Exception], None] | None = None
+        self._done: Callable[[Reply | Exception], None] | None = None
 
-    def start(self, done: Callable[[Answer | Exception], None]) -> None:
+    def start(self, done: Callable[[Reply | Exception], None]) -> None:
         self._done = done
         self._go_on()
 
@@ -70,8 +70,8 @@ class FetchRun:
         """Take steps. Those that need the disk or have a filter are taken off the loop."""
         while self._done is not None:
             try:
-                onward = self._plan.onward() if self._plan is not None and self._plan.passed else None
-                self._plan = plan = onward or self._next_plan()
+                continuation = self._plan.continuation() if self._plan is not None and self._plan.passed else None
+                self._plan = plan = continuation or self._next_plan()
             except Exception as error:  # noqa: BLE001 - told, or logged, by the session
                 self._tell(error)
                 return
@@ -86,7 +86,7 @@ class FetchRun:
         """Send a step off the loop. Whether it is back already: else `_came` goes on."""
         broker = self._call.broker
         self._setting_off, self._back = True, False
-        (broker.offload if self._filter is None else broker.filtering)(self._read, self._came)
+        (broker.executor if self._filter is None else broker.filtering)(self._read, self._came)
         self._setting_off = False
         return self._back
 
@@ -96,7 +96,7 @@ class FetchRun:
         elif self._done is not None and self._plan is not None and self._taken(self._plan):
             self._go_on()
 
-    def _next_plan(self) -> LiveRead:
+    def _next_plan(self) -> VisibleRead:
         request = self._request
         records, size = self._wanted, MAX_BYTES - self._bytes
         if self._filter is not None:
@@ -129,7 +129,7 @@ class FetchRun:
         except Exception as error:  # noqa: BLE001 - raised again on the broker's thread
             self._error = error
 
-    def _taken(self, plan: LiveRead) -> bool:
+    def _taken(self, plan: VisibleRead) -> bool:
         """Whether to take another step."""
         if self._error is not None:
             if self._values:
@@ -192,9 +192,9 @@ class FetchRun:
         size = sum(map(len, self._values))
         metrics.fetched(len(self._values), size, self._started)
         data = replies.encode_fetched(op, self._offsets, self._keys, self._values, self._at, request.code_order)
-        self._tell(Answer(data))
+        self._tell(Reply(data))
 
-    def _tell(self, outcome: Answer | Exception) -> None:
+    def _tell(self, outcome: Reply | Exception) -> None:
         done, self._done = self._done, None
         if done is not None:
             done(outcome)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.broker.errors import InvalidArgument, PartitionNotFound, RecordRejected, TopicNotFound
-from penstock.broker.fetch.visible_read import LiveRead
-from penstock.broker.produce.validation import Scattered
+from penstock.broker.fetch.visible_read import VisibleRead
+from penstock.broker.produce.validation import ProducedPartitioned
 from penstock.broker.queues.dead_letter import SUFFIX
-from penstock.broker.runtime.executor import Work
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import Permission
-from penstock.doors.flymq.request_context import SCOPE, Call
-from penstock.doors.reply import Answer, Outcome, Slowly
+from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.log.batch import RecordSlice
 from penstock.log.errors import OffsetOutOfRange
 from penstock.wire.flymq import messages as m
@@ -27,13 +27,13 @@ class EndOfLog(Exception):
         super().__init__("EOF")
 
 
-def produce(call: Call, request: m.Produce) -> Answer:
+def produce(call: RequestContext, request: m.Produce) -> Reply:
     return store(call, request.topic, request.value, request.key, request.partition)
 
 
 def store(
-    call: Call, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
-) -> Answer:
+    call: RequestContext, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
+) -> Reply:
     """Append one record, and say where it is."""
     keys = [key] if key else None
     scattered = scatter(call, topic, [value], keys, [partition], None if expires is None else [expires])
@@ -42,11 +42,11 @@ def store(
     if diverted is not None:
         place = (topic + SUFFIX, 0, diverted)
     key_size = len(key) if key else m.NO_KEY
-    return Answer(m.RecordMetadata(*place, scattered.timestamp // 1000, key_size, len(value)), scattered.group)
+    return Reply(m.RecordMetadata(*place, scattered.timestamp // 1000, key_size, len(value)), scattered.group)
 
 
 def scatter(
-    call: Call,
+    call: RequestContext,
     topic: str,
     values: Sequence[bytes],
     keys: Sequence[bytes | None] | None,
@@ -54,7 +54,7 @@ def scatter(
     expires: Sequence[int] | None = None,
     *,
     divert: bool = True,
-) -> Scattered:
+) -> ProducedPartitioned:
     """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
     are stored."""
     broker, identity = call.broker, call.identity
@@ -62,14 +62,14 @@ def scatter(
         return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
     except TopicNotFound:  # rarely so: asked only then
         if broker.auto_create_topics:  # what would be refused anyway brings no topic into being
-            broker.intake.measure(values, keys)
+            broker.validator.measure(values, keys)
             if (highest := max(partitions)) > 0:
                 raise PartitionNotFound(topic, highest, 1) from None
         broker.topic_for_produce(identity, SCOPE, topic)
         return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
 
 
-def produce_batch(call: Call, request: m.ProduceBatch) -> Answer:
+def produce_batch(call: RequestContext, request: m.ProduceBatch) -> Reply:
     """All or none: a record that is refused refuses the batch. Those that a topic wants among its dead letters are
     reported at offset -1, as unsigned."""
     keys = request.keys if any(request.keys) else None
@@ -78,10 +78,10 @@ def produce_batch(call: Call, request: m.ProduceBatch) -> Answer:
     for number in scattered.diverted:
         offsets[number] = 2**64 - 1
     reply = m.ProducedBatch(request.topic, scattered.timestamp // 1000, list(scattered.partitions), offsets)
-    return Answer(reply, scattered.group)
+    return Reply(reply, scattered.group)
 
 
-def produce_with_schema(call: Call, request: m.ProduceWithSchema) -> Answer:
+def produce_with_schema(call: RequestContext, request: m.ProduceWithSchema) -> Reply:
     call.broker.access.require(call.identity, Permission.WRITE, SCOPE, request.topic)
     reasons = call.broker.schemas.validate(call.identity, SCOPE, request.schema, request.value)
     if reasons:
@@ -89,7 +89,7 @@ def produce_with_schema(call: Call, request: m.ProduceWithSchema) -> Answer:
     return store(call, request.topic, request.value, None, m.ANY_PARTITION)
 
 
-def produce_with_ttl(call: Call, request: m.ProduceWithTtl) -> Answer:
+def produce_with_ttl(call: RequestContext, request: m.ProduceWithTtl) -> Reply:
     """Without a time of its own, a record lives as long as its topic says."""
     if not 0 <= request.ttl_ms <= MAX_LIFE_MS:
         raise InvalidArgument(f"ttl {request.ttl_ms} ms is out of range")
@@ -97,7 +97,7 @@ def produce_with_ttl(call: Call, request: m.ProduceWithTtl) -> Answer:
     return store(call, request.topic, request.value, request.key, request.partition, expires)
 
 
-def produce_delayed(call: Call, request: m.ProduceDelayed) -> Answer:
+def produce_delayed(call: RequestContext, request: m.ProduceDelayed) -> Reply:
     """The offset in the reply is the id by which the record can be cancelled while it waits."""
     broker = call.broker
     broker.topic_for_produce(call.identity, SCOPE, request.topic)
@@ -109,32 +109,32 @@ def produce_delayed(call: Call, request: m.ProduceDelayed) -> Answer:
         place = (request.topic + SUFFIX, 0, delayed, broker.now() // 1000)
     else:
         place = (request.topic, max(request.partition, 0), delayed.id, delayed.created // 1000)
-    return Answer(m.RecordMetadata(*place, key_size, len(request.value)), group)
+    return Reply(m.RecordMetadata(*place, key_size, len(request.value)), group)
 
 
-def cancel_delayed(call: Call, request: m.CancelDelayed) -> Answer:
+def cancel_delayed(call: RequestContext, request: m.CancelDelayed) -> Reply:
     text = request.message_id
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    return Answer(m.Done(), call.broker.delays.cancel(call.identity, SCOPE, number))
+    return Reply(m.Done(), call.broker.delays.cancel(call.identity, SCOPE, number))
 
 
-def consume(call: Call, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
+def consume(call: RequestContext, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
     offset = request.offset
     try:
         plan = call.broker.fetch(call.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
     except OffsetOutOfRange:
         raise EndOfLog from None
 
-    def answer(slices: list[RecordSlice]) -> Answer:
+    def answer(slices: list[RecordSlice]) -> Reply:
         if not slices or slices[0].base_offset != offset:
             raise EndOfLog
         key, value = slices[0].keys()[0], slices[0].values()[0]
         call.broker.metrics.fetched(1, len(key or b"") + len(value), started)
-        return Answer(m.Consumed(key, value))
+        return Reply(m.Consumed(key, value))
 
     started = call.broker.metrics.timer()
-    return Slowly(call.broker, _reading(plan), answer)
+    return OffloadedReply(call.broker, _reading(plan), answer)
 
 
-def _reading(plan: LiveRead) -> Work[list[RecordSlice], list[RecordSlice]]:
-    return Work(plan.run, lambda slices: slices, ready=plan.ready)
+def _reading(plan: VisibleRead) -> Deferred[list[RecordSlice], list[RecordSlice]]:
+    return Deferred(plan.run, lambda slices: slices, ready=plan.ready)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from penstock.broker.errors import InvalidPartitionCount, TopicExists, TopicNotFound
 from penstock.broker.security.access import Permission
-from penstock.doors.flymq.request_context import SCOPE, Call
-from penstock.doors.reply import Answer
+from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.reply import Reply
 from penstock.wire.flymq import messages as m
 
 
-def create(call: Call, request: m.CreateTopic) -> Answer:
+def create(call: RequestContext, request: m.CreateTopic) -> Reply:
     """A topic that exists is left as it is. No partitions means one.
 
     Whoever may write brings a topic into being by writing to it; to choose what it is like is for administrators, as in
@@ -20,27 +20,27 @@ def create(call: Call, request: m.CreateTopic) -> Answer:
     try:
         _, group = call.broker.create_topic(call.identity, SCOPE, request.topic, request.partitions or 1)
     except TopicExists:
-        return Answer(m.Done(message="topic exists"))
-    return Answer(m.Done(), group)
+        return Reply(m.Done(message="topic exists"))
+    return Reply(m.Done(), group)
 
 
-def delete(call: Call, request: m.DeleteTopic) -> Answer:
+def delete(call: RequestContext, request: m.DeleteTopic) -> Reply:
     """A topic that is not there is deleted already."""
     try:
-        return Answer(m.Done(), call.broker.delete_topic(call.identity, SCOPE, request.topic))
+        return Reply(m.Done(), call.broker.delete_topic(call.identity, SCOPE, request.topic))
     except TopicNotFound:
-        return Answer(m.Done(message="no such topic"))
+        return Reply(m.Done(message="no such topic"))
 
 
-def list_topics(call: Call, _request: m.ListTopics) -> Answer:
+def list_topics(call: RequestContext, _request: m.ListTopics) -> Reply:
     names = [topic.name for topic in call.broker.list_topics(call.identity, SCOPE)]
-    return Answer(m.TopicList([name for name in names if not name.startswith("__")]))
+    return Reply(m.TopicList([name for name in names if not name.startswith("__")]))
 
 
-def metadata(call: Call, request: m.Metadata) -> Answer:
+def metadata(call: RequestContext, request: m.Metadata) -> Reply:
     """This node leads every partition; its number is 0."""
     described = call.broker.describe_topic(call.identity, SCOPE, request.topic)
     partitions = [
         m.PartitionMetadata(part.partition, 0, part.log_start, part.high_watermark) for part in described.partitions
     ]
-    return Answer(m.TopicMetadata(request.topic, partitions))
+    return Reply(m.TopicMetadata(request.topic, partitions))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.broker.security.access import Identity
 from penstock.broker.security.user import Acl, User
-from penstock.doors.flymq.request_context import SCOPE, Call
-from penstock.doors.reply import Answer, Outcome, Slowly
+from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.log.engine import CommitGroup
 from penstock.wire.flymq import messages as m
 
@@ -15,67 +15,67 @@ TENANT = SCOPE.tenant
 # -- who is there
 
 
-def authenticate(call: Call, request: m.Authenticate) -> Outcome:
+def authenticate(call: RequestContext, request: m.Authenticate) -> Outcome:
     """A login changes who the connection acts for; one that fails leaves it as it was."""
 
-    def answer(verdict: Identity | str) -> Answer:
+    def answer(verdict: Identity | str) -> Reply:
         if isinstance(verdict, str):
-            return Answer(m.AuthResult(False, verdict))
+            return Reply(m.AuthResult(False, verdict))
         call.identity = verdict
         _, roles, _ = call.broker.users.whoami(verdict)
-        return Answer(m.AuthResult(True, "", request.username, list(roles), call.settings.auth_style))
+        return Reply(m.AuthResult(True, "", request.username, list(roles), call.settings.auth_style))
 
     work = call.broker.users.login(TENANT, request.username, request.password, call.peer)
-    return Slowly(call.broker, work, answer)
+    return OffloadedReply(call.broker, work, answer)
 
 
-def who_am_i(call: Call, _request: m.WhoAmI) -> Answer:
+def who_am_i(call: RequestContext, _request: m.WhoAmI) -> Reply:
     if not call.broker.users.enabled(call.identity):
-        return Answer(m.CurrentUser(False, "", [], []))
+        return Reply(m.CurrentUser(False, "", [], []))
     name, roles, permissions = call.broker.users.whoami(call.identity)
-    return Answer(m.CurrentUser(not call.anonymous, "" if call.anonymous else name, list(roles), list(permissions)))
+    return Reply(m.CurrentUser(not call.anonymous, "" if call.anonymous else name, list(roles), list(permissions)))
 
 
 # -- users
 
 
-def create(call: Call, request: m.CreateUser) -> Outcome:
+def create(call: RequestContext, request: m.CreateUser) -> Outcome:
     work = call.broker.users.create(call.identity, TENANT, request.username, request.password, request.roles)
 
-    def answer(created: tuple[User, CommitGroup]) -> Answer:
+    def answer(created: tuple[User, CommitGroup]) -> Reply:
         user, group = created
-        return Answer(_info(call, user), group)
+        return Reply(_info(call, user), group)
 
-    return Slowly(call.broker, work, answer)
+    return OffloadedReply(call.broker, work, answer)
 
 
-def update(call: Call, request: m.UpdateUser) -> Answer:
+def update(call: RequestContext, request: m.UpdateUser) -> Reply:
     """Sets roles and, unless the request is silent about it, whether the user may log in."""
     group = call.broker.users.update(call.identity, TENANT, request.username, request.roles, request.enabled)
-    return Answer(m.Done(message=request.username), group)
+    return Reply(m.Done(message=request.username), group)
 
 
-def change_password(call: Call, request: m.ChangePassword) -> Outcome:
+def change_password(call: RequestContext, request: m.ChangePassword) -> Outcome:
     work = call.broker.users.change_password(
         call.identity, TENANT, request.username, request.password, request.old_password
     )
-    return Slowly(call.broker, work, lambda group: Answer(m.Done(message=request.username), group))
+    return OffloadedReply(call.broker, work, lambda group: Reply(m.Done(message=request.username), group))
 
 
-def delete(call: Call, request: m.DeleteUser) -> Answer:
+def delete(call: RequestContext, request: m.DeleteUser) -> Reply:
     group = call.broker.users.delete(call.identity, TENANT, request.username)
-    return Answer(m.Done(message=request.username), group)
+    return Reply(m.Done(message=request.username), group)
 
 
-def get(call: Call, request: m.GetUser) -> Answer:
-    return Answer(_info(call, call.broker.users.get(call.identity, TENANT, request.username)))
+def get(call: RequestContext, request: m.GetUser) -> Reply:
+    return Reply(_info(call, call.broker.users.get(call.identity, TENANT, request.username)))
 
 
-def list_users(call: Call, _request: m.ListUsers) -> Answer:
-    return Answer(m.UserList([_info(call, user) for user in call.broker.users.list(call.identity, TENANT)]))
+def list_users(call: RequestContext, _request: m.ListUsers) -> Reply:
+    return Reply(m.UserList([_info(call, user) for user in call.broker.users.list(call.identity, TENANT)]))
 
 
-def _info(call: Call, user: User) -> m.UserInfo:
+def _info(call: RequestContext, user: User) -> m.UserInfo:
     permissions = call.broker.users.permissions(user)
     seconds = 1_000_000
     return m.UserInfo(
@@ -86,46 +86,46 @@ def _info(call: Call, user: User) -> m.UserInfo:
 # -- roles
 
 
-def list_roles(call: Call, _request: m.ListRoles) -> Answer:
+def list_roles(call: RequestContext, _request: m.ListRoles) -> Reply:
     roles = call.broker.users.list_roles(call.identity, TENANT)
-    return Answer(m.RoleList([m.RoleInfo(role.name, list(role.permissions), role.description) for role in roles]))
+    return Reply(m.RoleList([m.RoleInfo(role.name, list(role.permissions), role.description) for role in roles]))
 
 
-def set_role(call: Call, request: m.SetRole) -> Answer:
+def set_role(call: RequestContext, request: m.SetRole) -> Reply:
     group = call.broker.users.set_role(call.identity, TENANT, request.name, request.permissions, request.description)
-    return Answer(m.Done(message=request.name), group)
+    return Reply(m.Done(message=request.name), group)
 
 
-def delete_role(call: Call, request: m.DeleteRole) -> Answer:
-    return Answer(m.Done(message=request.name), call.broker.users.delete_role(call.identity, TENANT, request.name))
+def delete_role(call: RequestContext, request: m.DeleteRole) -> Reply:
+    return Reply(m.Done(message=request.name), call.broker.users.delete_role(call.identity, TENANT, request.name))
 
 
 # -- access lists
 
 
-def set_acl(call: Call, request: m.SetAcl) -> Answer:
+def set_acl(call: RequestContext, request: m.SetAcl) -> Reply:
     acl = Acl(request.topic, request.public, tuple(request.users), tuple(request.roles), request.restrict)
-    return Answer(m.Done(message=request.topic), call.broker.users.set_acl(call.identity, SCOPE, acl))
+    return Reply(m.Done(message=request.topic), call.broker.users.set_acl(call.identity, SCOPE, acl))
 
 
-def get_acl(call: Call, request: m.GetAcl) -> Answer:
+def get_acl(call: RequestContext, request: m.GetAcl) -> Reply:
     """`default_public` is told only of a topic without a list of its own."""
     users = call.broker.users
     acl = users.get_acl(call.identity, SCOPE, request.topic)
     if acl is None:
-        return Answer(m.AclInfo(request.topic, False, False, users.default_public, [], []))
-    return Answer(m.AclInfo(acl.topic, True, acl.public, False, list(acl.users), list(acl.roles), acl.restrict))
+        return Reply(m.AclInfo(request.topic, False, False, users.default_public, [], []))
+    return Reply(m.AclInfo(acl.topic, True, acl.public, False, list(acl.users), list(acl.roles), acl.restrict))
 
 
-def delete_acl(call: Call, request: m.DeleteAcl) -> Answer:
+def delete_acl(call: RequestContext, request: m.DeleteAcl) -> Reply:
     """A list that is not there is deleted already."""
-    return Answer(m.Done(message=request.topic), call.broker.users.delete_acl(call.identity, SCOPE, request.topic))
+    return Reply(m.Done(message=request.topic), call.broker.users.delete_acl(call.identity, SCOPE, request.topic))
 
 
-def list_acls(call: Call, _request: m.ListAcls) -> Answer:
+def list_acls(call: RequestContext, _request: m.ListAcls) -> Reply:
     users = call.broker.users
     entries = [
         m.AclEntry(acl.topic, True, acl.public, list(acl.users), list(acl.roles))
         for acl in users.list_acls(call.identity, SCOPE)
     ]
-    return Answer(m.AclList(entries, users.default_public))
+    return Reply(m.AclList(entries, users.default_public))

@@ -10,26 +10,26 @@ import msgspec
 from penstock.broker.security import audit_event as audit
 from penstock.broker.security.audit_chain import ChainReport
 from penstock.broker.security.user import PRINCIPAL
-from penstock.doors.kimberlite.request_context import Call
-from penstock.doors.reply import Answer, Slowly
+from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.reply import OffloadedReply, Reply
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.errors import RequestRefused
 
 
-def query(call: Call, request: m.AuditQuery) -> Slowly:
+def query(call: RequestContext, request: m.AuditQuery) -> OffloadedReply:
     """Newest first, as many as asked for, a page at most, and no more than fit a reply to a read: older ones can be
     asked for by their time."""
     if call.version < 4:  # what an event looked like then, nobody knows any more
         raise RequestRefused(m.ErrorCode.INVALID_REQUEST, "AuditQuery is served from version 4 of the protocol on")
 
-    def answer(page: audit.AuditPage) -> Answer:
+    def answer(page: audit.AuditPage) -> Reply:
         events = [_event(call.tenant, event) for event in page.events]
         sizes = accumulate(map(_size, events))
         fitting = bisect_right(list(sizes), call.settings.read_bytes)
-        return Answer(m.AuditQueryResponse(events[: max(1, fitting)]))
+        return Reply(m.AuditQueryResponse(events[: max(1, fitting)]))
 
     work = call.broker.audit.query(call.identity, call.scope.tenant, _query(request))
-    return Slowly(call.broker, work, answer)
+    return OffloadedReply(call.broker, work, answer)
 
 
 def _query(request: m.AuditQuery) -> audit.AuditQuery:
@@ -65,9 +65,9 @@ def _size(event: m.AuditEventInfo) -> int:
     return 64 + sum(len(value.encode()) for value in msgspec.structs.astuple(event) if isinstance(value, str))
 
 
-def verify(call: Call, _request: m.VerifyAuditChain) -> Slowly:
-    def answer(report: ChainReport) -> Answer:
+def verify(call: RequestContext, _request: m.VerifyAuditChain) -> OffloadedReply:
+    def answer(report: ChainReport) -> Reply:
         trouble = None if report.ok else report.text
-        return Answer(m.VerifyAuditChainResponse(report.ok, report.event_count, report.head, report.mismatch, trouble))
+        return Reply(m.VerifyAuditChainResponse(report.ok, report.event_count, report.head, report.mismatch, trouble))
 
-    return Slowly(call.broker, call.broker.audit.verify(call.identity, call.scope), answer)
+    return OffloadedReply(call.broker, call.broker.audit.verify(call.identity, call.scope), answer)

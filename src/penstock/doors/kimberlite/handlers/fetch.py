@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.fetch.visible_read import LiveRead
+from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity, Permission
-from penstock.doors.kimberlite.request_context import Call
-from penstock.doors.reply import Answer
+from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.reply import Reply
 from penstock.log.batch import RecordSlice
 from penstock.wire.kimberlite import messages as m
 
@@ -17,15 +17,15 @@ MAX_EVENTS: Final = 7_000  # of one reply: 120 KiB of them, with a length each, 
 FIRST_MAX_BYTES: Final = 8 << 20  # of events in a reply of version 1: with what is between them it fits a frame
 
 
-def read(call: Call, request: m.ReadEvents) -> ReadRun:
-    return ReadRun(call, request)
+def read(call: RequestContext, request: m.ReadEvents) -> FetchTask:
+    return FetchTask(call, request)
 
 
-class ReadRun:
+class FetchTask:
     """One ReadEvents on its way; a `Later`. What expired or was removed is passed by, in steps, however much it is: an
     empty list with an offset to go on from would confuse the original's clients, and one without it would be a lie."""
 
-    def __init__(self, call: Call, request: m.ReadEvents) -> None:
+    def __init__(self, call: RequestContext, request: m.ReadEvents) -> None:
         self._call = call
         self._asker = call.identity, call.scope
         self._stream = request.stream_id
@@ -33,12 +33,12 @@ class ReadRun:
         self._bytes = max(1, min(request.max_bytes, most))
         self._at = request.from_offset
         self._started = call.broker.metrics.timer()
-        self._plan: LiveRead | None = None
+        self._plan: VisibleRead | None = None
         self._found: list[RecordSlice] = []
         self._error: Exception | None = None
-        self._done: Callable[[Answer | Exception], None] | None = None
+        self._done: Callable[[Reply | Exception], None] | None = None
 
-    def start(self, done: Callable[[Answer | Exception], None]) -> None:
+    def start(self, done: Callable[[Reply | Exception], None]) -> None:
         self._done = done
         self._go_on()
 
@@ -59,17 +59,17 @@ class ReadRun:
                 self._tell(error)
                 return
             if not plan.ready:
-                self._call.broker.offload(self._read, self._came)
+                self._call.broker.executor(self._read, self._came)
                 return
             self._read()
             if not self._taken():
                 return
 
-    def _next(self) -> LiveRead | None:
+    def _next(self) -> VisibleRead | None:
         """What to read next; None at the end, which may be far below what was asked for."""
-        onward = self._plan.onward() if self._plan is not None else None
-        if onward is not None:
-            return onward
+        continuation = self._plan.continuation() if self._plan is not None else None
+        if continuation is not None:
+            return continuation
         place = self._place()
         self._call.broker.access.require(place[0], Permission.READ, *place[1:3])
         if self._at >= self._end():
@@ -119,9 +119,9 @@ class ReadRun:
         more = self._at < self._end()
         self._call.note("stream.read", self._place()[2])
         self._call.broker.metrics.fetched(len(events), sum(map(len, events)), self._started)
-        self._tell(Answer(m.ReadEventsResponse(events, self._at if more and events else None)))
+        self._tell(Reply(m.ReadEventsResponse(events, self._at if more and events else None)))
 
-    def _tell(self, outcome: Answer | Exception) -> None:
+    def _tell(self, outcome: Reply | Exception) -> None:
         done, self._done = self._done, None
         if done is not None:
             done(outcome)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.security.access import Identity
-from penstock.doors.kimberlite.request_context import Call
-from penstock.doors.reply import Answer
+from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.errors import RequestRefused
 
 CAPABILITIES: Final = ["query", "append", "subscribe", "query_at", "sync"]
 
 
-def handshake(call: Call, request: m.Handshake) -> Answer:
+def handshake(call: RequestContext, request: m.Handshake) -> Reply:
     """A token that is not good is an error. None at all is told as such, and leaves a connection that may do nothing
     where security is on: the original's clients do not look at `authenticated`."""
     if request.client_version != call.version:
@@ -22,15 +22,15 @@ def handshake(call: Call, request: m.Handshake) -> Answer:
     identity = call.identity
     if call.broker.access.enforced:
         if not request.auth_token:
-            return Answer(m.HandshakeResponse(call.version, call.greeted is not None, CAPABILITIES))
+            return Reply(m.HandshakeResponse(call.version, call.greeted is not None, CAPABILITIES))
         identity = _bearer(call, request.auth_token)
         call.check_tenant(identity)
     call.greet(identity)
     call.broker.queries.expect()
-    return Answer(m.HandshakeResponse(call.version, True, CAPABILITIES))
+    return Reply(m.HandshakeResponse(call.version, True, CAPABILITIES))
 
 
-def _bearer(call: Call, token: str) -> Identity:
+def _bearer(call: RequestContext, token: str) -> Identity:
     """Whose token, or API key, it is."""
     verdict = call.broker.keys.authenticate(token, call.peer)
     if isinstance(verdict, Identity):

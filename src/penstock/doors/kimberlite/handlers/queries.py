@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.broker.queries.query import QueryRun, Rows, Value
-from penstock.doors.kimberlite.request_context import Call
-from penstock.doors.reply import Answer
+from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
 
 T = TypeVar("T")
@@ -22,10 +22,10 @@ class Asking:
         self._run = run
         self._answer = answer
 
-    def start(self, done: Callable[[Answer | Exception], None]) -> None:
+    def start(self, done: Callable[[Reply | Exception], None]) -> None:
         def finish() -> None:
             try:
-                answer = Answer(self._answer(self._run.finish()))
+                answer = Reply(self._answer(self._run.finish()))
             except Exception as error:  # noqa: BLE001 - told, or logged, by the session
                 done(error)
             else:
@@ -38,7 +38,7 @@ class Asking:
 
 
 def _ask(
-    call: Call,
+    call: RequestContext,
     sql: str,
     answer: Callable[[Rows], m.Message],
     params: list[Value] | None = None,
@@ -48,13 +48,13 @@ def _ask(
     return Asking(call.broker.queries.run(call.identity, call.scope, sql, params or [], position, reason), answer)
 
 
-def query(call: Call, request: m.Query) -> Asking:
+def query(call: RequestContext, request: m.Query) -> Asking:
     return _ask(
         call, request.sql, lambda rows: m.QueryResponse(*rows), request.params, reason=request.break_glass_reason
     )
 
 
-def query_at(call: Call, request: m.QueryAt) -> Asking:
+def query_at(call: RequestContext, request: m.QueryAt) -> Asking:
     return _ask(
         call,
         request.sql,
@@ -65,21 +65,21 @@ def query_at(call: Call, request: m.QueryAt) -> Asking:
     )
 
 
-def list_tables(call: Call, _request: m.ListTables) -> Asking:
+def list_tables(call: RequestContext, _request: m.ListTables) -> Asking:
     def answer(rows: Rows) -> m.ListTablesResponse:
         return m.ListTablesResponse([_made(m.TableSummary, row) for row in rows.rows])
 
     return _ask(call, "SHOW TABLES", answer)
 
 
-def describe(call: Call, request: m.DescribeTable) -> Asking:
+def describe(call: RequestContext, request: m.DescribeTable) -> Asking:
     def answer(rows: Rows) -> m.DescribeTableResponse:
         return m.DescribeTableResponse(request.table_name, [_made(m.ColumnInfo, row) for row in rows.rows])
 
     return _ask(call, f"DESCRIBE {_quoted(request.table_name)}", answer)
 
 
-def list_indexes(call: Call, request: m.ListIndexes) -> Asking:
+def list_indexes(call: RequestContext, request: m.ListIndexes) -> Asking:
     def answer(rows: Rows) -> m.ListIndexesResponse:
         return m.ListIndexesResponse([m.IndexInfo(str(name), str(columns).split(",")) for name, columns in rows.rows])
 

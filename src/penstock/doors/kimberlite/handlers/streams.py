@@ -14,8 +14,8 @@ from penstock.broker.names import check_topic
 from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
 from penstock.broker.topics.topic_settings import TopicSettings
-from penstock.doors.kimberlite.request_context import Call
-from penstock.doors.reply import Answer
+from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.errors import RequestRefused
 
@@ -29,7 +29,7 @@ _FIRST_NAMES: Final = re.compile(r"[A-Za-z0-9_]{1,256}")
 _REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSoutheast2: "ap-southeast-2"}
 
 
-def create(call: Call, request: m.CreateStream) -> Answer:
+def create(call: RequestContext, request: m.CreateStream) -> Reply:
     """Version 1 refuses a name that is taken, as the specification says; later ones answer with the stream that has it,
     as the original does, if it is what was asked for."""
     broker, identity, scope, name = call.broker, call.identity, call.scope, request.name
@@ -49,11 +49,11 @@ def create(call: Call, request: m.CreateStream) -> Answer:
         found = broker.describe_topic(identity, scope, name).topic
         if call.version == 1 or not _fits(found.settings, settings):
             raise RequestRefused(m.ErrorCode.STREAM_ALREADY_EXISTS, _exists(found)) from None
-        return Answer(m.CreateStreamResponse(found.id))
-    return Answer(m.CreateStreamResponse(topic.id), group)
+        return Reply(m.CreateStreamResponse(found.id))
+    return Reply(m.CreateStreamResponse(topic.id), group)
 
 
-def _check_tenant(call: Call) -> None:
+def _check_tenant(call: RequestContext) -> None:
     if call.settings.auto_create_tenants:
         call.broker.tenants.ensure(call.identity, call.scope.tenant)
     elif not call.broker.tenants.exists(call.scope.tenant):
@@ -85,7 +85,7 @@ def _exists(topic: Topic) -> str:
     return f"Stream '{topic.name}' already exists: it is stream {topic.id}"
 
 
-def append(call: Call, request: m.AppendEvents) -> Answer:
+def append(call: RequestContext, request: m.AppendEvents) -> Reply:
     events = request.events
     if not 0 < len(events) <= MAX_EVENTS:
         raise InvalidArgument(f"a batch of {len(events)} events: 1 to {MAX_EVENTS:,} are allowed")
@@ -97,10 +97,10 @@ def append(call: Call, request: m.AppendEvents) -> Answer:
         call.identity, call.scope, topic.name, partition, events, expected_offset=request.expected_offset, divert=False
     )
     call.note("stream.append", topic.name)
-    return Answer(m.AppendEventsResponse(appended.base_offsets[0], len(events)), appended.group)
+    return Reply(m.AppendEventsResponse(appended.base_offsets[0], len(events)), appended.group)
 
 
-def info(call: Call, request: m.StreamInfo) -> Answer:
+def info(call: RequestContext, request: m.StreamInfo) -> Reply:
     """For those who may read, and for those who may append: they have to name the offset at which they do."""
     broker, identity, scope = call.broker, call.identity, call.scope
     topic, partition = broker.stream(identity, scope, request.stream_id)
@@ -108,4 +108,4 @@ def info(call: Call, request: m.StreamInfo) -> Answer:
         length = broker.end_offset(identity, scope, topic.name, partition)
     else:
         length = broker.bounds(identity, scope, [topic.name])[topic.name][partition].high_watermark
-    return Answer(m.StreamInfoResponse(length))
+    return Reply(m.StreamInfoResponse(length))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from penstock.doors.kimberlite.request_context import Call
+from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.reply import Outcome
 from penstock.wire.kimberlite import messages as m
 
 
-def subscribe(call: Call, request: m.Subscribe) -> Outcome:
+def subscribe(call: RequestContext, request: m.Subscribe) -> Outcome:
     return call.subscriptions.subscribe(call, request)
 
 
-def credit(call: Call, request: m.SubscribeCredit) -> Outcome:
+def credit(call: RequestContext, request: m.SubscribeCredit) -> Outcome:
     return call.subscriptions.credit(call, request)
 
 
-def unsubscribe(call: Call, request: m.Unsubscribe) -> Outcome:
+def unsubscribe(call: RequestContext, request: m.Unsubscribe) -> Outcome:
     return call.subscriptions.unsubscribe(call, request)

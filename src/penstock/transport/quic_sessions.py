@@ -17,8 +17,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.doors import streams
 from penstock.doors.streams import Host, StreamsDoor, StreamSession
-from penstock.transport.connection_limits import Gate
-from penstock.transport.quic.connection import INTERNAL_ERROR, Link, Stream
+from penstock.transport.connection_limits import ConnectionTracker
+from penstock.transport.quic.connection import INTERNAL_ERROR, QuicConnection, Stream
 from penstock.transport.quic.errors import QuicError
 from penstock.transport.tcp_connection import DEFECT, READ_SLACK
 
@@ -48,7 +48,7 @@ class QuicPort:
     door: StreamsDoor
     broker: Broker
     identity: Identity
-    gate: Gate
+    tracker: ConnectionTracker
     now: Callable[[], float]
 
 
@@ -57,7 +57,7 @@ class QuicChannel:
 
     __slots__ = ("_connection", "_input_over", "_stream", "held", "peer", "session")
 
-    def __init__(self, connection: QuicConnection) -> None:
+    def __init__(self, connection: QuicSessions) -> None:
         self.peer = connection.peer
         self.held = 0  # as last accounted
         self.session: StreamSession | None = None  # None: it is done with the stream
@@ -146,14 +146,14 @@ class Incoming:
         self._channel.reset_by_peer(code)
 
 
-class QuicConnection:
+class QuicSessions:
     """To the link an `Owner`, to the gate a `Guest`, to the host of its streams a `Line`."""
 
-    def __init__(self, port: QuicPort, link: Link) -> None:
+    def __init__(self, port: QuicPort, link: QuicConnection) -> None:
         self.held = 0
         self.peer = link.peer
         self._port = port
-        self._gate = port.gate
+        self._tracker = port.tracker
         self._link = link
         self._host: Host | None = None
         self._channels: dict[QuicChannel, None] = {}
@@ -167,17 +167,17 @@ class QuicConnection:
 
     # -- what the link calls
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: QuicConnection) -> None:
         port = self._port
-        if not self._gate.admit(self):
-            refusal = (Code.NONE, GOODBYE) if self._gate.stopping else (Code.TOO_MANY, "too many connections")
+        if not self._tracker.admit(self):
+            refusal = (Code.NONE, GOODBYE) if self._tracker.stopping else (Code.TOO_MANY, "too many connections")
             link.close(*refusal)
             return
         try:
             self._host = port.door.open(port.broker, self, port.identity._replace(peer=self.peer))
         except Exception:
             logger.exception(DEFECT, self.peer)
-            self._gate.leave(self)
+            self._tracker.leave(self)
             link.close(Code.INTERNAL, "internal error")
 
     def accepted(self, stream: Stream) -> Incoming:
@@ -207,7 +207,7 @@ class QuicConnection:
             if session is not None:
                 self._end(session.lost)
         self._end(host.lost)
-        self._gate.leave(self)
+        self._tracker.leave(self)
 
     # -- what the host calls
 
@@ -227,7 +227,7 @@ class QuicConnection:
 
     # -- what the gate calls
 
-    def regulate(self) -> None:
+    def apply_backpressure(self) -> None:
         """Take input, or do not, by how much is held for this peer and for all."""
         if self._host is None or self._link.closed:
             return
@@ -235,8 +235,8 @@ class QuicConnection:
         if self._link.bound > SMALL:
             held += self._link.unsent
         if held != self.held:
-            self._gate.account(self, held)
-        pause = held > self._room or (self._gate.full and held > self._gate.share)
+            self._tracker.account(self, held)
+        pause = held > self._room or (self._tracker.full and held > self._tracker.share)
         if not held:
             self._grace = 0
         if pause is self._link.paused:
@@ -253,8 +253,8 @@ class QuicConnection:
         so has one that can never be taken input from again."""
         for channel in list(self._channels):
             self._measure(channel)
-        self.regulate()
-        limits = self._gate.limits
+        self.apply_backpressure()
+        limits = self._tracker.limits
         if self._link.paused:
             self._look_for_progress(now)
         elif not self._channels and now - self._moved > limits.idle_seconds:
@@ -266,7 +266,7 @@ class QuicConnection:
         """Bytes that may be held. Input is taken of all streams or of none, and less than a whole frame of each would
         stop it in the middle of all of them, for ever."""
         frames = min(len(self._channels), FRAMES) + self._grace
-        return max(self._gate.limits.connection_bytes, self._frame * frames)
+        return max(self._tracker.limits.connection_bytes, self._frame * frames)
 
     def _look_for_progress(self, now: float) -> None:
         """While no input is taken. If nothing gets less, it may be that all that is held are parts of frames."""
@@ -274,9 +274,9 @@ class QuicConnection:
             self._least, self._stalled_since = self.held, now
         elif self.held <= self._room or now - self._stalled_since < GRACE_SECONDS:
             return
-        elif self._grace < GRACE_FRAMES and not self._gate.full:
+        elif self._grace < GRACE_FRAMES and not self._tracker.full:
             self._grace += 1
-            self.regulate()
+            self.apply_backpressure()
         elif now - self._stalled_since > STALL_SECONDS:
             logger.warning(
                 "%s: closed: its streams hold %d bytes of unfinished requests, over limits.connection_bytes",
@@ -310,13 +310,13 @@ class QuicConnection:
 
     def account(self, channel: QuicChannel) -> None:
         self._measure(channel)
-        self.regulate()
+        self.apply_backpressure()
 
     def forget(self, channel: QuicChannel) -> None:
         channel.session = None
         self._measure(channel)
         self._channels.pop(channel, None)
-        self.regulate()
+        self.apply_backpressure()
         self._part_if_done()
 
     # -- inside

@@ -16,15 +16,15 @@ from penstock.broker.broker import Broker
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.config.settings import Endpoint
 from penstock.doors.streams import Line, StreamChannel, StreamsDoor, StreamsUsedUp
-from penstock.transport import quic_connection
-from penstock.transport.connection_limits import Gate, GateLimits
+from penstock.transport import quic_sessions
+from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import Link, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream
 from penstock.transport.quic.errors import ConnectFailed
 from penstock.transport.quic.settings import QuicSettings
-from penstock.transport.quic_connection import Code, QuicPort
 from penstock.transport.quic_listener import QuicListener
-from penstock.transport.tcp_listener import Place
+from penstock.transport.quic_sessions import Code, QuicPort
+from penstock.transport.tcp_listener import BindAddress
 
 
 class EchoStream:
@@ -125,11 +125,11 @@ class EchoHost:
 
 
 class Stage:
-    def __init__(self, broker: Broker, gate: Gate) -> None:
-        self.gate = gate
+    def __init__(self, broker: Broker, tracker: ConnectionTracker) -> None:
+        self.tracker = tracker
         self.broker = broker
         self.hosts: list[EchoHost] = []
-        self.listener = QuicListener(Place(Endpoint("127.0.0.1", 0), ("felix",)))
+        self.listener = QuicListener(BindAddress(Endpoint("127.0.0.1", 0), ("felix",)))
         self.port = int(self.listener.address.rpartition(":")[2])
 
     def open(self, broker: Broker, line: Line, identity: Identity) -> EchoHost:
@@ -137,7 +137,7 @@ class Stage:
         self.hosts.append(EchoHost(line, identity))
         return self.hosts[-1]
 
-    async def call(self) -> tuple[Link, Household]:
+    async def call(self) -> tuple[QuicConnection, Household]:
         owner = Household()
         settings = QuicSettings(fingerprint=certificate().fingerprint)
         return await connect("127.0.0.1", self.port, settings, owner), owner
@@ -154,21 +154,21 @@ async def stage(path: Path, quic: QuicSettings | None = None, **changes: Any) ->
               "handshake_seconds": 10.0} | changes  # fmt: skip
     broker = broker_in(path)
     loop = asyncio.get_running_loop()
-    gate = Gate(GateLimits(**limits), broker.metrics, loop)
-    one = Stage(broker, gate)
-    port = QuicPort(StreamsDoor("felix", one.open, 1 << 16), broker, ANONYMOUS, gate, loop.time)
+    tracker = ConnectionTracker(ConnectionLimits(**limits), broker.metrics, loop)
+    one = Stage(broker, tracker)
+    port = QuicPort(StreamsDoor("felix", one.open, 1 << 16), broker, ANONYMOUS, tracker, loop.time)
     one.listener.start(port, quic or QuicSettings(), certificate())
     try:
         yield one
     finally:
         one.listener.stop_accepting()
-        await gate.drain(0.5)
-        gate.close()
+        await tracker.drain(0.5)
+        tracker.close()
         one.listener.close()
         broker.close()
 
 
-def opened(link: Link, *, bidirectional: bool = True) -> tuple[Stream, Tape]:
+def opened(link: QuicConnection, *, bidirectional: bool = True) -> tuple[Stream, Tape]:
     tape = Tape()
     return link.open(tape, bidirectional=bidirectional), tape
 
@@ -197,7 +197,7 @@ def test_each_stream_has_its_session_and_its_end(tmp_path: Path, loop: str) -> N
             await until(lambda: here.host.events)
             assert by_data[b"two"].events == ["lost"] and here.host.events == ["lost"]
             assert by_data[b"one"].events == ["end"]  # it was over by then
-            assert len(here.gate) == 0
+            assert len(here.tracker) == 0
 
     run(loop, scene)
 
@@ -272,11 +272,11 @@ def test_what_was_held_for_a_stream_is_held_no_more_when_it_is_given_up(tmp_path
             for _ in range(3):
                 stream, _ = opened(link)
                 stream.send(b"GATHER" + bytes(100_000))
-                await until(lambda: here.gate.held > 100_000)
+                await until(lambda: here.tracker.held > 100_000)
                 stream.reset(9)
-                await until(lambda: here.gate.held == len(b"GATHER"))
+                await until(lambda: here.tracker.held == len(b"GATHER"))
             link.close()
-            await until(lambda: here.gate.held == 0)
+            await until(lambda: here.tracker.held == 0)
 
     run("uvloop", scene)
 
@@ -322,7 +322,7 @@ def test_an_error_in_a_session_ends_its_connection_only(tmp_path: Path, caplog: 
             stream.send(b"RAISE")
             await until(lambda: owner.endings)
             assert owner.endings == [(Code.INTERNAL, "internal error")]
-            await until(lambda: len(here.gate) == 1)
+            await until(lambda: len(here.tracker) == 1)
             assert [host.events for host in here.hosts if host.streams] == [["lost"]]
             bystander, tape = opened(other)
             bystander.send(b"still here")
@@ -354,7 +354,7 @@ def test_what_is_held_stops_input_until_it_is_less(tmp_path: Path) -> None:
             stream, _ = opened(link)
             stream.send(b"HOLD")
             await until(lambda: here.hosts and here.host.streams and here.host.streams[0].held)
-            assert here.gate.held == 1 << 27
+            assert here.tracker.held == 1 << 27
             other, _ = opened(link)
             other.send(b"x" * (4 << 20))
             await asyncio.sleep(0.2)
@@ -364,15 +364,15 @@ def test_what_is_held_stops_input_until_it_is_less(tmp_path: Path) -> None:
             assert session.channel is not None
             session.channel.progress()
             await until(lambda: len(here.host.streams) == 2 and len(here.host.streams[1].data) == 4 << 20)
-            assert here.gate.held < 1 << 27
+            assert here.tracker.held < 1 << 27
             link.close()
 
     run("uvloop", scene)
 
 
 def test_a_connection_that_holds_too_much_for_ever_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quic_connection, "STALL_SECONDS", 0.2)
-    monkeypatch.setattr(quic_connection, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(quic_sessions, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(quic_sessions, "GRACE_SECONDS", 0.05)
 
     async def scene() -> None:
         async with stage(tmp_path, idle_seconds=0.2) as here:
@@ -380,7 +380,7 @@ def test_a_connection_that_holds_too_much_for_ever_is_closed(tmp_path: Path, mon
             stream, _ = opened(link)
             stream.send(b"HOLD")
             await until(lambda: owner.endings)
-            assert owner.endings[0][0] == Code.TOO_MUCH and here.gate.held == 0
+            assert owner.endings[0][0] == Code.TOO_MUCH and here.tracker.held == 0
 
     run("uvloop", scene)
 
@@ -389,7 +389,7 @@ def test_streams_in_the_middle_of_large_frames_get_done_although_together_they_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each session holds all that it was sent until its end, as one that waits for a whole frame does."""
-    monkeypatch.setattr(quic_connection, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(quic_sessions, "GRACE_SECONDS", 0.05)
 
     async def scene() -> None:
         async with stage(tmp_path, connection_bytes=100_000, idle_seconds=0.4) as here:
@@ -417,7 +417,7 @@ def test_more_connections_than_allowed_are_told_so(tmp_path: Path) -> None:
             _, refused = await here.call()
             await until(lambda: refused.endings)
             assert refused.endings == [(Code.TOO_MANY, "too many connections")]
-            assert len(here.hosts) == len(here.gate) == 1
+            assert len(here.hosts) == len(here.tracker) == 1
             assert here.broker.metrics.connections_refused == 1
             link.close()
 
@@ -447,7 +447,7 @@ def test_when_the_broker_stops_everything_accepted_is_answered_and_then_the_conn
             stream.send(b"x" * 300_000)
             await until(lambda: here.hosts and any(host.streams for host in here.hosts))
             here.listener.stop_accepting()
-            assert await here.gate.drain(5) == 0
+            assert await here.tracker.drain(5) == 0
             await until(lambda: owner.endings and idle_owner.endings)
             assert bytes(tape.data[-7:]) == b"STOPPED" and ("end", 0) in tape.calls
             assert owner.endings == idle_owner.endings == [(0, "broker shutting down")]
@@ -464,7 +464,7 @@ def test_a_stream_that_is_left_when_the_broker_stops_has_no_end_but_that_of_the_
             stream, tape = opened(link)
             stream.send(b"LEAVE")
             await until(lambda: here.hosts and here.host.streams)
-            assert await here.gate.drain(5) == 0
+            assert await here.tracker.drain(5) == 0
             await until(lambda: owner.endings)
             assert bytes(tape.data[-4:]) == b"LEFT" and ("end", 0) not in tape.calls
             assert owner.endings == [(0, "broker shutting down")]
@@ -480,7 +480,7 @@ def test_who_is_not_done_when_the_time_is_up_is_cut_off(tmp_path: Path) -> None:
             stream, _ = opened(link)
             stream.send(b"STAY")
             await until(lambda: here.hosts and here.host.streams)
-            assert await here.gate.drain(0.2) == 1
+            assert await here.tracker.drain(0.2) == 1
             await until(lambda: owner.endings)
             assert owner.endings == [(0, "broker shutting down")]
             assert here.host.streams[0].events == ["stop", "lost"]
@@ -495,7 +495,7 @@ def test_a_stream_that_is_opened_while_the_broker_stops_is_stopped_as_well(tmp_p
             stays, _ = opened(link)
             stays.send(b"STAY")
             await until(lambda: here.hosts and here.host.streams)
-            draining = asyncio.create_task(here.gate.drain(5))
+            draining = asyncio.create_task(here.tracker.drain(5))
             await until(lambda: here.host.events)
             late, tape = opened(link)
             late.send(b"x")
