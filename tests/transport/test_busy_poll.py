@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.transport import spin_budget
 from penstock.transport.busy_poll import BusyPoll

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 from tests.transport.certificates import Authority
 from tests.workers.flight.seeded_flight_broker import ACME, OPEN, Maker, client, get, made
 
@@ -19,6 +19,8 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ADMINISTRATOR, Permission
 from penstock.broker.security.key import KeyTerms
+
+pytestmark = pytest.mark.process
 
 SECURED = {"PENSTOCK_SECURITY__MODE": "on"}
 NOBODY, WRONG, DENIED = "nobody", "wrong", "denied"
