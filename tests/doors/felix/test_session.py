@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import BrokerFixture, later
+from tests.broker.broker_fixture import BrokerFixture, LaterScheduler, later
 from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch, frame, original, publish, values
 
 from penstock.broker.limits import Limits
@@ -381,7 +381,7 @@ def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
 
 def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls))
+    world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
     stream = Peer(world).stream()
     stream.feed(*[frame(b"{")] * (STRETCH + 10))
     assert len(stream.replies()) == STRETCH
@@ -394,7 +394,7 @@ def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
 
 def test_large_requests_take_turns_sooner() -> None:
     calls: list[Any] = []
-    stream = Peer(BrokerFixture(executor=later(calls))).stream()
+    stream = Peer(BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))).stream()
     stream.feed(*[frame(b" " * (256 << 10))] * 8)
     assert len(stream.replies()) == 4  # a MiB of JSON
     (_, done) = calls.pop()
@@ -404,7 +404,7 @@ def test_large_requests_take_turns_sooner() -> None:
 
 def test_publications_of_one_input_take_turns_too() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls))
+    world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
     stream = Peer(world).stream()
     stream.feed(*[publish(b"x", number) for number in range(STRETCH + 10)])
     world.commit()

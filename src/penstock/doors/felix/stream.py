@@ -119,7 +119,7 @@ class RequestStream(RequestPipeline):
                 self._taken = 0 if self._ahead is None else self._size
                 self._carry_out_one(request)
             self._resting = True
-            self.broker.executor(_nothing, self._rested)
+            self.broker.scheduler.call_soon(self._rested)
 
     @property
     def _congested(self) -> bool:
@@ -317,7 +317,3 @@ class PublishStream(RequestStream):
         if self._listening:
             self._stream.refuse(0)
         super()._end()
-
-
-def _nothing() -> None:
-    """What is done while others have their turn."""

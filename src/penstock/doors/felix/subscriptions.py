@@ -162,7 +162,7 @@ class Subscription:
             self._due.append(track)
         self._resting = True
         if any(track.seat.lag for track in self._tracks):
-            self._broker.executor(_nothing, self._rested)  # the reply goes first
+            self._broker.scheduler.call_soon(self._rested)  # the reply goes first
         else:
             self._rested()  # there is nothing to send, only to wait for
 
@@ -221,7 +221,7 @@ class Subscription:
         try:
             while not self._resting and not self._over and self._stretch():
                 self._resting = True
-                self._broker.executor(_nothing, self._rested)
+                self._broker.scheduler.call_soon(self._rested)
             self._replies.flush()
         finally:
             self._working = False
@@ -321,7 +321,7 @@ class Subscription:
         self._leave()
         self._doom = code
         self._replies.flush()
-        self._broker.executor(_nothing, self._perish)
+        self._broker.scheduler.call_soon(self._perish)
 
     def _perish(self) -> None:
         if not self._closed and self._doom is not None:
@@ -338,7 +338,3 @@ class Subscription:
             track.seat.leave()
         self._tracks.clear()
         self._due.clear()
-
-
-def _nothing() -> None:
-    """What is offloaded only to let others have a turn."""

@@ -95,7 +95,7 @@ class KimberliteSession(RequestPipeline):
                 self._request = None
                 self._carry_out_one(request, operation)
             self._resting = True
-            self.broker.executor(_nothing, self._rested)
+            self.broker.scheduler.call_soon(self._rested)
 
     def _rested(self) -> None:
         self._resting = False
@@ -183,10 +183,6 @@ class KimberliteSession(RequestPipeline):
         """What is said instead if what the answer depends on could not be kept."""
         number, kind = request.id, type(request.payload)
         return lambda error: self._wire.response(number, error_response(error, kind))
-
-
-def _nothing() -> None:
-    """What is done while others have their turn."""
 
 
 def kimberlite_door(settings: KimberliteSettings) -> Door:

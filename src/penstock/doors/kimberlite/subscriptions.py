@@ -72,11 +72,16 @@ class Subscription:
             return False
         if portion is None:
             return False
-        if portion.ready and self._since < STRETCH:
+        broker = self._line.call.broker
+        if portion.ready:
             portion.run()
-            return self._send(portion)
+            if self._since < STRETCH:
+                return self._send(portion)
+            self._reading, self._since = True, 0
+            broker.scheduler.call_soon(partial(self._came, portion))
+            return False
         self._reading, self._since = True, 0
-        self._line.call.broker.executor(portion.run, partial(self._came, portion))
+        broker.executor(portion.run, partial(self._came, portion))
         return False
 
     def flush(self) -> None:
