@@ -15,8 +15,8 @@ from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Identity, Permission
-from penstock.doors.felix.handlers.publish import PUBLICATIONS, Run
 from penstock.doors.felix.handlers.table import OPERATIONS, Operation
+from penstock.doors.felix.produce_batch import PUBLICATIONS, ProduceBatch
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.session import TENANTS, Complaints, felix_door
 from penstock.doors.felix.stream import STRETCH
@@ -51,7 +51,7 @@ def error(reply: Any) -> str:
 def test_every_request_has_an_operation() -> None:
     asked = set(Request.__args__) | {m.CachePut, m.CacheGet, m.CacheDelete, m.CacheCas, m.CacheIncrement}
     assert set(OPERATIONS) | set(PUBLICATIONS) >= asked
-    assert Run in OPERATIONS
+    assert ProduceBatch in OPERATIONS
 
 
 # -- which dialect a stream speaks (row 1)
@@ -371,7 +371,7 @@ def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
 
     stream, other = original(peer), original(peer)
     with monkeypatch.context() as patch:
-        patch.setitem(OPERATIONS, Run, Operation(broken, reads=False))
+        patch.setitem(OPERATIONS, ProduceBatch, Operation(broken, reads=False))
         replies = stream.all(publish(b"x", 1), publish(b"y", 2))
     assert replies == [{"type": "publish_error", "request_id": n, "message": "internal error"} for n in (1, 2)]
     assert stream.finished

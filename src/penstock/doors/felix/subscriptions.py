@@ -19,7 +19,7 @@ from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, Topi
 from penstock.broker.names import Scope
 from penstock.broker.subscriptions.fanout import FanoutCursor
 from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk
-from penstock.doors.felix.errors import Names
+from penstock.doors.felix.produce_batch import StreamNames
 from penstock.doors.felix.request_context import FelixSettings, RequestContext
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
@@ -114,7 +114,7 @@ class Track:
 class Subscription:
     """An event stream; a `StreamSession`."""
 
-    def __init__(self, call: RequestContext, names: Names, number: int, *, offsets: bool) -> None:
+    def __init__(self, call: RequestContext, names: StreamNames, number: int, *, offsets: bool) -> None:
         """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
         self._broker = call.broker
         self._host = call.host

@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
+from penstock.doors.kimberlite.errors import EXPECTED, RequestRefused, error_response
 from penstock.doors.kimberlite.handlers.table import OPERATIONS, Operation
 from penstock.doors.kimberlite.request_context import KimberliteSettings, RequestContext
 from penstock.doors.kimberlite.subscriptions import Subscriptions
@@ -23,7 +24,6 @@ from penstock.doors.session import Channel, Door
 from penstock.log.errors import OffsetMismatch
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.wire import Refused, ServerWire
-from penstock.wire.kimberlite.errors import EXPECTED, RequestRefused, error_response
 from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 logger = logging.getLogger(__name__)
