@@ -47,17 +47,11 @@ PROTOCOLS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
 # Not in order yet: modules that import what they may not, and the first modules of import cycles.
 EXCEPTIONS = {
     "penstock.admin.audit",
-    "penstock.clients.kimberlite",
-    "penstock.clients.kimberlite.questions",
-    "penstock.clients.kimberlite.results",
-    "penstock.conformance.codecs.kimberlite",
     "penstock.server.doors",
     "penstock.transport.quic_listener",
     "penstock.transport.tcp_listener",
     "penstock.wire.blipmq.errors",
-    "penstock.wire.kimberlite.codec.encoding",
     "penstock.wire.kimberlite.errors",
-    "penstock.wire.kimberlite.messages",
     "penstock.wire.rustlog.codec.binary_dialect",
     "penstock.wire.rustlog.codec.dialect",
     "penstock.wire.rustlog.codec.json_dialect",
