@@ -13,7 +13,7 @@ from penstock.broker.security.audit_event import context
 from penstock.doors.reply import Outcome
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.session import Channel
-from penstock.wire.kimberlite.codec.wire import ServerWire
+from penstock.wire.kimberlite.codec.connection import ServerCodec
 from penstock.wire.kimberlite.errors import RequestRefused
 from penstock.wire.kimberlite.messages import AuditMetadata, ErrorCode
 
@@ -63,7 +63,7 @@ class RequestContext:
         channel: Channel,
         identity: Identity,
         replies: ReplyQueue,
-        wire: ServerWire,
+        wire: ServerCodec,
         settings: KimberliteSettings,
     ) -> None:
         self.broker = broker
