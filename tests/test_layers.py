@@ -47,15 +47,9 @@ PROTOCOLS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
 # Not in order yet: modules that import what they may not, and the first modules of import cycles.
 EXCEPTIONS = {
     "penstock.admin.audit",
-    "penstock.clients.kimberlite",
-    "penstock.clients.kimberlite.questions",
-    "penstock.clients.kimberlite.results",
-    "penstock.conformance.codecs.kimberlite",
     "penstock.server.doors",
     "penstock.transport.quic_listener",
     "penstock.transport.tcp_listener",
-    "penstock.wire.kimberlite.codec.encoding",
-    "penstock.wire.kimberlite.messages",
     "penstock.workers.flight.endpoint",
     "penstock.workers.sql.rpc_handlers",
     "penstock.workers.tables.rpc_handlers",

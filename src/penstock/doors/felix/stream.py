@@ -31,7 +31,7 @@ from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.wire.felix.codec.binary import Malformed, decode_batch
 from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL
-from penstock.wire.felix.frames import ACKED, BATCH, BadFrame, Frame, Frames
+from penstock.wire.felix.frames import ACKED, BATCH, BadFrame, Frame, Framer
 from penstock.wire.felix.messages import Auth, decode_request
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RequestStream(RequestPipeline):
         super().__init__(host.broker, channel, host.identity)
         self._host = host
         self._stream = channel
-        self._frames = Frames(host.settings.max_frame)
+        self._frames = Framer(host.settings.max_frame)
         self._call = RequestContext(host.broker, host, channel, host.identity, self.replies, host.settings, DOCUMENT)
         self._begun = False  # the first frame has come
         self._ended = False  # the client will send no more

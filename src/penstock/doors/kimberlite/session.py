@@ -2,7 +2,7 @@
 
 Requests have ids, and the protocol would allow answers in any order; they go out in the order of the requests, because
 the original's clients want it so. Appends do not wait for each other's commits: their replies do. What each request
-does is in `operations`; which bytes a message is, for this client, is known by its `ServerWire`.
+does is in `operations`; which bytes a message is, for this client, is known by its `ServerCodec`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.doors.reply import PendingReply, Reply
 from penstock.doors.session import Channel, Door
 from penstock.log.errors import OffsetMismatch
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import Refused, ServerWire
+from penstock.wire.kimberlite.codec.connection import Refused, ServerCodec
 from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ STRETCH: Final = 256  # requests; some 10 ms, if nothing is to be done for them
 class KimberliteSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
         super().__init__(broker, channel, identity)
-        self._wire = ServerWire(settings.assume)
+        self._wire = ServerCodec(settings.assume)
         self._call = RequestContext(broker, channel, identity, self.replies, self._wire, settings)
         self._call.subscriptions = Subscriptions(self._call)
         self._request: m.Request | None = None  # taken and not carried out yet

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.broker.queries.query import Value
 from penstock.wire.kimberlite.errors import ErrorCode as ErrorCode
+from penstock.wire.kimberlite.values import Value
 
 
 class DataClass(enum.StrEnum):
