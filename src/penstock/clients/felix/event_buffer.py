@@ -10,7 +10,7 @@ from penstock.clients.felix.errors import BadReply, FelixError
 from penstock.clients.felix.results import Batch
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Malformed, decode_events
-from penstock.wire.felix.frames import EVENTS, SHARED, BadFrame, Frame, Frames
+from penstock.wire.felix.frames import EVENTS, SHARED, BadFrame, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
@@ -38,7 +38,7 @@ class EventBuffer:
     def __init__(self, owner: BufferOwner, stream: Stream, max_frame: int, limit: int) -> None:
         self._owner = owner
         self._stream = stream
-        self._frames = Frames(max_frame)
+        self._framer = Framer(max_frame)
         self._batches: deque[Batch] = deque()
         self._limit = limit
         self._size = 0
@@ -56,8 +56,8 @@ class EventBuffer:
         if self.over is not None:
             return
         try:
-            self._frames.feed(data)
-            while (frame := self._frames.next()) is not None:
+            self._framer.feed(data)
+            while (frame := self._framer.next()) is not None:
                 self._on_frame(frame)
         except (BadFrame, Malformed, BadReply) as error:
             self.cancel(BadReply(f"the server sent what cannot be read: {error}"))

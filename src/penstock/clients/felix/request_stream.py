@@ -23,7 +23,7 @@ from penstock.clients.felix.errors import (
 from penstock.clients.felix.options import Options
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Malformed, decode_ack
-from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, BadFrame, Frame, Frames
+from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, BadFrame, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
@@ -56,7 +56,7 @@ class RequestStream:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._frames = Frames(options.limits.frame)
+        self._framer = Framer(options.limits.frame)
         self._in_flight: deque[InFlightRequest] = deque()  # in the order in which they were sent
         self._in_flight_bytes = 0
         self._last_id = 0
@@ -76,8 +76,8 @@ class RequestStream:
         if self.ended:
             return
         try:
-            self._frames.feed(data)
-            while (frame := self._frames.next()) is not None:
+            self._framer.feed(data)
+            while (frame := self._framer.next()) is not None:
                 self._on_frame(frame)
         except (BadFrame, Malformed, BadReply) as error:
             self.abort(BadReply(f"the server sent what cannot be read: {error}"))
