@@ -23,7 +23,7 @@ from penstock.transport.quic.connection import QuicConnection, Reader
 from penstock.transport.quic.errors import LinkClosed, StreamsUsedUp
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_batch, encode_ack, encode_events
-from penstock.wire.felix.frames import ACKED, BATCH, KNOWN, OFFSETS, Frame, Frames
+from penstock.wire.felix.frames import ACKED, BATCH, KNOWN, OFFSETS, Frame, Framer
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -48,7 +48,7 @@ class ScriptedStream:
         self.reader: Reader
         self.congested = False
         self.unsent = 0
-        self.frames = Frames()
+        self.frames = Framer()
         self.original = False
         self.client_flags: int | None = None
         self.finished = False  # by the client

@@ -14,7 +14,7 @@ from penstock.clients.felix.errors import BadReply, CursorError, FelixError, Tim
 from penstock.clients.felix.options import Options
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Malformed, decode_ack
-from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, BadFrame, Frame, Frames
+from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, BadFrame, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
@@ -53,7 +53,7 @@ class Exchange:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._frames = Frames(options.limits.frame)
+        self._frames = Framer(options.limits.frame)
         self._calls: deque[Call] = deque()  # in the order in which they were sent
         self._in_flight = 0  # bytes of them
         self._ids = 0

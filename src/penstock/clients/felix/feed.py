@@ -9,7 +9,7 @@ from penstock.clients.felix.errors import BadReply, FelixError
 from penstock.clients.felix.results import Batch
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Malformed, decode_events
-from penstock.wire.felix.frames import EVENTS, SHARED, BadFrame, Frame, Frames
+from penstock.wire.felix.frames import EVENTS, SHARED, BadFrame, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
@@ -37,7 +37,7 @@ class Feed:
     def __init__(self, keeper: Keeper, stream: Stream, max_frame: int, limit: int) -> None:
         self._keeper = keeper
         self._stream = stream
-        self._frames = Frames(max_frame)
+        self._frames = Framer(max_frame)
         self._batches: deque[Batch] = deque()
         self._limit = limit
         self._held = 0
