@@ -1,0 +1,116 @@
+"""One run at a time in one place, and what is known of the last one after it ended, however it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from typing import Self
+
+import msgspec
+
+LOCK = "LOCK"
+STATE = "run.json"
+LOG = "spark.log"
+WAIT_FOR_JVM = 60.0  # seconds that an orphaned JVM gets to notice that its driver is gone
+
+
+class RunState(msgspec.Struct):
+    """The last run, or the one that is going on. Written by the process that runs Spark."""
+
+    pid: int
+    kind: str
+    started: float
+    master: str
+    phase: str = "starting"  # starting, running, completed, stopped, failed
+    jvm: int = 0
+    ended: float | None = None
+    error: str = ""
+    flows: dict[str, str] = {}  # of a declarative run: flow → its last word
+
+
+class PipelineBusy(Exception):
+    """Another run has this place. The text says which."""
+
+
+class PipelineLocation:
+    """The local directory of a project while this process runs it."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._fd = -1
+
+    def __enter__(self) -> Self:
+        """Raises PipelineBusy."""
+        os.makedirs(self.directory, exist_ok=True)
+        fd = os.open(os.path.join(self.directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise PipelineBusy(busy_text(self.directory)) from None
+        self._fd = fd
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+        self._fd = -1
+
+    def write(self, state: RunState) -> None:
+        path = os.path.join(self.directory, STATE)
+        with open(path + ".new", "wb") as stream:
+            stream.write(msgspec.json.format(msgspec.json.encode(state)))
+        os.replace(path + ".new", path)
+
+
+def busy_text(directory: str) -> str:
+    state = read_state(directory)
+    who = f"process {state.pid}" if state is not None else "another process"
+    return (
+        f"{who} is running this pipeline: its catalog and its checkpoints are for one at a time. Watch it with "
+        "`penstock pipeline status`, or stop it first"
+    )
+
+
+def read_state(directory: str) -> RunState | None:
+    try:
+        with open(os.path.join(directory, STATE), "rb") as stream:
+            return msgspec.json.decode(stream.read(), type=RunState)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def is_running(directory: str) -> bool:
+    """Whether a run holds the directory now."""
+    try:
+        fd = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def wait_for_orphan(state: RunState | None, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """A driver that was killed leaves its JVM alone for a moment, with the catalog and perhaps a batch in its hands.
+    Wait until that is gone; False if it does not go."""
+    if state is None or not state.jvm:
+        return True
+    for _ in range(int(WAIT_FOR_JVM / 0.25)):
+        if not _is_java(state.jvm):
+            return True
+        sleep(0.25)
+    return False
+
+
+def _is_java(pid: int) -> bool:
+    """Numbers of processes are used again, so being there is not enough."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
+        return b"org.apache.spark" in stream.read()
+    return False
