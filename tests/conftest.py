@@ -21,7 +21,13 @@ os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "c
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 TIERS = ("spark", "crash", "process", "unit")  # in the order in which they run: the longest first
-TIER_OF_DIRECTORY = {"crash": "crash", "e2e": "process", "cli": "process", "fuzz": "process"}
+TIER_OF_DIRECTORY = {
+    "crash": "crash",
+    "cli": "process",
+    "e2e": "process",
+    "fuzz": "process",
+    "workers": "process",
+}
 LONGEST = (
     "test_pipeline_runs.py",
     "test_pipeline_up.py",

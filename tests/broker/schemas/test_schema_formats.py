@@ -21,6 +21,8 @@ from penstock.broker.schemas.formats import format_of, json_reasons
 from penstock.broker.schemas.formats.format import Sides
 from penstock.broker.schemas.schema import Schema, SchemaKind
 
+pytestmark = pytest.mark.process  # definitions of Protobuf are compiled by one
+
 SIDES = Sides("new", "old")
 QUICK = 5.0  # seconds that nothing here comes near, unless it takes exponential time
 

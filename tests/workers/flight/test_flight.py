@@ -22,8 +22,6 @@ from tests.workers.flight.seeded_flight_broker import ACME, HOUR, OPEN, Maker, S
 from penstock.clients.rustlog import Client
 from penstock.flight import wire
 
-pytestmark = pytest.mark.process
-
 MIB = 1 << 20
 
 

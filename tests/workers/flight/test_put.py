@@ -38,8 +38,6 @@ from penstock.workers.flight.publish_rpc_handlers import PublishCalls
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.rpc import RemoteError
 
-pytestmark = pytest.mark.process
-
 T = TypeVar("T")
 ALICE = Caller(Identity("alice"), DEFAULT_SCOPE, anonymous=False)
 

@@ -20,8 +20,6 @@ from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ADMINISTRATOR, Permission
 from penstock.broker.security.key import KeyTerms
 
-pytestmark = pytest.mark.process
-
 SECURED = {"PENSTOCK_SECURITY__MODE": "on"}
 NOBODY, WRONG, DENIED = "nobody", "wrong", "denied"
 
