@@ -105,7 +105,7 @@ class Streams:
 
     def __init__(self, directory: str, fan_out: int) -> None:
         self._loop = loop = Loop()
-        self.broker = Broker(_engine(directory, loop), executor=self._offload)
+        self.broker = Broker(_engine(directory, loop), executor=self._offload, scheduler=loop)
         self._host = felix_door(FelixSettings()).open(self.broker, self, ANONYMOUS)
         self.delivered = 0
         self._streams = [self._accept() for _ in range(1 + fan_out)]

@@ -220,6 +220,6 @@ def test_a_broker_that_does_not_answer_is_told(tmp_path: Path) -> None:
         silent.bind(str(tmp_path / "admin.sock"))
         silent.listen()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("penstock.cli.administration.PATIENCE_SECONDS", 0.05)
+            patch.setattr("penstock.cli.administration.TIMEOUT_SECONDS", 0.05)
             done = keys(tmp_path, "list")
     assert done.returncode == 1 and "did not answer" in done.stderr and done.stdout == ""

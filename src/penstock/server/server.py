@@ -295,6 +295,7 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
             audit=audit_policy(settings),
             executor=ThreadExecutor(loop, threads),
+            scheduler=loop,
             staging=Staging(OsFiles(root)),
             tables=table_policy(settings, root),
             tokens=token_policy(settings),

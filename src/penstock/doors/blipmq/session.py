@@ -16,7 +16,6 @@ from typing import Final, Literal
 from penstock.broker.broker import Broker
 from penstock.broker.errors import (
     AccessDenied,
-    BrokerError,
     QueueNotFound,
     RecordRejected,
     RecordTooLarge,
@@ -25,12 +24,12 @@ from penstock.broker.errors import (
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queues import AT_MOST_ONCE
 from penstock.broker.security.access import Identity
+from penstock.doors.blipmq.errors import EXPECTED, publish_refused, request_refused
 from penstock.doors.blipmq.handshake import Handshake
 from penstock.doors.blipmq.subscriptions import PollTask, Push
 from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import OPEN, CommitGroup
-from penstock.log.errors import LogError
 from penstock.wire.blipmq import codec, messages
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import (
@@ -41,15 +40,11 @@ from penstock.wire.blipmq.errors import (
     INVALID_SUBSCRIBE,
     NUL_IN_TOPIC,
     Nack,
-    publish_refused,
-    request_refused,
 )
 
 SCOPE: Final = DEFAULT_SCOPE  # BlipMQ has no tenants
 PARTITION: Final = 0  # where messages go: a publisher's messages on a topic stay in order
 HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which no more messages are taken for a client
-
-_EXPECTED: Final = (BrokerError, LogError)
 
 
 class Publication:
@@ -294,7 +289,7 @@ class BlipMqSession(RequestPipeline):
         for portion in waiting:
             try:
                 group = self._append(portion)
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 if isinstance(error, RecordRejected) and len(portion.values) > 1:
                     waiting += portion.singly()  # one of them is at fault: each gets its own answer
                     continue
@@ -368,7 +363,7 @@ class BlipMqSession(RequestPipeline):
             return
         try:
             queue, group = self.broker.subscribe(self.identity, SCOPE, topic, at_least_once=fields[1] == 1)
-        except _EXPECTED as error:
+        except EXPECTED as error:
             self._refuse(correlation, request_refused(error))
             return
         self._written = group
@@ -406,7 +401,7 @@ class BlipMqSession(RequestPipeline):
         """What these frames are answered if what they did could not be kept."""
 
         def failed(error: Exception) -> bytes:
-            nack = request_refused(error) if isinstance(error, _EXPECTED) else INTERNAL_ERROR
+            nack = request_refused(error) if isinstance(error, EXPECTED) else INTERNAL_ERROR
             return b"".join([codec.encode_nack(correlation, *nack) for correlation in ids])
 
         return failed

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.errors import AccessDenied, BrokerError, QueueNotFound
+from penstock.broker.errors import AccessDenied, QueueNotFound
 from penstock.broker.queues.queues import Dequeue, Message
+from penstock.doors.blipmq.errors import EXPECTED, request_refused
 from penstock.log.engine import FAILED, OPEN, CommitGroup
-from penstock.log.errors import LogError
 from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
-from penstock.wire.blipmq.errors import INVALID_ACK, INVALID_POLL, UNKNOWN_DELIVERY, ZERO_SUBSCRIPTION, request_refused
+from penstock.wire.blipmq.errors import INVALID_ACK, INVALID_POLL, UNKNOWN_DELIVERY, ZERO_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from penstock.doors.blipmq.session import BlipMqSession
 
 PUSH_MESSAGES: Final = 256  # taken at once for a client that does not poll
 PUSH_WINDOW: Final = 1024  # sent and not acknowledged, if the broker sets no capacity
-_EXPECTED: Final = (BrokerError, LogError)
 _UNKNOWN: Final = (QueueNotFound, AccessDenied)
 
 
@@ -74,7 +73,7 @@ class PollTask:
                 known, group = session.broker.acknowledge(session.identity, subscription, self._tags(places))
             except _UNKNOWN:
                 self._known(places, [False] * len(places))
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._refuse(places, error)
             else:
                 self._after = group or self._after
@@ -135,7 +134,7 @@ class PollTask:
                 )
             except _UNKNOWN:
                 taking = None  # a POLL of an unknown subscription is silent
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._refuse(places, error)
                 taking = None
             if taking is not None:
@@ -157,7 +156,7 @@ class PollTask:
             places, acks = self._polls.pop(subscription), self._acks.pop(subscription, [])
             try:
                 messages, group = taking.finish()
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._refuse(places + acks, error)
                 continue
             self._after = group or self._after
@@ -257,7 +256,7 @@ class Push:
                 return
             try:
                 taking = self._plan()
-            except _EXPECTED:
+            except EXPECTED:
                 self._session.end_push(self._queue_id)
                 return
             if taking is None:
@@ -293,7 +292,7 @@ class Push:
         """False if there is no more for now."""
         try:
             messages, group = taking.finish()
-        except _EXPECTED:
+        except EXPECTED:
             return False  # nothing was taken; the queue calls when it is worth another try
         self._waiting = group
         self._skim = taking.passed

@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
+from penstock.doors.kimberlite.errors import EXPECTED, RequestRefused, error_response
 from penstock.doors.kimberlite.handlers.table import OPERATIONS, Operation
 from penstock.doors.kimberlite.request_context import KimberliteSettings, RequestContext
 from penstock.doors.kimberlite.subscriptions import Subscriptions
@@ -23,7 +24,6 @@ from penstock.doors.session import Channel, Door
 from penstock.log.errors import OffsetMismatch
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import Refused, ServerCodec
-from penstock.wire.kimberlite.errors import EXPECTED, RequestRefused, error_response
 from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class KimberliteSession(RequestPipeline):
                 self._request = None
                 self._carry_out_one(request, operation)
             self._resting = True
-            self.broker.executor(_nothing, self._rested)
+            self.broker.scheduler.call_soon(self._rested)
 
     def _rested(self) -> None:
         self._resting = False
@@ -183,10 +183,6 @@ class KimberliteSession(RequestPipeline):
         """What is said instead if what the answer depends on could not be kept."""
         number, kind = request.id, type(request.payload)
         return lambda error: self._wire.response(number, error_response(error, kind))
-
-
-def _nothing() -> None:
-    """What is done while others have their turn."""
 
 
 def kimberlite_door(settings: KimberliteSettings) -> Door:
