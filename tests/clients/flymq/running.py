@@ -65,6 +65,7 @@ class RunningServer(Thread):
             "log.durability": "memory",
             "log.file_bytes": "1MiB",
             "performance.busy_poll_us": "0",
+            "tables.enabled": "false",  # no process for what nobody asks for
         }
         self._config = load(flags=flags | {name.replace("__", "."): value for name, value in settings.items()})
         self.port = 0
