@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from penstock.cli.failure import fail
-from penstock.config.settings import Endpoint, endpoint
+from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
     from penstock.conformance.playing import Dial
@@ -90,7 +90,7 @@ def _played(
     if protocol is None:
         fail("--against: say with --protocol which one is spoken there, for example --protocol blipmq", 2)
     try:
-        where = endpoint(against)
+        where = parse_endpoint(against)
     except ValueError as error:
         fail(f"--against: {error}", 2)
     if where is None:
