@@ -46,14 +46,8 @@ ROOMS = ("wire", "doors", "clients")  # rows of one package for each protocol
 PROTOCOLS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
 # Not in order yet: modules that import what they may not, and the first modules of import cycles.
 EXCEPTIONS = {
-    "penstock.clients.kimberlite",
-    "penstock.clients.kimberlite.questions",
-    "penstock.clients.kimberlite.results",
-    "penstock.conformance.codecs.kimberlite",
     "penstock.wire.blipmq.errors",
-    "penstock.wire.kimberlite.codec.encoding",
     "penstock.wire.kimberlite.errors",
-    "penstock.wire.kimberlite.messages",
     "penstock.wire.rustlog.codec.binary_dialect",
     "penstock.wire.rustlog.codec.dialect",
     "penstock.wire.rustlog.codec.json_dialect",

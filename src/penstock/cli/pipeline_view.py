@@ -1,4 +1,4 @@
-"""How the progress of a pipeline looks: a table that changes in place at a terminal, lines elsewhere."""
+"""The progress view of a pipeline: a table that changes in place at a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def progress_line(flow: FlowProgress, now: float) -> str:
 
 
 class Lines:
-    """Which lines to print: what is new, and about each flow not too often."""
+    """Progress as lines: what is new, and about each flow not too often."""
 
     def __init__(self) -> None:
         self._printed: dict[str, tuple[float, int | None]] = {}

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.broker.queries.query import Value
+from penstock.wire.kimberlite.values import Value
 
 
 class ErrorCode(enum.IntEnum):
