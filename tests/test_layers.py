@@ -267,6 +267,7 @@ def test_a_planted_cycle_is_found(tmp_path: Path, importing: str) -> None:
     assert cycles(tmp_path) == [["penstock.log.a", "penstock.log.b"]]
 
 
+@pytest.mark.process
 def test_the_broker_starts_without_what_only_its_workers_need() -> None:
     """Arrow and Delta take long to load and much memory, and would do their work in the broker's process."""
     code = "import sys, penstock.cli.main, penstock.server.server; print(*sorted(sys.modules))"
