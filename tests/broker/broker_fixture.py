@@ -72,3 +72,17 @@ def committed(group: CommitGroup) -> bool:
 def later(calls: list[tuple[Callable[[], None], Callable[[], None]]]) -> Callable[..., None]:
     """An offload whose work waits in `calls` until the test runs it."""
     return lambda work, done: calls.append((work, done))
+
+
+class LaterScheduler:
+    """A scheduler whose callbacks wait in `calls` until the test runs them, among those of `later`."""
+
+    def __init__(self, calls: list[tuple[Callable[[], None], Callable[[], None]]]) -> None:
+        self._calls = calls
+
+    def call_soon(self, callback: Callable[[], None], /) -> None:
+        self._calls.append((_nothing, callback))
+
+
+def _nothing() -> None:
+    """The work of a callback that only waits for its turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from tests.cli.process import BrokerProcess, other_doors, penstock
+from tests.launcher import BrokerProcess, other_doors, penstock
 from tests.transport.certificates import Authority
 
 from penstock.transport.quic_listener import server_certificate

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.process import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
+from tests.launcher import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
 
 from penstock.cli.generator import Doors, Shop, amounts, generate
 from penstock.cli.up import BACKOFF, STEADY_SECONDS, Backoff

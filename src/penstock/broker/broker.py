@@ -39,6 +39,7 @@ from penstock.broker.runtime.clock import Clock, RetentionClock, monotonic_clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor, run_inline
 from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
+from penstock.broker.runtime.scheduler import INLINE, Scheduler
 from penstock.broker.schemas.schemas import Schemas
 from penstock.broker.security import data_class
 from penstock.broker.security.access import EVERYWHERE, Access, Grant, Identity, Permission
@@ -120,6 +121,7 @@ class Broker:
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
         executor: Executor = run_inline,
+        scheduler: Scheduler = INLINE,
         staging: Staging | None = None,
     ) -> None:
         """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
@@ -129,6 +131,7 @@ class Broker:
         self.queue_policy = queue_policy
         self.auto_create_topics = auto_create_topics
         self.executor = executor
+        self.scheduler = scheduler
         self.filtering = BoundedExecutor(
             executor, FILTERS_AT_ONCE
         )  # the way off the loop for what looks through many records

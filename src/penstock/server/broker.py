@@ -36,6 +36,7 @@ def open_broker(
             user_policy=config.user_policy(settings),
             audit=config.audit_policy(settings),
             executor=ThreadExecutor(loop, threads),
+            scheduler=loop,
             staging=Staging(OsFiles(data_dir)),
             tables=config.table_policy(settings, data_dir),
             tokens=token_policy(settings),

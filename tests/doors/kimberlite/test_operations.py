@@ -15,11 +15,11 @@ from penstock.broker.queries.query import Rows, Timestamp, Value
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.kimberlite.errors import TABLE, error_response
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.log.engine import partition_id
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite import values as wire
-from penstock.wire.kimberlite.errors import TABLE, error_response
 from penstock.wire.kimberlite.messages import DataClass, ErrorCode
 
 SCOPE = Scope(str(TENANT), "default")

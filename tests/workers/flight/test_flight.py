@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import flight
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 from tests.workers.flight.seeded_flight_broker import ACME, HOUR, OPEN, Maker, Seen, client, get, made, rows
 
 from penstock.clients.rustlog import Client

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.cli.process import BrokerProcess, penstock
 from tests.flight.directories import Directory
+from tests.launcher import BrokerProcess, penstock
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, DuplicateKey, QueriesOff, QueryInvalid, QueryTooLarge, TableNotFound

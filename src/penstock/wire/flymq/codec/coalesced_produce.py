@@ -1,0 +1,109 @@
+"""Coalesced PRODUCE: frames to one topic that follow each other, read straight off the stream, by column.
+
+A client that sends without waiting costs one pass over its bytes, one append and one reply for all of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Final
+
+from msgspec import Struct
+
+from penstock.wire.flymq.messages import Produce
+from penstock.wire.flymq.opcodes import COMPRESSION_MASK, HEADER_SIZE
+
+_LENGTH: Final = struct.Struct(">I")
+_PARTITION: Final = struct.Struct(">i")
+_FIXED: Final = 12  # bytes of a payload besides topic, key and value: their two lengths, and the partition
+
+
+class CoalescedProduce(Struct, frozen=True, gc=False):
+    """The records of one or more PRODUCE frames to one topic."""
+
+    topic: str
+    keys: list[bytes | None] | None  # None if no record has one
+    values: list[bytes]
+    partitions: list[int]
+    byte_size: int  # of all frames
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def request(self) -> Produce:
+        """The request of the only frame."""
+        assert self.count == 1
+        return Produce(self.topic, self.keys[0] if self.keys else None, self.values[0], self.partitions[0])
+
+    def split(self) -> list[CoalescedProduce]:
+        """One for each frame."""
+        others = HEADER_SIZE + 2 + len(self.topic.encode()) + _FIXED
+        keys: Any = repeat(None) if self.keys is None else self.keys
+        return [
+            CoalescedProduce(
+                self.topic, [key] if key else None, [value], [partition], others + len(key or b"") + len(value)
+            )
+            for key, value, partition in zip(keys, self.values, self.partitions, strict=False)
+        ]
+
+
+def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduce | None:
+    """The frames from the PRODUCE at `start` on, which is whole and has a good header. All its frames are
+    whole, with the same flags and uncompressed, to the same topic, and have nothing behind their partition; together
+    they have no more than `max_bytes`, but the first one may. None if already that one does not fit."""
+    topic_end = start + HEADER_SIZE + 2 + int.from_bytes(data[start + HEADER_SIZE : start + HEADER_SIZE + 2])
+    name = data[start + HEADER_SIZE : topic_end]  # with its length: the same topic is the same bytes
+    first, behind = _layouts(len(name))
+    try:
+        topic = name[2:].decode()
+        kind, length, found, key_size, value_size = first(data, start)
+    except (UnicodeDecodeError, struct.error):
+        return None
+    if kind & COMPRESSION_MASK:
+        return None
+    limit = min(len(data), start + max(max_bytes, HEADER_SIZE + length))
+    last = (
+        len(data) - _PARTITION.size - HEADER_SIZE - len(name) - 8
+    )  # no record that ends behind this is followed by one
+    fixed, step = len(name) + _FIXED, len(name) + HEADER_SIZE + _FIXED
+    keys: list[bytes | None] = []
+    values: list[bytes] = []
+    partitions: list[int] = []
+    word, at, done = kind, topic_end + 8, start  # `at`: where the value begins
+    while word == kind and found == name:
+        if key_size:
+            at += key_size
+            if at > limit:
+                break
+            (value_size,) = _LENGTH.unpack_from(data, at - 4)
+        end = at + value_size
+        if length != fixed + key_size + value_size or end + 4 > limit:
+            break
+        if key_size:
+            keys += repeat(None, len(values) - len(keys))
+            keys.append(data[at - 4 - key_size : at - 4])
+        values.append(data[at:end])
+        done = end + 4
+        if end > last:
+            partitions += _PARTITION.unpack_from(data, end)
+            break
+        partition, word, length, found, key_size, value_size = behind(data, end)
+        partitions.append(partition)
+        at = end + step
+    if not values:
+        return None
+    if keys:
+        keys += repeat(None, len(values) - len(keys))
+    return CoalescedProduce(topic, keys or None, values, partitions, done - start)
+
+
+@lru_cache(maxsize=128)
+def _layouts(name: int) -> tuple[Callable[[bytes, int], Any], Callable[[bytes, int], Any]]:
+    """What is read of a frame at once, up to the value's length if there is no key: of the first one, and behind a
+    value, where its partition comes before the next frame. `name`: bytes of the topic with its length."""
+    frame = f"II{name}sII"
+    return struct.Struct(f">{frame}").unpack_from, struct.Struct(f">i{frame}").unpack_from
