@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.clients._core.addresses import Address, Addresses, parse_address
+from penstock.clients._core.address import Address, parse_address
+from penstock.clients._core.addresses import Addresses
 
 
 def test_how_an_address_is_written() -> None:
