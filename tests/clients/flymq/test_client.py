@@ -38,9 +38,9 @@ from penstock.clients.flymq import (
     Unauthorized,
     Unsendable,
     audit_query,
-    questions,
+    requests,
 )
-from penstock.clients.flymq.outcome import refusal
+from penstock.clients.flymq.errors import reply_error
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import Op
 
@@ -126,7 +126,7 @@ def test_every_opcode_that_can_be_asked_has_a_method_in_both_clients() -> None:
     assert set(named) == set(Op) - {Op.ERROR, Op.AUTH_RESPONSE}
     for name in named.values():
         assert callable(getattr(Client, name)) and callable(getattr(AsyncClient, name)), name
-        shown = list(inspect.signature(getattr(questions, name)).parameters)
+        shown = list(inspect.signature(getattr(requests, name)).parameters)
         for kind in (Client, AsyncClient):
             assert list(inspect.signature(getattr(kind, name)).parameters) == ["self", *shown]
 
@@ -397,8 +397,8 @@ def test_a_failed_login_is_shared_by_all_who_wait_for_it(guarded: RunningServer)
 
 def test_a_password_is_in_no_text() -> None:
     client = Client(username="root", password="root password")
-    assert "root password" not in repr(client._options)
-    assert "root password" not in repr(questions.authenticate("root", "root password"))
+    assert "root password" not in repr(client) + repr(client._binding) + repr(client._connect_options)
+    assert "root password" not in repr(requests.authenticate("root", "root password"))
 
 
 # -- refusals
@@ -442,7 +442,7 @@ def test_a_refusal_leaves_the_connection_usable(way: Way, connect: Connect, topi
     ],
 )
 def test_refusals_are_told_apart_by_their_texts(text: str, kind: type[ReplyError]) -> None:
-    error = refusal(text)
+    error = reply_error(text)
     assert type(error) is kind
     assert (str(error), error.message) == (text, text)
 
@@ -653,7 +653,7 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(
 def test_a_pipeline_has_an_outcome_for_each_question(way: Way, connect: Connect, topic: str) -> None:
     client = connect(way.port)
     stored, missing, fetched = client.pipeline(
-        [questions.produce(topic, b"one"), questions.consume(topic, 9), questions.fetch(topic, 0, 0, filter="o")]
+        [requests.produce(topic, b"one"), requests.consume(topic, 9), requests.fetch(topic, 0, 0, filter="o")]
     )
     assert stored.offset == 0
     assert isinstance(missing, EndOfLog)
@@ -665,14 +665,14 @@ def test_a_slow_stream_of_replies_is_no_silence(way: Way, connect: Connect) -> N
     """The timeout is for the next reply, and not for the last of many."""
     client = connect(way.port, timeout=2.0)
     way.delay = 0.5
-    assert len(client.pipeline([questions.list_topics()] * 6)) == 6
+    assert len(client.pipeline([requests.list_topics()] * 6)) == 6
     assert way.connections == 1
 
 
 def test_what_a_pipeline_was_answered_is_not_asked_again(way: Way, connect: Connect, topic: str) -> None:
     client = connect(way.port)
     way.faults.extend([Fault.NONE, Fault.DROP])
-    asked = [questions.produce(topic, b"one"), questions.list_topics(), questions.fetch(topic, 0, 0)]
+    asked = [requests.produce(topic, b"one"), requests.list_topics(), requests.fetch(topic, 0, 0)]
     stored, _, fetched = client.pipeline(asked)
     assert (stored.offset, fetched.next_offset) == (0, 1)
     assert way.opcodes.count(Op.PRODUCE) == 1
@@ -682,7 +682,7 @@ def test_what_a_pipeline_was_answered_is_not_asked_again(way: Way, connect: Conn
 def test_a_pipeline_with_a_produce_in_doubt_stops(way: Way, connect: Connect, topic: str) -> None:
     client = connect(way.port)
     way.faults.extend([Fault.NONE, Fault.DROP])
-    outcomes = client.pipeline([questions.produce(topic, b"%d" % number) for number in range(3)])
+    outcomes = client.pipeline([requests.produce(topic, b"%d" % number) for number in range(3)])
     assert outcomes[0].offset == 0
     assert [type(outcome) for outcome in outcomes[1:]] == [OutcomeUnknown] * 2
 
@@ -693,8 +693,8 @@ def test_large_requests_and_large_replies_do_not_block_each_other(
     """The server reads no more while its replies are not taken, and the client has more to say than buffers hold."""
     client = connect(running.port)
     client.produce_batch(topic, [bytes(1 << 20)] * 8)
-    big = questions.produce_batch(f"{topic}-more", [bytes(1 << 20)] * 8)
-    asked = [questions.fetch(topic, 0, 0), big] * 6
+    big = requests.produce_batch(f"{topic}-more", [bytes(1 << 20)] * 8)
+    asked = [requests.fetch(topic, 0, 0), big] * 6
     outcomes = client.pipeline(asked)
     assert all(not isinstance(outcome, FlyMqError) for outcome in outcomes)
     assert [len(outcome.records) > 5 for outcome in outcomes[::2]] == [True] * 6

@@ -22,7 +22,7 @@ from penstock.clients.flymq import (
     RetryPolicy,
     Unsendable,
 )
-from penstock.clients.flymq.batching import RECORD_OVERHEAD, Batcher
+from penstock.clients.flymq.batches import RECORD_OVERHEAD, Batcher
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import Op
 
