@@ -7,7 +7,8 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 
-from penstock.clients._core.addresses import Address, Addresses
+from penstock.clients._core.address import Address
+from penstock.clients._core.addresses import Addresses
 from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
 from penstock.clients._core.blocking import BlockingClient, BlockingDriver
 from penstock.clients._core.channel import ConnectOptions, tls_context
