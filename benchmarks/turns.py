@@ -20,6 +20,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.settings import BrokerSettings
 from penstock.doors.blipmq import session as blipmq
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.session import felix_door
@@ -69,7 +70,7 @@ class Client:
         self._loop = loop = Loop()
         settings = LogSettings(durability=Durability.WRITTEN)
         engine = FileEngine(OsFiles(directory), settings, committer=ThreadCommitter(cast(Any, loop)), clock=wall_clock)
-        self.broker = Broker(engine, queue_policy=POLICY)
+        self.broker = Broker(engine, BrokerSettings(queues=POLICY))
         self._replies: list[bytes] = []
         self.send = self._replies.append
         self._session = door.open(self.broker, self, ANONYMOUS)
@@ -230,7 +231,7 @@ def _take(client: Client, in_flight: int) -> Callable[[], None]:
 
 
 def _produce(client: Client) -> Callable[[], None]:
-    client.broker.create_topic(ANONYMOUS, rustlog.SCOPE, TOPIC, 1)
+    client.broker.topics.create(ANONYMOUS, rustlog.SCOPE, TOPIC, 1)
     request = wire.binary_produce(TOPIC, [os.urandom(1024)])
     expected = len(client.ask(request))
 

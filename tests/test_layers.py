@@ -67,7 +67,6 @@ EXCEPTIONS = {
     "penstock.workers.tables.rpc_handlers",
 }
 KNOWN_CYCLES = {
-    "penstock.broker.broker",
     "penstock.broker.security.token",
     "penstock.broker.subscriptions.fanout",
     "penstock.clients.flymq.asynchronous",

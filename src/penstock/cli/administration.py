@@ -20,8 +20,9 @@ from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import Deferred
-from penstock.broker.security.access import ADMINISTRATION, Access
+from penstock.broker.security.access import ADMINISTRATION, AccessPolicy
 from penstock.broker.security.user import UserPolicy
+from penstock.broker.settings import BrokerSettings
 from penstock.cli.failure import fail
 from penstock.config.settings import Settings
 from penstock.log.committer import InlineCommitter
@@ -101,12 +102,12 @@ def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> Ht
         log = LogSettings(**msgspec.structs.asdict(settings.log) | {"durability": Durability.SYNCED})
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
         try:
-            broker = Broker(
-                engine,
-                access=Access(True, [ADMINISTRATION]),
-                user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
+            policies = BrokerSettings(
+                access=AccessPolicy(True, [ADMINISTRATION]),
+                users=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
                 audit=audit_policy(settings),
             )
+            broker = Broker(engine, policies)
             answer = _answer(broker, settings, method, path, body)
             if isinstance(answer, PendingHttpReply):
                 committer.run()

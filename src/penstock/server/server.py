@@ -29,9 +29,10 @@ from penstock.broker.publications.staging import Staging
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import ThreadExecutor
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Grant
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, AccessPolicy, Grant
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.user import UserPolicy
+from penstock.broker.settings import BrokerSettings
 from penstock.broker.tables.table import TablePolicy
 from penstock.config.settings import Config, ConfigError, Settings
 from penstock.config.tokens import token_policy
@@ -265,9 +266,8 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
         for grant in settings.security.grants
     ]
     try:
-        return Broker(
-            engine,
-            access=Access(settings.security.mode == "on", [*grants, ADMINISTRATION]),
+        broker_settings = BrokerSettings(
+            access=AccessPolicy(settings.security.mode == "on", [*grants, ADMINISTRATION]),
             limits=Limits(
                 record_bytes=settings.limits.record_bytes,
                 transaction_us=int(settings.topics.transaction_seconds * 1_000_000),
@@ -283,7 +283,7 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             default_retention=Retention(
                 settings.topics.retention_seconds or None, settings.topics.retention_bytes or None
             ),
-            queue_policy=QueuePolicy(
+            queues=QueuePolicy(
                 capacity=settings.queues.capacity,
                 ttl=int(settings.queues.ttl_seconds * 1_000_000),
                 attempts=settings.queues.attempts,
@@ -291,16 +291,15 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
                 idle=int(settings.queues.idle_seconds * 1_000_000),
             ),
             auto_create_topics=settings.topics.auto_create_topics,
-            lockout=LockOut(settings.security.lockout_failures, settings.security.lockout_seconds),
-            user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
+            lockout=LockoutPolicy(settings.security.lockout_failures, settings.security.lockout_seconds),
+            users=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
             audit=audit_policy(settings),
-            executor=ThreadExecutor(loop, threads),
-            staging=Staging(OsFiles(root)),
             tables=table_policy(settings, root),
             tokens=token_policy(settings),
             queries=query_policy(settings),
             caches=cache_policy(settings),
         )
+        return Broker(engine, broker_settings, executor=ThreadExecutor(loop, threads), staging=Staging(OsFiles(root)))
     except BaseException:
         engine.close()
         raise

@@ -104,7 +104,9 @@ def publish(call: RequestContext, run: Run) -> Reply:
         return Reply(reply)
 
     def produce() -> Appended:
-        return call.broker.produce(call.identity, scope, topic, partition or 0, run.values, divert=not several)
+        return call.broker.produce.append(
+            call.identity, scope, topic, partition or 0, run.values, allow_dead_letters=not several
+        )
 
     try:
         appended = produce()
