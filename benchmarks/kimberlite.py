@@ -27,7 +27,7 @@ from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
 from penstock.log.tailer import Tailer
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import ClientWire
+from penstock.wire.kimberlite.codec.connection import ClientCodec
 
 TITLE: Final = "Kimberlite: appends of 100 events of 1 KiB, pipelined; SQL beside DuckDB on Parquet"
 TENANT: Final = 1
@@ -72,7 +72,7 @@ class _Stream:
     def __init__(self, broker: BrokerProcess) -> None:
         with KimberliteClient(f"127.0.0.1:{broker.kimberlite_port}", tenant=TENANT) as client:
             self.id = client.create_stream("bench", m.DataClass.PUBLIC)
-        wire = ClientWire("v0.1")
+        wire = ClientCodec("v0.1")
         self.greeting = wire.request(1, TENANT, m.Handshake(1))
         self.request = wire.request(2, TENANT, m.AppendEvents(self.id, [os.urandom(SIZE)] * EVENTS))
 

@@ -120,7 +120,7 @@ class Streams:
         self._loop = loop = Loop()
         settings = LogSettings(durability=Durability.WRITTEN)
         engine = FileEngine(OsFiles(directory), settings, committer=ThreadCommitter(cast(Any, loop)), clock=wall_clock)
-        self.broker = Broker(engine, executor=self._offload)
+        self.broker = Broker(engine, executor=self._offload, scheduler=loop)
         self._host = felix_door(FelixSettings()).open(self.broker, self, ANONYMOUS)
         self.delivered = 0
         self._streams = [self._accept() for _ in range(1 + fan_out)]

@@ -17,7 +17,7 @@ from penstock.log.engine import CommitGroup, GroupState
 from penstock.log.file_engine import FileEngine, LogSettings
 
 _POLICIES = {field.name for field in dataclasses.fields(BrokerSettings)}
-_RUNTIME = {"executor"}
+_RUNTIME = {"executor", "scheduler"}
 START = 1_700_000_000_000_000  # µs
 
 
@@ -81,3 +81,17 @@ def committed(group: CommitGroup) -> bool:
 def later(calls: list[tuple[Callable[[], None], Callable[[], None]]]) -> Callable[..., None]:
     """An offload whose work waits in `calls` until the test runs it."""
     return lambda work, done: calls.append((work, done))
+
+
+class LaterScheduler:
+    """A scheduler whose callbacks wait in `calls` until the test runs them, among those of `later`."""
+
+    def __init__(self, calls: list[tuple[Callable[[], None], Callable[[], None]]]) -> None:
+        self._calls = calls
+
+    def call_soon(self, callback: Callable[[], None], /) -> None:
+        self._calls.append((_nothing, callback))
+
+
+def _nothing() -> None:
+    """The work of a callback that only waits for its turn."""

@@ -16,7 +16,7 @@ import pytest
 from tests.cli.process import BrokerProcess, Done, penstock
 
 from penstock.log.lock import DirectoryLock
-from penstock.wire.blipmq import frames
+from penstock.wire.blipmq import codec, frames
 
 SECURITY = {"PENSTOCK_SECURITY__MODE": "on"}
 DOORS = ("--listen", "blipmq=127.0.0.1:0")
@@ -46,7 +46,7 @@ class Wire:
     def __init__(self, broker: BrokerProcess) -> None:
         self._socket = socket.create_connection(broker.endpoint("blipmq"), timeout=10)
         self._number = 0
-        self.ask(frames.encode_hello(1, 1))
+        self.ask(codec.encode_hello(1, 1))
 
     def ask(self, frame: bytes) -> tuple[int, str]:
         """0 for an ACK; the code and the text of a NACK."""
@@ -55,15 +55,15 @@ class Wire:
         body = self._take(length)
         if body[0] == frames.ACK:
             return 0, ""
-        refusal = frames.decode_nack(body[9:])
+        refusal = codec.decode_nack(body[9:])
         assert body[0] == frames.NACK and refusal is not None
         return refusal
 
     def enter(self, key: str) -> int:
-        return self.ask(frames.encode_auth(2, key))[0]
+        return self.ask(codec.encode_auth(2, key))[0]
 
     def subscribe(self, topic: bytes) -> int:
-        return self.ask(frames.encode_subscribe(3, topic, 1))[0]
+        return self.ask(codec.encode_subscribe(3, topic, 1))[0]
 
     def _take(self, count: int) -> bytes:
         data = b""
@@ -142,7 +142,7 @@ def test_a_host_that_guesses_is_locked_out_as_configured(tmp_path: Path) -> None
     key = add(tmp_path)
     with BrokerProcess(tmp_path, *DOORS, **environment) as broker, Wire(broker.ready()) as wire:
         assert [wire.enter("wrong") for _ in range(3)] == [401] * 3
-        code, text = wire.ask(frames.encode_auth(9, key))
+        code, text = wire.ask(codec.encode_auth(9, key))
         assert code != 0 and text != "invalid API key"
         with Wire(broker) as again:
             assert again.enter(key) == code
@@ -220,6 +220,6 @@ def test_a_broker_that_does_not_answer_is_told(tmp_path: Path) -> None:
         silent.bind(str(tmp_path / "admin.sock"))
         silent.listen()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("penstock.cli.administration.PATIENCE_SECONDS", 0.05)
+            patch.setattr("penstock.cli.administration.TIMEOUT_SECONDS", 0.05)
             done = keys(tmp_path, "list")
     assert done.returncode == 1 and "did not answer" in done.stderr and done.stdout == ""

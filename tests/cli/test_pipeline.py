@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cli.process import penstock
 
-from penstock.spark.pipelines.place import PipelineLocation, RunState
+from penstock.spark.pipelines.location import PipelineLocation, RunState
 
 
 def test_init_says_what_to_do_next(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Clients of Kimberlite's door for the kill harness: each works until the broker is gone, tells the history what it
 asks for and what it is told, and goes on after the next start where it was.
 
-They speak several generations of the protocol, by `ClientWire`: its bytes are pinned elsewhere, by golden vectors.
+They speak several generations of the protocol, by `ClientCodec`: its bytes are pinned elsewhere, by golden vectors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.crash.killer import id_of, payload_of
 from tests.crash.kimberlite_history import Deed, DeedHistory
 
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import ClientWire
+from penstock.wire.kimberlite.codec.connection import ClientCodec
 
 TENANT: Final = 7
 GROUP: Final = "workers"
@@ -46,7 +46,7 @@ class Line:
     def __init__(self, port: int, dialect: str = "5b", token: str | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._wire = ClientWire(dialect)
+        self._wire = ClientCodec(dialect)
         self._id = 0
         self._waiting: deque[int] = deque()  # ids of requests that are not answered
         self.pushed: deque[m.Message] = deque()

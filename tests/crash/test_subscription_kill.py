@@ -16,7 +16,7 @@ from typing import Self
 from tests.cli.process import BrokerProcess
 
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import ClientWire
+from penstock.wire.kimberlite.codec.connection import ClientCodec
 
 TENANT = 7
 GROUP = "workers"
@@ -29,7 +29,7 @@ class Member:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 20)
         self._socket.settimeout(20)
-        self._wire = ClientWire("5b")
+        self._wire = ClientCodec("5b")
         self._id = 0
         self.events: list[tuple[int, bytes]] = []
         try:

@@ -13,7 +13,7 @@ from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 from penstock.transport.quic.settings import QuicSettings
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_events
-from penstock.wire.felix.frames import KNOWN, Frame, Frames
+from penstock.wire.felix.frames import KNOWN, Frame, Framer
 
 SECONDS = 30.0
 
@@ -22,7 +22,7 @@ class Inbox:
     """The reader of one stream: all its frames, and its end."""
 
     def __init__(self, news: asyncio.Event) -> None:
-        self._frames = Frames(16 << 20)
+        self._frames = Framer(16 << 20)
         self._news = news
         self.frames: list[Frame] = []
         self.ended = False

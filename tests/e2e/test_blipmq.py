@@ -14,6 +14,7 @@ from tests.cli.process import BrokerProcess
 
 from penstock.clients.blipmq import AsyncClient, Client, ClientError, Message, Refusal, Subscription
 from penstock.clients.rustlog import Client as RustLogClient
+from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
 
 both = pytest.mark.parametrize("version", [1, 2])
@@ -147,17 +148,17 @@ def test_a_client_that_writes_ack_and_poll_apart_does_not_stall(broker: BrokerPr
             (frame,) = frames
             return frame
 
-        sock.sendall(f.encode_hello(1, 1))
+        sock.sendall(codec.encode_hello(1, 1))
         receive()
-        sock.sendall(f.encode_auth(2, "any"))
+        sock.sendall(codec.encode_auth(2, "any"))
         receive()
-        sock.sendall(f.encode_subscribe(3, b"t", 1))
+        sock.sendall(codec.encode_subscribe(3, b"t", 1))
         subscription = int.from_bytes(receive()[2], "big")
-        sock.sendall(f.encode_publishes(range(cycles), f.publish_prefix(1, b"t"), [bytes(64)] * cycles))
+        sock.sendall(codec.encode_publishes(range(cycles), codec.publish_prefix(1, b"t"), [bytes(64)] * cycles))
         begin = time.monotonic()
         for number in range(cycles):
-            sock.sendall(f.encode_poll(number, subscription))
+            sock.sendall(codec.encode_poll(number, subscription))
             kind, tag, _ = receive()
             assert (kind, tag) == (f.PUBLISH, number + 1)
-            sock.sendall(f.encode_client_ack(tag, subscription))
+            sock.sendall(codec.encode_client_ack(tag, subscription))
         assert time.monotonic() - begin < 20

@@ -17,7 +17,7 @@ from tests.transport.certificates import Authority
 from penstock.clients.flymq import Client as FlyMqClient
 from penstock.clients.rustlog import Client as RustLogClient
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import ClientWire
+from penstock.wire.kimberlite.codec.connection import ClientCodec
 from penstock.wire.kimberlite.messages import DataClass, ErrorCode
 
 DIALECTS = ("v0.1", "seed", "seed/bincode", "seed/postcard", "v0.4", "v2", "v3", "v4", "5a", "5b")
@@ -35,7 +35,7 @@ class Peer:
         token: str | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.wire = ClientWire(dialect)
+        self.wire = ClientCodec(dialect)
         self.tenant = tenant
         self.pushed: list[m.Message] = []
         self._id = 0

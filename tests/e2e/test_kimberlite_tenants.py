@@ -18,7 +18,6 @@ from tests.e2e.test_kimberlite import Peer
 from tests.workers.flight.seeded_flight_broker import OPEN, Maker, made
 
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.queries.query import Value
 from penstock.broker.security.access import ADMINISTRATOR, Permission
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.user import PERMISSIONS
@@ -34,6 +33,7 @@ from penstock.flight.log import TopicPartition
 from penstock.flight.options import BrokerOptions
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.messages import DataClass, ErrorCode
+from penstock.wire.kimberlite.values import Value
 
 MAPPED = {"PENSTOCK_KIMBERLITE__TENANTS": "1=default"}  # where protocols without tenants are
 PARTITIONS = 3

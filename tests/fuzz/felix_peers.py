@@ -24,7 +24,7 @@ from penstock.transport.quic.connection import QuicConnection, Reader, Stream
 from penstock.transport.quic.settings import QuicSettings
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Batch, decode_events, encode_batch
-from penstock.wire.felix.frames import KNOWN, Frame, Frames
+from penstock.wire.felix.frames import KNOWN, Frame, Framer
 
 NAMES = ("default", "default")  # tenant and namespace of every stream here
 GROWTH = 128 * MIB  # as that of `test_resources`, where frames are smaller
@@ -54,7 +54,7 @@ class Replies:
     """The reader of a stream that is answered."""
 
     def __init__(self) -> None:
-        self._frames = Frames(16 << 20)
+        self._frames = Framer(16 << 20)
         self.frames: list[Frame] = []
         self.ended = False
         self.reset_with: int | None = None
@@ -93,7 +93,7 @@ class Following:
     """The reader of an event stream, whose events are `event(0)`, `event(1)` and so on. It keeps none of them."""
 
     def __init__(self, stream: Stream) -> None:
-        self._frames = Frames(16 << 20)
+        self._frames = Framer(16 << 20)
         self._greeted = False
         self.stream = stream
         self.count = 0  # events that were right

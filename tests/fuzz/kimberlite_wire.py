@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from tests.fuzz.wire import DEADLINE, Wire
 
-from penstock.broker.queries.query import Timestamp
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
 from penstock.wire.kimberlite.codec.kinds import (
@@ -30,6 +29,7 @@ from penstock.wire.kimberlite.codec.kinds import (
     Record,
     Scalar,
 )
+from penstock.wire.kimberlite.values import Timestamp
 
 MAGIC = 0x56444220
 MAX_PAYLOAD = 16 << 20

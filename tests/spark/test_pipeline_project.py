@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.pipelines.java import JavaMissing, find_java, major_version
-from penstock.spark.pipelines.place import (
+from penstock.spark.pipelines.location import (
+    PipelineBusy,
     PipelineLocation,
-    PlaceBusy,
     RunState,
     is_running,
     read_state,
@@ -118,7 +118,10 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     with PipelineLocation(str(tmp_path)) as place:
         place.write(RunState(4711, "continuous", 0.0, "local[2]"))
         assert is_running(str(tmp_path))
-        with pytest.raises(PlaceBusy, match="process 4711 is running this pipeline"), PipelineLocation(str(tmp_path)):
+        with (
+            pytest.raises(PipelineBusy, match="process 4711 is running this pipeline"),
+            PipelineLocation(str(tmp_path)),
+        ):
             pass
     assert not is_running(str(tmp_path))
     state = read_state(str(tmp_path))
@@ -130,10 +133,10 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
 def test_an_orphaned_jvm_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     alive = [True, True, False]
     slept: list[float] = []
-    monkeypatch.setattr("penstock.spark.pipelines.place._is_java", lambda _pid: alive.pop(0))
+    monkeypatch.setattr("penstock.spark.pipelines.location._is_java", lambda _pid: alive.pop(0))
     assert wait_for_orphan(RunState(1, "continuous", 0.0, "local[2]", jvm=99), slept.append)
     assert len(slept) == 2
-    monkeypatch.setattr("penstock.spark.pipelines.place._is_java", lambda _pid: True)
+    monkeypatch.setattr("penstock.spark.pipelines.location._is_java", lambda _pid: True)
     assert not wait_for_orphan(RunState(1, "continuous", 0.0, "local[2]", jvm=99), slept.append)
     assert wait_for_orphan(None, slept.append)
 

@@ -20,7 +20,7 @@ from tests.spark.java import needs_java
 from penstock.clients.rustlog import Client
 from penstock.flight.connect import connect
 from penstock.flight.log import Log, TopicPartition
-from penstock.spark.pipelines.place import read_state
+from penstock.spark.pipelines.location import read_state
 from penstock.spark.pipelines.scaffold import write_project
 
 pytestmark = needs_java

@@ -9,10 +9,10 @@ from tests.sql.memory import MemoryCatalog
 
 from penstock.broker.queries.query import Rows, Value
 from penstock.sql.limits import QueryLimits
-from penstock.sql.run import Workshop, run
+from penstock.sql.run import StatementRuntime, run
 
 LIMITS: Final = QueryLimits(seconds=20, memory_bytes=256 << 20, rows=1_000)
-SHOP: Final = Workshop()  # shared, as in a process that lives long
+SHOP: Final = StatementRuntime()  # shared, as in a process that lives long
 
 
 def ask(
@@ -20,7 +20,7 @@ def ask(
     sql: str,
     *params: Value,
     at: int | None = None,
-    shop: Workshop = SHOP,
+    shop: StatementRuntime = SHOP,
     limits: QueryLimits = LIMITS,
 ) -> Rows:
     return run(catalog, sql, params, at, limits, workshop=shop)

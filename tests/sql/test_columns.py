@@ -7,8 +7,8 @@ from tests.sql.ask import ask, rows
 from tests.sql.memory import MemoryCatalog
 
 from penstock.broker.errors import QueryError, TableNotFound
-from penstock.sql import shapes
-from penstock.sql.run import Workshop
+from penstock.sql import inferred_schema
+from penstock.sql.run import StatementRuntime
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def test_both_of_them_cannot_be_meant(catalog: MemoryCatalog, sql: str) -> None:
 
 
 def test_a_name_before_a_point_does_not_make_a_statement_look_for_more(catalog: MemoryCatalog) -> None:
-    ask(catalog, "SELECT b FROM t WHERE a = 1", shop=Workshop())
+    ask(catalog, "SELECT b FROM t WHERE a = 1", shop=StatementRuntime())
     plainly = len(catalog.reads)
-    ask(catalog, "SELECT x.b FROM t x WHERE x.a = 1", shop=Workshop())
+    ask(catalog, "SELECT x.b FROM t x WHERE x.a = 1", shop=StatementRuntime())
     assert len(catalog.reads) == 2 * plainly
 
 
@@ -68,7 +68,7 @@ def test_a_name_before_a_point_does_not_make_a_statement_look_for_more(catalog: 
 )
 def test_a_name_that_the_statement_defines_too(sql: str, found: list[list[object]], known: bool) -> None:
     """What it means must not depend on what was learnt of the stream before."""
-    catalog, shop = MemoryCatalog(), Workshop()
+    catalog, shop = MemoryCatalog(), StatementRuntime()
     catalog.add("s", '{"userId": 1, "Tag": "x", "nested": {"x": 5}}', '{"userId": 2, "Tag": "y"}')
     if known:
         ask(catalog, "SELECT * FROM s", shop=shop)
@@ -87,8 +87,8 @@ def test_columns_that_get_names_by_their_places(catalog: MemoryCatalog) -> None:
 
 
 def test_streams_with_more_fields_than_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "MAX_FIELDS", 3)
-    catalog, shop = MemoryCatalog(), Workshop()
+    monkeypatch.setattr(inferred_schema, "MAX_FIELDS", 3)
+    catalog, shop = MemoryCatalog(), StatementRuntime()
     catalog.add("wide", '{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "Fg": 6}')
     for _ in range(2):
         assert ask(catalog, "SELECT * EXCLUDE (timestamp, data) FROM wide", shop=shop).columns[2:] == ["Fg", "a", "b"]
@@ -100,8 +100,8 @@ def test_streams_with_more_fields_than_columns(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_stream_that_becomes_wide_keeps_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "MAX_FIELDS", 3)
-    catalog, shop = MemoryCatalog(), Workshop()
+    monkeypatch.setattr(inferred_schema, "MAX_FIELDS", 3)
+    catalog, shop = MemoryCatalog(), StatementRuntime()
     catalog.add("wide", '{"a": 1, "b": 2}')
     ask(catalog, "SELECT * FROM wide", shop=shop)
     catalog.add("wide", '{"c": 3, "d": 4, "e": 5, "f": 6, "g": 7}')
@@ -110,9 +110,9 @@ def test_a_stream_that_becomes_wide_keeps_its_columns(monkeypatch: pytest.Monkey
 
 
 def test_names_that_statements_make_up_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "MAX_FIELDS", 2)  # so that all names are never known
-    monkeypatch.setattr(shapes, "MOST_KEPT", 5)
-    catalog, shop = MemoryCatalog(), Workshop()
+    monkeypatch.setattr(inferred_schema, "MAX_FIELDS", 2)  # so that all names are never known
+    monkeypatch.setattr(inferred_schema, "MOST_KEPT", 5)
+    catalog, shop = MemoryCatalog(), StatementRuntime()
     catalog.add("t", '{"a": 1, "b": 2, "c": 3}')
     for number in range(20):
         with pytest.raises(QueryError):

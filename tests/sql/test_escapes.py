@@ -12,7 +12,7 @@ from tests.sql.ask import LIMITS, ask, rows
 from tests.sql.memory import MemoryCatalog
 
 from penstock.broker.errors import QueryError, QueryInvalid, QueryTooLarge, TableNotFound
-from penstock.sql import sources
+from penstock.sql import column_pruning
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import parse, render
 from penstock.sql.limits import QueryLimits, Stop
@@ -288,7 +288,7 @@ def test_a_cte_never_means_a_table_of_the_engine(monkeypatch: pytest.MonkeyPatch
     catalog = MemoryCatalog()
     catalog.add("t", '{"a": 1}')
     assert rows(catalog, f"WITH {name} AS (SELECT 7 AS one) SELECT {name}.one FROM {name}") == [[7]]
-    monkeypatch.setattr(sources, "_recurs", lambda *_: True)
+    monkeypatch.setattr(column_pruning, "_recurs", lambda *_: True)
     with pytest.raises(QueryError, match=r"does not exist|Circular"):
         ask(catalog, f"WITH RECURSIVE {name} AS (SELECT * FROM {name}) SELECT * FROM {name}, t")
 

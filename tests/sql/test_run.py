@@ -12,7 +12,7 @@ from tests.sql.memory import MemoryCatalog
 from penstock.broker.errors import PositionAhead, PositionGone, QueryError, QueryInvalid, TableNotFound
 from penstock.broker.queries.query import Timestamp
 from penstock.sql.limits import Stop
-from penstock.sql.run import Workshop, run
+from penstock.sql.run import StatementRuntime, run
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_types_are_told(catalog: MemoryCatalog) -> None:
 
 def test_large_streams_are_not_read_to_list_them(catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.sql.relation.SMALL", 6)
-    shop = Workshop()
+    shop = StatementRuntime()
     assert ask(catalog, "SHOW TABLES", shop=shop).rows == [["clicks", 4]]
     assert catalog.reads == []
     ask(catalog, "DESCRIBE clicks", shop=shop)
@@ -100,7 +100,7 @@ def test_large_streams_are_not_read_to_list_them(catalog: MemoryCatalog, monkeyp
 
 def test_names_are_found_in_any_case(catalog: MemoryCatalog) -> None:
     assert rows(catalog, "SELECT USERID FROM Clicks WHERE UserId > 1") == [[5]]
-    assert ask(catalog, "SELECT userId FROM clicks LIMIT 1", shop=Workshop()).columns == ["userId"]
+    assert ask(catalog, "SELECT userId FROM clicks LIMIT 1", shop=StatementRuntime()).columns == ["userId"]
     catalog.add("CLICKS", "other")
     assert rows(catalog, "SELECT count(*) FROM clicks") == [[7]]
     assert rows(catalog, 'SELECT a.data FROM "CLICKS" a, clicks b WHERE b.n = 1') == [["other"]]
@@ -119,7 +119,7 @@ def test_only_what_is_needed_is_read(catalog: MemoryCatalog) -> None:
 
 
 def test_what_was_learnt_is_kept_and_grows(catalog: MemoryCatalog) -> None:
-    shop = Workshop()
+    shop = StatementRuntime()
     ask(catalog, "SELECT n FROM clicks", shop=shop)
     first = len(catalog.reads)
     ask(catalog, "SELECT n FROM clicks", shop=shop)

@@ -32,6 +32,7 @@ from penstock.broker.runtime.clock import Clock, RetentionClock, monotonic_clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor, run_inline
 from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
+from penstock.broker.runtime.scheduler import INLINE, Scheduler
 from penstock.broker.schemas.schemas import Schemas
 from penstock.broker.security import data_class
 from penstock.broker.security.access import EVERYWHERE, Access, Grant, Identity, Permission
@@ -75,12 +76,14 @@ class Broker:
         monotonic: Clock = monotonic_clock,
         timer: Callable[[], int] = time.perf_counter_ns,
         executor: Executor = run_inline,
+        scheduler: Scheduler = INLINE,
         staging: Staging | None = None,
     ) -> None:
         """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
         self.settings = settings
         self.limits = settings.limits
         self.executor = executor
+        self.scheduler = scheduler
         self.scan_executor = BoundedExecutor(executor, CONCURRENT_SCANS)
         self._engine = engine
         self._clock = clock

@@ -1,4 +1,4 @@
-"""How a command fails: one plain line on stderr and an exit code."""
+"""Command failure: one plain line on stderr and an exit code."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ Failures = (OSError, rustlog.RustLogError, flymq.FlyMqError, blipmq.BlipMQError)
 
 
 class Shop:
-    """What happens in it, by chance and by the clock."""
+    """A simulated shop: events by chance and by the clock."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -55,7 +55,7 @@ class Shop:
         )
 
     def page_view(self, now: float) -> tuple[bytes, bytes]:
-        """Who looked, and at what."""
+        """One page view: the visitor and the page."""
         customer = self._customer()
         if self._chance.random() < BAD_SHARE:
             return customer.encode(), self._chance.choice(BAD)

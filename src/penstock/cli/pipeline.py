@@ -14,10 +14,11 @@ import typer
 
 from penstock.cli.failure import fail
 from penstock.cli.pipeline_view import Lines, clock, progress_table
+from penstock.cli.tables import print_aligned
 from penstock.spark.pipelines.declarative import Refresh
 from penstock.spark.pipelines.driver import Driver
 from penstock.spark.pipelines.java import JavaMissing, find_java
-from penstock.spark.pipelines.place import RunState, is_running, read_state
+from penstock.spark.pipelines.location import RunState, is_running, read_state
 from penstock.spark.pipelines.progress import Ends, FlowProgress, Watch, seconds_text
 from penstock.spark.pipelines.project import ENV_BROKER, Kind, Project, ProjectError, load
 from penstock.spark.pipelines.runner import Event
@@ -115,10 +116,7 @@ def status(directory: Directory = ".", broker: Broker = None) -> None:
         return
     running = is_running(project.local)
     typer.echo(f"{project.name}: {_said(state, running)}")
-    from rich.console import Console
-
-    table = progress_table(flows, _phases(state, running), time.time(), "")
-    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+    print_aligned(progress_table(flows, _phases(state, running), time.time(), ""))
 
 
 def _said(state: RunState | None, running: bool) -> str:
@@ -134,7 +132,7 @@ def _said(state: RunState | None, running: bool) -> str:
 
 
 def _phases(state: RunState | None, running: bool) -> dict[str, str]:
-    """What became of each flow. After the end of a run, nothing in it runs any more, whatever its last word was."""
+    """The outcome of each flow. After the end of a run, nothing in it runs any more, whatever its last word was."""
     if state is None or running:
         return {} if state is None else state.flows
     return {flow: "stopped" if phase in UNDER_WAY else phase for flow, phase in state.flows.items()}
@@ -237,7 +235,7 @@ def _stopping(driver: Driver) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shown(project: Project, wanted: Refresh) -> Iterator[Callable[..., None]]:
-    """What is told, and how far it is: in place at a terminal, else in lines."""
+    """Messages and progress: in place at a terminal, else in lines."""
     watch = _watch(project)
     phases: dict[str, str] = {}
     title = f"{project.name} ({project.file.kind})"

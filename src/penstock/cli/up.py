@@ -69,7 +69,7 @@ def up(
 
 
 class Backoff:
-    """How long to wait until a part that ended by itself is started again."""
+    """The wait before a part that ended by itself is started again."""
 
     def __init__(self) -> None:
         self._next = BACKOFF[0]
@@ -138,7 +138,7 @@ class Stack:
         self._addresses = dict(_DOOR.findall(block))
 
     def _plan_pipeline(self) -> None:
-        """What the pipeline needs, or why there is none."""
+        """The pipeline's requirements, or the reason why there is none."""
         section = self._settings.pipeline
         directory = section.directory or os.path.join(self._data_dir, "pipeline")
         try:
@@ -180,7 +180,7 @@ class Stack:
                 break
 
     def _no_generator(self) -> str:
-        """Why there is none; empty if there is."""
+        """The reason why there is no generator; empty if there is one."""
         if not self._settings.pipeline.events_per_second:
             return "events_per_second in [pipeline] is 0"
         if self._settings.security.mode == "on":
@@ -268,7 +268,7 @@ class Stack:
             typer.echo(self._block())
 
     def _block(self) -> str:
-        """What there is, where it is, and what to do with it."""
+        """The start block: every part, its address, and what to do with it."""
         lines = ["", *(f"  {name:<12}{address}" for name, address in self._addresses.items()), ""]
         rate = f"{self._settings.pipeline.events_per_second:g} events a second"
         why_not = self._no_generator()
@@ -373,7 +373,7 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _some(stream: IO[bytes], seconds: float) -> str | None:
-    """What is there to read, waiting so long for it; None at the end."""
+    """Bytes that are there to read, waiting so long for some; None at the end."""
     if not select.select([stream], [], [], seconds)[0]:
         return ""
     data = os.read(stream.fileno(), 1 << 16)

@@ -238,7 +238,7 @@ class FlightLog:
 
 
 class _Patience:
-    """How often, and after which pause, something is tried again. Used while the error is being handled."""
+    """Retry budget: how often, and after which pause, a call is tried again. Used while the error is being handled."""
 
     def __init__(self, retries: int, seconds: float) -> None:
         self._retries = self._left = retries
@@ -302,7 +302,7 @@ _LATER: Final = (flight.FlightUnavailableError, flight.FlightTimedOutError, flig
 
 
 def _said(error: Exception, servers: str) -> FlightLogError:
-    """What a Flight error means."""
+    """The domain error that a Flight error stands for."""
     text, detail = _parts(error)
     if detail is None:
         return _unexplained(error, text, servers)

@@ -184,7 +184,7 @@ class DirectoryLog:
         return topic, Source(partition, topic.name, self._table_ref(topic), start, end)
 
     def _check_table(self, source: Source, start: int, end: int) -> None:
-        """What is in no journal file has to be in a table. If that is not there it was moved, and nothing is lost."""
+        """Check that the table is there: records in no segment must be in it. A missing table was moved, not lost."""
         held = self._offline.follower.extent(source.partition)
         seam = min(end, source.end if held is None else held[0])
         if start < seam and not self._reader.reaches(source, seam):

@@ -1,4 +1,4 @@
-"""What can go wrong for somebody who reads or writes a log from outside. Each text says what to do about it."""
+"""Errors of reading or writing a log from outside the broker. Each text says what to do about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NotLoggedIn(FlightLogError):
 
 
 class AccessRefused(FlightLogError):
-    """Who asks may not do this."""
+    """The caller has no permission for this."""
 
 
 class TopicMissing(FlightLogError):

@@ -58,7 +58,7 @@ class Log(Protocol):
         """Name → number of partitions."""
 
     def bounds(self, topics: Collection[str]) -> dict[TopicPartition, Bounds]:
-        """Where each partition begins and ends. Topics that are not there are left out."""
+        """The bounds of each partition. Topics that do not exist are left out."""
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first record that is not older than so many µs since 1970; None if there is none."""
@@ -66,7 +66,8 @@ class Log(Protocol):
     def fitting(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
     ) -> dict[TopicPartition, int]:
-        """How far about `max_bytes` reach in all partitions together, in proportion to what waits in each."""
+        """The end offsets that about `max_bytes` reach in all partitions together, in proportion to each
+        one's backlog."""
 
     def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Live records only. Raises OffsetsLost if `start` is below the first that is there."""

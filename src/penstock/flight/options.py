@@ -1,4 +1,4 @@
-"""How to reach a log, as a user says it in options: a broker by `bootstrap.servers`, or a data directory by `path`.
+"""Connection options of a log, as a user writes them: a broker by `bootstrap.servers`, or a data directory by `path`.
 
 Pure: nothing here connects. Names are taken in any case, because Spark gives them in lower case; options that are not
 about a connection are left to others.

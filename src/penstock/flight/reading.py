@@ -79,7 +79,7 @@ class Reader:
         view: LiveView,
         check: Callable[[], None] = _nothing,
     ) -> Iterator[pa.RecordBatch]:
-        """What is live of the records from `start` up to `end`, which are committed. `check` is called again and again,
+        """The visible records from `start` up to `end`, which are committed. `check` is called again and again,
         and may raise to stop it. Raises Lost, NotWritten, LogDamaged, and what a table's place may raise."""
         wanted = live_columns(columns)
         at, since = start, time.monotonic()
@@ -147,7 +147,7 @@ class Reader:
         return self._patiently(lambda: self.follower.offset_at(source.partition, timestamp, at, source.end))
 
     def offset_after(self, source: Source, start: int, end: int, max_bytes: int) -> int:
-        """How far about `max_bytes` reach from `start`; further than `start`, if that is below `end`."""
+        """The offset that about `max_bytes` reach from `start`; further than `start`, if that is below `end`."""
         start, end = max(start, source.start), min(end, source.end)
         first = self._journal_start(source)
         left, at = max(1, max_bytes), start
@@ -173,7 +173,7 @@ class Reader:
     # -- by what is known without reading the records
 
     def offset_of(self, source: Source, position: int) -> int:
-        """How far the partition reached at this global position: the first offset whose record has it, or a later one;
+        """The partition's end at this global position: the first offset whose record has it, or a later one;
         the partition's end if there is none."""
         while True:
             first = min(max(self._journal_start(source), source.start), source.end)
@@ -227,7 +227,7 @@ class Reader:
         return source.end if known is None else min(known[0], source.end)
 
     def _patiently(self, look: Callable[[], T]) -> T:
-        """What is committed may not be in the file yet."""
+        """Retry until a committed record is in the file: it may not be there yet."""
         limit = time.monotonic() + self._patience
         while True:
             try:

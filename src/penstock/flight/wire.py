@@ -1,4 +1,4 @@
-"""What is said over Arrow Flight, in JSON, so that every Flight client in every language can take part.
+"""Messages over Arrow Flight, in JSON, so that every Flight client in every language can take part.
 
 A ticket says which records; actions ask about the log and change it; an error's detail tells programs what its text
 tells people. `docs/flight.md` describes all of it. Nothing here does input or output, or knows Arrow.
@@ -103,7 +103,7 @@ class Range(Message, frozen=True):
 
 
 class Fitting(Message, frozen=True):
-    """How far do so many bytes reach in these ranges together?"""
+    """Asks for the offsets that so many bytes reach in these ranges together."""
 
     ranges: Annotated[tuple[Range, ...], Meta(max_length=MAX_PLACES)]
     max_bytes: Annotated[int, Meta(ge=1, le=1 << 62)]
@@ -129,7 +129,7 @@ class TableOf(Message, frozen=True):
 
 
 class PartitionView(Message, frozen=True):
-    """What of a partition's table is still to be seen: offsets from `start` on, without those that were removed."""
+    """The visible part of a partition's table: offsets from `start` on, without those that were removed."""
 
     partition: int
     start: int
@@ -205,7 +205,7 @@ ACTIONS: Final = {
 
 
 class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a program can tell about an error. It follows the text, behind `DETAIL`."""
+    """Error details for programs. They follow the text, behind `DETAIL`."""
 
     error: str  # the name of what went wrong, such as TopicNotFound
     start: int | None = None  # OffsetsLost: the first offset that is there

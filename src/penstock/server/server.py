@@ -299,7 +299,13 @@ def open_broker(settings: Settings, loop: asyncio.AbstractEventLoop, threads: Th
             queries=query_policy(settings),
             caches=cache_policy(settings),
         )
-        return Broker(engine, broker_settings, executor=ThreadExecutor(loop, threads), staging=Staging(OsFiles(root)))
+        return Broker(
+            engine,
+            broker_settings,
+            executor=ThreadExecutor(loop, threads),
+            scheduler=loop,
+            staging=Staging(OsFiles(root)),
+        )
     except BaseException:
         engine.close()
         raise

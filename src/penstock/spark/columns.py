@@ -53,12 +53,12 @@ class SchemaRefused(ValueError):
 
 
 def full_schema(headers: bool) -> StructType:
-    """What a reader gives that was asked for nothing in particular."""
+    """The schema of a reader that was asked for no columns in particular."""
     return StructType([StructField(name, kind) for name, kind in TYPES.items() if headers or name != "headers"])
 
 
 def check_schema(schema: StructType) -> None:
-    """Whether the columns are some of ours, in any order: that is how fewer are asked for."""
+    """Check that the columns are some of ours, in any order: that is how fewer are asked for."""
     seen: set[str] = set()
     for field in schema.fields:
         expected = TYPES.get(field.name)

@@ -54,12 +54,12 @@ def encode(ends: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, in
 
 
 def decode(offset: Json) -> Offsets:
-    """Where the offset is in each partition."""
+    """The offset of each partition."""
     return _flat({name: inner for name, inner in offset.items() if name not in (START, FROM)})
 
 
 def begins(start: Json, end: Json) -> Offsets:
-    """Where the micro-batch between the two begins."""
+    """The start offsets of the micro-batch between the two."""
     return _flat(end[FROM]) if is_symbol(start) else decode(start)
 
 
@@ -72,8 +72,8 @@ def _flat(by_topic: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def share(backlog: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """How many records of each partition to take, `limit` in all if there are as many: in proportion to what is there,
-    and at least one of each, so that a small partition does not wait for a large one to be empty."""
+    """The number of records to read of each partition, `limit` in all if there are as many: in proportion to the
+    backlog, and at least one of each, so that a small partition does not wait for a large one to be empty."""
     waiting = {place: rows for place, rows in backlog.items() if rows > 0}
     total = sum(waiting.values())
     if total <= limit:

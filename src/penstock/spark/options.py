@@ -1,5 +1,5 @@
-"""What may be said in `.option(…)`: names, defaults, precedence and errors, those of Spark's Kafka source where it has
-the same. Pure: nothing here asks a broker, and nothing needs Spark.
+"""Options of the source, `.option(…)`: names, defaults, precedence and errors, those of Spark's Kafka source where
+it has the same. Pure: nothing here asks a broker, and nothing needs Spark.
 
 Spark gives options with names in lower case; here any case is taken, and a prefix `penstock.` too, as `kafka.` is by
 the Kafka source.
@@ -131,7 +131,7 @@ class Given:
         return int(found[1]) * _UNITS_OF_SIZE[found[2]]
 
     def connection(self) -> dict[str, str]:
-        """What says where the log is and who asks, for `flight.connect`. Raises OptionsUnusable too."""
+        """The connection options, address and credentials, for `flight.connect`. Raises OptionsUnusable too."""
         named = [name for name in ("path", "bootstrap.servers") if self.text(name)]
         if len(named) != 1:
             raise OptionRefused(
@@ -170,7 +170,7 @@ class Given:
 
 
 class Retries(NamedTuple):
-    """What to do when the log does not answer; times in ms."""
+    """Retries while the log does not answer; times in ms."""
 
     timeout: int = 120_000  # how long it is asked again, by the driver,
     poll_timeout: int = 120_000  # and by tasks;
@@ -179,21 +179,21 @@ class Retries(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which partitions to read: those of named topics, of topics that match, or just these."""
+    """The partitions to read: those of named topics, of topics that match, or just these."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
 
     def matching(self, topics: Iterable[str]) -> list[str]:
-        """Those of these topics that the pattern takes."""
+        """The topics that match the pattern."""
         assert self.pattern is not None
         pattern = re.compile(self.pattern)
         return sorted(topic for topic in topics if pattern.fullmatch(topic))
 
 
 class Position(NamedTuple):
-    """Where to begin or to end, as the user said it: not resolved to offsets yet."""
+    """A start or end position, as the user wrote it: not resolved to offsets yet."""
 
     kind: Literal["earliest", "latest", "offsets", "times", "time"]
     option: str  # that said so
@@ -208,7 +208,7 @@ class Position(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How much a micro-batch may hold, and what it waits for."""
+    """Limits of a micro-batch: its size, and how long it waits for more."""
 
     rows: int | None = None
     bytes: int | None = None

@@ -18,8 +18,8 @@ LONGEST_PAUSE: Final = 2.0
 
 
 class Patience:
-    """How long an outage may last, in ms, and how often is tried again at least, so many ms apart. It begins anew
-    whenever something succeeded."""
+    """An outage budget: how long an outage may last, in ms, and how often is tried again at least, so many ms apart.
+    It begins anew whenever something succeeded."""
 
     def __init__(
         self,

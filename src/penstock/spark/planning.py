@@ -1,4 +1,4 @@
-"""What to read next: partitions found, positions resolved, micro-batches limited, lost records noticed. Runs in Spark's
+"""Read planning: partitions found, positions resolved, micro-batches limited, lost records noticed. Runs in Spark's
 driver, against any `Log`; reads no record and knows nothing of Spark.
 """
 
@@ -56,7 +56,7 @@ class Planner:
         return self._topics
 
     def check_all_there(self, known: Known) -> None:
-        """Whether what was asked for by name exists."""
+        """Check that every topic and partition that was named exists."""
         selection = self._options.selection
         there = {place.topic for place in known}
         missing = sorted({*selection.topics, *(place.topic for place in selection.assigned)} - there)
@@ -127,7 +127,7 @@ class Planner:
     def advance(
         self, begins: Mapping[TopicPartition, int], known: Known, limited: bool, may_wait: bool = True
     ) -> Offsets | None:
-        """Where the micro-batch ends that begins there, and None if it should wait for more. What was not in `begins`
+        """The end of the micro-batch that begins there, or None if it should wait for more. What was not in `begins`
         is new and is read from its first record."""
         for place in sorted(begins.keys() - known.keys()):
             self._loss(f"{_name(place)} is gone; the stream had read it up to offset {begins[place]}.")
@@ -193,7 +193,7 @@ class Planner:
     # Both
 
     def _present(self, ranges: Iterable[Range], known: Known) -> list[Range]:
-        """What of the ranges the log holds; the query fails if that is not all, unless it may go on."""
+        """The part of the ranges that the log holds; the query fails if that is not all, unless it may go on."""
         present = []
         for place, start, end in ranges:
             bounds = known.get(place)

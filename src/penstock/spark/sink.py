@@ -47,7 +47,7 @@ class SinkFailed(Exception):
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What a task has brought to the broker."""
+    """The commit message of a task: what it staged at the broker."""
 
     app: str
     batch: int

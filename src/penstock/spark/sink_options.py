@@ -1,4 +1,4 @@
-"""What may be said in `.option(…)` when writing. Pure: nothing here asks a broker, and nothing needs Spark."""
+"""Options of the sink, `.option(…)`. Pure: nothing here asks a broker, and nothing needs Spark."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class PenstockDataSource(DataSource):
 
 
 class Task(InputPartition):
-    """What one task reads."""
+    """The offset range that one task reads."""
 
     def __init__(self, work: Range) -> None:
         super().__init__(work)

@@ -111,7 +111,7 @@ def _open(info: TableInfo, topic: str) -> Table | None:
 
 
 def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Past:
-    """What of the table may be seen: not what retention, expiry or a removal has taken."""
+    """The visible rows of the table: without those that retention, expiry or a removal has taken."""
     files: list[TableFile] = []
     hidden: list[Column] = []
     for partition, inner in bounds.items():

@@ -1,4 +1,4 @@
-"""What statements need of the world: the streams of one caller as of one moment, and two ways to change them.
+"""The catalog interface of statements: the streams of one caller as of one moment, and two ways to change them.
 
 A catalog is made for one statement of one caller. Whatever it refuses it raises as an error of `core`, and that goes to
 the caller as it is.
@@ -72,7 +72,7 @@ class Catalog(Protocol):
         """The streams that the caller may read, sorted."""
 
     def open(self, names: Sequence[str]) -> dict[str, Stream]:
-        """Those of these streams that exist. Raises AccessDenied."""
+        """The streams of these names that exist. Raises AccessDenied."""
 
     def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:
         """Say how a stream is read as a table, or that it is none (None). The stream is created if it is not there and

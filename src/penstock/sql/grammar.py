@@ -1,4 +1,4 @@
-"""What a statement may consist of: a list of what is allowed, and nothing else is.
+"""The grammar: an allow-list of what a statement may consist of.
 
 The list is written as SQL: every kind of node that the parser makes of the examples, and of calls of the functions in
 `functions.py`, is allowed, and a statement with any other kind is refused. What it means is DuckDB's affair.
@@ -101,7 +101,7 @@ def warm() -> None:
 
 
 def render(tree: exp.Expr) -> str:
-    """What is carried out is written anew from what was checked."""
+    """The SQL text to execute, written anew from the checked tree."""
     try:
         return tree.sql(dialect=DIALECT, comments=False)
     except RecursionError:

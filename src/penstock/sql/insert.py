@@ -15,14 +15,14 @@ from sqlglot import exp
 from penstock.broker.errors import DuplicateKey, QueryError, QueryTooLarge, TableNotFound
 from penstock.broker.queries.query import Column, Rows, Value
 from penstock.sql.catalog import Catalog, Stream
-from penstock.sql.declare import changed, table_name
+from penstock.sql.column_pruning import RequiredColumns
+from penstock.sql.ddl import changed, table_name
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import APPEND_ONLY, render
+from penstock.sql.inferred_schema import identifier, quoted
 from penstock.sql.limits import QueryLimits
 from penstock.sql.names import resolve
 from penstock.sql.relation import PARTITION, Relation, moment_of
-from penstock.sql.shapes import identifier, quoted
-from penstock.sql.sources import Needs
 from penstock.sql.values import INTEGERS, MOMENTS, bind, described
 
 ATTEMPTS: Final = 20
@@ -149,7 +149,7 @@ class Insertion:
             return
         if len(set(keys)) < len(keys):
             raise DuplicateKey(f"Two rows of the statement have the same primary key in table '{relation.name}'")
-        needs = Needs()
+        needs = RequiredColumns()
         for column in columns:
             needs.add(column.name)
         key = _key([identifier(column.name) for column in columns])

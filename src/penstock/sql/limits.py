@@ -1,4 +1,4 @@
-"""How much one statement may take, and how it is stopped."""
+"""Limits of one statement, and how it is stopped."""
 
 from __future__ import annotations
 

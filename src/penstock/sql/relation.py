@@ -15,10 +15,10 @@ import pyarrow as pa
 from penstock.broker.errors import BrokerError, PositionGone, QueryTooLarge, TableNotFound
 from penstock.broker.queries.query import Column, Declared
 from penstock.sql.catalog import Stream
+from penstock.sql.column_pruning import RequiredColumns
 from penstock.sql.engine import Engine
+from penstock.sql.inferred_schema import OBJECT, ColumnSource, Field, InferredSchemas, identifier, quoted, structure_of
 from penstock.sql.limits import Stop
-from penstock.sql.shapes import OBJECT, ColumnSource, Field, Shapes, identifier, quoted, structure_of
-from penstock.sql.sources import Needs
 
 BASE: Final = {"offset": "BIGINT", "timestamp": "TIMESTAMP_NS", "key": "VARCHAR", "data": "VARCHAR"}
 PARTITION: Final = "partition"
@@ -34,7 +34,7 @@ _ARROW: Final = {
 }
 
 
-class Moment:
+class PointInTime:
     """As of when a statement sees the log."""
 
     __slots__ = ("position", "time")
@@ -47,7 +47,9 @@ class Moment:
 class Relation:
     """One stream, as one statement sees it. Raises TableNotFound, PositionGone."""
 
-    def __init__(self, engine: Engine, stream: Stream, moment: Moment, shapes: Shapes, stop: Stop) -> None:
+    def __init__(
+        self, engine: Engine, stream: Stream, moment: PointInTime, shapes: InferredSchemas, stop: Stop
+    ) -> None:
         self._engine = engine
         self._moment = moment
         self._shapes = shapes
@@ -64,13 +66,13 @@ class Relation:
         return {**BASE, PARTITION: "INTEGER"} if self._wide else BASE
 
     def columns(self) -> list[Column]:
-        """What `SELECT *` gives."""
+        """The columns of `SELECT *`."""
         if self.declared is not None:
             return list(self.declared.columns)
         return [Column(name, kind) for name, kind in (*self.base().items(), *self._fields(everything=True))]
 
     def width(self) -> int:
-        """How many columns there are. For a list of all tables, large streams are not read: it counts what is known."""
+        """The number of columns. For a list of all tables, large streams are not read: it counts what is known."""
         if self.declared is None and sum(span.end - span.start for span in self.stream.partitions) > SMALL:
             return len({*self.base(), *(field.name.lower() for field in self._shapes.known(self._place()))})
         return len(self.columns())
@@ -82,7 +84,7 @@ class Relation:
         shown = {column.name.lower() for column in self.declared.columns}
         return [name for name in self.base() if name not in shown]
 
-    def query(self, needs: Needs) -> str:
+    def query(self, needs: RequiredColumns) -> str:
         """A SELECT that gives the rows, with the columns that are needed."""
         if self.declared is not None:
             return self._typed_rows(self.declared, needs)
@@ -90,7 +92,7 @@ class Relation:
 
     # -- streams as they are
 
-    def _plain_rows(self, needs: Needs) -> str:
+    def _plain_rows(self, needs: RequiredColumns) -> str:
         base = [name for name in self.base() if name in needs]
         wanted = [name for name in needs.names if name.lower() not in self.base()]
         fields = self._fields(wanted, needs.sure, everything=needs.everything) if wanted or needs.everything else []
@@ -126,7 +128,7 @@ class Relation:
 
     # -- declared tables
 
-    def _typed_rows(self, declared: Declared, needs: Needs) -> str:
+    def _typed_rows(self, declared: Declared, needs: RequiredColumns) -> str:
         base = [name for name in self.hidden() if needs.named(name)]
         columns = [column for column in declared.columns if column.name in needs]
         taken = columns or list(declared.columns[:1])  # whether an event is an object shows by taking something out
@@ -171,7 +173,7 @@ class Relation:
 
 
 class _Source:
-    """What DuckDB reads: a new stream of batches each time that it asks."""
+    """A DuckDB source: a new stream of batches each time that it asks."""
 
     def __init__(
         self, relation: Relation, engine: Engine, columns: Sequence[str], start: Mapping[int, int] | None
@@ -229,7 +231,7 @@ def _text(value: bytes | None) -> str | None:
         return base64.b64encode(value).decode()
 
 
-def _declared_at(stream: Stream, moment: Moment) -> Declared | None:
+def _declared_at(stream: Stream, moment: PointInTime) -> Declared | None:
     position = moment.position
     if position is None:
         return stream.declared

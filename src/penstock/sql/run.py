@@ -9,29 +9,29 @@ from sqlglot import exp
 from penstock.broker.errors import PositionAhead, QueryError, QueryInvalid, TableNotFound
 from penstock.broker.queries.query import Rows, Value
 from penstock.sql.catalog import Catalog, Stream
-from penstock.sql.declare import create, drop
+from penstock.sql.column_pruning import INFORMATION, RequiredColumns, Source, fence, rename, sources
+from penstock.sql.ddl import create, drop
 from penstock.sql.engine import Engine, Engines
 from penstock.sql.grammar import parse, warm
+from penstock.sql.inferred_schema import InferredSchemas, identifier
 from penstock.sql.insert import Insertion
 from penstock.sql.limits import QueryLimits, Stop
 from penstock.sql.names import resolve
-from penstock.sql.relation import Moment, Relation
-from penstock.sql.shapes import Shapes, identifier
+from penstock.sql.relation import PointInTime, Relation
 from penstock.sql.show import WORDS, information, show
-from penstock.sql.sources import INFORMATION, Needs, Source, fence, rename, sources
-from penstock.sql.stars import hide
+from penstock.sql.star_expansion import hide
 from penstock.sql.text import Text, prepare
 from penstock.sql.values import fetch
 
 SCHEMA = "streams"  # where DuckDB finds them: no name of a statement can mean anything else
 
 
-class Workshop:
-    """What is kept from one statement to the next: engines, and what was learnt of streams. For any threads."""
+class StatementRuntime:
+    """State kept from one statement to the next: engines, and the inferred schemas of streams. Thread-safe."""
 
     def __init__(self) -> None:
         self.engines = Engines()
-        self.shapes = Shapes()
+        self.shapes = InferredSchemas()
 
     def warm(self, limits: QueryLimits) -> None:
         """Do now what the first statement would wait for."""
@@ -47,7 +47,7 @@ def run(
     position: int | None,
     limits: QueryLimits,
     *,
-    workshop: Workshop | None = None,
+    workshop: StatementRuntime | None = None,
     stop: Stop | None = None,
 ) -> Rows:
     """Raises QueryError and its kin, and what the catalog raises."""
@@ -59,27 +59,33 @@ def run(
     tree = None if text.first in WORDS else parse(text.sql)
     if past and tree is not None and not isinstance(tree, exp.Query | exp.Values):
         raise QueryError("Only a SELECT can be about another moment: what is written is written now")
-    shop = workshop or Workshop()
+    shop = workshop or StatementRuntime()
     stop = stop or Stop(limits.seconds)
     with shop.engines.one(limits, stop) as engine:
         return _Statement(catalog, engine, shop.shapes, moment, limits, stop).run(text, tree, params)
 
 
-def _moment(catalog: Catalog, text: Text, position: int | None) -> Moment:
+def _moment(catalog: Catalog, text: Text, position: int | None) -> PointInTime:
     wanted = text.position if position is None else position
     if text.position is not None and wanted != text.position:
         raise QueryInvalid(f"The statement is AT OFFSET {text.position}, but it was asked for at position {position}")
     if wanted is None:
-        return Moment(None, text.moment)
+        return PointInTime(None, text.moment)
     head = catalog.head()
     if wanted > head:
         raise PositionAhead(wanted, head)
-    return Moment(None if wanted == head else wanted, text.moment)
+    return PointInTime(None if wanted == head else wanted, text.moment)
 
 
 class _Statement:
     def __init__(
-        self, catalog: Catalog, engine: Engine, shapes: Shapes, moment: Moment, limits: QueryLimits, stop: Stop
+        self,
+        catalog: Catalog,
+        engine: Engine,
+        shapes: InferredSchemas,
+        moment: PointInTime,
+        limits: QueryLimits,
+        stop: Stop,
     ) -> None:
         self._catalog = catalog
         self._engine = engine
@@ -128,7 +134,7 @@ class _Statement:
         for name, using in by_stream.items():
             self._stop.check()
             relation = self._relate(streams[using[0].name])
-            needs = Needs()
+            needs = RequiredColumns()
             for source in using:
                 needs.merge(source.needs)
             view = name

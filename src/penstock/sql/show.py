@@ -1,4 +1,4 @@
-"""What there is: SHOW TABLES, SHOW COLUMNS, DESCRIBE, SHOW INDEXES, and the tables of `information_schema`."""
+"""Catalog statements: SHOW TABLES, SHOW COLUMNS, DESCRIBE, SHOW INDEXES, and the tables of `information_schema`."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def described(engine: Engine, sql: str, bound: Sequence[object]) -> list[tuple[s
 
 
 def _output(kind: str, column: str) -> tuple[str, Callable[[Any], Value] | None]:
-    """How DuckDB gives a column of this type, and what is done with a value then."""
+    """The SQL type under which DuckDB returns a column, and the conversion of its values."""
     if kind in INTEGERS:
         return column, None if kind in _NARROW else _whole
     if kind == "BOOLEAN" or kind == "VARCHAR":

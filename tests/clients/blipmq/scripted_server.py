@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from penstock.broker.security.access import Identity
 from penstock.doors.blipmq.handshake import Handshake
-from penstock.wire.blipmq import frames
+from penstock.wire.blipmq import codec, frames
 from penstock.wire.blipmq.errors import UNKNOWN_DELIVERY, Nack
 from penstock.wire.blipmq.frames import Frame, Framer, FrameType
 
@@ -186,7 +186,7 @@ class _Peer:
         if kind in server.mute:
             return True
         if (nack := server.refuse.get(FrameType(kind))) is not None:
-            self._send(frames.encode_nack(correlation, *nack))
+            self._send(codec.encode_nack(correlation, *nack))
             return True
         reply = self._handshake.step(frame)
         if reply is None:
@@ -206,7 +206,7 @@ class _Peer:
         for queue in self._attached:
             while (taken := queue.take()) is not None:
                 qos, tag, value = taken
-                self._send(frames.encode_deliver(tag, qos, queue.topic, value))
+                self._send(codec.encode_deliver(tag, qos, queue.topic, value))
 
     def _send(self, data: bytes) -> None:
         pieces = [data] if not self.server.split else [bytes([byte]) for byte in data]
@@ -216,8 +216,8 @@ class _Peer:
     def _publish(self, correlation: int, payload: bytes) -> bytes:
         server = self.server
         if server.refuse_publishes and (nack := server.refuse_publishes.popleft()) is not None:
-            return frames.encode_nack(correlation, *nack)
-        decode = frames.decode_publish if self._handshake.version == 1 else frames.decode_publish_v2
+            return codec.encode_nack(correlation, *nack)
+        decode = codec.decode_publish if self._handshake.version == 1 else codec.decode_publish_v2
         fields = decode(payload)
         assert fields is not None
         qos, ttl, topic, start = fields
@@ -226,18 +226,18 @@ class _Peer:
         return b""
 
     def _subscribe(self, correlation: int, payload: bytes) -> bytes:
-        fields = frames.decode_subscribe(payload)
+        fields = codec.decode_subscribe(payload)
         assert fields is not None
         queue = Queue(len(self.server.queues) + 1, *fields)
         self.server.queues[queue.id] = queue
         if self._handshake.version == 2:
             self._attached.append(queue)
-        return frames.encode_ack(correlation, queue.id)
+        return codec.encode_ack(correlation, queue.id)
 
     def _ack(self, tag: int, payload: bytes) -> bytes:
         queue = self._queue(payload)
         if queue is None or tag not in queue.in_flight:
-            return frames.encode_nack(tag, *UNKNOWN_DELIVERY)
+            return codec.encode_nack(tag, *UNKNOWN_DELIVERY)
         queue.acked.append(queue.in_flight.pop(tag))
         return b""
 
@@ -251,15 +251,15 @@ class _Peer:
         if (taken := queue.take()) is None:
             return b""
         qos, tag, value = taken
-        return frames.encode_delivery(tag if qos else correlation, qos, queue.topic, value)
+        return codec.encode_delivery(tag if qos else correlation, qos, queue.topic, value)
 
     def _ping(self, correlation: int, _payload: bytes) -> bytes:
         if self.server.inject:
             data, self.server.inject = self.server.inject, b""
             return data
-        return frames.encode_pong(correlation)
+        return codec.encode_pong(correlation)
 
     def _queue(self, payload: bytes) -> Queue | None:
-        number = frames.decode_subscription_id(payload)
+        number = codec.decode_subscription_id(payload)
         assert number is not None
         return self.server.queues.get(number)

@@ -32,9 +32,10 @@ from penstock.clients.blipmq import (
     Unsendable,
 )
 from penstock.clients.blipmq.pace import chunks
-from penstock.wire.blipmq import frames
+from penstock.wire.blipmq import codec, frames
 from penstock.wire.blipmq.errors import Nack
-from penstock.wire.blipmq.frames import NO_TTL, FrameType
+from penstock.wire.blipmq.frames import FrameType
+from penstock.wire.blipmq.messages import NO_TTL
 
 ACK, AUTH, HELLO, PING = FrameType.ACK, FrameType.AUTH, FrameType.HELLO, FrameType.PING
 POLL, PUBLISH, SUBSCRIBE = FrameType.POLL, FrameType.PUBLISH, FrameType.SUBSCRIBE
@@ -182,7 +183,7 @@ def test_a_message_goes_from_one_client_to_another(server: ScriptedServer, conne
 def test_hello_and_auth_go_out_together(server: ScriptedServer, connect: Connect, version: int) -> None:
     connect(server.port, version=version).connect()
     assert server.reads[0] == [HELLO, AUTH]
-    assert frames.decode_hello(server.frames[0][2]) == version
+    assert codec.decode_hello(server.frames[0][2]) == version
 
 
 def test_replies_in_single_bytes(server: ScriptedServer, connect: Connect, version: int) -> None:
@@ -655,12 +656,12 @@ def test_a_server_that_does_not_greet(server: ScriptedServer, connect: Connect) 
     "junk",
     [
         bytes(4),  # no frame
-        frames.encode_pong(1),  # of no PING
-        frames.encode_ack(1, 1),  # of no request
-        frames.encode_ping(1),  # nothing that a server sends
+        codec.encode_pong(1),  # of no PING
+        codec.encode_ack(1, 1),  # of no request
+        codec.encode_ping(1),  # nothing that a server sends
         frames.encode_frame(frames.NACK, 1, b"\1"),
-        frames.encode_delivery(1, 1, b"t", b"v"),  # which nobody asked for
-        frames.encode_deliver(1, 1, b"unknown", b"v"),
+        codec.encode_delivery(1, 1, b"t", b"v"),  # which nobody asked for
+        codec.encode_deliver(1, 1, b"unknown", b"v"),
         frames.encode_frame(frames.DELIVER, 1, b"\1"),
     ],
     ids=["length", "pong", "ack", "ping", "nack", "delivery", "topic", "deliver"],
@@ -679,7 +680,7 @@ def test_junk_ends_the_connection_and_no_more(
 def test_more_deliveries_than_polls(server: ScriptedServer, connect: Connect) -> None:
     client = connect(server.port)
     subscription = client.subscribe("t")
-    server.inject = frames.encode_deliveries([1, 2], [1, 1], b"t", [b"v", b"w"])
+    server.inject = codec.encode_deliveries([1, 2], [1, 1], b"t", [b"v", b"w"])
     with pytest.raises(BadReply, match="more POLLs"):
         subscription.poll_many(1)
 

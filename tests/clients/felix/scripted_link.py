@@ -1,13 +1,13 @@
 """A small Felix server for the client's tests, without a network: streams in memory, both dialects, faults on demand.
 
-`ScriptedServer.dial` is given to a client instead of the real one. What the client sends on a stream arrives at once;
+`ScriptedServer.connect` is given to a client as its connector. What the client sends on a stream arrives at once;
 what the server sends arrives in the next turn of the event loop, or later if the client has paused the link.
 
     server = ScriptedServer()
-    client = AsyncFelixClient("broker:1", dial=server.dial)
+    client = AsyncFelixClient("broker:1", connector=server.connect)
 
 `server.held` keeps replies back (`release` sends them), `server.mute` drops them, `server.refusals` says what to
-refuse, `server.failures` are raised by the next dials, `link.cut()` loses a connection.
+refuse, `server.failures` are raised by the next connects, `link.cut()` loses a connection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.transport.quic.connection import QuicConnection, Reader
 from penstock.transport.quic.errors import LinkClosed, StreamsUsedUp
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_batch, encode_ack, encode_events
-from penstock.wire.felix.frames import ACKED, BATCH, KNOWN, OFFSETS, Frame, Frames
+from penstock.wire.felix.frames import ACKED, BATCH, KNOWN, OFFSETS, Frame, Framer
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -48,7 +48,7 @@ class ScriptedStream:
         self.reader: Reader
         self.congested = False
         self.unsent = 0
-        self.frames = Frames()
+        self.frames = Framer()
         self.original = False
         self.client_flags: int | None = None
         self.finished = False  # by the client
@@ -176,7 +176,7 @@ class ScriptedServer:
         self.cache: dict[str, bytes] = {}
         self.followers: list[Follower] = []
         self.failures: deque[Exception] = deque()
-        self.dials = 0
+        self.connects = 0
         self.flags: int | None = KNOWN  # None: an older server, which does not tell
         self.hello_first = True
         self.tells_ids = True  # of subscriptions, in the document's dialect
@@ -191,8 +191,8 @@ class ScriptedServer:
         self.subscriptions = 1000  # of a link
         self.options: Options | None = None
 
-    async def dial(self, options: Options, connection: Connection) -> QuicConnection:
-        self.dials += 1
+    async def connect(self, options: Options, connection: Connection) -> QuicConnection:
+        self.connects += 1
         self.options = options
         await asyncio.sleep(0)
         if self.failures:

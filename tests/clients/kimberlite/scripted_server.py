@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import ServerWire
+from penstock.wire.kimberlite.codec.connection import ServerCodec
 from penstock.wire.kimberlite.frames import frame
 from penstock.wire.kimberlite.messages import ErrorCode
 
@@ -196,7 +196,7 @@ class _Peer:
     def __init__(self, server: ScriptedServer, writer: asyncio.StreamWriter) -> None:
         self.server = server
         self.writer = writer
-        self.wire = ServerWire()
+        self.wire = ServerCodec()
         self.subscriptions: dict[int, _Subscription] = {}
         self._held: list[bytes] = []
         task = asyncio.current_task()

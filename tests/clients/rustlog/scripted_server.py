@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.broker.errors import BrokerError, PartitionNotFound, TopicExists, TopicNotFound
+from penstock.doors.rustlog.errors import error_reply
 from penstock.log.errors import LogError
 from penstock.wire.rustlog.codec.dialect import detect
 from penstock.wire.rustlog.frames import Framer, frame
@@ -223,7 +224,7 @@ class ScriptedServer:
                 raise error
             return frame(dialect.encode_response(self.store.answer(request)))
         except (BrokerError, LogError) as error:
-            return frame(dialect.encode_error(error, request, list(self.store.topics)))
+            return frame(dialect.encode_error(error_reply(error, request, list(self.store.topics))))
 
     async def _send(self, writer: asyncio.StreamWriter, reply: bytes, fault: Fault) -> bool:
         """Send one reply as the fault has it. False if the connection ends with it."""

@@ -7,11 +7,12 @@ from tests.doors.channel import Channel
 
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.doors.blipmq.session import DOOR
+from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
 
-HELLO = f.encode_hello(1, 1)
-HELLO_2 = f.encode_hello(1, 2)
-AUTH = f.encode_auth(2, "dev-key")
+HELLO = codec.encode_hello(1, 1)
+HELLO_2 = codec.encode_hello(1, 2)
+AUTH = codec.encode_auth(2, "dev-key")
 
 
 class Peer(Channel):
@@ -23,7 +24,7 @@ class Peer(Channel):
         self.world = world
         self.session = DOOR.open(world.broker, self, identity)
         if version:
-            assert self.ask(f.encode_hello(1, version), AUTH) == ["ACK 1 of 0", "ACK 2 of 0"]
+            assert self.ask(codec.encode_hello(1, version), AUTH) == ["ACK 1 of 0", "ACK 2 of 0"]
 
     # -- the client
 
@@ -48,7 +49,7 @@ class Peer(Channel):
         return self.replies()
 
     def subscribe(self, topic: bytes = b"t", qos: int = 1) -> int:
-        self.feed(f.encode_subscribe(77, topic, qos))
+        self.feed(codec.encode_subscribe(77, topic, qos))
         self.world.commit()
         ((kind, correlation, payload),) = self.frames()
         assert (kind, correlation) == (f.ACK, 77)
@@ -62,17 +63,17 @@ def shown(frame: f.Frame) -> str:
         case f.ACK:
             return f"ACK {correlation} of {int.from_bytes(payload, 'big')}"
         case f.NACK:
-            code, text = f.decode_nack(payload) or (0, "")
+            code, text = codec.decode_nack(payload) or (0, "")
             return f"NACK {correlation} {code} {text}"
         case f.PONG:
             assert payload == b""
             return f"PONG {correlation}"
         case f.PUBLISH:
-            delivered = f.decode_delivery(correlation, payload)
+            delivered = codec.decode_delivery(correlation, payload)
             assert delivered is not None
             return f"PUBLISH {correlation} qos {delivered.qos} {delivered.topic.decode()}: {delivered.value.decode()}"
         case f.DELIVER:
-            delivered = f.decode_deliver(payload)
+            delivered = codec.decode_deliver(payload)
             assert delivered is not None and delivered.tag == correlation
             return f"DELIVER {correlation} qos {delivered.qos} {delivered.topic.decode()}: {delivered.value.decode()}"
     raise AssertionError(f"a server never sends {frame}")

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from penstock.broker.security.access import Identity
 from penstock.doors.blipmq.handshake import TABLE, Handshake, State, Step
-from penstock.wire.blipmq import frames
-from penstock.wire.blipmq.frames import Framer, FrameType, decode_nack, encode_auth, encode_hello
+from penstock.wire.blipmq import codec, frames
+from penstock.wire.blipmq.codec import decode_nack, encode_auth, encode_hello
+from penstock.wire.blipmq.frames import Framer, FrameType
 
 ALICE = Identity("alice", "tenant")
 SESSION = "left to the session"
@@ -76,7 +77,7 @@ def send(handshake: Handshake, kind: FrameType, payload: bytes | None = None) ->
     ((reply_kind, correlation, reply),) = Framer().feed(data)
     assert correlation == CORRELATION
     if reply_kind == frames.ACK:
-        return f"ACK {frames.decode_subscription_id(reply)}"
+        return f"ACK {codec.decode_subscription_id(reply)}"
     assert reply_kind == frames.NACK
     nack = decode_nack(reply)
     assert nack is not None
@@ -191,5 +192,5 @@ def test_no_frame_leads_past_the_handshake(sent: list[tuple[FrameType, bytes | N
 def test_hello_and_auth_as_a_client_writes_them() -> None:
     handshake = Handshake(Keys())
     replies = [handshake.step(frame) for frame in Framer().feed(encode_hello(1, 2) + encode_auth(2, "good"))]
-    assert replies == [frames.encode_ack(1, 0), frames.encode_ack(2, 0)]
+    assert replies == [codec.encode_ack(1, 0), codec.encode_ack(2, 0)]
     assert (handshake.ready, handshake.version, handshake.identity) == (True, 2, ALICE)

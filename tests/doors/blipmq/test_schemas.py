@@ -11,7 +11,7 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.topics.topic_settings import TopicSettings
-from penstock.wire.blipmq import frames as f
+from penstock.wire.blipmq import codec
 
 GOOD, BAD, ALSO = b'{"id":1}', b"{}", b'{"id":2}'
 
@@ -30,7 +30,7 @@ def a_peer(rejected: Literal["error", "dead-letter"]) -> Peer:
 
 
 def published(peer: Peer, *values: bytes) -> list[str]:
-    return peer.ask(*[f.encode_publish(10 + n, 1, b"t", value, None) for n, value in enumerate(values)])
+    return peer.ask(*[codec.encode_publish(10 + n, 1, b"t", value, None) for n, value in enumerate(values)])
 
 
 def stored(peer: Peer, topic: str) -> list[bytes]:

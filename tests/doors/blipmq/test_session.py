@@ -19,11 +19,12 @@ from penstock.doors.blipmq.handshake import TABLE, State, Step
 from penstock.doors.blipmq.subscriptions import PUSH_MESSAGES
 from penstock.log.errors import LogError
 from penstock.log.file_engine import LogSettings
+from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
 from penstock.wire.rustlog.messages import Fetch, FetchResponse, Produce, ProduceResponse
 
 BIG = 1 << 30
-PING = f.encode_ping(99)
+PING = codec.encode_ping(99)
 PONG = "PONG 99"
 both = pytest.mark.parametrize("version", [1, 2])
 
@@ -34,15 +35,15 @@ def world() -> BrokerFixture:
 
 
 def publish(*values: bytes, topic: bytes = b"t", qos: int = 1, first: int = 10, ttl: int | None = None) -> bytes:
-    return b"".join(f.encode_publish(first + n, qos, topic, value, ttl) for n, value in enumerate(values))
+    return b"".join(codec.encode_publish(first + n, qos, topic, value, ttl) for n, value in enumerate(values))
 
 
 def polls(subscription: int, *ids: int) -> bytes:
-    return b"".join(f.encode_poll(correlation, subscription) for correlation in ids)
+    return b"".join(codec.encode_poll(correlation, subscription) for correlation in ids)
 
 
 def acks(subscription: int, *tags: int) -> bytes:
-    return b"".join(f.encode_client_ack(tag, subscription) for tag in tags)
+    return b"".join(codec.encode_client_ack(tag, subscription) for tag in tags)
 
 
 def stored(world: BrokerFixture, topic: str = "t") -> list[bytes]:
@@ -53,15 +54,15 @@ def stored(world: BrokerFixture, topic: str = "t") -> list[bytes]:
 # -- every state and frame
 
 FRAMES = {
-    f.FrameType.HELLO: f.encode_hello(5, 1),
-    f.FrameType.AUTH: f.encode_auth(5, "key"),
-    f.FrameType.PUBLISH: f.encode_publish(5, 1, b"t", b"v"),
-    f.FrameType.SUBSCRIBE: f.encode_subscribe(5, b"t", 1),
-    f.FrameType.ACK: f.encode_client_ack(5, 9),
-    f.FrameType.NACK: f.encode_nack(5, 400, "no"),
-    f.FrameType.PING: f.encode_ping(5),
-    f.FrameType.PONG: f.encode_pong(5),
-    f.FrameType.POLL: f.encode_poll(5, 9),
+    f.FrameType.HELLO: codec.encode_hello(5, 1),
+    f.FrameType.AUTH: codec.encode_auth(5, "key"),
+    f.FrameType.PUBLISH: codec.encode_publish(5, 1, b"t", b"v"),
+    f.FrameType.SUBSCRIBE: codec.encode_subscribe(5, b"t", 1),
+    f.FrameType.ACK: codec.encode_client_ack(5, 9),
+    f.FrameType.NACK: codec.encode_nack(5, 400, "no"),
+    f.FrameType.PING: codec.encode_ping(5),
+    f.FrameType.PONG: codec.encode_pong(5),
+    f.FrameType.POLL: codec.encode_poll(5, 9),
 }
 INTO = {State.NEW: b"", State.GREETED: HELLO, State.READY: HELLO + AUTH}
 SERVED = {
@@ -93,7 +94,7 @@ def test_every_state_and_frame(world: BrokerFixture, state: State, kind: f.Frame
         assert found == [f"NACK 5 {step.code} {step.text}"]
     assert not peer.closed
     # Where it stands now shows in what it says to a PING and to another HELLO.
-    told = peer.ask(PING, f.encode_hello(6, 9))
+    told = peer.ask(PING, codec.encode_hello(6, 9))
     assert told[0] == (PONG if after is State.READY else "NACK 99 401 unauthenticated")
     unsupported, repeated = "NACK 6 426 unsupported protocol version", "NACK 6 400 HELLO already performed"
     assert told[1] == (unsupported if after is State.NEW else repeated)
@@ -110,22 +111,22 @@ NOT_UTF8 = b"\xff\xfe"
 REFUSED: dict[str, tuple[bytes, str]] = {
     "PUBLISH of 2 bytes": (f.encode_frame(f.PUBLISH, 5, b"\x01\x00"), "400 invalid PUBLISH payload"),
     "PUBLISH, topic too long": (f.encode_frame(f.PUBLISH, 5, b"\x01\x00\x05demo"), "400 invalid PUBLISH payload"),
-    "PUBLISH, not UTF-8": (f.encode_publish(5, 7, NOT_UTF8, b""), "400 invalid PUBLISH payload"),
-    "PUBLISH, empty topic": (f.encode_publish(5, 1, b"", b"v"), "400 empty topic"),
-    "PUBLISH, bad QoS": (f.encode_publish(5, 2, b"t", b"v"), "400 invalid QoS value"),
+    "PUBLISH, not UTF-8": (codec.encode_publish(5, 7, NOT_UTF8, b""), "400 invalid PUBLISH payload"),
+    "PUBLISH, empty topic": (codec.encode_publish(5, 1, b"", b"v"), "400 empty topic"),
+    "PUBLISH, bad QoS": (codec.encode_publish(5, 2, b"t", b"v"), "400 invalid QoS value"),
     "SUBSCRIBE of 2 bytes": (f.encode_frame(f.SUBSCRIBE, 5, b"\x00\x00"), "400 invalid SUBSCRIBE payload"),
     "SUBSCRIBE, no QoS": (f.encode_frame(f.SUBSCRIBE, 5, b"\x00\x04demo"), "400 invalid SUBSCRIBE payload"),
-    "SUBSCRIBE, not UTF-8": (f.encode_subscribe(5, NOT_UTF8, 7), "400 invalid SUBSCRIBE payload"),
-    "SUBSCRIBE, empty topic": (f.encode_subscribe(5, b"", 1), "400 empty topic"),
-    "SUBSCRIBE, bad QoS": (f.encode_subscribe(5, b"t", 2), "400 invalid QoS value"),
+    "SUBSCRIBE, not UTF-8": (codec.encode_subscribe(5, NOT_UTF8, 7), "400 invalid SUBSCRIBE payload"),
+    "SUBSCRIBE, empty topic": (codec.encode_subscribe(5, b"", 1), "400 empty topic"),
+    "SUBSCRIBE, bad QoS": (codec.encode_subscribe(5, b"t", 2), "400 invalid QoS value"),
     "ACK of 7 bytes": (f.encode_frame(f.ACK, 5, bytes(7)), "400 invalid ACK payload"),
     "ACK of 9 bytes": (f.encode_frame(f.ACK, 5, bytes(9)), "400 invalid ACK payload"),
-    "ACK of 0": (f.encode_client_ack(5, 0), "400 subscription_id must be non-zero"),
-    "ACK of unknown subscription": (f.encode_client_ack(5, 8), "404 unknown subscription or delivery tag"),
-    "ACK of unknown tag": (f.encode_client_ack(5, 1), "404 unknown subscription or delivery tag"),
+    "ACK of 0": (codec.encode_client_ack(5, 0), "400 subscription_id must be non-zero"),
+    "ACK of unknown subscription": (codec.encode_client_ack(5, 8), "404 unknown subscription or delivery tag"),
+    "ACK of unknown tag": (codec.encode_client_ack(5, 1), "404 unknown subscription or delivery tag"),
     "POLL of 7 bytes": (f.encode_frame(f.POLL, 5, bytes(7)), "400 invalid POLL payload"),
     "POLL of 9 bytes": (f.encode_frame(f.POLL, 5, bytes(9)), "400 invalid POLL payload"),
-    "POLL of 0": (f.encode_poll(5, 0), "400 subscription_id must be non-zero"),
+    "POLL of 0": (codec.encode_poll(5, 0), "400 subscription_id must be non-zero"),
 }
 
 
@@ -140,14 +141,14 @@ def test_every_refusal(world: BrokerFixture, version: int, case: str) -> None:
 
 def test_a_name_that_no_topic_can_have_is_refused(world: BrokerFixture) -> None:
     peer = Peer(world)
-    for frame in (publish(b"v", topic=b"a//b", first=5), f.encode_subscribe(5, b"a//b", 1)):
+    for frame in (publish(b"v", topic=b"a//b", first=5), codec.encode_subscribe(5, b"a//b", 1)):
         (reply,) = peer.ask(frame)
         assert reply.startswith("NACK 5 400 Topic name")
 
 
 def test_version_2_refuses_a_nul_in_a_topic(world: BrokerFixture) -> None:
     peer = Peer(world, version=2)
-    for frame in (publish(b"v", topic=b"a\0b", first=5), f.encode_subscribe(5, b"a\0b", 1)):
+    for frame in (publish(b"v", topic=b"a\0b", first=5), codec.encode_subscribe(5, b"a\0b", 1)):
         assert peer.ask(frame) == ["NACK 5 400 topic contains NUL byte"]
 
 
@@ -165,7 +166,7 @@ def test_a_message_that_could_not_be_delivered_is_refused_and_the_others_are_sto
 
 def test_topics_that_may_not_come_into_being_are_not_found() -> None:
     world = BrokerFixture(auto_create_topics=False)
-    replies = Peer(world).ask(publish(b"v", first=5), f.encode_subscribe(6, b"t", 1))
+    replies = Peer(world).ask(publish(b"v", first=5), codec.encode_subscribe(6, b"t", 1))
     assert replies == ["NACK 5 404 Topic 't' not found", "NACK 6 404 Topic 't' not found"]
 
 
@@ -181,7 +182,7 @@ def test_gap_01_ack_is_accepted_after_auth(world: BrokerFixture) -> None:
 
 
 def test_gap_02_subscribe_is_answered_by_ack(world: BrokerFixture) -> None:
-    assert Peer(world).ask(f.encode_subscribe(3, b"demo", 1), f.encode_subscribe(4, b"demo", 0)) == [
+    assert Peer(world).ask(codec.encode_subscribe(3, b"demo", 1), codec.encode_subscribe(4, b"demo", 0)) == [
         "ACK 3 of 1",
         "ACK 4 of 2",
     ]
@@ -241,7 +242,9 @@ def test_gap_09_deliveries_follow_the_order_of_polls(world: BrokerFixture) -> No
 def test_gap_10_ping_is_a_barrier(world: BrokerFixture) -> None:
     peer = Peer(world)
     queue = peer.subscribe()
-    assert peer.ask(polls(queue, 20), f.encode_ping(21), publish(b"v"), polls(queue, 22), f.encode_ping(23)) == [
+    assert peer.ask(
+        polls(queue, 20), codec.encode_ping(21), publish(b"v"), polls(queue, 22), codec.encode_ping(23)
+    ) == [
         "PONG 21",
         "PUBLISH 1 qos 1 t: v",
         "PONG 23",
@@ -279,7 +282,7 @@ def test_gap_15_bad_frame_closes_silently(world: BrokerFixture, bad: bytes) -> N
 
 def test_gap_16_empty_topic_goes_before_bad_qos(world: BrokerFixture) -> None:
     peer = Peer(world)
-    assert peer.ask(f.encode_publish(5, 7, b"", b"v"), f.encode_subscribe(6, b"", 7)) == [
+    assert peer.ask(codec.encode_publish(5, 7, b"", b"v"), codec.encode_subscribe(6, b"", 7)) == [
         "NACK 5 400 empty topic",
         "NACK 6 400 empty topic",
     ]
@@ -417,17 +420,17 @@ def test_version_2_tells_a_limit_by_503() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_any_split_of_the_input_gives_the_same_output(script: list[tuple[str, Any, int]], data: st.DataObject) -> None:
-    frames = [f.encode_subscribe(1, b"t", 1), f.encode_subscribe(2, b"u", 0)]
+    frames = [codec.encode_subscribe(1, b"t", 1), codec.encode_subscribe(2, b"u", 0)]
     for number, (what, which, more) in enumerate(script, 100):
         match what:
             case "publish":
-                frames.append(f.encode_publish(number, more, which, b"%d" % number))
+                frames.append(codec.encode_publish(number, more, which, b"%d" % number))
             case "poll":
-                frames += [f.encode_poll(number * 10 + n, which) for n in range(more)]
+                frames += [codec.encode_poll(number * 10 + n, which) for n in range(more)]
             case "ack":
-                frames.append(f.encode_client_ack(more, which))
+                frames.append(codec.encode_client_ack(more, which))
             case "ping":
-                frames.append(f.encode_ping(number))
+                frames.append(codec.encode_ping(number))
             case "junk":
                 frames.append(f.encode_frame(which, number, bytes(more)))
     stream = b"".join(frames)
@@ -446,7 +449,7 @@ def test_any_split_of_the_input_gives_the_same_output(script: list[tuple[str, An
 
 def test_the_same_as_many_single_bytes(world: BrokerFixture) -> None:
     peer = Peer(world, version=0)
-    data = HELLO + AUTH + f.encode_subscribe(3, b"t", 1) + publish(b"v") + polls(1, 5) + PING
+    data = HELLO + AUTH + codec.encode_subscribe(3, b"t", 1) + publish(b"v") + polls(1, 5) + PING
     for byte in data:
         peer.feed(bytes([byte]))
         world.commit()
@@ -465,7 +468,7 @@ def test_a_connection_finds_what_it_published_itself(world: BrokerFixture) -> No
 
 def test_a_subscription_does_not_get_what_its_connection_published_before(world: BrokerFixture) -> None:
     peer = Peer(world)
-    assert peer.ask(publish(b"1"), f.encode_subscribe(3, b"t", 1), polls(1, 20), PING) == ["ACK 3 of 1", PONG]
+    assert peer.ask(publish(b"1"), codec.encode_subscribe(3, b"t", 1), polls(1, 20), PING) == ["ACK 3 of 1", PONG]
 
 
 def test_ack_and_poll_in_one_write(world: BrokerFixture) -> None:
@@ -556,7 +559,7 @@ def test_a_subscription_that_cannot_be_kept_is_refused(world: BrokerFixture) -> 
     peer.subscribe()
     world.fill_disk()
     for _ in range(2):
-        assert peer.ask(f.encode_subscribe(3, b"t", 1), PING) == ["NACK 3 500 no space left", PONG]
+        assert peer.ask(codec.encode_subscribe(3, b"t", 1), PING) == ["NACK 3 500 no space left", PONG]
 
 
 def test_the_topic_goes_while_somebody_is_subscribed(world: BrokerFixture) -> None:
@@ -579,7 +582,7 @@ def test_who_may_not_read_a_topic_learns_nothing_of_its_queues() -> None:
     world.broker.keys.authenticate = lambda *_: ANONYMOUS  # type: ignore[method-assign] # keys are tested elsewhere
     peer = Peer(world)
     assert peer.ask(publish(b"v", topic=b"shut", first=5)) == ["NACK 5 401 'anonymous' may not write 'shut'"]
-    assert peer.ask(f.encode_subscribe(6, b"shut", 1)) == ["NACK 6 401 'anonymous' may not read 'shut'"]
+    assert peer.ask(codec.encode_subscribe(6, b"shut", 1)) == ["NACK 6 401 'anonymous' may not read 'shut'"]
     queue = peer.subscribe(b"open")
     peer.ask(publish(b"v", topic=b"open"))
     assert peer.ask(polls(queue, 1)) == ["PUBLISH 1 qos 1 open: v"]
@@ -755,7 +758,7 @@ def test_version_2_messages_come_by_themselves(world: BrokerFixture, pushed: tup
 
 def test_version_2_the_ack_of_subscribe_comes_before_the_first_message(world: BrokerFixture) -> None:
     peer = Peer(world, version=2)
-    replies = peer.ask(f.encode_subscribe(3, b"t", 1), publish(b"1"), PING)
+    replies = peer.ask(codec.encode_subscribe(3, b"t", 1), publish(b"1"), PING)
     assert replies[0] == "ACK 3 of 1"
     assert set(replies) == {"ACK 3 of 1", "DELIVER 1 qos 1 t: 1", PONG}
 
@@ -973,7 +976,9 @@ def test_a_closed_broker_is_told_and_no_exception_gets_out(
     peer = Peer(world, version)
     queue = peer.subscribe()
     world.broker.close()
-    replies = peer.ask(acks(queue, 1), polls(queue, 5), f.encode_subscribe(6, b"t", 1), publish(b"v", first=7), PING)
+    replies = peer.ask(
+        acks(queue, 1), polls(queue, 5), codec.encode_subscribe(6, b"t", 1), publish(b"v", first=7), PING
+    )
     published = {1: "500 durable publish failed", 2: "503 wal_writer_stopped"}[version]
     assert replies == [
         "NACK 1 500 broker shutting down",
@@ -988,7 +993,7 @@ def test_a_closed_broker_is_told_and_no_exception_gets_out(
 
 def test_what_is_held_is_counted_until_it_is_answered(world: BrokerFixture) -> None:
     peer = Peer(world)
-    peer.feed(publish(b"x" * 1000), f.encode_subscribe(3, b"t", 1)[:10])
+    peer.feed(publish(b"x" * 1000), codec.encode_subscribe(3, b"t", 1)[:10])
     assert peer.session.held_bytes >= 1010
     world.commit()
     assert peer.session.held_bytes == 10
@@ -1016,7 +1021,7 @@ def test_a_congested_client_s_polls_wait(world: BrokerFixture) -> None:
         peer.ask(publish(bytes(60_000)))
     peer.limit = 300_000
     for number in range(20):
-        peer.feed(polls(queue, number), f.encode_ping(number))
+        peer.feed(polls(queue, number), codec.encode_ping(number))
         world.commit()
     assert sum(map(len, peer.sent)) < 900_000
     peer.limit = None

@@ -25,7 +25,7 @@ from penstock.broker.names import Scope
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
 from penstock.broker.topics.topic_settings import TopicSettings
-from penstock.doors.felix.handlers.publish import RUN_BYTES
+from penstock.doors.felix.produce_batch import BATCH_BYTES
 from penstock.doors.felix.request_context import FelixSettings
 
 OK = {"type": "ok"}
@@ -184,7 +184,7 @@ def test_a_run_is_bounded_in_bytes(peer: Peer, monkeypatch: pytest.MonkeyPatch) 
     stream = peer.stream()
     stream.ask(publish(b""))
     counts = appends(peer.world, monkeypatch)
-    third = RUN_BYTES // 3 + 1
+    third = BATCH_BYTES // 3 + 1
     stream.all(*[batch(b"x" * third)] * 7)
     assert counts == [3, 3, 1]
 

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import BrokerFixture, later
+from tests.broker.broker_fixture import BrokerFixture, LaterScheduler, later
 from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch, frame, original, publish, values
 
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Grant, Identity, Permission
-from penstock.doors.felix.handlers.publish import PUBLICATIONS, Run
 from penstock.doors.felix.handlers.table import OPERATIONS, Operation
+from penstock.doors.felix.produce_batch import PUBLICATIONS, ProduceBatch
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.session import TENANTS, Complaints, felix_door
 from penstock.doors.felix.stream import STRETCH
@@ -51,7 +51,7 @@ def error(reply: Any) -> str:
 def test_every_request_has_an_operation() -> None:
     asked = set(Request.__args__) | {m.CachePut, m.CacheGet, m.CacheDelete, m.CacheCas, m.CacheIncrement}
     assert set(OPERATIONS) | set(PUBLICATIONS) >= asked
-    assert Run in OPERATIONS
+    assert ProduceBatch in OPERATIONS
 
 
 # -- which dialect a stream speaks (row 1)
@@ -371,7 +371,7 @@ def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
 
     stream, other = original(peer), original(peer)
     with monkeypatch.context() as patch:
-        patch.setitem(OPERATIONS, Run, Operation(broken, reads=False))
+        patch.setitem(OPERATIONS, ProduceBatch, Operation(broken, reads=False))
         replies = stream.all(publish(b"x", 1), publish(b"y", 2))
     assert replies == [{"type": "publish_error", "request_id": n, "message": "internal error"} for n in (1, 2)]
     assert stream.finished
@@ -381,7 +381,7 @@ def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
 
 def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls))
+    world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
     stream = Peer(world).stream()
     stream.feed(*[frame(b"{")] * (STRETCH + 10))
     assert len(stream.replies()) == STRETCH
@@ -394,7 +394,7 @@ def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
 
 def test_large_requests_take_turns_sooner() -> None:
     calls: list[Any] = []
-    stream = Peer(BrokerFixture(executor=later(calls))).stream()
+    stream = Peer(BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))).stream()
     stream.feed(*[frame(b" " * (256 << 10))] * 8)
     assert len(stream.replies()) == 4  # a MiB of JSON
     (_, done) = calls.pop()
@@ -404,7 +404,7 @@ def test_large_requests_take_turns_sooner() -> None:
 
 def test_publications_of_one_input_take_turns_too() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls))
+    world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
     stream = Peer(world).stream()
     stream.feed(*[publish(b"x", number) for number in range(STRETCH + 10)])
     world.commit()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.broker_fixture import BrokerFixture, later
+from tests.broker.broker_fixture import BrokerFixture, LaterScheduler, later
 from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, original, publish
 
 from penstock.broker.fetch import removal
@@ -262,7 +262,7 @@ def test_what_the_stream_published_before_is_not_delivered_and_what_comes_after_
 
 def test_hello_and_the_reply_are_there_before_anything_is_replayed() -> None:
     calls: Calls = []
-    world = a_world(10, executor=later(calls))
+    world = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(world)
     events = subscribe(peer, start="earliest")
     assert len(events.stream.sent) == 1, "only the hello"
@@ -406,6 +406,7 @@ def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
     world.commit()
     calls: Calls = []
     world.broker.executor = later(calls)
+    world.broker.scheduler = LaterScheduler(calls)
     peer = Peer(world, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
     events = subscribe(peer, original(peer), start="earliest")
     calls.pop(0)[1]()
@@ -422,6 +423,7 @@ def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
     produce(world, size=70_000)
     calls: Calls = []
     world.broker.executor = later(calls)
+    world.broker.scheduler = LaterScheduler(calls)
     peer = Peer(world, FelixSettings(max_frame=64 << 10))
     events = subscribe(peer, original(peer), start="earliest")
     calls.pop(0)[1]()
@@ -522,7 +524,7 @@ def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on(
 
 def test_a_replay_lets_others_have_a_turn() -> None:
     calls: Calls = []
-    world = a_world(20_000, executor=later(calls))
+    world = a_world(20_000, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(world)
     first, second = subscribe(peer, start="earliest"), subscribe(peer, start="earliest")
     seen: list[tuple[int, int]] = []
@@ -639,7 +641,7 @@ def test_a_stream_that_is_lost_is_forgotten() -> None:
 
 def test_a_stream_that_is_lost_during_a_read_is_forgotten() -> None:
     calls: Calls = []
-    world = a_world(10, executor=later(calls))
+    world = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
     events = subscribe(Peer(world), start="earliest")
     events.stream.session.lost()
     run(calls)
@@ -813,7 +815,7 @@ def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
 def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "STRETCH", 1)
     calls: Calls = []
-    world = a_world(4, executor=later(calls))
+    world = a_world(4, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(world, FelixSettings(batch_events=1))
     events = subscribe(peer, start="earliest").take()
     fault = world.fill_disk()
@@ -849,7 +851,7 @@ def test_every_subscriber_gets_everything_once_and_in_order(
     steps: list[tuple[str, int]], batch_events: int, small: bool
 ) -> None:
     calls: Calls = []
-    world = a_world(5, executor=later(calls))
+    world = a_world(5, executor=later(calls), scheduler=LaterScheduler(calls))
     if small:
         world.broker.fanout.budget.limit = 3_000
     peer = Peer(world, FelixSettings(batch_events=batch_events))

@@ -9,7 +9,7 @@ from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.doors.kimberlite.session import kimberlite_door
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import ClientWire
+from penstock.wire.kimberlite.codec.connection import ClientCodec
 
 TENANT = 42
 
@@ -33,7 +33,7 @@ class Peer(Channel):
         super().__init__(port)
         self.world = world
         self.tenant = tenant
-        self.wire = ClientWire(dialect, castagnoli=castagnoli)
+        self.wire = ClientCodec(dialect, castagnoli=castagnoli)
         self.pushed: list[m.Message] = []
         self._id = 0
         door = kimberlite_door(KimberliteSettings() if settings is None else settings)

@@ -15,10 +15,11 @@ from penstock.broker.queries.query import Rows, Timestamp, Value
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.kimberlite.errors import TABLE, error_response
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.log.engine import partition_id
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.errors import TABLE, error_response
+from penstock.wire.kimberlite import values as wire
 from penstock.wire.kimberlite.messages import DataClass, ErrorCode
 
 SCOPE = Scope(str(TENANT), "default")
@@ -412,13 +413,15 @@ def queries(world: BrokerFixture, *found: Rows | Exception, waits: bool = False)
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
 def test_a_query_goes_to_sql_as_it_is_and_its_rows_come_back(world: BrokerFixture, dialect: str) -> None:
-    params: list[Value] = [-42, "hi", True, None, Timestamp(1_700_000_000_000_000_000)]
+    params: list[wire.Value] = [-42, "hi", True, None, wire.Timestamp(1_700_000_000_000_000_000)]
     rows = Rows(["a", "b"], [[1, "x"], [None, False], [Timestamp(-1), 2**63 - 1]])
     asked = queries(world, rows, rows)
+    cells: list[list[wire.Value]] = [[1, "x"], [None, False], [wire.Timestamp(-1), 2**63 - 1]]
     peer = Peer(world, dialect)
-    assert peer.ask(m.Query("SELECT $1", params)) == m.QueryResponse(*rows)
-    assert peer.ask(m.QueryAt("SELECT 2", [], 17)) == m.QueryAtResponse(*rows)
+    assert peer.ask(m.Query("SELECT $1", params)) == m.QueryResponse(rows.columns, cells)
+    assert peer.ask(m.QueryAt("SELECT 2", [], 17)) == m.QueryAtResponse(rows.columns, cells)
     assert asked.asked == [(SCOPE, "SELECT $1", params, None, None), (SCOPE, "SELECT 2", [], 17, None)]
+    assert type(asked.asked[0][2][-1]) is Timestamp  # the broker's, not the wire's
 
 
 def test_the_reason_for_breaking_the_glass_is_passed_on(world: BrokerFixture, peer: Peer) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from tests.broker.broker_fixture import BrokerFixture, later
+from tests.broker.broker_fixture import BrokerFixture, LaterScheduler, later
 from tests.doors.kimberlite.peer import TENANT, Peer
 
 from penstock.broker.names import Scope
@@ -283,7 +283,7 @@ def test_pushes_that_wait_behind_a_reply_are_bounded_and_go_on_when_it_has_left(
 
 def test_reading_from_the_disk_is_done_off_the_loop_and_holds_up_no_request(caplog: pytest.LogCaptureFixture) -> None:
     calls: Calls = []
-    scene = Scene(2, executor=later(calls))
+    scene = Scene(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0)
     subscription(peer, number).seat.skim = True  # so that its next read is made off the loop
@@ -301,7 +301,7 @@ def test_reading_from_the_disk_is_done_off_the_loop_and_holds_up_no_request(capl
 
 def test_who_unsubscribes_while_its_events_are_read_gets_none_of_them() -> None:
     calls: Calls = []
-    scene = Scene(2, executor=later(calls))
+    scene = Scene(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0)
     subscription(peer, number).seat.skim = True
@@ -327,7 +327,7 @@ def test_events_behind_expired_ones_cost_credit_as_well() -> None:
 
 def test_a_client_that_goes_while_its_events_are_read_is_forgotten() -> None:
     calls: Calls = []
-    scene = Scene(2, executor=later(calls))
+    scene = Scene(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0, group="g")
     subscription(peer, number).seat.skim = True
@@ -342,7 +342,7 @@ def test_a_client_that_goes_while_its_events_are_read_is_forgotten() -> None:
 
 def test_a_long_stretch_of_events_leaves_everybody_else_a_turn() -> None:
     calls: Calls = []
-    scene = Scene(9000, executor=later(calls))
+    scene = Scene(9000, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = scene.peer()
     subscribe(peer, scene.stream)
     first = offsets(peer)

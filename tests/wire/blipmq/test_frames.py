@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker import errors as core
-from penstock.log import errors as log
-from penstock.wire.blipmq import errors, frames
+from penstock.wire.blipmq import codec, errors, frames
 from penstock.wire.blipmq.errors import EmptyFrame, FrameError, FrameTooLarge, FrameTooShort, Nack, UnknownFrameType
-from penstock.wire.blipmq.frames import DELIVER, MAX_FRAME, MAX_PAYLOAD, NO_TTL, POLL, Frame, Framer, FrameType
+from penstock.wire.blipmq.frames import DELIVER, MAX_FRAME, MAX_PAYLOAD, POLL, Frame, Framer, FrameType
+from penstock.wire.blipmq.messages import NO_TTL
 
 VECTORS = tomllib.loads((Path(__file__).parent / "vectors" / "frames.toml").read_text())
 
@@ -48,31 +47,31 @@ def vector(group: str, name: str) -> bytes:
 # -- golden frames
 
 SAMPLES: dict[str, tuple[bytes, Frame]] = {
-    "hello": (frames.encode_hello(1, 1), (1, 1, b"\0\1")),
-    "auth": (frames.encode_auth(2, "dev-key"), (2, 2, b"\0\7dev-key")),
-    "subscribe": (frames.encode_subscribe(3, b"demo", 1), (4, 3, b"\0\4demo\1")),
-    "publish": (frames.encode_publish(4, 1, b"demo", b"hi"), (3, 4, b"\1\0\4demohi")),
-    "ack": (frames.encode_ack(3, 42), (5, 3, b"\0\0\0\0\0\0\0\x2a")),
+    "hello": (codec.encode_hello(1, 1), (1, 1, b"\0\1")),
+    "auth": (codec.encode_auth(2, "dev-key"), (2, 2, b"\0\7dev-key")),
+    "subscribe": (codec.encode_subscribe(3, b"demo", 1), (4, 3, b"\0\4demo\1")),
+    "publish": (codec.encode_publish(4, 1, b"demo", b"hi"), (3, 4, b"\1\0\4demohi")),
+    "ack": (codec.encode_ack(3, 42), (5, 3, b"\0\0\0\0\0\0\0\x2a")),
 }
 REQUESTS: dict[str, bytes] = {
-    "hello_2": frames.encode_hello(1, 2),
-    "publish_qos0_empty": frames.encode_publish(1 << 63, 0, b"demo", b""),
-    "publish_ttl": frames.encode_publish(5, 1, b"demo", b"hi", ttl_ms=1000),
-    "publish_ttl_qos0": frames.encode_publish(5, 0, b"demo", b"hi", ttl_ms=0xFFFF_FFFF),
-    "subscribe_utf8": frames.encode_subscribe(6, "€".encode(), 0),
-    "client_ack": frames.encode_client_ack(7, 42),
-    "poll": frames.encode_poll(8, 42),
-    "ping": frames.encode_ping(9),
+    "hello_2": codec.encode_hello(1, 2),
+    "publish_qos0_empty": codec.encode_publish(1 << 63, 0, b"demo", b""),
+    "publish_ttl": codec.encode_publish(5, 1, b"demo", b"hi", ttl_ms=1000),
+    "publish_ttl_qos0": codec.encode_publish(5, 0, b"demo", b"hi", ttl_ms=0xFFFF_FFFF),
+    "subscribe_utf8": codec.encode_subscribe(6, "€".encode(), 0),
+    "client_ack": codec.encode_client_ack(7, 42),
+    "poll": codec.encode_poll(8, 42),
+    "ping": codec.encode_ping(9),
 }
 REPLIES: dict[str, bytes] = {
-    "ack_handshake": frames.encode_ack(1, 0),
-    "ack_largest": frames.encode_ack(0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF),
-    "pong": frames.encode_pong(9),
-    "delivery_qos1": frames.encode_delivery(1, 1, b"demo", b"hi"),
-    "delivery_qos0": frames.encode_delivery(8, 0, b"demo", b"hi"),
-    "delivery_empty": frames.encode_delivery(1, 1, b"demo", b""),
-    "deliver_qos1": frames.encode_deliver(5, 1, b"demo", b"hi"),
-    "deliver_qos0": frames.encode_deliver(0, 0, b"demo", b"hi"),
+    "ack_handshake": codec.encode_ack(1, 0),
+    "ack_largest": codec.encode_ack(0xFFFF_FFFF_FFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF),
+    "pong": codec.encode_pong(9),
+    "delivery_qos1": codec.encode_delivery(1, 1, b"demo", b"hi"),
+    "delivery_qos0": codec.encode_delivery(8, 0, b"demo", b"hi"),
+    "delivery_empty": codec.encode_delivery(1, 1, b"demo", b""),
+    "deliver_qos1": codec.encode_deliver(5, 1, b"demo", b"hi"),
+    "deliver_qos0": codec.encode_deliver(0, 0, b"demo", b"hi"),
 }
 
 
@@ -104,10 +103,10 @@ def test_golden_replies(name: str) -> None:
 def test_golden_nacks() -> None:
     known = [nack for nack in vars(errors).values() if isinstance(nack, Nack)]
     golden = [bytes.fromhex(nack["head"]) + nack["text"].encode() for nack in VECTORS["nacks"]]
-    assert sorted(frames.encode_nack(1, *nack) for nack in known) == sorted(golden)
-    for nack, frame in zip(known, map(frames.encode_nack, [1] * len(known), *zip(*known, strict=True)), strict=True):
+    assert sorted(codec.encode_nack(1, *nack) for nack in known) == sorted(golden)
+    for nack, frame in zip(known, map(codec.encode_nack, [1] * len(known), *zip(*known, strict=True)), strict=True):
         (_, _, payload) = Framer().feed(frame)[0]
-        assert frames.decode_nack(payload) == nack
+        assert codec.decode_nack(payload) == nack
 
 
 def test_the_plain_numbers_are_those_of_the_enum() -> None:
@@ -182,7 +181,7 @@ def test_frames_before_a_bad_length_are_kept_in_any_split(
     assert found == sent
     assert isinstance(framer.error, BAD_HEADS[head])
     assert framer.buffered == 0
-    assert framer.feed(frames.encode_ping(1)) == []
+    assert framer.feed(codec.encode_ping(1)) == []
 
 
 @pytest.mark.parametrize("head", sorted(BAD_HEADS))
@@ -200,14 +199,14 @@ def test_gap_15_bad_frames_in_the_order_of_the_checks(head: bytes) -> None:
 def test_gap_15_a_type_is_judged_when_its_frame_is_whole(kind: int) -> None:
     framer = Framer()
     bad = frames.encode_frame(kind, 1, b"abc")
-    assert framer.feed(frames.encode_ping(7) + bad[:-1]) == [(frames.PING, 7, b"")]
+    assert framer.feed(codec.encode_ping(7) + bad[:-1]) == [(frames.PING, 7, b"")]
     assert framer.error is None
-    assert framer.feed(bad[-1:] + frames.encode_ping(8)) == []
+    assert framer.feed(bad[-1:] + codec.encode_ping(8)) == []
     assert isinstance(framer.error, UnknownFrameType)
 
 
 def test_only_a_client_takes_deliver() -> None:
-    data = frames.encode_deliver(1, 1, b"t", b"v")
+    data = codec.encode_deliver(1, 1, b"t", b"v")
     assert Framer(DELIVER).feed(data) == [(DELIVER, 1, data[13:])]
     refused = Framer()
     assert refused.feed(data) == []
@@ -236,7 +235,7 @@ def test_gap_19_a_length_alone_reserves_nothing() -> None:
 
 
 def test_one_byte_at_a_time() -> None:
-    stream = frames.encode_hello(1, 1) + frames.encode_ping(2)
+    stream = codec.encode_hello(1, 1) + codec.encode_ping(2)
     framer = Framer()
     found = [frame for byte in stream for frame in framer.feed(bytes([byte]))]
     assert found == [(1, 1, b"\0\1"), (7, 2, b"")]
@@ -252,18 +251,18 @@ def payload_of(data: bytes) -> bytes:
 
 @given(u16)
 def test_hello_round_trip(version: int) -> None:
-    assert frames.decode_hello(payload_of(frames.encode_hello(1, version))) == version
+    assert codec.decode_hello(payload_of(codec.encode_hello(1, version))) == version
 
 
 @given(st.text(max_size=30))
 def test_auth_round_trip(key: str) -> None:
-    assert frames.decode_auth(payload_of(frames.encode_auth(1, key))) == key
+    assert codec.decode_auth(payload_of(codec.encode_auth(1, key))) == key
 
 
 @given(u8, names, values)
 def test_publish_round_trip(qos: int, topic: bytes, value: bytes) -> None:
-    payload = payload_of(frames.encode_publish(1, qos, topic, value))
-    fields = frames.decode_publish(payload)
+    payload = payload_of(codec.encode_publish(1, qos, topic, value))
+    fields = codec.decode_publish(payload)
     assert fields is not None
     assert fields[:3] == (qos, NO_TTL, topic)
     assert payload[fields[3] :] == value
@@ -271,8 +270,8 @@ def test_publish_round_trip(qos: int, topic: bytes, value: bytes) -> None:
 
 @given(st.integers(0, 127), st.none() | st.integers(0, 0xFFFF_FFFF), names, values)
 def test_publish_v2_round_trip(qos: int, ttl: int | None, topic: bytes, value: bytes) -> None:
-    payload = payload_of(frames.encode_publish(1, qos, topic, value, ttl_ms=ttl))
-    fields = frames.decode_publish_v2(payload)
+    payload = payload_of(codec.encode_publish(1, qos, topic, value, ttl_ms=ttl))
+    fields = codec.decode_publish_v2(payload)
     assert fields is not None
     assert fields[:3] == (qos, NO_TTL if ttl is None else ttl, topic)
     assert payload[fields[3] :] == value
@@ -280,31 +279,31 @@ def test_publish_v2_round_trip(qos: int, ttl: int | None, topic: bytes, value: b
 
 def test_version_1_knows_no_ttl() -> None:
     """Its qos byte stays as it is, for the session to refuse it."""
-    fields = frames.decode_publish(payload_of(frames.encode_publish(1, 1, b"t", b"v", ttl_ms=5)))
+    fields = codec.decode_publish(payload_of(codec.encode_publish(1, 1, b"t", b"v", ttl_ms=5)))
     assert fields is not None
     assert fields[0] == 0x81
 
 
 @given(names, u8)
 def test_subscribe_round_trip(topic: bytes, qos: int) -> None:
-    assert frames.decode_subscribe(payload_of(frames.encode_subscribe(1, topic, qos))) == (topic, qos)
+    assert codec.decode_subscribe(payload_of(codec.encode_subscribe(1, topic, qos))) == (topic, qos)
 
 
 @given(u64, u64)
 def test_subscription_id_round_trip(correlation: int, subscription: int) -> None:
-    for encode in (frames.encode_client_ack, frames.encode_poll, frames.encode_ack):
+    for encode in (codec.encode_client_ack, codec.encode_poll, codec.encode_ack):
         ((_, found, payload),) = Framer().feed(encode(correlation, subscription))
-        assert (found, frames.decode_subscription_id(payload)) == (correlation, subscription)
+        assert (found, codec.decode_subscription_id(payload)) == (correlation, subscription)
 
 
 @given(u16, st.text(max_size=40))
 def test_nack_round_trip(code: int, text: str) -> None:
-    assert frames.decode_nack(payload_of(frames.encode_nack(1, code, text))) == (code, text)
+    assert codec.decode_nack(payload_of(codec.encode_nack(1, code, text))) == (code, text)
 
 
 @pytest.mark.parametrize("text", ["x" * 70_000, "é" * 40_000])
 def test_a_long_nack_is_cut_at_a_character(text: str) -> None:
-    nack = frames.decode_nack(payload_of(frames.encode_nack(1, 500, text)))
+    nack = codec.decode_nack(payload_of(codec.encode_nack(1, 500, text)))
     assert nack is not None
     assert text.startswith(nack[1])
     assert 0xFFFC < len(nack[1].encode()) <= 0xFFFF
@@ -318,19 +317,19 @@ def test_deliveries_of_both_versions_round_trip(messages: list[tuple[int, int, b
     tags = [correlation if qos else 0 for correlation, qos, _ in messages]
     expected = list(zip(qoss, tags, [topic] * len(sent), sent, strict=True))
 
-    polled = Framer(DELIVER).feed(frames.encode_deliveries(ids, qoss, topic, sent))
+    polled = Framer(DELIVER).feed(codec.encode_deliveries(ids, qoss, topic, sent))
     assert [frame[:2] for frame in polled] == [(frames.PUBLISH, correlation) for correlation in ids]
-    assert [frames.decode_delivery(frame[1], frame[2]) for frame in polled] == expected
+    assert [codec.decode_delivery(frame[1], frame[2]) for frame in polled] == expected
 
-    pushed = Framer(DELIVER).feed(frames.encode_delivers(tags, qoss, topic, sent))
+    pushed = Framer(DELIVER).feed(codec.encode_delivers(tags, qoss, topic, sent))
     assert [frame[:2] for frame in pushed] == [(DELIVER, tag) for tag in tags]
-    assert [frames.decode_deliver(frame[2]) for frame in pushed] == expected
+    assert [codec.decode_deliver(frame[2]) for frame in pushed] == expected
 
 
 def test_the_largest_value_just_fits_the_larger_delivery() -> None:
-    value = bytes(frames.largest_value(b"topic"))
-    assert frames.encode_deliver(1, 1, b"topic", value)[:4] == MAX_FRAME.to_bytes(4, "big")
-    assert len(frames.encode_delivery(1, 1, b"topic", value)) < MAX_FRAME
+    value = bytes(codec.largest_value(b"topic"))
+    assert codec.encode_deliver(1, 1, b"topic", value)[:4] == MAX_FRAME.to_bytes(4, "big")
+    assert len(codec.encode_delivery(1, 1, b"topic", value)) < MAX_FRAME
 
 
 # -- runs of messages
@@ -338,14 +337,14 @@ def test_the_largest_value_just_fits_the_larger_delivery() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.sampled_from([b"a", b"ab", b""]), st.binary(max_size=3)), max_size=12))
 def test_runs_hold_the_messages_with_the_same_topic_and_qos(messages: list[tuple[int, bytes, bytes]]) -> None:
-    sent = [(frames.PUBLISH, i, frames.publish_prefix(qos, t) + v) for i, (qos, t, v) in enumerate(messages)]
+    sent = [(frames.PUBLISH, i, codec.publish_prefix(qos, t) + v) for i, (qos, t, v) in enumerate(messages)]
     found = []
     start = 0
     while start < len(sent):
-        fields = frames.decode_publish(sent[start][2])
+        fields = codec.decode_publish(sent[start][2])
         assert fields is not None
         qos, _, topic, value_start = fields
-        ids, run = frames.take_publishes(sent, start, sent[start][2][:value_start])
+        ids, run = codec.collect_publishes(sent, start, sent[start][2][:value_start])
         assert ids == list(range(start, start + len(ids)))
         found += [(qos, topic, value) for value in run]
         start += len(ids)
@@ -353,15 +352,15 @@ def test_runs_hold_the_messages_with_the_same_topic_and_qos(messages: list[tuple
 
 
 def test_a_run_ends_at_another_frame() -> None:
-    prefix = frames.publish_prefix(1, b"t")
+    prefix = codec.publish_prefix(1, b"t")
     sent = [(frames.PUBLISH, 1, prefix + b"v"), (frames.PING, 2, prefix + b"w"), (frames.PUBLISH, 3, prefix + b"x")]
-    assert frames.take_publishes(sent, 0, prefix) == ([1], [b"v"])
+    assert codec.collect_publishes(sent, 0, prefix) == ([1], [b"v"])
 
 
 @given(st.lists(values, max_size=5), names)
 def test_many_publishes_are_written_as_one_by_one(sent: list[bytes], topic: bytes) -> None:
-    together = frames.encode_publishes(range(len(sent)), frames.publish_prefix(1, topic), sent)
-    assert together == b"".join(frames.encode_publish(i, 1, topic, value) for i, value in enumerate(sent))
+    together = codec.encode_publishes(range(len(sent)), codec.publish_prefix(1, topic), sent)
+    assert together == b"".join(codec.encode_publish(i, 1, topic, value) for i, value in enumerate(sent))
 
 
 # -- payloads: what is not whole is refused
@@ -370,16 +369,16 @@ Decode = Callable[[bytes], object]
 
 WHOLE: list[tuple[Decode, bytes, int]] = [
     # how it is read, a payload, and the shortest beginning of it that is still good
-    (frames.decode_hello, b"\0\1", 2),
-    (frames.decode_auth, b"\0\3key", 5),
-    (frames.decode_publish, b"\1\0\5topicvalue", 8),
-    (frames.decode_publish_v2, b"\1\0\5topicvalue", 8),
-    (frames.decode_publish_v2, b"\x81\0\0\0\1\0\5topicvalue", 12),
-    (frames.decode_subscribe, b"\0\5topic\1", 8),
-    (frames.decode_subscription_id, bytes(8), 8),
-    (frames.decode_nack, b"\1\x90\0\4text", 8),
-    (frames.decode_deliver, b"\1" + bytes(8) + b"\0\5topicvalue", 16),
-    (lambda payload: frames.decode_delivery(1, payload), b"\1\0\5topicvalue", 8),
+    (codec.decode_hello, b"\0\1", 2),
+    (codec.decode_auth, b"\0\3key", 5),
+    (codec.decode_publish, b"\1\0\5topicvalue", 8),
+    (codec.decode_publish_v2, b"\1\0\5topicvalue", 8),
+    (codec.decode_publish_v2, b"\x81\0\0\0\1\0\5topicvalue", 12),
+    (codec.decode_subscribe, b"\0\5topic\1", 8),
+    (codec.decode_subscription_id, bytes(8), 8),
+    (codec.decode_nack, b"\1\x90\0\4text", 8),
+    (codec.decode_deliver, b"\1" + bytes(8) + b"\0\5topicvalue", 16),
+    (lambda payload: codec.decode_delivery(1, payload), b"\1\0\5topicvalue", 8),
 ]
 
 
@@ -390,96 +389,17 @@ def test_every_truncation_is_refused(decode: Decode, payload: bytes, enough: int
 
 
 def test_gap_14_trailing_bytes() -> None:
-    assert frames.decode_hello(b"\0\1\0") is None
-    assert frames.decode_auth(b"\0\3key\0") is None
-    assert frames.decode_subscription_id(bytes(9)) is None
-    assert frames.decode_subscribe(b"\0\5topic\1 and more") == (b"topic", 1)
+    assert codec.decode_hello(b"\0\1\0") is None
+    assert codec.decode_auth(b"\0\3key\0") is None
+    assert codec.decode_subscription_id(bytes(9)) is None
+    assert codec.decode_subscribe(b"\0\5topic\1 and more") == (b"topic", 1)
 
 
 def test_a_key_must_be_utf8() -> None:
-    assert frames.decode_auth(b"\0\2\xff\xfe") is None
+    assert codec.decode_auth(b"\0\2\xff\xfe") is None
 
 
 @given(st.binary(max_size=40))
 def test_no_payload_raises(payload: bytes) -> None:
     for decode, _, _ in WHOLE:
         decode(payload)
-
-
-# -- errors of the broker, as NACKs
-
-REFUSED: list[tuple[Exception, Nack, Nack, Nack]] = [
-    # error; a PUBLISH in version 1, and in version 2; any other request
-    (
-        log.LogFull("disk of node 3"),
-        Nack(500, "durable publish failed: no space left"),
-        Nack(500, "durable_publish_failed: no space left"),
-        Nack(500, "no space left"),
-    ),
-    (
-        log.LogReadOnly("sync of /var failed"),
-        Nack(500, "durable publish failed: the log takes no writes"),
-        Nack(503, "wal_writer_stopped: the log takes no writes"),
-        Nack(500, "the log takes no writes"),
-    ),
-    (
-        core.ShuttingDown("now"),
-        Nack(500, "durable publish failed: broker shutting down"),
-        Nack(503, "wal_writer_stopped: broker shutting down"),
-        Nack(500, "broker shutting down"),
-    ),
-    (
-        core.LimitReached("too many topics"),
-        Nack(500, "durable publish failed: too many topics"),
-        Nack(503, "wal_busy: too many topics"),
-        Nack(500, "too many topics"),
-    ),
-    *[
-        (
-            error,
-            Nack(500, f"durable publish failed: {error}"),
-            Nack(503, f"wal_busy: {error}"),
-            Nack(500, str(error)),
-        )
-        for error in (core.QuotaReached("its limit"), core.TooFast("its rate"))
-    ],
-    (
-        log.LogDamaged("/var/lib/penstock/journal", 7, "checksum"),
-        Nack(500, "durable publish failed: stored data is damaged"),
-        Nack(500, "durable_publish_failed: stored data is damaged"),
-        Nack(500, "stored data is damaged"),
-    ),
-    (
-        core.QueueNotFound("There is no queue 7"),
-        Nack(404, "unknown subscription or delivery tag"),
-        Nack(404, "unknown subscription or delivery tag"),
-        Nack(404, "unknown subscription or delivery tag"),
-    ),
-    (
-        ValueError("secret"),
-        Nack(500, "durable publish failed: internal error"),
-        Nack(500, "durable_publish_failed: internal error"),
-        Nack(500, "internal error"),
-    ),
-    *[
-        (error, Nack(code, str(error)), Nack(code, str(error)), Nack(code, str(error)))
-        for error, code in [
-            (core.AccessDenied("'x' may not write 't'"), 401),
-            (core.InvalidName("no such name"), 400),
-            (core.RecordTooLarge(9, 8), 400),
-            (core.TopicNotFound("t"), 404),
-        ]
-    ],
-]
-
-
-@pytest.mark.parametrize(("error", "version_1", "version_2", "other"), REFUSED, ids=lambda value: type(value).__name__)
-def test_errors_of_the_broker_as_nacks(error: Exception, version_1: Nack, version_2: Nack, other: Nack) -> None:
-    assert errors.publish_refused(error, 1) == version_1
-    assert errors.publish_refused(error, 2) == version_2
-    assert errors.request_refused(error) == other
-
-
-def test_a_long_cause_is_cut() -> None:
-    nack = errors.request_refused(core.InvalidName("x" * 100_000))
-    assert len(nack.text) == errors.MAX_CAUSE

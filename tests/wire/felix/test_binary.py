@@ -21,7 +21,7 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
-from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, OFFSETS, SHARED, Frame, Frames
+from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, OFFSETS, SHARED, Frame, Framer
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -33,7 +33,7 @@ HEAD = bytes.fromhex("000174 00016e 000173")  # three names
 
 
 def only_frame(data: bytes) -> Frame:
-    frames = Frames()
+    frames = Framer()
     frames.feed(data)
     frame = frames.next()
     assert frame is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.wire.felix.codec.binary import Ack, Events, decode_ack, decode_events
 from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL, Dialect
-from penstock.wire.felix.frames import ACK, EVENTS, OFFSETS, SHARED, Frame, Frames
+from penstock.wire.felix.frames import ACK, EVENTS, OFFSETS, SHARED, Frame, Framer
 from penstock.wire.felix.messages import CacheCas, CacheGet, CacheIncrement, CachePut
 
 NAMES = ("t1", "default", "demo")
@@ -19,7 +19,7 @@ SCOPED = CacheGet(tenant_id="t1", namespace="default", cache="primary", key="k",
 
 
 def only_frame(data: bytes) -> Frame:
-    frames = Frames()
+    frames = Framer()
     frames.feed(data)
     frame = frames.next()
     assert frame is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.felix import frames as module
-from penstock.wire.felix.frames import HEADER_SIZE, KNOWN, BadFrame, Code, Flag, Frame, Frames, frame, header
+from penstock.wire.felix.frames import HEADER_SIZE, KNOWN, BadFrame, Code, Flag, Frame, Framer, frame, header
 
 FRAMES = st.lists(st.builds(Frame, st.integers(0, 0xFFFF), st.binary(max_size=40)), max_size=10)
 CUTS = st.lists(st.integers(0, 600), max_size=12)
@@ -36,7 +36,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(edges)]
 
 
-def taken(frames: Frames) -> list[Frame]:
+def taken(frames: Framer) -> list[Frame]:
     found = []
     while (one := frames.next()) is not None:
         found.append(one)
@@ -45,7 +45,7 @@ def taken(frames: Frames) -> list[Frame]:
 
 @given(FRAMES, CUTS)
 def test_any_split_gives_the_same_frames(sent: list[Frame], cuts: list[int]) -> None:
-    frames = Frames(1024)
+    frames = Framer(1024)
     found = []
     for piece in pieces(encoded(sent), cuts):
         frames.feed(piece)
@@ -58,7 +58,7 @@ def test_any_split_gives_the_same_frames(sent: list[Frame], cuts: list[int]) -> 
 
 @given(FRAMES, CUTS, st.lists(st.booleans(), max_size=14))
 def test_it_does_not_matter_when_frames_are_taken(sent: list[Frame], cuts: list[int], when: list[bool]) -> None:
-    frames = Frames(1024)
+    frames = Framer(1024)
     found = []
     for i, piece in enumerate(pieces(encoded(sent), cuts)):
         frames.feed(piece)
@@ -73,7 +73,7 @@ def test_frames_before_a_bad_header_come_out_in_any_split(
     sent: list[Frame], name: str, rest: bytes, cuts: list[int]
 ) -> None:
     bad, code, _ = BAD[name]
-    frames = Frames(1024)
+    frames = Framer(1024)
     found: list[Frame] = []
     refused = []
     for piece in pieces(encoded(sent) + bytes.fromhex(bad) + rest, cuts):
@@ -91,7 +91,7 @@ def test_frames_before_a_bad_header_come_out_in_any_split(
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_header_is_refused_for_good(name: str) -> None:
     data, code, text = BAD[name]
-    frames = Frames(1024)
+    frames = Framer(1024)
     frames.feed(bytes.fromhex(data))
 
     for _ in range(2):
@@ -103,14 +103,14 @@ def test_a_bad_header_is_refused_for_good(name: str) -> None:
 
 
 def test_the_largest_frame() -> None:
-    frames = Frames(1024)
+    frames = Framer(1024)
     frames.feed(frame(bytes(1024), 0x8000))
 
     assert frames.next() == Frame(0x8000, bytes(1024))
 
 
 def test_who_speaks_another_protocol_is_told_before_a_header_is_there() -> None:
-    frames = Frames()
+    frames = Framer()
     frames.feed(b"FL")
     assert frames.next() is None
     frames.feed(b"Y1")
@@ -125,7 +125,7 @@ def test_who_speaks_another_protocol_is_told_before_a_header_is_there() -> None:
     ("held", "started", "in_payload"), [(0, False, False), (1, True, False), (11, True, False), (12, True, True)]
 )
 def test_how_much_of_a_frame_is_there(held: int, started: bool, in_payload: bool) -> None:
-    frames = Frames()
+    frames = Framer()
     frames.feed(frame(b"before") + frame(b"cut off")[:held])
 
     assert taken(frames) == [Frame(0, b"before")]
@@ -135,14 +135,14 @@ def test_how_much_of_a_frame_is_there(held: int, started: bool, in_payload: bool
 
 
 def test_a_frame_without_payload() -> None:
-    frames = Frames()
+    frames = Framer()
     frames.feed(header(0, 3) + header(0))
 
     assert taken(frames) == [Frame(3, b""), Frame(0, b"")]
 
 
 def test_clear_forgets_what_was_begun() -> None:
-    frames = Frames()
+    frames = Framer()
     frames.feed(frame(b"x" * 100)[:50])
     assert frames.next() is None
 
@@ -155,7 +155,7 @@ def test_clear_forgets_what_was_begun() -> None:
 def test_an_announced_length_takes_no_memory() -> None:
     tracemalloc.start()
     try:
-        frames = Frames(1 << 30)
+        frames = Framer(1 << 30)
         frames.feed(header(1 << 30))
         assert frames.next() is None
         _, peak = tracemalloc.get_traced_memory()
@@ -168,7 +168,7 @@ def test_an_announced_length_takes_no_memory() -> None:
 def test_frames_that_were_given_out_are_not_kept_by_the_beginning_of_the_next() -> None:
     tracemalloc.start()
     try:
-        frames = Frames()
+        frames = Framer()
         frames.feed(frame(bytes(8 << 20)) + b"FLX1")
         assert frames.next() is not None
         assert frames.next() is None
@@ -190,7 +190,7 @@ def test_a_large_frame_in_small_pieces_is_put_together_once(monkeypatch: pytest.
             joined += 1
             super().clear()
 
-    frames = Frames()
+    frames = Framer()
     monkeypatch.setattr(frames, "_later", Counting())
     data = frame(bytes(1 << 20))
     for piece in (data[i : i + 1024] for i in range(0, len(data), 1024)):
@@ -203,7 +203,7 @@ def test_a_large_frame_in_small_pieces_is_put_together_once(monkeypatch: pytest.
 
 @given(st.binary(max_size=200), CUTS)
 def test_anything_else_is_a_bad_frame(data: bytes, cuts: list[int]) -> None:
-    frames = Frames(64)
+    frames = Framer(64)
     try:
         for piece in pieces(data, cuts):
             frames.feed(piece)

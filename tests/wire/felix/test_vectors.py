@@ -15,7 +15,7 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
-from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, OFFSETS, SHARED, Frame, Frames
+from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, OFFSETS, SHARED, Frame, Framer
 from penstock.wire.felix.messages import (
     Auth,
     AuthOk,
@@ -89,7 +89,7 @@ REPLIES = {
 
 
 def only_frame(data: bytes) -> Frame:
-    frames = Frames()
+    frames = Framer()
     frames.feed(data)
     frame = frames.next()
     assert frame is not None

@@ -14,7 +14,7 @@ from tests.wire.flymq.strategies import any_answer, any_request
 
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import replies, requests
-from penstock.wire.flymq.codec.produce_batch import produce_run
+from penstock.wire.flymq.codec.coalesced_produce import coalesce_produce
 from penstock.wire.flymq.errors import MalformedPayload, PayloadTooLarge, ProtocolError, UnknownOpcode
 from penstock.wire.flymq.frames import Framer
 from penstock.wire.flymq.opcodes import Op
@@ -260,7 +260,7 @@ def test_junk_is_a_protocol_error_or_understood(opcode: int, payload: bytes, cod
     for attempt in (lambda: requests.decode(opcode, payload), lambda: replies.decode(opcode, payload, code_order)):
         with suppress(ProtocolError):
             attempt()
-    produce_run(framed(Op.PRODUCE, payload), 0, 100)
+    coalesce_produce(framed(Op.PRODUCE, payload), 0, 100)
 
 
 @given(st.sampled_from(EXCHANGES), st.data())

@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from penstock.broker.queries.query import Timestamp
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
 from penstock.wire.kimberlite.codec.generations import AUDIT
@@ -29,6 +28,7 @@ from penstock.wire.kimberlite.codec.kinds import (
     Record,
     Scalar,
 )
+from penstock.wire.kimberlite.values import Timestamp
 
 DIALECTS: list[Dialect] = [dialect(*each) for each in NAMED.values()]
 

@@ -9,28 +9,28 @@ import pytest
 from penstock.wire.kimberlite import compliance_messages as c
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec import detection
+from penstock.wire.kimberlite.codec.connection import ClientCodec, Refused, ServerCodec
 from penstock.wire.kimberlite.codec.dialects import NAMED, dialect
 from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, Malformed
-from penstock.wire.kimberlite.codec.wire import ClientWire, Refused, ServerWire
 
 ENCODINGS = (POSTCARD, BINCODE, PRINTED)
 CASES = 24_000
 
 
-def remaining(server: ServerWire) -> list[str]:
+def remaining(server: ServerCodec) -> list[str]:
     """The names of the generations that the peer may be of."""
     return [each.generation.name for each in server._dialects]
 
 
-def ask(server: ServerWire, client: ClientWire, payload: m.Message, number: int = 2) -> m.Message:
+def ask(server: ServerCodec, client: ClientCodec, payload: m.Message, number: int = 2) -> m.Message:
     server.feed(client.request(number, 42, payload))
     request = server.next()
     assert request is not None
     return request.payload
 
 
-def greeted(name: str, assume: str = "auto") -> tuple[ServerWire, ClientWire]:
-    server, client = ServerWire(assume), ClientWire(name)
+def greeted(name: str, assume: str = "auto") -> tuple[ServerCodec, ClientCodec]:
+    server, client = ServerCodec(assume), ClientCodec(name)
     assert ask(server, client, m.Handshake(client.version)) == m.Handshake(client.version)
     return server, client
 
@@ -93,9 +93,9 @@ def test_no_handshake_can_be_read_in_two_ways() -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_ids_may_be_large_and_random(name: str) -> None:
     seeded = random.Random(name)
-    client = ClientWire(name)
+    client = ClientCodec(name)
     for _ in range(300):
-        server, handshake = ServerWire(), m.Handshake(client.version, seeded.choice((None, "secret-token")))
+        server, handshake = ServerCodec(), m.Handshake(client.version, seeded.choice((None, "secret-token")))
         number, tenant = seeded.getrandbits(64), seeded.getrandbits(64)
         server.feed(client.request(number, tenant, handshake))
         assert server.next() == m.Request(number, tenant, handshake)
@@ -128,7 +128,7 @@ def test_what_a_handshake_tells(name: str, candidates: list[str]) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMED if "v" not in name or name in ("v0.1", "v0.4")])
 @pytest.mark.parametrize("payload", [m.Sync(), m.Query("SELECT 1", [7, "x"]), m.ReadEvents(1, 2, 3)], ids=repr)
 def test_a_first_frame_that_is_no_handshake_can_be_answered(name: str, payload: m.Message) -> None:
-    server, client = ServerWire(), ClientWire(name)
+    server, client = ServerCodec(), ClientCodec(name)
     assert ask(server, client, payload) == payload
     client.feed(server.response(2, m.ErrorResponse(m.ErrorCode.INVALID_REQUEST, "handshake required")))
     answer = client.next()
@@ -140,7 +140,7 @@ def test_a_first_frame_that_is_no_handshake_can_be_answered(name: str, payload: 
 
 def test_another_client_version_than_that_of_the_frame_is_for_the_session_to_judge() -> None:
     for name in NAMED:
-        assert ask(ServerWire(), ClientWire(name), m.Handshake(9)) == m.Handshake(9)
+        assert ask(ServerCodec(), ClientCodec(name), m.Handshake(9)) == m.Handshake(9)
 
 
 # -- version 1, from what is asked later
@@ -287,9 +287,9 @@ def test_what_was_found_out_is_kept() -> None:
 
 def test_a_generation_that_was_ruled_out_does_not_come_back() -> None:
     server, _ = greeted("5a")
-    ask(server, ClientWire("5a"), m.ListTables())
+    ask(server, ClientCodec("5a"), m.ListTables())
     with pytest.raises(Refused):
-        ask(server, ClientWire("5b"), m.VerifyAuditChain())
+        ask(server, ClientCodec("5b"), m.VerifyAuditChain())
 
 
 @pytest.mark.parametrize(

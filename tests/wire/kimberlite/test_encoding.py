@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.kimberlite.strategies import i64, text, values
 
-from penstock.broker.queries.query import Timestamp
 from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, Malformed, codec
 from penstock.wire.kimberlite.codec.kinds import BOOL, BYTES, I64, TEXT, U8, U16, U32, U64, VALUE, Kind, ListOf, Option
+from penstock.wire.kimberlite.values import Timestamp
 
 ENCODINGS = (BINCODE, PRINTED, POSTCARD)
 WIDE = (BINCODE, PRINTED)

@@ -128,8 +128,8 @@ def refusal(payload: bytes) -> ProtocolError:
     return caught.value
 
 
-def told(error: Exception, request: Request | None = None) -> Error:
-    reply = BINARY.decode_response(BINARY.encode_error(error, request))
+def told(error: ProtocolError) -> Error:
+    reply = BINARY.decode_response(BINARY.encode_error(error.reply))
     assert isinstance(reply, Error)
     return reply
 

@@ -172,7 +172,7 @@ def test_junk_raises_nothing_but_protocol_errors(payload: bytes) -> None:
         try:
             decode(payload)
         except ProtocolError as error:
-            assert isinstance(JSON.decode_response(JSON.encode_error(error, None)), Error)
+            assert isinstance(JSON.decode_response(JSON.encode_error(error.reply)), Error)
 
 
 plain = (
@@ -221,7 +221,7 @@ def test_a_wrong_field_is_named(payload: bytes, text: str) -> None:
     error = refusal(payload)
     assert str(error) == text
     assert not error.closes
-    assert json.loads(JSON.encode_error(error, None)) == {
+    assert json.loads(JSON.encode_error(error.reply)) == {
         "type": "Error",
         "code": 400,
         "message": text,
@@ -244,7 +244,7 @@ def test_a_number_of_a_million_digits_is_refused() -> None:
 
 def test_error_texts_stay_short() -> None:
     error = refusal(request_bytes(type="x" * 100_000))
-    assert len(JSON.encode_error(error, None)) < 2_000
+    assert len(JSON.encode_error(error.reply)) < 2_000
 
 
 def test_a_batch_has_at_most_1000_records() -> None:
@@ -475,7 +475,7 @@ def test_decision_06_a_record_that_fits_no_frame_is_named() -> None:
     """It can only have come through another door, or the binary dialect."""
     with pytest.raises(RecordUnfetchable) as caught:
         JSON.encode_fetch(slices(7, [[bytes(MAX_RECORD + 100), b"next"]]), 9)
-    told = JSON.decode_response(JSON.encode_error(caught.value, None))
+    told = JSON.decode_response(JSON.encode_error(caught.value.reply))
     assert told == Error(413, f"The record of {MAX_RECORD + 100} bytes at offset 7 does not fit a frame", None)
     assert not caught.value.closes
 

@@ -27,14 +27,7 @@ from penstock.clients.blipmq.outcome import (
     reply_error,
     topic_bytes,
 )
-from penstock.wire.blipmq.frames import (
-    ACK,
-    DELIVER,
-    NACK,
-    PONG,
-    PUBLISH,
-    Delivered,
-    Framer,
+from penstock.wire.blipmq.codec import (
     decode_deliver,
     decode_delivery,
     decode_nack,
@@ -47,6 +40,8 @@ from penstock.wire.blipmq.frames import (
     encode_publishes,
     encode_subscribe,
 )
+from penstock.wire.blipmq.frames import ACK, DELIVER, NACK, PONG, PUBLISH, Framer
+from penstock.wire.blipmq.messages import Delivered
 
 MAX_REFUSALS: Final = 10_000  # that are kept until somebody asks for them
 

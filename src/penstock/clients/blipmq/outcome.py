@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from penstock.wire.blipmq.frames import MAX_PAYLOAD, MAX_TTL, publish_prefix
+from penstock.wire.blipmq.codec import publish_prefix
+from penstock.wire.blipmq.frames import MAX_PAYLOAD
+from penstock.wire.blipmq.messages import MAX_TTL
 
 MAX_PREFETCH: Final = 1024  # polls in flight; as many messages as a subscription of the original can hold
 

@@ -2,7 +2,6 @@
 methods and outcomes, in every version of the protocol; `Pool` and `AsyncPool` keep several connections.
 """
 
-from penstock.broker.queries.query import Rows, Timestamp
 from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.kimberlite import questions
 from penstock.clients.kimberlite.aio import AsyncKimberliteClient
@@ -40,7 +39,7 @@ from penstock.clients.kimberlite.errors import (
 )
 from penstock.clients.kimberlite.pool import AsyncPool, Pool
 from penstock.clients.kimberlite.questions import Question
-from penstock.clients.kimberlite.results import Appended, Event, Executed, Page
+from penstock.clients.kimberlite.results import Appended, Event, Executed, Page, Rows, Timestamp
 from penstock.clients.kimberlite.subscription import AsyncSubscription, Subscription
 from penstock.wire.kimberlite.messages import AuditMetadata, CustomRegion, DataClass, ErrorCode, Everywhere, Regional
 

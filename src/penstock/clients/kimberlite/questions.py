@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
 
-from penstock.broker.queries.query import Rows, Timestamp, Value
 from penstock.clients.kimberlite.errors import (
     ApiKeyNotFound,
     BadReply,
@@ -28,7 +27,7 @@ from penstock.clients.kimberlite.errors import (
     TenantNotFound,
     Unsendable,
 )
-from penstock.clients.kimberlite.results import Appended, Executed, Page
+from penstock.clients.kimberlite.results import Appended, Executed, Page, Rows, Timestamp, Value
 from penstock.wire.kimberlite import messages as m
 
 R = TypeVar("R")

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.broker.queries.query import Rows, Timestamp, Value
 from penstock.wire.kimberlite.messages import (
     ApiKeyInfo,
     ColumnInfo,
@@ -15,6 +14,7 @@ from penstock.wire.kimberlite.messages import (
     TableSummary,
     TenantInfo,
 )
+from penstock.wire.kimberlite.values import Timestamp, Value
 
 __all__ = [
     "ApiKeyInfo",
@@ -31,6 +31,13 @@ __all__ = [
     "Timestamp",
     "Value",
 ]
+
+
+class Rows(NamedTuple):
+    """The result of a statement."""
+
+    columns: list[str]
+    rows: list[list[Value]]
 
 
 class Appended(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ import msgspec
 
 from penstock.clients.kimberlite.errors import Unsendable
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.connection import ClientCodec
 from penstock.wire.kimberlite.codec.dialects import NAMED
 from penstock.wire.kimberlite.codec.generations import GENERATIONS
-from penstock.wire.kimberlite.codec.wire import ClientWire
 
 
 class Version:
@@ -44,9 +44,9 @@ class Version:
         self._castagnoli = castagnoli
         self._lacking = {make: _lacking(make, known) for make, known in fields.items()}
 
-    def wire(self) -> ClientWire:
+    def wire(self) -> ClientCodec:
         """For one connection."""
-        return ClientWire(self.name, castagnoli=self._castagnoli)
+        return ClientCodec(self.name, castagnoli=self._castagnoli)
 
     def fitted(self, request: m.Message, audit: m.AuditMetadata | None) -> m.Message:
         """The request as it can be said here. Raises Unsendable rather than leave out what the caller relies on."""

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
-from penstock.wire.blipmq import errors, frames
+from penstock.wire.blipmq import codec, errors, frames, messages
 
 
 class Message(NamedTuple):
@@ -17,12 +17,12 @@ class Message(NamedTuple):
     said: dict[str, Any]
 
 
-def _value(data: bytes, fields: frames.Publish | None) -> dict[str, Any] | None:
+def _value(data: bytes, fields: messages.Publish | None) -> dict[str, Any] | None:
     if fields is None:
         return None
     qos, ttl, topic, start = fields
     said = {"qos": qos, "topic": _text(topic), "message": data[start:]}
-    return said if ttl == frames.NO_TTL else said | {"ttl_ms": ttl}
+    return said if ttl == messages.NO_TTL else said | {"ttl_ms": ttl}
 
 
 def _text(topic: bytes) -> str | bytes:
@@ -41,32 +41,32 @@ def _one(name: str, read: Callable[[bytes], Any]) -> Callable[[bytes], dict[str,
 
 
 def _subscribe(payload: bytes) -> dict[str, Any] | None:
-    fields = frames.decode_subscribe(payload)
+    fields = codec.decode_subscribe(payload)
     return None if fields is None else {"topic": _text(fields[0]), "qos": fields[1]}
 
 
 def _nack(payload: bytes) -> dict[str, Any] | None:
-    fields = frames.decode_nack(payload)
+    fields = codec.decode_nack(payload)
     return None if fields is None else {"code": fields[0], "message": fields[1]}
 
 
 def _deliver(payload: bytes) -> dict[str, Any] | None:
-    found = frames.decode_deliver(payload)
+    found = codec.decode_deliver(payload)
     if found is None:
         return None
     return {"qos": found.qos, "tag": found.tag, "topic": _text(found.topic), "message": found.value}
 
 
 _READ: Final[dict[int, tuple[Callable[[bytes], dict[str, Any] | None], errors.Nack | None]]] = {
-    frames.HELLO: (_one("protocol_version", frames.decode_hello), errors.INVALID_HELLO),
-    frames.AUTH: (_one("key", frames.decode_auth), errors.INVALID_AUTH),
-    frames.PUBLISH: (lambda data: _value(data, frames.decode_publish(data)), errors.INVALID_PUBLISH),
+    frames.HELLO: (_one("protocol_version", codec.decode_hello), errors.INVALID_HELLO),
+    frames.AUTH: (_one("key", codec.decode_auth), errors.INVALID_AUTH),
+    frames.PUBLISH: (lambda data: _value(data, codec.decode_publish(data)), errors.INVALID_PUBLISH),
     frames.SUBSCRIBE: (_subscribe, errors.INVALID_SUBSCRIBE),
-    frames.ACK: (_one("subscription_id", frames.decode_subscription_id), errors.INVALID_ACK),
+    frames.ACK: (_one("subscription_id", codec.decode_subscription_id), errors.INVALID_ACK),
     frames.NACK: (_nack, None),
     frames.PING: (lambda _: {}, None),
     frames.PONG: (lambda _: {}, None),
-    frames.POLL: (_one("subscription_id", frames.decode_subscription_id), errors.INVALID_POLL),
+    frames.POLL: (_one("subscription_id", codec.decode_subscription_id), errors.INVALID_POLL),
     frames.DELIVER: (_deliver, None),
 }
 
@@ -84,7 +84,7 @@ def read(vector: Vector, pieces: Sequence[bytes]) -> list[Message]:
 def _message(vector: Vector, kind: int, correlation: int, payload: bytes) -> Message:
     reading, refusal = _READ[kind]
     if kind == frames.PUBLISH and vector.dialect == "2":
-        said = _value(payload, frames.decode_publish_v2(payload))
+        said = _value(payload, codec.decode_publish_v2(payload))
     else:
         said = reading(payload)
     if said is None:
@@ -108,21 +108,21 @@ def _written(vector: Vector, message: Message) -> bytes:
     kind, correlation, _, said = message
     topic = str(said.get("topic", "")).encode()
     if kind == frames.HELLO:
-        return frames.encode_hello(correlation, said["protocol_version"])
+        return codec.encode_hello(correlation, said["protocol_version"])
     if kind == frames.AUTH:
-        return frames.encode_auth(correlation, said["key"])
+        return codec.encode_auth(correlation, said["key"])
     if kind == frames.PUBLISH and vector.kind == "client":
-        return frames.encode_publish(correlation, said["qos"], topic, said["message"], said.get("ttl_ms"))
+        return codec.encode_publish(correlation, said["qos"], topic, said["message"], said.get("ttl_ms"))
     if kind == frames.PUBLISH:
-        return frames.encode_delivery(correlation, said["qos"], topic, said["message"])
+        return codec.encode_delivery(correlation, said["qos"], topic, said["message"])
     if kind == frames.SUBSCRIBE:
-        return frames.encode_subscribe(correlation, topic, said["qos"])
+        return codec.encode_subscribe(correlation, topic, said["qos"])
     if kind == frames.ACK:
-        return frames.encode_ack(correlation, said["subscription_id"])
+        return codec.encode_ack(correlation, said["subscription_id"])
     if kind == frames.NACK:
-        return frames.encode_nack(correlation, said["code"], said["message"])
+        return codec.encode_nack(correlation, said["code"], said["message"])
     if kind == frames.POLL:
-        return frames.encode_poll(correlation, said["subscription_id"])
+        return codec.encode_poll(correlation, said["subscription_id"])
     if kind == frames.DELIVER:
-        return frames.encode_deliver(said["tag"], said["qos"], topic, said["message"])
-    return frames.encode_ping(correlation) if kind == frames.PING else frames.encode_pong(correlation)
+        return codec.encode_deliver(said["tag"], said["qos"], topic, said["message"])
+    return codec.encode_ping(correlation) if kind == frames.PING else codec.encode_pong(correlation)

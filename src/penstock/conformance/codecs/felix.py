@@ -34,7 +34,7 @@ def read(vector: Vector, pieces: Sequence[bytes]) -> Any:
 
 
 def _frames(pieces: Sequence[bytes]) -> list[frames.Frame]:
-    cutter = frames.Frames()
+    cutter = frames.Framer()
     found = []
     try:
         for piece in pieces:

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.broker.queries.query import Timestamp
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.connection import Refused, ServerCodec
 from penstock.wire.kimberlite.codec.detection import VERSIONS
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
 from penstock.wire.kimberlite.codec.encoding import Malformed
-from penstock.wire.kimberlite.codec.wire import Refused, ServerWire
 from penstock.wire.kimberlite.frames import Frame, FrameError, Framer, crc32, crc32c, frame
+from penstock.wire.kimberlite.values import Timestamp
 
 _NAMES: Final[dict[type[m.Message], str]] = {m.ErrorResponse: "Error"}
 _PLACES: Final[dict[type[m.Message], str]] = {m.UsEast1: "USEast1", m.ApSoutheast2: "APSoutheast2"}
@@ -59,7 +59,7 @@ def _verify(found: Frame) -> None:
 
 
 def _greeting(pieces: Sequence[bytes]) -> Greeting:
-    wire = ServerWire()
+    wire = ServerCodec()
     for piece in pieces:
         wire.feed(piece)
     try:

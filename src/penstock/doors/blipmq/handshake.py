@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from penstock.broker.security.access import Identity
+from penstock.wire.blipmq.codec import decode_auth, decode_hello, encode_ack, encode_nack
 from penstock.wire.blipmq.errors import (
     ALREADY_AUTHENTICATED,
     HELLO_ALREADY_PERFORMED,
@@ -23,7 +24,7 @@ from penstock.wire.blipmq.errors import (
     UNSUPPORTED_VERSION,
     Nack,
 )
-from penstock.wire.blipmq.frames import Frame, FrameType, decode_auth, decode_hello, encode_ack, encode_nack
+from penstock.wire.blipmq.frames import Frame, FrameType
 
 VERSIONS: Final = (1, 2)  # 1: the client polls; 2: the server sends
 

@@ -16,7 +16,6 @@ from typing import Final, Literal
 from penstock.broker.broker import Broker
 from penstock.broker.errors import (
     AccessDenied,
-    BrokerError,
     QueueNotFound,
     RecordRejected,
     RecordTooLarge,
@@ -25,12 +24,13 @@ from penstock.broker.errors import (
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queues import AT_MOST_ONCE
 from penstock.broker.security.access import Identity
+from penstock.doors.blipmq.errors import EXPECTED, publish_refused, request_refused
 from penstock.doors.blipmq.handshake import Handshake
 from penstock.doors.blipmq.subscriptions import PollTask, Push
 from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import OPEN, CommitGroup
-from penstock.log.errors import LogError
+from penstock.wire.blipmq import codec, messages
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import (
     EMPTY_TOPIC,
@@ -40,15 +40,11 @@ from penstock.wire.blipmq.errors import (
     INVALID_SUBSCRIBE,
     NUL_IN_TOPIC,
     Nack,
-    publish_refused,
-    request_refused,
 )
 
 SCOPE: Final = DEFAULT_SCOPE  # BlipMQ has no tenants
 PARTITION: Final = 0  # where messages go: a publisher's messages on a topic stay in order
 HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which no more messages are taken for a client
-
-_EXPECTED: Final = (BrokerError, LogError)
 
 
 class Publication:
@@ -170,7 +166,7 @@ class BlipMqSession(RequestPipeline):
                 self.identity = self._handshake.identity or self.identity
                 self._done(1)
             elif kind == f.PING:
-                self.replies.put(f.encode_pong(frame[1]))
+                self.replies.put(codec.encode_pong(frame[1]))
                 self._done(1)
             elif self._must_settle():
                 return
@@ -244,7 +240,7 @@ class BlipMqSession(RequestPipeline):
         """All messages up to the next frame of another kind: those of a topic are stored as one, unless something
         comes between them that has to keep its place."""
         frames, at = self._frames, self._next
-        decode = f.decode_publish if self.version == 1 else f.decode_publish_v2
+        decode = codec.decode_publish if self.version == 1 else codec.decode_publish_v2
         collected: dict[str, Portion] = {}  # by topic
         while at < len(frames) and frames[at][0] == f.PUBLISH:
             _, correlation, payload = frames[at]
@@ -255,7 +251,7 @@ class BlipMqSession(RequestPipeline):
                 at += 1
                 continue
             prefix = payload[: fields[3]]
-            ids, values = f.take_publishes(frames, at, prefix)
+            ids, values = codec.collect_publishes(frames, at, prefix)
             publication = self._publications.get(prefix) or self._judge(prefix)
             if publication.refusal is not None or max(map(len, values)) > publication.limit:
                 self._store(collected)
@@ -293,7 +289,7 @@ class BlipMqSession(RequestPipeline):
         for portion in waiting:
             try:
                 group = self._append(portion)
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 if isinstance(error, RecordRejected) and len(portion.values) > 1:
                     waiting += portion.singly()  # one of them is at fault: each gets its own answer
                     continue
@@ -313,14 +309,14 @@ class BlipMqSession(RequestPipeline):
 
     def _judge(self, prefix: bytes) -> Publication:
         """Look at topic and QoS, in the order that the original has: the same answer for all messages like this."""
-        decode = f.decode_publish if self.version == 1 else f.decode_publish_v2
+        decode = codec.decode_publish if self.version == 1 else codec.decode_publish_v2
         fields = decode(prefix)
         assert fields is not None
         qos, ttl, name, _ = fields
         topic, refusal = self._topic(name, INVALID_PUBLISH)
         if refusal is None and qos not in (0, 1):
             refusal = INVALID_QOS
-        limit = min(f.largest_value(name), self.broker.limits.record_bytes)
+        limit = min(codec.largest_value(name), self.broker.limits.record_bytes)
         publication = Publication(topic, qos, ttl, limit, refusal)
         if len(self._publications) >= 1024:
             self._publications.clear()  # a client with ever new topics must not fill memory
@@ -343,7 +339,7 @@ class BlipMqSession(RequestPipeline):
         topic = publication.topic
         headers = list(repeat(AT_MOST_ONCE, len(values))) if publication.qos == 0 else None
         expires = None
-        if publication.ttl != f.NO_TTL:
+        if publication.ttl != messages.NO_TTL:
             expires = [max(broker.now() + publication.ttl * 1000, 1)] * len(values)
         broker.topics.ensure(self.identity, SCOPE, topic)
         appended = broker.produce.append(self.identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
@@ -352,13 +348,13 @@ class BlipMqSession(RequestPipeline):
 
     def _publish_failed(self, runs: list[tuple[int, list[int]]], error: Exception) -> bytes:
         nack = publish_refused(error, self.version)
-        return b"".join([f.encode_nack(correlation, *nack) for _, ids in sorted(runs) for correlation in ids])
+        return b"".join([codec.encode_nack(correlation, *nack) for _, ids in sorted(runs) for correlation in ids])
 
     # -- subscribing and taking
 
     def _subscribe(self, frame: f.Frame) -> None:
         _, correlation, payload = frame
-        fields = f.decode_subscribe(payload)
+        fields = codec.decode_subscribe(payload)
         topic, refusal = ("", INVALID_SUBSCRIBE) if fields is None else self._topic(fields[0], INVALID_SUBSCRIBE)
         if refusal is None and fields is not None and fields[1] not in (0, 1):
             refusal = INVALID_QOS
@@ -367,11 +363,11 @@ class BlipMqSession(RequestPipeline):
             return
         try:
             queue, group = self.broker.queues.create(self.identity, SCOPE, topic, at_least_once=fields[1] == 1)
-        except _EXPECTED as error:
+        except EXPECTED as error:
             self._refuse(correlation, request_refused(error))
             return
         self._written = group
-        self.replies.put_after(group, f.encode_ack(correlation, queue.id), self.failure([correlation]))
+        self.replies.put_after(group, codec.encode_ack(correlation, queue.id), self.failure([correlation]))
         if self.version == 2:
             self.push(queue.id)
 
@@ -399,14 +395,14 @@ class BlipMqSession(RequestPipeline):
     # -- replies
 
     def _refuse(self, correlation: int, nack: Nack) -> None:
-        self.replies.put(f.encode_nack(correlation, *nack))
+        self.replies.put(codec.encode_nack(correlation, *nack))
 
     def failure(self, ids: list[int]) -> Callable[[Exception], bytes]:
         """What these frames are answered if what they did could not be kept."""
 
         def failed(error: Exception) -> bytes:
-            nack = request_refused(error) if isinstance(error, _EXPECTED) else INTERNAL_ERROR
-            return b"".join([f.encode_nack(correlation, *nack) for correlation in ids])
+            nack = request_refused(error) if isinstance(error, EXPECTED) else INTERNAL_ERROR
+            return b"".join([codec.encode_nack(correlation, *nack) for correlation in ids])
 
         return failed
 

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.errors import AccessDenied, BrokerError, QueueNotFound
+from penstock.broker.errors import AccessDenied, QueueNotFound
 from penstock.broker.queues.queues import Dequeue, Message
+from penstock.doors.blipmq.errors import EXPECTED, request_refused
 from penstock.log.engine import FAILED, OPEN, CommitGroup
-from penstock.log.errors import LogError
+from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
-from penstock.wire.blipmq.errors import INVALID_ACK, INVALID_POLL, UNKNOWN_DELIVERY, ZERO_SUBSCRIPTION, request_refused
+from penstock.wire.blipmq.errors import INVALID_ACK, INVALID_POLL, UNKNOWN_DELIVERY, ZERO_SUBSCRIPTION
 
 if TYPE_CHECKING:
     from penstock.doors.blipmq.session import BlipMqSession
 
 PUSH_MESSAGES: Final = 256  # taken at once for a client that does not poll
 PUSH_WINDOW: Final = 1024  # sent and not acknowledged, if the broker sets no capacity
-_EXPECTED: Final = (BrokerError, LogError)
 _UNKNOWN: Final = (QueueNotFound, AccessDenied)
 
 
@@ -44,11 +44,11 @@ class PollTask:
         last, subscription = b"", None  # most frames of a run name the same subscription
         for place, (kind, correlation, payload) in enumerate(self._frames):
             if payload != last:
-                last, subscription = payload, f.decode_subscription_id(payload)
+                last, subscription = payload, codec.decode_subscription_id(payload)
             if not subscription:
                 malformed = INVALID_ACK if kind == f.ACK else INVALID_POLL
                 nack = malformed if subscription is None else ZERO_SUBSCRIPTION
-                self._replies[place] = f.encode_nack(correlation, *nack)
+                self._replies[place] = codec.encode_nack(correlation, *nack)
                 continue
             places = self._acks if kind == f.ACK else self._polls
             if subscription in places:
@@ -73,7 +73,7 @@ class PollTask:
                 known, group = session.broker.queues.acknowledge(session.identity, subscription, self._tags(places))
             except _UNKNOWN:
                 self._known(places, [False] * len(places))
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._refuse(places, error)
             else:
                 self._after = group or self._after
@@ -88,7 +88,7 @@ class PollTask:
             return places
         for place, was_known in zip(places, known, strict=True):
             if not was_known:
-                self._replies[place] = f.encode_nack(self._frames[place][1], *UNKNOWN_DELIVERY)
+                self._replies[place] = codec.encode_nack(self._frames[place][1], *UNKNOWN_DELIVERY)
         return [place for place, was_known in zip(places, known, strict=True) if was_known]
 
     def go_on(self) -> None:
@@ -134,7 +134,7 @@ class PollTask:
                 )
             except _UNKNOWN:
                 taking = None  # a POLL of an unknown subscription is silent
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._refuse(places, error)
                 taking = None
             if taking is not None:
@@ -156,7 +156,7 @@ class PollTask:
             places, acks = self._polls.pop(subscription), self._acks.pop(subscription, [])
             try:
                 messages, group = taking.finish()
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._refuse(places + acks, error)
                 continue
             self._after = group or self._after
@@ -177,16 +177,18 @@ class PollTask:
         self._kept += places
         if len(messages) == 1:
             tag, qos, value = messages[0]
-            self._replies[places[0]] = f.encode_delivery(tag if qos else self._frames[places[0]][1], qos, topic, value)
+            self._replies[places[0]] = codec.encode_delivery(
+                tag if qos else self._frames[places[0]][1], qos, topic, value
+            )
             return
         tags, at_least_once, values = zip(*messages, strict=True)
         ids = tags if all(at_least_once) else self._ids(places, messages)
         if places[-1] - places[0] == len(places) - 1:
             # Nobody else is answered between them: they are encoded together, and take the place of the first.
-            self._replies[places[0]] = f.encode_deliveries(ids, at_least_once, topic, values)
+            self._replies[places[0]] = codec.encode_deliveries(ids, at_least_once, topic, values)
             return
         for place, id, qos, value in zip(places, ids, at_least_once, values, strict=True):  # noqa: A001 - it is one
-            self._replies[place] = f.encode_delivery(id, qos, topic, value)
+            self._replies[place] = codec.encode_delivery(id, qos, topic, value)
 
     def _ids(self, places: list[int], messages: list[Message]) -> list[int]:
         """The tags of messages that have to be acknowledged; for the others the correlation ids of their POLLs."""
@@ -196,7 +198,7 @@ class PollTask:
     def _refuse(self, places: Sequence[int], error: Exception) -> None:
         nack = request_refused(error)
         for place in places:
-            self._replies[place] = f.encode_nack(self._frames[place][1], *nack)
+            self._replies[place] = codec.encode_nack(self._frames[place][1], *nack)
 
     def _answer(self, end: int) -> None:
         """Reply to the frames up to here."""
@@ -254,7 +256,7 @@ class Push:
                 return
             try:
                 taking = self._plan()
-            except _EXPECTED:
+            except EXPECTED:
                 self._session.end_push(self._queue_id)
                 return
             if taking is None:
@@ -292,12 +294,12 @@ class Push:
         """False if there is no more for now."""
         try:
             messages, group = taking.finish()
-        except _EXPECTED:
+        except EXPECTED:
             return False  # nothing was taken; the queue calls when it is worth another try
         self._waiting = group
         self._skim = taking.passed
         tags = [message.tag if message.at_least_once else 0 for message in messages]
-        data = f.encode_delivers(tags, map(bool, tags), self._topic, [message.value for message in messages])
+        data = codec.encode_delivers(tags, map(bool, tags), self._topic, [message.value for message in messages])
         if group is not None:  # also without a message: it is the outbox that calls when there is to go on
             self._session.replies.put_after(group, data, lambda _: b"")
         return bool(messages) or taking.more

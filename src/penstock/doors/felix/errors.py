@@ -1,21 +1,22 @@
-"""What went wrong, in the words that Felix clients know: one table of texts for the errors of `core` and `log`.
+"""Broker and log errors → Felix error frames: one table of texts, and the rules of who is told and whose stream ends.
 
-Where an error's own text is for the operator's eyes, clients get another. What is sent with the text, and whether the
-stream goes on, is decided by `refusals`.
+Where an error's own text is for the operator's eyes, clients get another. Errors are told in the order of the requests,
+like every reply. The original's clients give a stream up after an error that they did not ask for; so where they asked
+for no acknowledgement, nothing is sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.broker import errors as core
+from penstock.broker import errors as broker
+from penstock.doors.felix.produce_batch import ProduceBatch, Publication, StreamNames
 from penstock.log import errors as log
+from penstock.wire.felix.codec.dialects import ORIGINAL, Dialect, RequestId
 
 MAX_TEXT: Final = 1024  # characters; a name from a request may be as long as a frame
 MAX_NAME: Final = 300  # of each of the names in it
-
-Names: TypeAlias = tuple[str, str, str]  # tenant, namespace, stream
 
 
 class RequestRefused(Exception):
@@ -26,35 +27,35 @@ class RequestRefused(Exception):
         self.ends = ends
 
 
-def _not_found(error: Exception, names: Names | None) -> str:  # noqa: ARG001 - the shape of `Text`
+def _not_found(error: Exception, names: StreamNames | None) -> str:  # noqa: ARG001 - the shape of `Text`
     if names is None:
         return "stream not found"
     tenant, namespace, stream = (name[:MAX_NAME] for name in names)
     return f"stream not found: tenant={tenant} namespace={namespace} stream={stream}"
 
 
-def _no_partition(error: core.PartitionNotFound, names: Names | None) -> str:
+def _no_partition(error: broker.PartitionNotFound, names: StreamNames | None) -> str:
     return f"{_not_found(error, names)} (topic '{error.topic[:MAX_NAME]}' has {error.partitions} partitions)"
 
 
-def _overloaded(error: Exception, _names: Names | None) -> str:
+def _overloaded(error: Exception, _names: StreamNames | None) -> str:
     return f"server overloaded: {error}"
 
 
-Text: TypeAlias = Callable[[Any, Names | None], str] | str | None
+Text: TypeAlias = Callable[[Any, StreamNames | None], str] | str | None
 """A text, or how to make one of the error and what the request names; None: the error's own."""
 
 # Looked up for the error's class and its bases in turn.
 TABLE: Final[dict[type[Exception], Text]] = {
     RequestRefused: None,
-    core.TopicNotFound: _not_found,
-    core.TenantNotFound: _not_found,
-    core.PartitionNotFound: _no_partition,
-    core.TooFast: _overloaded,
-    core.LimitReached: _overloaded,
-    core.ShuttingDown: "the broker is shutting down",
-    core.StateUnreadable: "storage error",
-    core.BrokerError: None,
+    broker.TopicNotFound: _not_found,
+    broker.TenantNotFound: _not_found,
+    broker.PartitionNotFound: _no_partition,
+    broker.TooFast: _overloaded,
+    broker.LimitReached: _overloaded,
+    broker.ShuttingDown: "the broker is shutting down",
+    broker.StateUnreadable: "storage error",
+    broker.BrokerError: None,
     log.EntryTooLarge: "larger than the log accepts as one",
     log.LogClosed: "the broker is shutting down",
     log.LogReadOnly: "the log takes no writes",
@@ -65,15 +66,92 @@ TABLE: Final[dict[type[Exception], Text]] = {
     Exception: "internal error",
 }
 
-EXPECTED: Final = (core.BrokerError, log.LogError, RequestRefused)
-"""What is told to the client. Anything else is a mistake of ours: logged, and told as such."""
+EXPECTED: Final = (broker.BrokerError, log.LogError, RequestRefused)
+"""Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
+stream."""
 
 
-def text(error: Exception, *, original: bool, names: Names | None = None) -> str:
+def text(error: Exception, *, original: bool, names: StreamNames | None = None) -> str:
     """`names`: what the request was about, if it was a stream."""
-    if isinstance(error, core.AccessDenied):
+    if isinstance(error, broker.AccessDenied):
         return "forbidden" if original else f"unauthorized: {error}"[:MAX_TEXT]
     found = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if callable(found):
         found = found(error, names)
     return (str(error) if found is None else found)[:MAX_TEXT]
+
+
+# -- error frames
+
+
+class Unreadable(NamedTuple):
+    """Stands for a request that cannot be decoded."""
+
+    text: str
+    request_id: RequestId = None
+    binary: bool = False  # so is what it wants as an answer
+
+
+class Violation(NamedTuple):
+    """Stands for a frame after which nothing on the connection can be decoded any more."""
+
+    code: int
+    text: str
+
+
+class Refusal(NamedTuple):
+    reply: bytes  # whole frames; empty: the client is not told
+    ends: bool  # the stream, once the reply is sent
+
+
+# Whether the stream ends with a request that is denied, in the original's dialect. By the document it never does.
+_ENDS: Final = {
+    "acked": True,
+    "acked in binary": False,
+    "not acked": True,
+    "other": True,
+}
+
+
+def refusal(dialect: Dialect, request: Any, error: Exception) -> Refusal:
+    """The outcome for a request, or a `ProduceBatch`, that failed with this error."""
+    forbidden = dialect is ORIGINAL and isinstance(error, broker.AccessDenied)
+    ends = (forbidden and _ENDS[_kind(request)]) or not isinstance(error, EXPECTED)
+    if isinstance(error, RequestRefused):
+        ends = error.ends
+    return Refusal(failure(dialect, request, error), ends)
+
+
+def failure(dialect: Dialect, request: Any, error: Exception) -> bytes:
+    """The error frames for a request that failed, or whose commit did."""
+    if isinstance(request, ProduceBatch):
+        message = text(error, original=dialect is ORIGINAL, names=request.names)
+        return b"".join([_not_published(dialect, publication, message) for publication in request.publications])
+    names = None
+    if hasattr(request, "stream"):
+        names = (request.tenant_id, request.namespace, request.stream)
+    return dialect.failed(text(error, original=dialect is ORIGINAL, names=names), getattr(request, "request_id", None))
+
+
+def unreadable_reply(dialect: Dialect, what: Unreadable) -> bytes:
+    if what.binary and what.request_id is not None:
+        return dialect.publish_failed(what.request_id, what.text, binary=True)
+    return dialect.failed(what.text, what.request_id)
+
+
+def _not_published(dialect: Dialect, publication: Publication, message: str) -> bytes:
+    if dialect is ORIGINAL:
+        if not publication.acked:
+            return b""
+        if publication.request_id is None:
+            return dialect.failed(message)
+    return dialect.publish_failed(publication.request_id, message, binary=publication.binary)
+
+
+def _kind(request: Any) -> str:
+    if not isinstance(request, ProduceBatch):
+        return "other"
+    first = request.publications[0]
+    if not first.acked:
+        return "not acked"
+    return "acked in binary" if first.binary else "acked"

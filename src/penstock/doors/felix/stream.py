@@ -13,10 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.broker.errors import AccessDenied
-from penstock.doors.felix.errors import EXPECTED, RequestRefused
-from penstock.doors.felix.handlers.publish import PUBLICATIONS, Run
+from penstock.doors.felix.errors import (
+    EXPECTED,
+    RequestRefused,
+    Unreadable,
+    Violation,
+    failure,
+    refusal,
+    unreadable_reply,
+)
 from penstock.doors.felix.handlers.table import OPERATIONS
-from penstock.doors.felix.refusals import Unreadable, Violation, failure, not_understood, refusal
+from penstock.doors.felix.produce_batch import PUBLICATIONS, ProduceBatch
 from penstock.doors.felix.request_context import RequestContext
 from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
 from penstock.doors.reply import PendingReply, Reply
@@ -24,7 +31,7 @@ from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.wire.felix.codec.binary import Malformed, decode_batch
 from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL
-from penstock.wire.felix.frames import ACKED, BATCH, BadFrame, Frame, Frames
+from penstock.wire.felix.frames import ACKED, BATCH, BadFrame, Frame, Framer
 from penstock.wire.felix.messages import Auth, decode_request
 
 if TYPE_CHECKING:
@@ -44,7 +51,7 @@ class RequestStream(RequestPipeline):
         super().__init__(host.broker, channel, host.identity)
         self._host = host
         self._stream = channel
-        self._frames = Frames(host.settings.max_frame)
+        self._frames = Framer(host.settings.max_frame)
         self._call = RequestContext(host.broker, host, channel, host.identity, self.replies, host.settings, DOCUMENT)
         self._begun = False  # the first frame has come
         self._ended = False  # the client will send no more
@@ -113,13 +120,13 @@ class RequestStream(RequestPipeline):
                     return
                 if operation is not None and operation.large and self.replies.held_bytes > FLUSH_BYTES:
                     return  # it was flushed just now: what is left waits for a commit, after which this goes on
-                left -= self._units + (len(request.publications) if isinstance(request, Run) else 1)
+                left -= self._units + (len(request.publications) if isinstance(request, ProduceBatch) else 1)
                 self._units = 0
                 self._next = None
                 self._taken = 0 if self._ahead is None else self._size
                 self._carry_out_one(request)
             self._resting = True
-            self.broker.executor(_nothing, self._rested)
+            self.broker.scheduler.call_soon(self._rested)
 
     @property
     def _congested(self) -> bool:
@@ -137,13 +144,13 @@ class RequestStream(RequestPipeline):
             if first is None:
                 first = self._read()
             make = PUBLICATIONS.get(type(first))
-            self._next = first if make is None else self._run(Run(make(first)))
+            self._next = first if make is None else self._run(ProduceBatch(make(first)))
         return self._next
 
-    def _run(self, run: Run) -> Run:
+    def _run(self, run: ProduceBatch) -> ProduceBatch:
         while len(run.publications) < STRETCH and (following := self._read()) is not None:
             make = PUBLICATIONS.get(type(following))
-            if make is None or not run.take(make(following)):
+            if make is None or not run.add(make(following)):
                 self._ahead = following
                 break
         return run
@@ -241,7 +248,7 @@ class RequestStream(RequestPipeline):
 
     def _answer(self, request: Any, answer: Reply) -> None:
         reply, group = answer
-        holds = request.size if isinstance(request, Run) else len(getattr(request, "value", b""))
+        holds = request.size if isinstance(request, ProduceBatch) else len(getattr(request, "value", b""))
         self._put(self.broker.pending_commit if group is None else group, reply, request, holds)
 
     def _put(self, after: CommitGroup | None, reply: bytes, request: Any, holds: int) -> None:
@@ -250,19 +257,19 @@ class RequestStream(RequestPipeline):
 
     def _failure(self, request: Any) -> Callable[[Exception], bytes]:
         """What is said instead if what the answer depends on could not be kept."""
-        return partial(failure, self._call, request)
+        return partial(failure, self._call.dialect, request)
 
     def _refuse(self, error: Exception, request: Any) -> None:
         expected = isinstance(error, EXPECTED)
         if not expected:
             logger.error("a request of %s failed", self.channel.peer, exc_info=error)
         error.__traceback__ = None  # frames that know the error: together they would keep a request of up to 16 MiB
-        if expected and isinstance(request, Run) and len(request.publications) > 1:
+        if expected and isinstance(request, ProduceBatch) and len(request.publications) > 1:
             self._one_by_one(request)
             return
         self._tell(error, request)
 
-    def _one_by_one(self, run: Run) -> None:
+    def _one_by_one(self, run: ProduceBatch) -> None:
         """They were refused together: each gets its own verdict."""
         for each in run.split():
             if self._over:
@@ -271,14 +278,14 @@ class RequestStream(RequestPipeline):
 
     def _tell(self, error: Exception, request: Any) -> None:
         """Something was not done."""
-        reply, ends = refusal(self._call, request, error)
+        reply, ends = refusal(self._call.dialect, request, error)
         if reply:
             self.replies.put_after(self.broker.pending_commit, reply, None)
         if ends:
             self._end()
 
     def _not_understood(self, what: Unreadable) -> None:
-        self.replies.put_after(self.broker.pending_commit, not_understood(self._call, what), None)
+        self.replies.put_after(self.broker.pending_commit, unreadable_reply(self._call.dialect, what), None)
 
     def _end(self) -> None:
         """Nothing more is carried out here; the stream is closed when all that was said has left."""
@@ -299,7 +306,7 @@ class PublishStream(RequestStream):
 
     def _admit(self, request: Any) -> None:
         super()._admit(request)
-        if not isinstance(request, Run | Auth):
+        if not isinstance(request, ProduceBatch | Auth):
             raise RequestRefused("unexpected message type", ends=True)
 
     def _put(self, after: CommitGroup | None, reply: bytes, request: Any, holds: int) -> None:  # noqa: ARG002
@@ -317,7 +324,3 @@ class PublishStream(RequestStream):
         if self._listening:
             self._stream.refuse(0)
         super()._end()
-
-
-def _nothing() -> None:
-    """What is done while others have their turn."""

@@ -19,7 +19,7 @@ from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, Topi
 from penstock.broker.names import Scope
 from penstock.broker.subscriptions.fanout import FanoutCursor
 from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk
-from penstock.doors.felix.errors import Names
+from penstock.doors.felix.produce_batch import StreamNames
 from penstock.doors.felix.request_context import FelixSettings, RequestContext
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
@@ -114,7 +114,7 @@ class Track:
 class Subscription:
     """An event stream; a `StreamSession`."""
 
-    def __init__(self, call: RequestContext, names: Names, number: int, *, offsets: bool) -> None:
+    def __init__(self, call: RequestContext, names: StreamNames, number: int, *, offsets: bool) -> None:
         """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
         self._broker = call.broker
         self._host = call.host
@@ -162,7 +162,7 @@ class Subscription:
             self._due.append(track)
         self._resting = True
         if any(track.seat.lag for track in self._tracks):
-            self._broker.executor(_nothing, self._rested)  # the reply goes first
+            self._broker.scheduler.call_soon(self._rested)  # the reply goes first
         else:
             self._rested()  # there is nothing to send, only to wait for
 
@@ -221,7 +221,7 @@ class Subscription:
         try:
             while not self._resting and not self._over and self._stretch():
                 self._resting = True
-                self._broker.executor(_nothing, self._rested)
+                self._broker.scheduler.call_soon(self._rested)
             self._replies.flush()
         finally:
             self._working = False
@@ -321,7 +321,7 @@ class Subscription:
         self._leave()
         self._doom = code
         self._replies.flush()
-        self._broker.executor(_nothing, self._perish)
+        self._broker.scheduler.call_soon(self._perish)
 
     def _perish(self) -> None:
         if not self._closed and self._doom is not None:
@@ -338,7 +338,3 @@ class Subscription:
             track.seat.leave()
         self._tracks.clear()
         self._due.clear()
-
-
-def _nothing() -> None:
-    """What is offloaded only to let others have a turn."""

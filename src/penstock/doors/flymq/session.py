@@ -1,8 +1,8 @@
 """One FlyMQ connection: frames in, operations, frames out.
 
 Requests have no id, so replies go out strictly in the order of requests. Writes do not wait for each other's commits:
-their replies do. Neighbouring PRODUCE frames to one topic are stored as one (`runs.py`). What each opcode does is in
-`operations`.
+their replies do. Neighbouring PRODUCE frames to one topic are stored as one (`coalesced_produce.py`). What each opcode
+does is in `operations`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply import PendingReply, Reply
 from penstock.doors.session import Channel, Door
 from penstock.wire.flymq.codec import replies, requests
-from penstock.wire.flymq.codec.produce_batch import ProduceRun, produce_run
+from penstock.wire.flymq.codec.coalesced_produce import CoalescedProduce, coalesce_produce
 from penstock.wire.flymq.errors import UnknownOpcode, error_frame
-from penstock.wire.flymq.frames import Frame, RunFramer, content
+from penstock.wire.flymq.frames import CoalescingFramer, Frame, content
 from penstock.wire.flymq.messages import NO_KEY, Produce
 from penstock.wire.flymq.opcodes import HEADER_SIZE, MAX_PAYLOAD, Op
 
@@ -39,8 +39,8 @@ class FlyMqSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: FlyMqSettings) -> None:
         super().__init__(broker, channel, identity)
         self._call = RequestContext(broker, identity, channel.peer, settings)
-        self._framer = RunFramer(runs=_run)
-        self._frames: list[Frame | ProduceRun] = []  # not carried out yet, from `_next` on
+        self._framer = CoalescingFramer(coalesce=_run)
+        self._frames: list[Frame | CoalescedProduce] = []  # not carried out yet, from `_next` on
         self._next = 0
         self._held = 0  # bytes that those frames take
         self._later: PendingReply | None = None  # the answer to the last request that was carried out is still to come
@@ -66,7 +66,7 @@ class FlyMqSession(RequestPipeline):
         return self._framer.buffered + self._held
 
     def _forget(self) -> None:
-        self._framer = RunFramer(runs=_run)
+        self._framer = CoalescingFramer(coalesce=_run)
         self._frames.clear()
         self._next = self._held = 0
         if self._later is not None:
@@ -77,7 +77,7 @@ class FlyMqSession(RequestPipeline):
     def _carry_out(self) -> None:
         while self._later is None and self._next < len(self._frames):
             frame = self._frames[self._next]
-            if isinstance(frame, ProduceRun):
+            if isinstance(frame, CoalescedProduce):
                 if self._must_wait(reads=False):
                     return
                 self._store(frame)
@@ -88,7 +88,7 @@ class FlyMqSession(RequestPipeline):
             self._pop(frame)
             self._carry_out_one(frame)
 
-    def _pop(self, frame: Frame | ProduceRun) -> None:
+    def _pop(self, frame: Frame | CoalescedProduce) -> None:
         self._held -= _weight(frame)
         self._next += 1
 
@@ -147,7 +147,7 @@ class FlyMqSession(RequestPipeline):
 
     # -- runs of PRODUCE
 
-    def _store(self, run: ProduceRun) -> None:
+    def _store(self, run: CoalescedProduce) -> None:
         """Append all records of a run as one: if that is refused, each of them alone."""
         try:
             scattered = scatter(self._call, run.topic, run.values, run.keys, run.partitions, allow_dead_letters=False)
@@ -171,22 +171,22 @@ class FlyMqSession(RequestPipeline):
             self._answer(Op.PRODUCE, request, size, answer)
 
 
-def _run(data: bytes, start: int) -> ProduceRun | None:
-    return produce_run(data, start, RUN_BYTES)
+def _run(data: bytes, start: int) -> CoalescedProduce | None:
+    return coalesce_produce(data, start, RUN_BYTES)
 
 
-def _weight(frame: Frame | ProduceRun) -> int:
+def _weight(frame: Frame | CoalescedProduce) -> int:
     """Bytes of memory that it takes, roughly."""
-    if isinstance(frame, ProduceRun):
+    if isinstance(frame, CoalescedProduce):
         return frame.byte_size + frame.count * FRAME_BYTES
     return len(frame.payload) + FRAME_BYTES
 
 
-def _encode_run(run: ProduceRun, partitions: Sequence[int], offsets: Sequence[int], timestamp: int) -> bytes:
+def _encode_run(run: CoalescedProduce, partitions: Sequence[int], offsets: Sequence[int], timestamp: int) -> bytes:
     keys: Iterable[int] = repeat(NO_KEY)
     if run.keys is not None:
         keys = [NO_KEY if key is None else len(key) for key in run.keys]
-    return replies.encode_metadata_run(run.topic, partitions, offsets, timestamp // 1000, keys, map(len, run.values))
+    return replies.encode_metadata_batch(run.topic, partitions, offsets, timestamp // 1000, keys, map(len, run.values))
 
 
 def flymq_door(settings: FlyMqSettings) -> Door:

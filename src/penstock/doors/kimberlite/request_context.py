@@ -10,11 +10,11 @@ from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import Identity
 from penstock.broker.security.audit_event import context
+from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.reply import Outcome
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.session import Channel
-from penstock.wire.kimberlite.codec.wire import ServerWire
-from penstock.wire.kimberlite.errors import RequestRefused
+from penstock.wire.kimberlite.codec.connection import ServerCodec
 from penstock.wire.kimberlite.messages import AuditMetadata, ErrorCode
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class RequestContext:
         channel: Channel,
         identity: Identity,
         replies: ReplyQueue,
-        wire: ServerWire,
+        wire: ServerCodec,
         settings: KimberliteSettings,
     ) -> None:
         self.broker = broker

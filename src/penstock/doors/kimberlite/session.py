@@ -2,7 +2,7 @@
 
 Requests have ids, and the protocol would allow answers in any order; they go out in the order of the requests, because
 the original's clients want it so. Appends do not wait for each other's commits: their replies do. What each request
-does is in `operations`; which bytes a message is, for this client, is known by its `ServerWire`.
+does is in `operations`; which bytes a message is, for this client, is known by its `ServerCodec`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
+from penstock.doors.kimberlite.errors import EXPECTED, RequestRefused, error_response
 from penstock.doors.kimberlite.handlers.table import OPERATIONS, Operation
 from penstock.doors.kimberlite.request_context import KimberliteSettings, RequestContext
 from penstock.doors.kimberlite.subscriptions import Subscriptions
@@ -22,8 +23,7 @@ from penstock.doors.reply import PendingReply, Reply
 from penstock.doors.session import Channel, Door
 from penstock.log.errors import OffsetMismatch
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.wire import Refused, ServerWire
-from penstock.wire.kimberlite.errors import EXPECTED, RequestRefused, error_response
+from penstock.wire.kimberlite.codec.connection import Refused, ServerCodec
 from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ STRETCH: Final = 256  # requests; some 10 ms, if nothing is to be done for them
 class KimberliteSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
         super().__init__(broker, channel, identity)
-        self._wire = ServerWire(settings.assume)
+        self._wire = ServerCodec(settings.assume)
         self._call = RequestContext(broker, channel, identity, self.replies, self._wire, settings)
         self._call.subscriptions = Subscriptions(self._call)
         self._request: m.Request | None = None  # taken and not carried out yet
@@ -95,7 +95,7 @@ class KimberliteSession(RequestPipeline):
                 self._request = None
                 self._carry_out_one(request, operation)
             self._resting = True
-            self.broker.executor(_nothing, self._rested)
+            self.broker.scheduler.call_soon(self._rested)
 
     def _rested(self) -> None:
         self._resting = False
@@ -183,10 +183,6 @@ class KimberliteSession(RequestPipeline):
         """What is said instead if what the answer depends on could not be kept."""
         number, kind = request.id, type(request.payload)
         return lambda error: self._wire.response(number, error_response(error, kind))
-
-
-def _nothing() -> None:
-    """What is done while others have their turn."""
 
 
 def kimberlite_door(settings: KimberliteSettings) -> Door:

@@ -18,6 +18,7 @@ from penstock.broker.names import Scope, check_group
 from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
 from penstock.broker.subscriptions.cursors import RecordChunk, SubscriberSlot
+from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.pipeline import FLUSH_BYTES
 from penstock.doors.reply import Reply
@@ -25,7 +26,6 @@ from penstock.log.batch import RecordSlice
 from penstock.log.engine import FAILED, CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.errors import RequestRefused
 from penstock.wire.kimberlite.frames import MAX_PAYLOAD
 
 logger = logging.getLogger(__name__)
@@ -72,11 +72,16 @@ class Subscription:
             return False
         if portion is None:
             return False
-        if portion.ready and self._since < STRETCH:
+        broker = self._line.call.broker
+        if portion.ready:
             portion.run()
-            return self._send(portion)
+            if self._since < STRETCH:
+                return self._send(portion)
+            self._reading, self._since = True, 0
+            broker.scheduler.call_soon(partial(self._came, portion))
+            return False
         self._reading, self._since = True, 0
-        self._line.call.broker.executor(portion.run, partial(self._came, portion))
+        broker.executor(portion.run, partial(self._came, portion))
         return False
 
     def flush(self) -> None:

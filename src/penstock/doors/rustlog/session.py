@@ -20,6 +20,7 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import Identity
 from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply_queue import OnFailure
+from penstock.doors.rustlog.errors import EXPECTED, error_reply
 from penstock.doors.session import Channel, Door
 from penstock.log.batch import RecordSlice
 from penstock.log.engine import CommitGroup
@@ -60,9 +61,6 @@ logger = logging.getLogger(__name__)
 SCOPE: Final = DEFAULT_SCOPE  # RustLog has no tenants
 
 RUN_BYTES: Final = 1 << 20  # most bytes of requests that are appended as one
-
-# What is told to the client. Anything else is a mistake of ours: logged, told as such, and the end of the connection.
-_EXPECTED: Final = (BrokerError, LogError, ProtocolError)
 
 _Upcoming: TypeAlias = tuple[Dialect, Request, int]  # a request, how it was written, and its size as a payload
 
@@ -142,7 +140,7 @@ class RustLogSession(RequestPipeline):
                     write(dialect, request, size)
                 else:
                     self._reads[kind](dialect, request)
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._refuse(dialect, error, request)
             except Exception as error:
                 logger.exception("a request of %s failed", self.channel.peer)
@@ -176,14 +174,14 @@ class RustLogSession(RequestPipeline):
 
     def _refuse(self, dialect: Dialect, error: Exception, request: Request | None) -> None:
         topics = self._visible_topics() if isinstance(error, TopicNotFound) else ()
-        data = frame(dialect.encode_error(error, request, topics))
+        data = frame(dialect.encode_error(error_reply(error, request, topics)))
         self.replies.put_after(self.broker.pending_commit, data, self._failure(dialect, request))
         if closes_connection(error):
             self._finish()
 
     @staticmethod
     def _failure(dialect: Dialect, request: Request | None) -> OnFailure:
-        return lambda error: frame(dialect.encode_error(error, request))
+        return lambda error: frame(dialect.encode_error(error_reply(error, request)))
 
     def _visible_topics(self) -> Sequence[str]:
         try:
@@ -202,7 +200,7 @@ class RustLogSession(RequestPipeline):
                 following = [len(self._backlog[number]) for number in range(len(more))]
                 try:
                     self._append(dialect, request, [request.records, *more], size + sum(following))
-                except _EXPECTED:
+                except EXPECTED:
                     self._singly = len(more)  # one of them is at fault, or all are: each gets its own answer
                 else:
                     self._backlog_bytes -= sum(following)
@@ -226,7 +224,7 @@ class RustLogSession(RequestPipeline):
         replies = dialect.encode_produced(appended.base_offsets[0], counts)
 
         def failed(error: Exception) -> bytes:
-            return frame(dialect.encode_error(error, request)) * len(run)
+            return frame(dialect.encode_error(error_reply(error, request))) * len(run)
 
         self.replies.put_after(appended.group, replies, failed, size)
 
@@ -313,9 +311,9 @@ class RustLogSession(RequestPipeline):
         """The reply to a Fetch whose records have been read."""
         dialect, request = read.dialect, read.request
         if read.error is not None:
-            if not isinstance(read.error, _EXPECTED):
+            if not isinstance(read.error, EXPECTED):
                 logger.error("a read for %s failed", self.channel.peer, exc_info=read.error)
-            return frame(dialect.encode_error(read.error, request))
+            return frame(dialect.encode_error(error_reply(read.error, request)))
         self.broker.metrics.fetched(read.count, read.byte_size, read.started)
         if request.group_id:
             self.broker.fetch_positions.note(

@@ -190,7 +190,7 @@ class Map:
 
 
 def _offsets(values: list[Any]) -> pa.Array:
-    """Where each value begins in what they hold together; null for a value that is not there."""
+    """The start of each value in the concatenation of all; null for a value that is not there."""
     ends = list(accumulate((0 if value is None else len(value) for value in values), initial=0))
     starts = [None if value is None else start for value, start in zip(values, ends, strict=False)]
     return pa.array([*starts, ends[-1]], pa.int32())

@@ -30,7 +30,7 @@ KEPT: Final = 64  # schemas that a worker remembers
 
 
 class Language(NamedTuple):
-    """What is needed to decode the values of one schema."""
+    """A schema language: decoder and column types of one schema."""
 
     validate: Validator
     read: Callable[[bytes], Any]

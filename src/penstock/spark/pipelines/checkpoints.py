@@ -1,4 +1,4 @@
-"""What Spark's checkpoints tell of a query: how far each batch went, and when. Read only, while Spark writes them.
+"""Spark's checkpoints of a query: how far each batch went, and when. Read only, while Spark writes them.
 
 A checkpoint has a file for every batch in `offsets/`, written before it is run (first line `v1`, then what Spark wants
 to remember, then a line for each source), and one in `commits/`, written when all of it is done. Spark removes those
@@ -161,7 +161,7 @@ def read_batch(number: int, text: bytes, committed: float | None) -> Batch:
 
 
 def source_offsets(line: bytes) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where a source's batch ended, and where its query began if the line says so; nothing if it is not ours."""
+    """The end offsets of a source's batch, and its query's start offsets if the line has them; None if not ours."""
     try:
         document = msgspec.json.decode(line)
     except msgspec.DecodeError:

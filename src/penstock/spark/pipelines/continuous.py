@@ -99,7 +99,7 @@ def _patient(start: Callable[..., StreamingQuery], stopped: threading.Event) -> 
 
 
 def _writers() -> tuple[Any, Any]:
-    """What starts queries: in a JVM of our own, and in a Spark Connect server."""
+    """The classes that start queries: in a JVM of our own, and in a Spark Connect server."""
     from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as RemoteWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -127,7 +127,7 @@ def check(spark: SparkSession, project: Project, tell: Callable[[str], None]) ->
 
 
 def _rows(writer: Any) -> DataFrame:
-    """What it would write. With Spark Connect nothing has looked at it so far."""
+    """The rows that a writer would write. With Spark Connect nothing has looked at it so far."""
     if hasattr(writer, "_df"):
         return cast("DataFrame", writer._df)
     from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame

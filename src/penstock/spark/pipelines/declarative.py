@@ -23,7 +23,7 @@ _FLOW = re.compile(r"Flow '?(?P<flow>[\w.`-]+?)'? (?:is|has) (?P<phase>[A-Z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Which datasets to compute again from the beginning, and whether to run anything at all."""
+    """A refresh: the datasets to compute again from the beginning, and whether to run anything at all."""
 
     full: Sequence[str] = ()
     all: bool = False
@@ -85,6 +85,6 @@ def _message(event: dict[str, Any]) -> str:
 
 
 def flow_phase(message: str) -> tuple[str, str] | None:
-    """Which flow an event is about, and what became of it: ("orders", "completed")."""
+    """The flow that an event is about, and its phase: ("orders", "completed")."""
     match = _FLOW.search(message)
     return (match["flow"].replace("`", "").rpartition(".")[2], match["phase"].lower()) if match else None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.spark.pipelines.declarative import Refresh
-from penstock.spark.pipelines.place import LOG, is_running
+from penstock.spark.pipelines.location import LOG, is_running
 from penstock.spark.pipelines.project import Project
 from penstock.spark.pipelines.runner import Event
 
@@ -57,7 +57,7 @@ class Driver:
             os.close(theirs)
 
     def events(self, seconds: float) -> list[Event] | None:
-        """What it has told since the last time; waits so long for something. None when it is gone."""
+        """Events since the last call; waits so long for one. None when the runner has ended."""
         if not select.select([self._events], [], [], seconds)[0]:
             return []
         data = os.read(self._events, 1 << 16)

@@ -1,4 +1,4 @@
-"""Which Java Spark would be run with, and what to tell somebody who has none."""
+"""The Java that Spark would run with, and the message for somebody who has none."""
 
 from __future__ import annotations
 

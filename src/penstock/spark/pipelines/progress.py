@@ -1,4 +1,4 @@
-"""How far a pipeline is: rows, rows a second, lag of each partition, the last batch, and when it will be through.
+"""Progress of a pipeline: rows, rows a second, lag of each partition, the last batch, and when it will be through.
 
 Everything here is computed from checkpoints and from the bounds of the log, so that it can be asked for by anybody, at
 any time: while another process runs the pipeline, and after it ended.
@@ -88,7 +88,7 @@ def _rate(done: Sequence[Batch], origins: Ends) -> float | None:
 
 
 class Origins:
-    """Where each query first began. Spark forgets it after a hundred batches, so whoever looks remembers it."""
+    """The first start offsets of each query. Spark forgets them after a hundred batches, so they are kept here."""
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, ORIGINS)

@@ -76,7 +76,7 @@ class Project:
 
     @property
     def place(self) -> str:
-        """Where everything is that a run keeps: a directory, or the URL of one."""
+        """The directory of all that a run keeps: a path, or the URL of one."""
         place = self.file.place
         return place if is_url(place) else os.path.normpath(os.path.join(self.directory, place))
 
@@ -98,7 +98,7 @@ class Project:
         return f"{self.checkpoints}/{quote(query, safe='')}"
 
     def table(self, name: str) -> str:
-        """Where the Delta table of this name is: a path, or a URL."""
+        """The address of the Delta table of this name: a path, or a URL."""
         return f"{self.place}/tables/{quote(name, safe='')}"
 
     def _url(self, part: str) -> str:

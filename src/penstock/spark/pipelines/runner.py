@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.spark.pipelines import continuous, declarative
 from penstock.spark.pipelines.declarative import Refresh, RunFailed
-from penstock.spark.pipelines.place import PipelineLocation, PlaceBusy, RunState, read_state, wait_for_orphan
+from penstock.spark.pipelines.location import PipelineBusy, PipelineLocation, RunState, read_state, wait_for_orphan
 from penstock.spark.pipelines.project import ENV_DIRECTORY, Project, ProjectError, load
 from penstock.spark.pipelines.session import open_session, remote
 
@@ -31,7 +31,7 @@ STACK = "JVM stacktrace:"  # what comes after it in Spark's texts is for the log
 
 
 class Event(msgspec.Struct, omit_defaults=True):
-    """What the runner tells its driver, a line of JSON each."""
+    """An event from the runner to its driver, a line of JSON each."""
 
     kind: str  # ready, flow, line, failed, done
     text: str = ""
@@ -69,10 +69,10 @@ class Runner:
             with PipelineLocation(self._project.local) as place:
                 previous = read_state(self._project.local)
                 if not wait_for_orphan(previous):
-                    raise PlaceBusy(f"the JVM of an earlier run, process {previous and previous.jvm}, does not end")
+                    raise PipelineBusy(f"the JVM of an earlier run, process {previous and previous.jvm}, does not end")
                 self._place = place
                 return self._run()
-        except PlaceBusy as error:
+        except PipelineBusy as error:
             self.tell(Event("failed", str(error)))
             return BUSY
 

@@ -15,6 +15,8 @@ import enum
 import struct
 from typing import Final, NamedTuple
 
+from penstock.wire import framing
+
 MAGIC: Final = b"FLX1"
 VERSION: Final = 1
 HEADER_SIZE: Final = 12
@@ -68,25 +70,14 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Frames:
-    """Collects bytes and gives out frames.
+class Framer(framing.PullFramer[Frame]):
+    """Cuts frames out of the bytes of a stream. `next` raises BadFrame."""
 
-    Pieces that do not complete a frame are only put together when they do, so each byte is copied a fixed number of
-    times, however small the pieces are; and no memory is taken for what a header only announces."""
-
-    __slots__ = ("_at", "_data", "_later", "_needed", "max_frame")
+    __slots__ = ("max_frame",)
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        super().__init__()
         self.max_frame = max_frame
-        self._data = b""  # frames are cut from here,
-        self._at = 0  # from here on;
-        self._later = bytearray()  # what came since
-        self._needed = 0  # bytes from `_at` on, before anything can be done
-
-    @property
-    def buffered(self) -> int:
-        """Bytes held."""
-        return len(self._data) - self._at + len(self._later)
 
     @property
     def started(self) -> bool:
@@ -98,54 +89,22 @@ class Frames:
         """As `started`, with the whole header."""
         return self.buffered >= HEADER_SIZE
 
-    def feed(self, data: bytes) -> None:
-        if self._at == len(self._data) and not self._later:
-            self._data, self._at = data, 0
-        else:
-            self._later += data
-
-    def clear(self) -> None:
-        self._data, self._at, self._needed = b"", 0, 0
-        self._later.clear()
-
-    def next(self) -> Frame | None:
-        """The next whole frame. Raises BadFrame as soon as its header shows that there can be none, and then again."""
-        data, at = self._data, self._at
-        while True:
-            held = len(data) - at
-            if held < self._needed:
-                if held + len(self._later) < self._needed:
-                    self._compact()
-                    return None
-                data = self._data = b"".join((memoryview(data)[at:], self._later))
-                at = self._at = 0
-                self._later.clear()
-                continue
-            if held < HEADER_SIZE:
-                _recognise(data[at : at + 4])
-                if not held and not self._later:
-                    return None
-                self._needed = HEADER_SIZE if held >= 4 else 4
-                continue
-            magic, version, flags, length = _HEADER.unpack_from(data, at)
-            if magic != MAGIC or version != VERSION or length > self.max_frame:
-                raise self._bad(magic, version, length)
-            start = at + HEADER_SIZE
-            end = start + length
-            if end > len(data):
-                self._needed = HEADER_SIZE + length
-                continue
-            self._needed = 0
-            if end == len(data):
-                self._data, self._at = b"", 0
-            else:
-                self._at = end
-            return Frame(flags, data[start:end])
-
-    def _compact(self) -> None:
-        """Let go of the frames that were given out, which the first bytes of the next one would keep."""
-        if self._at:
-            self._data, self._at = self._data[self._at :], 0
+    def _cut(self, data: bytes, at: int) -> Frame | None:
+        held = len(data) - at
+        if held < HEADER_SIZE:
+            _recognise(data[at : at + 4])
+            self._needed = HEADER_SIZE if held >= 4 else 4
+            return None
+        magic, version, flags, length = _HEADER.unpack_from(data, at)
+        if magic != MAGIC or version != VERSION or length > self.max_frame:
+            raise self._bad(magic, version, length)
+        start = at + HEADER_SIZE
+        end = start + length
+        if end > len(data):
+            self._needed = HEADER_SIZE + length
+            return None
+        self._at = end
+        return Frame(flags, data[start:end])
 
     def _bad(self, magic: bytes, version: int, length: int) -> BadFrame:
         if magic != MAGIC:

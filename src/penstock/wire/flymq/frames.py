@@ -2,8 +2,8 @@
 
     magic u8 = 0xAF, version u8 = 0x01, opcode u8, flags u8, length u32, then that many bytes of payload
 
-Nothing is read in a payload but, for decision 1, where a PRODUCE ends. Frames that follow each other may be taken as
-one by whoever knows what is in them: see `runs`.
+Nothing is read in a payload but, for decision 1, where a PRODUCE ends. Frames that follow each other may be
+coalesced into one: see `CoalescingFramer`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, Never, Protocol, TypeVar
+from typing import Final, NamedTuple, Never, Protocol, TypeVar
 
+from penstock.wire import framing
 from penstock.wire.flymq.errors import (
     BadMagic,
     BadVersion,
@@ -47,7 +48,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Run(Protocol):
+class Coalesced(Protocol):
     """Several frames as one. None of them is a PRODUCE that ends with its value."""
 
     @property
@@ -55,48 +56,27 @@ class Run(Protocol):
         """Of the frames, with their headers."""
 
 
-R = TypeVar("R", bound=Run)
+C = TypeVar("C", bound=Coalesced)
 
 
-class RunFramer(Generic[R]):
-    """Collects bytes and gives out frames. After a bad header it gives out nothing more: see `error`.
+class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
+    """Cuts frames out of a byte stream.
 
-    With `stray`, a PRODUCE may be followed by a partition that its length does not count (decision 1). `runs` is asked
-    about a PRODUCE, by the data and where in them it begins: what it answers takes the place of the frames."""
+    With `stray`, a PRODUCE may be followed by a partition that its length does not count (decision 1). `coalesce` is
+    called for a PRODUCE, with the data and where in them it begins: its result stands for the frames that it covers."""
 
-    __slots__ = ("_buffer", "_needed", "_runs", "_short", "_skip", "_stray", "error")
+    __slots__ = ("_coalesce", "_short", "_skip", "_stray")
 
-    def __init__(self, stray: bool = True, runs: Callable[[bytes, int], R | None] = lambda *_: None) -> None:
-        self._runs = runs
-        self.error: FrameError | None = None  # set as soon as a bad header was read; later input is dropped
+    def __init__(self, stray: bool = True, coalesce: Callable[[bytes, int], C | None] = lambda *_: None) -> None:
+        super().__init__(1)
+        self._coalesce = coalesce
         self._stray = stray
-        self._buffer = bytearray()
-        self._needed = 1  # bytes that the buffer must hold before anything can be done with it
         self._short = False  # whether the last frame was a PRODUCE that ended with its value, and nothing came since
         self._skip = 0  # stray bytes that are still to come
 
-    @property
-    def buffered(self) -> int:
-        """Bytes held."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes) -> list[Frame | R]:
-        """The frames that `data` completes, in order. Look at `error` after handling them."""
-        if self.error is not None:
-            return []
-        if self._buffer:
-            if len(self._buffer) + len(data) < self._needed:
-                self._buffer += data
-                return []
-            # The buffer held no whole frame before, so what remains after this is no longer than `data`: each byte
-            # is copied a fixed number of times, however small the pieces are.
-            data = b"".join((self._buffer, data))
-            self._buffer.clear()
-        return self._cut(data)
-
-    def _cut(self, data: bytes) -> list[Frame | R]:
-        frames: list[Frame | R] = []
-        append, new, unpack, runs = frames.append, tuple.__new__, _HEADER.unpack_from, self._runs
+    def _cut(self, data: bytes) -> list[Frame | C]:
+        frames: list[Frame | C] = []
+        append, new, unpack, coalesce = frames.append, tuple.__new__, _HEADER.unpack_from, self._coalesce
         size = len(data)
         start = self._past_stray(data)
         after = -1  # where the last frame ended
@@ -104,9 +84,9 @@ class RunFramer(Generic[R]):
             beginning, opcode, flags, length = unpack(data, start)
             end = body + length
             if end <= size and beginning == _START and length <= MAX_PAYLOAD:
-                if opcode == _PRODUCE and (run := runs(data, start)) is not None:
-                    append(run)
-                    start = after = start + run.byte_size
+                if opcode == _PRODUCE and (batch := coalesce(data, start)) is not None:
+                    append(batch)
+                    start = after = start + batch.byte_size
                     continue
                 append(new(Frame, (opcode, flags, data[body:end])))
                 start = after = end
@@ -127,10 +107,10 @@ class RunFramer(Generic[R]):
         self._skip -= skipped
         return skipped
 
-    def _is_short(self, frame: Frame | R) -> bool:
+    def _is_short(self, frame: Frame | C) -> bool:
         return self._stray and isinstance(frame, Frame) and ends_with_value(frame)
 
-    def _keep(self, data: bytes, start: int, last: Frame | R | None) -> None:
+    def _keep(self, data: bytes, start: int, last: Frame | C | None) -> None:
         """Hold what starts here, unless it shows already that it can be no frame. `last`: the frame that ends here."""
         if last is not None and self._is_short(last):
             self._short = True
@@ -156,7 +136,7 @@ class RunFramer(Generic[R]):
             self._buffer += data[start:] if start else data
 
 
-class Framer(RunFramer[Never]):
+class Framer(CoalescingFramer[Never]):
     """Every frame by itself."""
 
     __slots__ = ()

@@ -18,6 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import google_crc32c
 
+from penstock.wire import framing
+
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
 HEADER_SIZE: Final = 14
 MAGIC: Final = 0x56444220
@@ -68,71 +70,37 @@ class Frame(NamedTuple):
     end: int
 
 
-class Framer:
-    """Collects bytes and gives out frames.
+class Framer(framing.PullFramer[Frame]):
+    """Cuts frames out of a byte stream. `next` raises FrameError. `versions` are those that are accepted."""
 
-    Pieces that do not complete a frame are only put together when they do, so each byte is copied a fixed number of
-    times, however small the pieces are and however long frames stay in here."""
-
-    __slots__ = ("_at", "_data", "_later", "_needed", "_order", "versions")
+    __slots__ = ("_order", "versions")
 
     def __init__(self, versions: Container[int]) -> None:
-        self.versions = versions  # that are accepted
+        super().__init__()
+        self.versions = versions
         self._order: struct.Struct | None = None  # known from the first magic on
-        self._data = b""  # frames are cut from here,
-        self._at = 0  # from here on;
-        self._later = bytearray()  # what came since
-        self._needed = 0  # bytes from `_at` on, before anything can be done
-
-    @property
-    def buffered(self) -> int:
-        """Bytes held."""
-        return len(self._data) - self._at + len(self._later)
 
     @property
     def little(self) -> bool:
         """Whether the peer writes headers little-endian."""
         return self._order is _LITTLE
 
-    def feed(self, data: bytes) -> None:
-        if self._at == len(self._data) and not self._later:
-            self._data, self._at = data, 0
-        else:
-            self._later += data
-
-    def clear(self) -> None:
-        self._data, self._at = b"", 0
-        self._later.clear()
-
-    def next(self) -> Frame | None:
-        """The next whole frame. Raises FrameError as soon as its header shows that there can be none."""
-        data, at = self._data, self._at
-        while True:
-            held = len(data) - at
-            if held < self._needed:
-                if held + len(self._later) < self._needed:
-                    return None
-                data = self._data = data[at:] + self._later
-                at = self._at = 0
-                self._later.clear()
-                continue
-            order = self._order or self._recognise(data, at)
-            if order is None or held < HEADER_SIZE:
-                self._needed = HEADER_SIZE if order else 4
-                if held + len(self._later) < self._needed:
-                    return None
-                continue
-            magic, version, length, checksum = order.unpack_from(data, at)
-            self._check(magic, version, length)
-            if held < HEADER_SIZE + length:
-                self._needed = HEADER_SIZE + length
-                continue
-            start = at + HEADER_SIZE
-            self._at = end = start + length
-            self._needed = 0
-            if end == len(data):
-                self._data, self._at = b"", 0
-            return Frame(version, checksum, data, start, end)
+    def _cut(self, data: bytes, at: int) -> Frame | None:
+        held = len(data) - at
+        order = self._order or self._recognise(data, at)
+        if order is None or held < HEADER_SIZE:
+            self._needed = HEADER_SIZE if order else 4
+            return None
+        magic, version, length, checksum = order.unpack_from(data, at)
+        if magic != MAGIC or version not in self.versions or length > MAX_PAYLOAD:
+            raise self._bad(magic, version, length)
+        start = at + HEADER_SIZE
+        end = start + length
+        if end > len(data):
+            self._needed = HEADER_SIZE + length
+            return None
+        self._at = end
+        return Frame(version, checksum, data, start, end)
 
     def _recognise(self, data: bytes, at: int) -> struct.Struct | None:
         """The byte order that the first magic shows; None if there are too few bytes to tell."""
@@ -143,14 +111,13 @@ class Framer:
             raise BadMagic
         return self._order
 
-    def _check(self, magic: int, version: int, length: int) -> None:
-        """In the order that the specification demands."""
+    def _bad(self, magic: int, version: int, length: int) -> FrameError:
+        """The error of a bad header; the tests are in the order that the specification demands."""
         if magic != MAGIC:
-            raise BadMagic
+            return BadMagic()
         if version not in self.versions:
-            raise BadVersion(version)
-        if length > MAX_PAYLOAD:
-            raise TooLong(length)
+            return BadVersion(version)
+        return TooLong(length)
 
 
 def frame(payload: bytes | bytearray, version: int, checksum: Checksum = crc32, little: bool = False) -> bytes:

@@ -11,41 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.broker.queries.query import Value
-
-
-class ErrorCode(enum.IntEnum):
-    UNKNOWN = 0
-    INTERNAL_ERROR = 1
-    INVALID_REQUEST = 2
-    AUTHENTICATION_FAILED = 3
-    TENANT_NOT_FOUND = 4
-    STREAM_NOT_FOUND = 5
-    TABLE_NOT_FOUND = 6
-    QUERY_PARSE_ERROR = 7
-    QUERY_EXECUTION_ERROR = 8
-    POSITION_AHEAD = 9
-    STREAM_ALREADY_EXISTS = 10
-    INVALID_OFFSET = 11
-    STORAGE_ERROR = 12
-    PROJECTION_LAG = 13
-    RATE_LIMITED = 14
-    NOT_LEADER = 15
-    OFFSET_MISMATCH = 16
-    SUBSCRIPTION_NOT_FOUND = 17
-    SUBSCRIPTION_CLOSED = 18
-    SUBSCRIPTION_BACKPRESSURE = 19
-    API_KEY_NOT_FOUND = 20
-    TENANT_ALREADY_EXISTS = 21
-    CONSENT_NOT_FOUND = 22
-    CONSENT_EXPIRED = 23
-    ERASURE_NOT_FOUND = 24
-    ERASURE_ALREADY_COMPLETE = 25
-    ERASURE_EXEMPT = 26
-    BREACH_NOT_FOUND = 27
-    EXPORT_NOT_FOUND = 28
-    UNIQUE_CONSTRAINT_VIOLATION = 29
-    ROW_VERSION_CHAIN_TOO_LARGE = 30  # only in the newest clients, never sent
+from penstock.wire.kimberlite.errors import ErrorCode as ErrorCode
+from penstock.wire.kimberlite.values import Value
 
 
 class DataClass(enum.StrEnum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from penstock.wire import framing
 from penstock.wire.rustlog.errors import FrameError, FrameTooLarge, ReplyTooLarge, ZeroLengthFrame
 
 MAX_FRAME: Final = 10_485_760  # bytes of payload
@@ -22,35 +23,14 @@ class ReadLimit(NamedTuple):
     max_records: int
 
 
-class Framer:
-    """Collects bytes and gives out payloads. After a bad length it gives out nothing more: see `error`."""
+class Framer(framing.Framer[bytes, FrameError]):
+    """Cuts payloads out of a byte stream."""
 
-    __slots__ = ("_buffer", "_needed", "error", "max_frame")
+    __slots__ = ("max_frame",)
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
+        super().__init__(HEADER_SIZE)
         self.max_frame = max_frame
-        self.error: FrameError | None = None  # set as soon as a bad length was read; later input is dropped
-        self._buffer = bytearray()
-        self._needed = HEADER_SIZE  # bytes that the buffer must hold before anything can be done with it
-
-    @property
-    def buffered(self) -> int:
-        """Bytes held."""
-        return len(self._buffer)
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that `data` completes, in order. Look at `error` after handling them."""
-        if self.error is not None:
-            return []
-        if self._buffer:
-            self._buffer += data
-            if len(self._buffer) < self._needed:
-                return []
-            # The buffer held no whole frame before, so what remains after this is no longer than `data`: each byte
-            # is copied a fixed number of times, however small the pieces are.
-            data = bytes(self._buffer)
-            self._buffer.clear()
-        return self._cut(data)
 
     def _cut(self, data: bytes) -> list[bytes]:
         payloads: list[bytes] = []

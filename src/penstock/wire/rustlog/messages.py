@@ -6,7 +6,7 @@ the business of the dialects. The class name of a tagged message is its `type` i
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from msgspec import Meta, Struct
 
@@ -16,6 +16,20 @@ MAX_RECORDS = 1000  # records in one JSON Produce; the binary dialect knows no s
 
 U32 = Annotated[int, Meta(ge=0, le=MAX_U32)]
 U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot state the upper bound; the JSON dialect checks it
+
+
+class RecordSpan(Protocol):
+    """Consecutive stored records, as the server passes them to `Dialect.encode_fetch`."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def values(self) -> list[bytes]: ...
+
+    def timestamps(self) -> list[int]: ...
 
 
 class Message(Struct, frozen=True, gc=False, tag_field="type", tag=True):

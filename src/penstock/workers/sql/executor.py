@@ -12,7 +12,7 @@ from penstock.broker.queries.query import Rows, Value
 from penstock.flight.reading import Reader
 from penstock.sql.catalog import Catalog
 from penstock.sql.limits import QueryLimits, Stop
-from penstock.sql.run import Workshop, run
+from penstock.sql.run import StatementRuntime, run
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.sql.catalog import BrokerCatalog
 from penstock.workers.sql.rpc_messages import INTERNAL, Done, Failed, Page, SqlSettings, Statement, failed
@@ -54,7 +54,7 @@ def carry_out(
     params: Sequence[Value],
     position: int | None,
     allowed: Allowance,
-    workshop: Workshop | None = None,
+    workshop: StatementRuntime | None = None,
     stop: Stop | None = None,
 ) -> Rows:
     """Raises an error of `core` or of the log."""
@@ -83,7 +83,7 @@ class StatementExecutor:
         self._settings = settings
         self._reader = reader
         self._lasting = Lasting(reader)
-        self._workshop = Workshop()
+        self._workshop = StatementRuntime()
         self._workshop.warm(limits_of(settings))
         self._running: dict[int, Stop] = {}
 

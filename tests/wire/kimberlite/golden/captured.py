@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.broker.queries.query import Timestamp
 from penstock.wire.kimberlite import compliance_messages as c
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.values import Timestamp
 
 CAPTURED: list[tuple[m.Message, str]] = [
     (m.Handshake(client_version=5, auth_token="tok"), "00012a0000050103746f6b"),

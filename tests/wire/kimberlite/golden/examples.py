@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from penstock.broker.queries.query import Timestamp
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.values import Timestamp
 
 _TOKEN = re.compile(r"'([^']*)'|([0-9a-f]{2})(?:\*(\d+))?|[ |]+")
 

@@ -6,106 +6,31 @@ refused together, the session tries each alone, so that each gets its own verdic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
-
 from penstock.broker.errors import TopicNotFound
 from penstock.broker.security.access import Permission
-from penstock.doors.felix.errors import Names, RequestRefused
+from penstock.doors.felix.errors import RequestRefused
+from penstock.doors.felix.produce_batch import ProduceBatch
 from penstock.doors.felix.request_context import RequestContext
 from penstock.doors.felix.stream_names import ensure_topic, locate
 from penstock.doors.reply import Reply
 from penstock.log.engine import Appended
-from penstock.wire.felix.codec.binary import MAX_PAYLOADS, Batch
-from penstock.wire.felix.codec.dialects import Dialect, RequestId
-from penstock.wire.felix.messages import Publish, PublishBatch
-
-RUN_BYTES: Final = 1 << 20  # a run takes no more publications once it has so much
-OVERHEAD: Final = 16  # bytes that a value takes besides its own: there are 16 MiB of empty ones too
+from penstock.wire.felix.codec.binary import MAX_PAYLOADS
 
 
-class Publication(NamedTuple):
-    """One request to publish, in whatever form it came."""
-
-    names: Names
-    values: Sequence[bytes]
-    request_id: RequestId
-    acked: bool
-    binary: bool = False
-    what: str = "publish"  # how a client would call it
-
-    def acknowledgement(self, dialect: Dialect) -> bytes:
-        return dialect.published(self.request_id, binary=self.binary) if self.acked else b""
-
-
-def _single(request: Publish) -> Publication:
-    names = (request.tenant_id, request.namespace, request.stream)
-    return Publication(names, (request.payload,), request.request_id, request.acked)
-
-
-def _several(request: PublishBatch) -> Publication:
-    names = (request.tenant_id, request.namespace, request.stream)
-    return Publication(names, request.payloads, request.request_id, request.acked, what="publish batch")
-
-
-def _binary(request: Batch) -> Publication:
-    names = (request.tenant, request.namespace, request.stream)
-    return Publication(names, request.payloads, request.request_id, request.ack, binary=True)
-
-
-PUBLICATIONS: Final[dict[type, Callable[[Any], Publication]]] = {
-    Publish: _single,
-    PublishBatch: _several,
-    Batch: _binary,
-}
-"""How each kind of request becomes a publication."""
-
-
-class Run:
-    """Publications to one stream that follow each other."""
-
-    __slots__ = ("names", "publications", "size", "values")
-
-    def __init__(self, first: Publication) -> None:
-        self.names = first.names
-        self.publications = [first]
-        self.values = list(first.values)
-        self.size = sum(map(len, first.values), OVERHEAD * len(first.values))
-
-    def take(self, publication: Publication) -> bool:
-        """Whether it belongs here too, which it does then."""
-        if publication.names != self.names or self.size >= RUN_BYTES:
-            return False
-        self.publications.append(publication)
-        self.values += publication.values
-        self.size += sum(map(len, publication.values), OVERHEAD * len(publication.values))
-        return True
-
-    def split(self) -> list[Run]:
-        """A run for each of them."""
-        return [Run(publication) for publication in self.publications]
-
-    def acknowledgement(self, dialect: Dialect) -> bytes:
-        publications = self.publications
-        if len(publications) == 1:
-            return publications[0].acknowledgement(dialect)
-        return b"".join([publication.acknowledgement(dialect) for publication in publications])
-
-
-def publish(call: RequestContext, run: Run) -> Reply:
-    several = len(run.publications) > 1
-    _check(run, original=call.original)
-    tenant, namespace, stream = run.names
-    scope = call.scope(tenant, namespace, len(run.publications))
+def publish(call: RequestContext, batch: ProduceBatch) -> Reply:
+    several = len(batch.publications) > 1
+    _check(batch, original=call.original)
+    tenant, namespace, stream = batch.names
+    scope = call.scope(tenant, namespace, len(batch.publications))
     topic, partition = locate(call, scope, stream, Permission.WRITE)
-    reply = run.acknowledgement(call.dialect)
-    if not run.values:
+    reply = batch.acknowledgement(call.dialect)
+    if not batch.values:
         call.broker.access.require(call.identity, Permission.WRITE, scope, topic)
         return Reply(reply)
 
     def produce() -> Appended:
         return call.broker.produce.append(
-            call.identity, scope, topic, partition or 0, run.values, allow_dead_letters=not several
+            call.identity, scope, topic, partition or 0, batch.values, allow_dead_letters=not several
         )
 
     try:
@@ -116,10 +41,10 @@ def publish(call: RequestContext, run: Run) -> Reply:
     return Reply(reply, appended.group)
 
 
-def _check(run: Run, *, original: bool) -> None:
+def _check(batch: ProduceBatch, *, original: bool) -> None:
     """The original's clients tell acknowledgements apart by nothing but their ids."""
-    for publication in run.publications:
+    for publication in batch.publications:
         if original and publication.acked and publication.request_id is None:
-            raise RequestRefused(f"missing request_id for acked {publication.what}")
+            raise RequestRefused(f"missing request_id for acked {publication.request_name}")
         if (count := len(publication.values)) > MAX_PAYLOADS:
             raise RequestRefused(f"a batch of {count} payloads; the most is {MAX_PAYLOADS}: send several")

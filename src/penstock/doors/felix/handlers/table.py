@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock.doors.felix.handlers import auth, cache, publish, subscribe
+from penstock.doors.felix.produce_batch import ProduceBatch
 from penstock.doors.felix.request_context import Handler
 from penstock.wire.felix import messages as m
 
@@ -17,7 +18,7 @@ class Operation(NamedTuple):
 
 OPERATIONS: Final[dict[type, Operation]] = {
     m.Auth: Operation(auth.auth, reads=True),
-    publish.Run: Operation(publish.publish, reads=False),  # of `Publish`, `PublishBatch` and binary batches
+    ProduceBatch: Operation(publish.publish, reads=False),  # of `Publish`, `PublishBatch` and binary batches
     m.Subscribe: Operation(subscribe.subscribe, reads=True),
     # A change of the cache is seen by whoever comes next; the reply is what waits for the commit.
     m.CachePut: Operation(cache.put, reads=False),

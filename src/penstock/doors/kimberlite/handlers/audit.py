@@ -10,10 +10,10 @@ import msgspec
 from penstock.broker.security import audit_event as audit
 from penstock.broker.security.audit_chain import ChainReport
 from penstock.broker.security.user import PRINCIPAL
+from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.reply import OffloadedReply, Reply
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.errors import RequestRefused
 
 
 def query(call: RequestContext, request: m.AuditQuery) -> OffloadedReply:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.security.access import Identity
+from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.errors import RequestRefused
 
 CAPABILITIES: Final = ["query", "append", "subscribe", "query_at", "sync"]
 

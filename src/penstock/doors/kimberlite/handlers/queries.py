@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from penstock.broker.queries.query import QueryRun, Rows, Value
 from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.kimberlite.values import to_broker, to_wire
 from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
 
@@ -49,20 +50,17 @@ def _ask(
 
 
 def query(call: RequestContext, request: m.Query) -> Asking:
-    return _ask(
-        call, request.sql, lambda rows: m.QueryResponse(*rows), request.params, reason=request.break_glass_reason
-    )
+    def answer(rows: Rows) -> m.QueryResponse:
+        return m.QueryResponse(rows.columns, [to_wire(row) for row in rows.rows])
+
+    return _ask(call, request.sql, answer, to_broker(request.params), reason=request.break_glass_reason)
 
 
 def query_at(call: RequestContext, request: m.QueryAt) -> Asking:
-    return _ask(
-        call,
-        request.sql,
-        lambda rows: m.QueryAtResponse(*rows),
-        request.params,
-        request.position,
-        request.break_glass_reason,
-    )
+    def answer(rows: Rows) -> m.QueryAtResponse:
+        return m.QueryAtResponse(rows.columns, [to_wire(row) for row in rows.rows])
+
+    return _ask(call, request.sql, answer, to_broker(request.params), request.position, request.break_glass_reason)
 
 
 def list_tables(call: RequestContext, _request: m.ListTables) -> Asking:

@@ -14,10 +14,10 @@ from penstock.broker.names import check_topic
 from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.errors import RequestRefused
 
 MAX_EVENTS: Final = 10_000
 MAX_BYTES: Final = 4 << 20

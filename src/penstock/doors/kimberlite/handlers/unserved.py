@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.errors import RequestRefused
 
 INSTEAD: Final = {
     "Consent": "append consents to a stream of their own, and ask for them with a query",

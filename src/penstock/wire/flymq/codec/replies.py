@@ -339,7 +339,7 @@ def _records_in_code_order(
     return chain.from_iterable(zip(heads, texts, map(_LENGTH.pack, sizes), values, strict=True))
 
 
-def encode_metadata_run(
+def encode_metadata_batch(
     topic: str,
     partitions: Iterable[int],
     offsets: Iterable[int],

@@ -1,4 +1,5 @@
-"""Requests as bytes: the layout of every opcode's request, as a table. Runs of PRODUCE have a quicker way: `runs.py`.
+"""Requests as bytes: the layout of every opcode's request, as a table. PRODUCE frames in a row have a quicker
+way: `coalesced_produce.py`.
 
 The layouts are those of the protocol's document and, where it is silent, of the original. Where the two differ, or
 clients differ from each other, a function of its own tells the forms apart by their bytes; the decisions' numbers are

@@ -17,7 +17,6 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.broker.queries.query import Timestamp
 from penstock.wire.kimberlite.codec.kinds import (
     BOOL,
     BYTES,
@@ -36,6 +35,7 @@ from penstock.wire.kimberlite.codec.kinds import (
     Record,
     Scalar,
 )
+from penstock.wire.kimberlite.values import Timestamp
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """The value at a place, and the place behind it. Raises Malformed."""

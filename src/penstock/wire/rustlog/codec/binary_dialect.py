@@ -27,14 +27,13 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, chain, repeat
 from typing import Any, Final, NoReturn
 
-from penstock.log.batch import RecordSlice
 from penstock.wire.rustlog.errors import (
     DecodeError,
+    ErrorReply,
     InvalidRequest,
     RecordUnfetchable,
     ReplyTooLarge,
     clip,
-    tell_binary,
 )
 from penstock.wire.rustlog.frames import MAX_FRAME, ReadLimit
 from penstock.wire.rustlog.messages import (
@@ -61,6 +60,7 @@ from penstock.wire.rustlog.messages import (
     Pong,
     Produce,
     ProduceResponse,
+    RecordSpan,
     Request,
     Response,
     TopicSummary,
@@ -380,7 +380,7 @@ class BinaryDialect:
         room = min(max_bytes, MAX_FRAME)
         return ReadLimit(room, max(1, room // _COUNTED_PER_RECORD))
 
-    def encode_fetch(self, slices: Sequence[RecordSlice], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
+    def encode_fetch(self, slices: Sequence[RecordSpan], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
         if slices:
             slices, next_offset = _consecutive(slices)
         values = [value for part in slices for value in part.values()] if len(slices) != 1 else slices[0].values()
@@ -395,8 +395,8 @@ class BinaryDialect:
     def next_offset(self, payload: bytes) -> int:
         return int.from_bytes(payload[-_U64.size :])
 
-    def encode_error(self, error: Exception, request: Request | None, topics: Sequence[str] = ()) -> bytes:  # noqa: ARG002 - an error of this dialect has no details
-        return _WRITERS[Error](Error(*tell_binary(error, request)))
+    def encode_error(self, error: ErrorReply) -> bytes:
+        return _WRITERS[Error](Error(error.binary_code, error.binary_text, None))
 
     def encode_request(self, request: Request) -> bytes:
         try:
@@ -411,7 +411,7 @@ class BinaryDialect:
         return read(_Reader(payload))
 
 
-def _consecutive(slices: Sequence[RecordSlice]) -> tuple[Sequence[RecordSlice], int]:
+def _consecutive(slices: Sequence[RecordSpan]) -> tuple[Sequence[RecordSpan], int]:
     """The slices up to the first gap between offsets, and the offset where that is. A reply has no room for the
     offset of each record: whoever reads it counts back from the next offset."""
     end = slices[0].end_offset

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from penstock.log.batch import RecordSlice
 from penstock.wire.rustlog.codec.binary_dialect import BinaryDialect
 from penstock.wire.rustlog.codec.json_dialect import JsonDialect
+from penstock.wire.rustlog.errors import ErrorReply
 from penstock.wire.rustlog.frames import MAX_FRAME, ReadLimit
-from penstock.wire.rustlog.messages import Produce, Request, Response
+from penstock.wire.rustlog.messages import Produce, RecordSpan, Request, Response
 
 
 class Dialect(Protocol):
@@ -58,7 +58,7 @@ class Dialect(Protocol):
     def read_limit(self, max_bytes: int) -> ReadLimit:
         """What to read from the log for a Fetch with this `max_bytes`."""
 
-    def encode_fetch(self, slices: Sequence[RecordSlice], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
+    def encode_fetch(self, slices: Sequence[RecordSpan], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
         """What `encode_response` gives for a FetchResponse of these records, as many of them as fit one frame and the
         dialect's reading of `max_bytes`, and up to the first gap between them if the dialect cannot tell that there is
         one. If some are left out, the next offset is the one after the last that is there.
@@ -67,9 +67,8 @@ class Dialect(Protocol):
     def next_offset(self, payload: bytes) -> int:
         """The next offset in what `encode_fetch` gave: how far the answer really goes."""
 
-    def encode_error(self, error: Exception, request: Request | None, topics: Sequence[str] = ()) -> bytes:
-        """Any error, as `errors.TABLE` tells it. `topics`: names that this client may see, listed if the topic was
-        not found and the dialect has room for it. Never raises."""
+    def encode_error(self, error: ErrorReply) -> bytes:
+        """The payload of an error. Never raises."""
 
     # -- for the client
 

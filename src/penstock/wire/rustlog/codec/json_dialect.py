@@ -15,14 +15,13 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from penstock.log.batch import RecordSlice
 from penstock.wire.rustlog.errors import (
+    ErrorReply,
     InvalidRequest,
     MalformedPayload,
     ProtocolError,
     RecordUnfetchable,
     ReplyTooLarge,
-    tell_json,
 )
 from penstock.wire.rustlog.frames import MAX_FRAME, ReadLimit, frame
 from penstock.wire.rustlog.messages import (
@@ -44,6 +43,7 @@ from penstock.wire.rustlog.messages import (
     Ping,
     Produce,
     ProduceResponse,
+    RecordSpan,
     Request,
     Response,
 )
@@ -184,7 +184,7 @@ class JsonDialect:
 
     def encode_fetch(
         self,
-        slices: Sequence[RecordSlice],
+        slices: Sequence[RecordSpan],
         next_offset: int,
         max_bytes: int = MAX_FRAME,  # noqa: ARG002 - counts payload bytes, as the log's own limit does
     ) -> bytes:
@@ -203,8 +203,8 @@ class JsonDialect:
     def next_offset(self, payload: bytes) -> int:
         return int(payload[payload.rindex(b":") + 1 : -1])  # the last field
 
-    def encode_error(self, error: Exception, request: Request | None, topics: Sequence[str] = ()) -> bytes:
-        return _ENCODER.encode(Error(*tell_json(error, request, topics)))
+    def encode_error(self, error: ErrorReply) -> bytes:
+        return _ENCODER.encode(Error(error.json_code, error.json_text, error.details))
 
     def encode_request(self, request: Request) -> bytes:
         return _ENCODER.encode(_on_wire(request))

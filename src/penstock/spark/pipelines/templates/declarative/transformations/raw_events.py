@@ -1,4 +1,4 @@
-"""What the topics hold, as it is: nothing is lost if something below is wrong and has to be computed again."""
+"""The topics' records as they are: nothing is lost if something below is wrong and has to be computed again."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession

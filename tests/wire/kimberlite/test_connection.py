@@ -12,33 +12,33 @@ from hypothesis import strategies as st
 from tests.wire.kimberlite.golden.examples import FRAMES, octets
 
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.codec.connection import ClientCodec, Malformed, Refused, ServerCodec
 from penstock.wire.kimberlite.codec.dialects import NAMED
-from penstock.wire.kimberlite.codec.wire import ClientWire, Malformed, Refused, ServerWire
 from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD, crc32, frame
 
 every_dialect = pytest.mark.parametrize("name", NAMED)
 Code = m.ErrorCode
 
 
-def hello(client: ClientWire, number: int = 1) -> bytes:
+def hello(client: ClientCodec, number: int = 1) -> bytes:
     return client.request(number, 42, m.Handshake(client.version, "token"))
 
 
-def connected(name: str, **options: bool) -> tuple[ClientWire, ServerWire]:
-    client, server = ClientWire(name, **options), ServerWire()
+def connected(name: str, **options: bool) -> tuple[ClientCodec, ServerCodec]:
+    client, server = ClientCodec(name, **options), ServerCodec()
     server.feed(hello(client))
     assert server.next() is not None
     return client, server
 
 
-def refusal(server: ServerWire, data: bytes = b"") -> Refused:
+def refusal(server: ServerCodec, data: bytes = b"") -> Refused:
     server.feed(data)
     with pytest.raises(Refused) as raised:
         server.next()
     return raised.value
 
 
-def told(client: ClientWire, refused: Refused) -> tuple[int, m.ErrorCode, str]:
+def told(client: ClientCodec, refused: Refused) -> tuple[int, m.ErrorCode, str]:
     """What the client makes of it: the number of the request, the code and the text."""
     client.feed(refused.reply)
     answer = client.next()
@@ -53,7 +53,7 @@ def told(client: ClientWire, refused: Refused) -> tuple[int, m.ErrorCode, str]:
 
 @pytest.mark.parametrize(("name", "request_", "expected"), FRAMES, ids=[each[0] for each in FRAMES])
 def test_whole_frames(name: str, request_: m.Request, expected: str) -> None:
-    client, server = ClientWire(name), ServerWire()
+    client, server = ClientCodec(name), ServerCodec()
     assert client.request(request_.id, request_.tenant_id, request_.payload) == octets(expected)
     server.feed(octets(expected))
     assert server.next() == request_
@@ -85,7 +85,7 @@ def test_the_header_is_as_the_specification_draws_it() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=6), st.data())
 def test_frames_arrive_in_any_pieces(name: str, sizes: list[int], data: st.DataObject) -> None:
-    client, server = ClientWire(name), ServerWire()
+    client, server = ClientCodec(name), ServerCodec()
     requests = [m.AppendEvents(number, [bytes(size)], 0) for number, size in enumerate(sizes)]
     stream = hello(client) + b"".join(client.request(9, 42, each) for each in requests)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
@@ -157,31 +157,31 @@ def test_a_frame_may_be_16_mib_and_no_more() -> None:
         b"VDB \x00\x01" + (MAX_PAYLOAD + 1).to_bytes(4) + bytes(4),
         b"VDB \x00\x05" + bytes(4) + bytes(4),  # empty, with the right checksum
         b"VDB \x00\x01" + bytes(4) + bytes(4),
-        hello(ClientWire("5b"))[:-1] + b"?",  # damaged
-        hello(ClientWire("v0.1"))[:-1] + b"?",
+        hello(ClientCodec("5b"))[:-1] + b"?",  # damaged
+        hello(ClientCodec("v0.1"))[:-1] + b"?",
         frame(b"\x01" + b"\x01\x00" * 20, 1),  # nothing that can be read
         frame(b"\x01\x01\x2a\x00\x00\x05\x00", 5),  # a response
         frame(b"\x00\x01\x2a\x00\x00\x05\x00\x00", 5),  # a handshake and a byte
     ],
 )
 def test_nonsense_is_closed_without_a_word(data: bytes) -> None:
-    server = ServerWire()
+    server = ServerCodec()
     assert refusal(server, data).reply == b""
     assert server.version == 0
     assert server.buffered == 0
-    server.feed(hello(ClientWire("5b")))
+    server.feed(hello(ClientCodec("5b")))
     assert server.next() is None, "something was taken after a refusal"
 
 
 @pytest.mark.parametrize("little", [False, True])
 @pytest.mark.parametrize(("version", "name"), [(0, "v0.4"), (6, "5b"), (7, "5b"), (256, "5b"), (65535, "5b")])
 def test_another_version_is_told_in_the_nearest_dialect(version: int, name: str, little: bool) -> None:
-    server = ServerWire()
+    server = ServerCodec()
     refused = refusal(server, frame(b"whatever", version, little=little)[:HEADER_SIZE])  # its payload does not matter
     order = "little" if little else "big"
     assert int.from_bytes(refused.reply[4:6], order) == version  # type: ignore[arg-type]
     payload = refused.reply[HEADER_SIZE:]
-    client = ClientWire(name)
+    client = ClientCodec(name)
     number, code, text = told(client, Refused("", frame(payload, client.version)))
     assert (number, code) == (0, Code.INVALID_REQUEST)
     assert text == f"unsupported protocol version {version}; this server speaks 1 to 5"
@@ -202,13 +202,13 @@ def test_a_wrong_checksum_is_told(name: str) -> None:
 
 def test_the_checksum_does_not_change_within_a_connection() -> None:
     client, server = connected("5b")
-    assert told(client, refusal(server, ClientWire("5b", castagnoli=True).request(7, 42, m.Sync())))[0] == 7
+    assert told(client, refusal(server, ClientCodec("5b", castagnoli=True).request(7, 42, m.Sync())))[0] == 7
 
 
 @every_dialect
 def test_the_version_does_not_change_within_a_connection(name: str) -> None:
     client, server = connected(name)
-    other = ClientWire("v3" if client.version != 3 else "v2")
+    other = ClientCodec("v3" if client.version != 3 else "v2")
     number, code, text = told(client, refusal(server, other.request(7, 42, m.Sync())))
     assert (number, code) == (0, Code.INVALID_REQUEST)
     assert f"version {other.version}" in text
@@ -299,7 +299,7 @@ def test_version_1_has_no_pushes() -> None:
     "data", [b"HTTP/1.1 200 OK\r\n", frame(b"", 5), frame(b"\x01\x01", 5), frame(b"\x01\x01\x08\x01", 4)]
 )
 def test_a_client_does_not_accept_nonsense(data: bytes) -> None:
-    client = ClientWire("5b")
+    client = ClientCodec("5b")
     client.feed(data)
     with pytest.raises(Malformed):
         client.next()
@@ -316,13 +316,13 @@ def test_a_client_checks_the_checksum() -> None:
 
 def test_a_client_does_not_ask_what_its_version_lacks() -> None:
     with pytest.raises(ValueError, match="version 1 of the protocol has no StreamInfo"):
-        ClientWire("v0.4").request(1, 42, m.StreamInfo(1))
+        ClientCodec("v0.4").request(1, 42, m.StreamInfo(1))
 
 
 # -- whatever comes, nothing but Refused is raised
 
 
-def drain(server: ServerWire, data: bytes) -> int:
+def drain(server: ServerCodec, data: bytes) -> int:
     """How many requests were read."""
     server.feed(data)
     count = 0
@@ -337,30 +337,30 @@ def drain(server: ServerWire, data: bytes) -> int:
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=80), st.integers(1, 5), st.booleans())
 def test_random_payloads(payload: bytes, version: int, first: bool) -> None:
-    server = ServerWire()
+    server = ServerCodec()
     if not first:
-        drain(server, hello(ClientWire({1: "seed", 2: "v2", 3: "v3", 4: "v4", 5: "5a"}[version])))
+        drain(server, hello(ClientCodec({1: "seed", 2: "v2", 3: "v3", 4: "v4", 5: "5a"}[version])))
     drain(server, frame(payload, version))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=80))
 def test_random_bytes(data: bytes) -> None:
-    drain(ServerWire(), data)
-    drain(ServerWire(), b"VDB " + data)
+    drain(ServerCodec(), data)
+    drain(ServerCodec(), b"VDB " + data)
 
 
 @every_dialect
 def test_damaged_and_truncated_streams(name: str) -> None:
     seeded = random.Random(name)
-    client = ClientWire(name)
+    client = ClientCodec(name)
     whole = hello(client) + client.request(2, 42, m.AppendEvents(1, [b"abc"] * 10, 0)) + client.request(3, 42, m.Sync())
-    assert drain(ServerWire(), whole) == 3
+    assert drain(ServerCodec(), whole) == 3
     for _ in range(300):
         damaged = bytearray(whole)
         at = seeded.randrange(len(damaged))
         damaged[at] ^= 1 << seeded.randrange(8)
-        assert drain(ServerWire(), bytes(damaged)) < 3, at
+        assert drain(ServerCodec(), bytes(damaged)) < 3, at
         cut = seeded.randrange(len(whole))
-        assert drain(ServerWire(), whole[:cut]) < 3
-        assert drain(ServerWire(), whole[:cut] + whole[cut + 1 :]) < 3
+        assert drain(ServerCodec(), whole[:cut]) < 3
+        assert drain(ServerCodec(), whole[:cut] + whole[cut + 1 :]) < 3

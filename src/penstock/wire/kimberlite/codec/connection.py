@@ -1,6 +1,6 @@
 """The two ends of a connection: bytes to messages and back, in whatever dialect the peer speaks. No sockets, no time.
 
-`ServerWire` finds the dialect out, and answers in the same; `ClientWire` speaks the one that it was made for.
+`ServerCodec` finds the dialect out, and answers in the same; `ClientCodec` speaks the one that it was made for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.wire.kimberlite.messages import (
     Response,
 )
 
-__all__ = ["ClientWire", "Malformed", "Refused", "ServerWire"]
+__all__ = ["ClientCodec", "Malformed", "Refused", "ServerCodec"]
 
 _OLDEST: Final = "v0.4"  # in which a version below all others is answered
 _NEWEST: Final = "5b"
@@ -47,7 +47,7 @@ class Refused(Exception):
         self.reply = reply
 
 
-class ServerWire:
+class ServerCodec:
     """One connection, as the server sees it. `assume` says what to take a client for where its version does not tell:
     "auto", or the name of a generation."""
 
@@ -169,7 +169,7 @@ class ServerWire:
         return Refused(text, reply)
 
 
-class ClientWire:
+class ClientCodec:
     """One connection, as the client sees it, in a dialect of `dialects.NAMED`."""
 
     __slots__ = ("_checksum", "_dialect", "_framer", "_little")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import errors as core
+from penstock.doors.rustlog.errors import error_reply
 from penstock.log import errors as log
 from penstock.wire.rustlog.codec.dialect import BINARY, JSON
 from penstock.wire.rustlog.errors import (
@@ -56,11 +57,11 @@ READ_ONLY_TEXT = "Storage error: the log takes no writes"
 
 
 def in_json(error: Exception, request: Request | None, topics: tuple[str, ...] = ()) -> Response:
-    return JSON.decode_response(JSON.encode_error(error, request, topics))
+    return JSON.decode_response(JSON.encode_error(error_reply(error, request, topics)))
 
 
 def in_binary(error: Exception, request: Request | None) -> Response:
-    return BINARY.decode_response(BINARY.encode_error(error, request))
+    return BINARY.decode_response(BINARY.encode_error(error_reply(error, request)))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_every_error_is_told_for_every_request_in_both_dialects() -> None:
 
 def test_paths_of_the_server_are_not_told() -> None:
     error = log.LogDamaged("/var/lib/penstock/0001.journal", 512, "wrong checksum")
-    for reply in (JSON.encode_error(error, FETCH), BINARY.encode_error(error, FETCH)):
+    for reply in (JSON.encode_error(error_reply(error, FETCH)), BINARY.encode_error(error_reply(error, FETCH))):
         assert b"/var" not in reply
         assert b"0001" not in reply
 

@@ -29,7 +29,7 @@ _TYPES: Final = frozenset(
 
 
 def changed(rows: int, position: int) -> Rows:
-    """What every statement that changes something answers."""
+    """The result of every statement that changes something."""
     return Rows(["rows_affected", "log_offset"], [[rows, position]])
 
 

@@ -9,9 +9,9 @@ from tests.wire.flymq.strategies import i32, i64, keys, names, u64, values
 
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import replies, requests
-from penstock.wire.flymq.codec.produce_batch import ProduceRun, produce_run
+from penstock.wire.flymq.codec.coalesced_produce import CoalescedProduce, coalesce_produce
 from penstock.wire.flymq.errors import ProtocolError
-from penstock.wire.flymq.frames import Frame, Framer, RunFramer
+from penstock.wire.flymq.frames import CoalescingFramer, Frame, Framer
 from penstock.wire.flymq.opcodes import Op
 
 FAR = 1 << 40
@@ -62,7 +62,7 @@ def test_a_run_is_what_decoding_one_by_one_gives(frames: list[Frame], rest: byte
     max_bytes = data.draw(st.integers(0, 200) | st.just(FAR))
     frames[first] = frames[first]._replace(opcode=1)
     stream = b"".join(map(octets, frames))
-    run = produce_run(stream + rest[:7], len(b"".join(map(octets, frames[:first]))), max_bytes)
+    run = coalesce_produce(stream + rest[:7], len(b"".join(map(octets, frames[:first]))), max_bytes)
     expected = one_by_one(frames[first:], max_bytes)
     if not expected:
         assert run is None
@@ -84,17 +84,17 @@ def test_a_run_ends_at_its_bytes_but_has_one_record() -> None:
     stream = requests.encode(m.Produce("t", None, b"x" * 77, -1)) * 5
     assert len(stream) == 500
     for max_bytes, count in [(0, 1), (100, 1), (199, 1), (200, 2), (450, 4), (500, 5), (FAR, 5)]:
-        run = produce_run(stream, 0, max_bytes)
+        run = coalesce_produce(stream, 0, max_bytes)
         assert run is not None
         assert (run.count, run.byte_size) == (count, 100 * count)
 
 
 def test_a_run_ends_where_the_stream_breaks_off() -> None:
     stream = requests.encode(m.Produce("t", None, b"v", 3)) + requests.encode(m.Produce("t", b"key", b"value", 4))
-    whole = produce_run(stream, 0, FAR)
+    whole = coalesce_produce(stream, 0, FAR)
     assert whole is not None and whole.values == [b"v", b"value"]
     for size in range(len(requests.encode(m.Produce("t", None, b"v", 3))), len(stream)):
-        run = produce_run(stream[:size], 0, FAR)
+        run = coalesce_produce(stream[:size], 0, FAR)
         assert run is not None
         assert (run.values, run.partitions, run.keys) == ([b"v"], [3], None)
 
@@ -102,7 +102,7 @@ def test_a_run_ends_where_the_stream_breaks_off() -> None:
 @pytest.mark.parametrize("other", ["ac", "abc", "a", "é", ""])
 def test_another_topic_is_another_run(other: str) -> None:
     stream = requests.encode(m.Produce("ab", None, b"1", 0)) + requests.encode(m.Produce(other, None, b"2", 0))
-    run = produce_run(stream, 0, FAR)
+    run = coalesce_produce(stream, 0, FAR)
     assert run is not None
     assert (run.topic, run.count) == ("ab", 1)
 
@@ -110,7 +110,7 @@ def test_another_topic_is_another_run(other: str) -> None:
 @given(st.lists(any_frame, max_size=8), st.lists(st.integers(1, 30), max_size=12))
 def test_a_framer_with_runs_gives_the_same_requests(frames: list[Frame], cuts: list[int]) -> None:
     """However the stream is cut into pieces."""
-    framer = RunFramer(runs=lambda data, start: produce_run(data, start, 60))
+    framer = CoalescingFramer(coalesce=lambda data, start: coalesce_produce(data, start, 60))
     plain = Framer()
     stream = b"".join(map(octets, frames))
     expected = plain.feed(stream)
@@ -118,9 +118,9 @@ def test_a_framer_with_runs_gives_the_same_requests(frames: list[Frame], cuts: l
     for size in [*cuts, len(stream)]:
         piece, stream = stream[:size], stream[size:]
         for part in framer.feed(piece):
-            runs = part.split() if isinstance(part, ProduceRun) else [part]
+            runs = part.split() if isinstance(part, CoalescedProduce) else [part]
             for run in runs:
-                if isinstance(run, ProduceRun):
+                if isinstance(run, CoalescedProduce):
                     found.append(Frame(1, 1, requests.encode(run.request())[8:]))
                 else:
                     found.append(run)
@@ -160,5 +160,5 @@ def test_columns_of_other_lengths_are_a_mistake(size: int, code_order: bool) -> 
 def test_replies_to_a_run_are_those_to_each(topic: str, places: list[tuple[int, int, int, int]], time: int) -> None:
     partitions, offsets, key_sizes, value_sizes = ([place[i] for place in places] for i in range(4))
     expected = [m.RecordMetadata(topic, p, o, time, k, v) for p, o, k, v in places]
-    stream = replies.encode_metadata_run(topic, partitions, offsets, time, key_sizes, value_sizes)
+    stream = replies.encode_metadata_batch(topic, partitions, offsets, time, key_sizes, value_sizes)
     assert stream == b"".join(replies.encode(Op.PRODUCE, reply) for reply in expected)

@@ -1,4 +1,4 @@
-"""Runs: PRODUCE frames to one topic that follow each other, read straight off the stream, by column.
+"""Coalesced PRODUCE: frames to one topic that follow each other, read straight off the stream, by column.
 
 A client that sends without waiting costs one pass over its bytes, one append and one reply for all of them.
 """
@@ -21,7 +21,9 @@ _PARTITION: Final = struct.Struct(">i")
 _FIXED: Final = 12  # bytes of a payload besides topic, key and value: their two lengths, and the partition
 
 
-class ProduceRun(Struct, frozen=True, gc=False):
+class CoalescedProduce(Struct, frozen=True, gc=False):
+    """The records of one or more PRODUCE frames to one topic."""
+
     topic: str
     keys: list[bytes | None] | None  # None if no record has one
     values: list[bytes]
@@ -33,30 +35,32 @@ class ProduceRun(Struct, frozen=True, gc=False):
         return len(self.values)
 
     def request(self) -> Produce:
-        """What the only frame of a run says."""
+        """The request of the only frame."""
         assert self.count == 1
         return Produce(self.topic, self.keys[0] if self.keys else None, self.values[0], self.partitions[0])
 
-    def split(self) -> list[ProduceRun]:
-        """A run for each frame."""
+    def split(self) -> list[CoalescedProduce]:
+        """One for each frame."""
         others = HEADER_SIZE + 2 + len(self.topic.encode()) + _FIXED
         keys: Any = repeat(None) if self.keys is None else self.keys
         return [
-            ProduceRun(self.topic, [key] if key else None, [value], [partition], others + len(key or b"") + len(value))
+            CoalescedProduce(
+                self.topic, [key] if key else None, [value], [partition], others + len(key or b"") + len(value)
+            )
             for key, value, partition in zip(keys, self.values, self.partitions, strict=False)
         ]
 
 
-def produce_run(data: bytes, start: int, max_bytes: int) -> ProduceRun | None:
-    """The run that begins with the PRODUCE frame at `start`, which is whole and has a good header. All its frames are
+def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduce | None:
+    """The frames from the PRODUCE at `start` on, which is whole and has a good header. All its frames are
     whole, with the same flags and uncompressed, to the same topic, and have nothing behind their partition; together
-    they have no more than `max_bytes`, but the first one may. None if already that one is not so."""
+    they have no more than `max_bytes`, but the first one may. None if already that one does not fit."""
     topic_end = start + HEADER_SIZE + 2 + int.from_bytes(data[start + HEADER_SIZE : start + HEADER_SIZE + 2])
     name = data[start + HEADER_SIZE : topic_end]  # with its length: the same topic is the same bytes
     first, behind = _layouts(len(name))
     try:
         topic = name[2:].decode()
-        kind, length, place, key_size, value_size = first(data, start)
+        kind, length, found, key_size, value_size = first(data, start)
     except (UnicodeDecodeError, struct.error):
         return None
     if kind & COMPRESSION_MASK:
@@ -70,7 +74,7 @@ def produce_run(data: bytes, start: int, max_bytes: int) -> ProduceRun | None:
     values: list[bytes] = []
     partitions: list[int] = []
     word, at, done = kind, topic_end + 8, start  # `at`: where the value begins
-    while word == kind and place == name:
+    while word == kind and found == name:
         if key_size:
             at += key_size
             if at > limit:
@@ -87,14 +91,14 @@ def produce_run(data: bytes, start: int, max_bytes: int) -> ProduceRun | None:
         if end > last:
             partitions += _PARTITION.unpack_from(data, end)
             break
-        partition, word, length, place, key_size, value_size = behind(data, end)
+        partition, word, length, found, key_size, value_size = behind(data, end)
         partitions.append(partition)
         at = end + step
     if not values:
         return None
     if keys:
         keys += repeat(None, len(values) - len(keys))
-    return ProduceRun(topic, keys or None, values, partitions, done - start)
+    return CoalescedProduce(topic, keys or None, values, partitions, done - start)
 
 
 @lru_cache(maxsize=128)

@@ -1,4 +1,6 @@
-"""Which streams a statement reads, and which of their columns it can need: never too few, and rarely too many."""
+"""Column pruning: the streams that a statement reads, and the columns of them that it can need.
+
+Never too few columns, and rarely too many."""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ INFORMATION: Final = "information_schema"
 INFORMATION_TABLES: Final = ("tables", "columns")
 
 
-class Needs:
-    """What a statement may ask of one table, or of one stream under several names."""
+class RequiredColumns:
+    """The columns that a statement may ask of one table, or of one stream under several names."""
 
     __slots__ = ("_folded", "everything", "names", "sure")
 
@@ -31,7 +33,7 @@ class Needs:
             self.sure.add(name)
         self._folded.add(name.lower())
 
-    def merge(self, other: Needs) -> None:
+    def merge(self, other: RequiredColumns) -> None:
         self.everything |= other.everything
         self.names |= other.names
         self.sure |= other.sure
@@ -53,7 +55,7 @@ class Source:
         self.node = node
         self.name = node.name
         self.schema = node.db.lower()
-        self.needs = Needs()
+        self.needs = RequiredColumns()
 
     @property
     def alias(self) -> str:

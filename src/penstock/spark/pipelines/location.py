@@ -31,7 +31,7 @@ class RunState(msgspec.Struct):
     flows: dict[str, str] = {}  # of a declarative run: flow → its last word
 
 
-class PlaceBusy(Exception):
+class PipelineBusy(Exception):
     """Another run has this place. The text says which."""
 
 
@@ -43,14 +43,14 @@ class PipelineLocation:
         self._fd = -1
 
     def __enter__(self) -> Self:
-        """Raises PlaceBusy."""
+        """Raises PipelineBusy."""
         os.makedirs(self.directory, exist_ok=True)
         fd = os.open(os.path.join(self.directory, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(fd)
-            raise PlaceBusy(busy_text(self.directory)) from None
+            raise PipelineBusy(busy_text(self.directory)) from None
         self._fd = fd
         return self
 
@@ -83,7 +83,7 @@ def read_state(directory: str) -> RunState | None:
 
 
 def is_running(directory: str) -> bool:
-    """Whether somebody has the place now."""
+    """Whether a run holds the directory now."""
     try:
         fd = os.open(os.path.join(directory, LOCK), os.O_RDWR | os.O_CLOEXEC)
     except OSError:

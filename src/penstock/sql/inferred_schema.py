@@ -1,4 +1,4 @@
-"""Which fields the events of a stream have, and of which types: found by looking at all of them, once.
+"""Inferred schemas: the fields of a stream's events and their types, found by looking at every event once.
 
 What was learnt is kept, with how far it reaches, so that the next statement looks at newer events only. A statement
 that names its fields needs to know of these alone, which takes a fraction of finding all names.
@@ -54,7 +54,7 @@ class Field(NamedTuple):
 
 
 class ColumnSource(NamedTuple):
-    """What part of a stream a shape is about."""
+    """The part of a stream that an inferred schema covers."""
 
     identity: str
     position: int | None  # all below it; None: all there is up to `ends`
@@ -65,7 +65,7 @@ Register = Callable[[Mapping[int, int] | None], str]
 """Makes the events from these offsets on readable: gives the name of a relation with the column `data`."""
 
 
-class _Shape:
+class _InferredSchema:
     __slots__ = ("complete", "ends", "seen")
 
     def __init__(self, ends: tuple[tuple[int, int], ...]) -> None:
@@ -73,17 +73,17 @@ class _Shape:
         self.complete = False  # all names are known
         self.seen: dict[str, int] = {}  # name → bits; 0: no event has it
 
-    def copy(self, ends: tuple[tuple[int, int], ...]) -> _Shape:
-        other = _Shape(ends)
+    def copy(self, ends: tuple[tuple[int, int], ...]) -> _InferredSchema:
+        other = _InferredSchema(ends)
         other.complete, other.seen = self.complete, dict(self.seen)
         return other
 
 
-class Shapes:
+class InferredSchemas:
     """Any number of threads may use it."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int | None], _Shape] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int | None], _InferredSchema] = OrderedDict()
         self._lock = threading.Lock()
 
     def fields(
@@ -119,14 +119,14 @@ class Shapes:
             shape = self._known.get((place.identity, place.position))
             return [] if shape is None else _columns(shape.seen, (), everything=True)
 
-    def _begin(self, place: ColumnSource) -> _Shape:
+    def _begin(self, place: ColumnSource) -> _InferredSchema:
         with self._lock:
             known = self._known.get((place.identity, place.position))
             if known is None or not _reaches(place.ends, known.ends):
-                return _Shape(place.ends)
+                return _InferredSchema(place.ends)
             return known.copy(known.ends)
 
-    def _keep(self, place: ColumnSource, shape: _Shape) -> None:
+    def _keep(self, place: ColumnSource, shape: _InferredSchema) -> None:
         with self._lock:
             self._known.pop((place.identity, place.position), None)
             if len(shape.seen) <= MOST_KEPT:
@@ -134,8 +134,8 @@ class Shapes:
             while len(self._known) > KEPT_SHAPES:
                 self._known.popitem(last=False)
 
-    def _extend(self, engine: Engine, shape: _Shape, newer: str) -> None:
-        """What newer events add."""
+    def _extend(self, engine: Engine, shape: _InferredSchema, newer: str) -> None:
+        """Extend an inferred schema by newer events."""
         names = set(shape.seen)
         if shape.complete:
             names |= _keys(engine, newer)
@@ -143,11 +143,11 @@ class Shapes:
         for name, bits in _types(engine, newer, names).items():
             shape.seen[name] = shape.seen.get(name, 0) | bits
 
-    def _look(self, engine: Engine, shape: _Shape, register: Register, names: set[str]) -> None:
+    def _look(self, engine: Engine, shape: _InferredSchema, register: Register, names: set[str]) -> None:
         if names:
             shape.seen.update(_types(engine, register(None), names))
 
-    def _covers(self, shape: _Shape, names: set[str]) -> bool:
+    def _covers(self, shape: _InferredSchema, names: set[str]) -> bool:
         """Whether each name is that of a field: if not, one may be written in other letters."""
         return all(shape.seen.get(name) for name in names)
 
@@ -210,7 +210,7 @@ def _types(engine: Engine, source: str, names: Iterable[str]) -> dict[str, int]:
 
 
 def _large(engine: Engine, source: str, names: Sequence[str]) -> list[str]:
-    """Which fields have whole numbers that BIGINT does not hold."""
+    """The fields with whole numbers that BIGINT does not hold."""
     found = []
     left = list(names)
     while left:
@@ -225,7 +225,7 @@ def _large(engine: Engine, source: str, names: Sequence[str]) -> list[str]:
 
 
 def structure_of(fields: Iterable[tuple[str, str]]) -> str:
-    """What `json_transform` is to take out of an event."""
+    """The structure that `json_transform` takes out of an event."""
     return json.dumps(dict(fields), ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""What `*` means for a declared table of which the statement also names a column that is not part of `*`."""
+"""Expansion of `*` for a declared table of which the statement also names a column that is not part of `*`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from penstock.sql.sources import Source
+from penstock.sql.column_pruning import Source
 
 
 def hide(source: Source, columns: Sequence[str]) -> None:

@@ -1,0 +1,20 @@
+"""Payloads as values, where one has several fields. They are plain tuples: there is one for every message."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+NO_TTL: Final = -1  # a message without a TTL of its own; 0 is one that has passed already
+MAX_TTL: Final = 0xFFFF_FFFF  # milliseconds
+
+Publish: TypeAlias = tuple[int, int, bytes, int]
+"""QoS, TTL in ms or NO_TTL, topic, and where the value starts. Neither the topic nor the QoS has been judged."""
+
+
+class Delivered(NamedTuple):
+    """A message as it arrives. `tag` is 0 for QoS 0."""
+
+    qos: int
+    tag: int
+    topic: bytes
+    value: bytes

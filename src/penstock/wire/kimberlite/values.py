@@ -1,0 +1,15 @@
+"""Values of SQL on the wire: parameters of statements, and cells of their results."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+
+class Timestamp(NamedTuple):
+    """A moment as a value of SQL. Other numbers are plain `int`."""
+
+    nanoseconds: int  # since 1970
+
+
+Value: TypeAlias = int | str | bool | Timestamp | None
+"""A parameter of a statement, or a cell of its result."""

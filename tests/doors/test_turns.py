@@ -1,0 +1,100 @@
+"""Connections that send much at once give others a turn, and go on although every thread of the executor is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.broker.broker_fixture import BrokerFixture
+from tests.doors.felix.peer import NAMES, publish
+from tests.doors.felix.peer import Peer as FelixPeer
+from tests.doors.kimberlite.peer import Peer as KimberlitePeer
+
+from penstock.broker.runtime.executor import ThreadExecutor
+from penstock.wire.kimberlite import messages as m
+
+THREADS = 4
+REQUESTS = 1000  # more than one turn's
+PATIENCE = 10.0  # s; what is asserted is that the threads are still busy, not how long it took
+
+
+def with_busy_threads(scenario: Callable[[BrokerFixture], Awaitable[None]]) -> None:
+    """Run it on a real loop, while slow reads keep all threads of the executor."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        release = threading.Event()
+        with ThreadPoolExecutor(THREADS) as threads:
+            executor = ThreadExecutor(loop, threads)
+            world = BrokerFixture(executor=executor, scheduler=loop)
+            finished = 0
+
+            def count() -> None:
+                nonlocal finished
+                finished += 1
+
+            def slow() -> None:
+                release.wait(2 * PATIENCE)
+
+            for _ in range(THREADS):
+                executor(slow, count)
+            try:
+                await asyncio.wait_for(scenario(world), PATIENCE)
+                assert finished == 0, "it waited for the slow reads"
+            finally:
+                release.set()
+
+    asyncio.run(run())
+
+
+async def turns_until(happened: Callable[[], bool]) -> None:
+    while not happened():  # noqa: ASYNC110 - turns of the loop are what is counted
+        await asyncio.sleep(0)
+
+
+def test_a_pipelined_kimberlite_connection_goes_on() -> None:
+    async def scenario(world: BrokerFixture) -> None:
+        peer = KimberlitePeer(world)
+        replies: list[m.Response] = []
+
+        def answered() -> bool:
+            replies.extend(peer.responses())
+            return len(replies) == REQUESTS
+
+        peer.feed(*[m.GetServerInfo()] * REQUESTS)
+        assert not answered(), "others have a turn in between"
+        await turns_until(answered)
+        assert all(isinstance(reply.payload, m.ServerInfoResponse) for reply in replies)
+
+    with_busy_threads(scenario)
+
+
+def test_a_pipelined_felix_connection_goes_on() -> None:
+    async def scenario(world: BrokerFixture) -> None:
+        stream = FelixPeer(world).stream()
+        replies: list[object] = []
+
+        def answered() -> bool:
+            world.commit()
+            replies.extend(stream.replies())
+            return len(replies) == REQUESTS
+
+        stream.feed(*[publish(b"x", number) for number in range(REQUESTS)])
+        assert not answered(), "others have a turn in between"
+        await turns_until(answered)
+
+    with_busy_threads(scenario)
+
+
+def test_a_felix_subscription_is_replayed() -> None:
+    async def scenario(world: BrokerFixture) -> None:
+        peer = FelixPeer(world)
+        peer.stream().all(*[publish(b"x", number) for number in range(256)])
+        peer.stream().all({"type": "subscribe", **NAMES, "start": "earliest"})
+        (events,) = peer.line.opened
+        hello = len(events.sent)
+        await turns_until(lambda: len(events.sent) > hello)
+
+    with_busy_threads(scenario)
