@@ -17,6 +17,7 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, TablePolicy
+from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Retention, partition_id
 from penstock.log.errors import TableUnreadable
@@ -199,8 +200,8 @@ def test_retention_over_table_and_journal(tmp_path: Path, limit: Retention) -> N
     before = house.records()
     house.work()
     house.forget_files()
-    house.options["default_retention"] = limit
-    house.restart()
+    settings = TopicSettings(retention_seconds=limit.seconds, retention_bytes=limit.bytes)
+    house.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "orders", settings)
     house.now += 1_500_000
     house.work()
     start = house.engine.bounds(house.place).start
