@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from tests.cli.process import BrokerProcess, Done, penstock
+from tests.launcher import BrokerProcess, Done, penstock
 
 from penstock.log.lock import DirectoryLock
 from penstock.wire.blipmq import codec, frames

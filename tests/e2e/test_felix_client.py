@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 from tests.ports import steady_udp_port
 
 import penstock.clients.felix

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
-from penstock.clients._core.addresses import Address
+from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
 from penstock.clients._core.connection import Connection
@@ -39,6 +39,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
         self._timer_at = 0.0
         self._waiters = 0
         self._paused = False
+        self._listening = False
         self._retired = False
 
     # -- called by the event loop
@@ -60,6 +61,10 @@ class AsyncConnection(Connection, asyncio.Protocol):
         except PenstockError as error:
             self.fail(error)
             return
+        listening = requests.listening
+        if listening and not self._listening:  # from now on the server is probed when it is silent
+            self._schedule(requests.deadline())
+        self._listening = listening
         if not self._waiters and not requests.accepting and self._transport is not None:
             self._transport.pause_reading()  # until somebody waits for something
             self._paused = True

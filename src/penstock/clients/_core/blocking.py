@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from penstock.clients._core.addresses import Address
+from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
 from penstock.clients._core.connection import Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from penstock.clients._core.addresses import Address
+from penstock.clients._core.address import Address
 from penstock.clients._core.inflight import InFlightRequests
 from penstock.clients._core.requests import RequestBatch
 
