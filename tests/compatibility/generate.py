@@ -1,8 +1,8 @@
 """Writes the stored data directory: `python -m tests.compatibility.generate DIRECTORY`, in a clone of the version that
 is to write it, with the names of its modules in the imports.
 
-It makes `data-directory-VERSION.tar.xz` and `expected-VERSION.json` in DIRECTORY. The broker is stopped once in order, and killed at
-the end; what is expected is then read from a copy by the same version."""
+It makes `data-directory-VERSION.tar.xz` and `expected-VERSION.json` in DIRECTORY. The broker is stopped once in order,
+and killed at the end; what is expected is then read from a copy by the same version."""
 
 from __future__ import annotations
 
