@@ -41,10 +41,10 @@ from penstock.clients.kimberlite import (
     TimedOut,
     Timestamp,
     Unsendable,
-    questions,
+    requests,
 )
-from penstock.clients.kimberlite.errors import refusal
-from penstock.clients.kimberlite.options import Addresses, address
+from penstock.clients.kimberlite.errors import reply_error
+from penstock.clients.kimberlite.options import server_addresses
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import NAMED
 
@@ -118,7 +118,7 @@ def test_both_clients_have_the_same_methods() -> None:
     assert public(KimberliteClient) == public(AsyncKimberliteClient)
     methods = public(KimberliteClient)
     for name in ("create_stream", "query", "server_info"):
-        assert methods[name] == ["self", *inspect.signature(getattr(questions, name)).parameters]
+        assert methods[name] == ["self", *inspect.signature(getattr(requests, name)).parameters]
     assert "Make a stream" in (KimberliteClient.create_stream.__doc__ or "")
 
 
@@ -230,7 +230,7 @@ def test_the_token_is_sent_with_every_connection(scripted: ScriptedServer, conne
     client.sync()
     assert len(made) == 2
     assert [hello.auth_token for hello in scripted.handshakes] == ["good", "good"]
-    assert "good" not in repr(client._line.options)
+    assert "good" not in repr(client._driver.binding)
 
 
 @pytest.mark.parametrize("token", ["bad", None])
@@ -266,7 +266,7 @@ def test_replies_in_another_order(scripted: ScriptedServer, connect: Connect) ->
     client = connect(scripted.address)
     client.connect()
     scripted.hold = 3
-    asked = [questions.query(f"SELECT {number}", [number]) for number in range(3)]
+    asked = [requests.query(f"SELECT {number}", [number]) for number in range(3)]
     assert [outcome.rows for outcome in client.pipeline(asked)] == [[[0]], [[1]], [[2]]]
 
 
@@ -275,11 +275,11 @@ def test_a_pipeline_tells_errors_from_results(scripted: ScriptedServer, connect:
     stream = scripted.stream("events")
     found = client.pipeline(
         [
-            questions.append(stream, [b"a"], 0),
-            questions.append(stream, [b"b"], 0),
-            questions.append(stream, ["b"], 1),  # type: ignore[list-item]
-            questions.append(stream, [b"c"], 1),
-            questions.append(999, [b"d"], 0),
+            requests.append(stream, [b"a"], 0),
+            requests.append(stream, [b"b"], 0),
+            requests.append(stream, ["b"], 1),  # type: ignore[list-item]
+            requests.append(stream, [b"c"], 1),
+            requests.append(999, [b"d"], 0),
         ]
     )
     assert found[0] == Appended(0, 1)
@@ -293,7 +293,7 @@ def test_an_error_in_a_pipeline_is_not_repeated_behind_the_others(scripted: Scri
     client = connect(scripted.address, version="seed")
     stream = scripted.stream("events")
     scripted.errors.append(error(ErrorCode.RATE_LIMITED))
-    found = client.pipeline([questions.append(stream, [b"a"]), questions.append(stream, [b"b"])])
+    found = client.pipeline([requests.append(stream, [b"a"]), requests.append(stream, [b"b"])])
     assert isinstance(found[0], RateLimited)
     assert scripted.streams[stream].events == [b"b"]
 
@@ -486,7 +486,7 @@ def test_errors_that_pass_and_changes(scripted: ScriptedServer, connect: Connect
 def test_errors_that_do_not_pass(scripted: ScriptedServer, connect: Connect) -> None:
     client = connect(scripted.address)
     for code in ErrorCode:
-        refused = refusal(code, "no")
+        refused = reply_error(code, "no")
         if not refused.retryable and code <= ErrorCode.UNIQUE_CONSTRAINT_VIOLATION:
             scripted.errors.append(error(code))
             with pytest.raises(type(refused)) as raised:
@@ -496,9 +496,9 @@ def test_errors_that_do_not_pass(scripted: ScriptedServer, connect: Connect) -> 
 
 
 def test_what_may_be_asked_again_by_the_specification() -> None:
-    assert [int(code) for code in ErrorCode if refusal(code, "").retryable] == [1, 12, 13, 14, 15]
-    assert isinstance(refusal(ErrorCode.STORAGE_ERROR, ""), ServerFailed)
-    assert str(refusal(ErrorCode.STREAM_NOT_FOUND, "no such stream")) == "no such stream (code 5)"
+    assert [int(code) for code in ErrorCode if reply_error(code, "").retryable] == [1, 12, 13, 14, 15]
+    assert isinstance(reply_error(ErrorCode.STORAGE_ERROR, ""), ServerFailed)
+    assert str(reply_error(ErrorCode.STREAM_NOT_FOUND, "no such stream")) == "no such stream (code 5)"
 
 
 # -- servers that are gone, silent or mad
@@ -566,7 +566,7 @@ def test_one_answer_is_missing_among_others(scripted: ScriptedServer, connect: C
     """Replies have ids: those that come are right, and the connection can be used further."""
     client = connect(scripted.address)
     scripted.faults.append(Fault.SILENCE)
-    late, other = client.pipeline([questions.query("SELECT 1", timeout=0.1), questions.query("SELECT 2", [2])])
+    late, other = client.pipeline([requests.query("SELECT 1", timeout=0.1), requests.query("SELECT 2", [2])])
     assert isinstance(late, TimedOut)
     assert other.rows == [[2]]
     client.sync()
@@ -622,7 +622,7 @@ HINTS = [
 
 @pytest.mark.parametrize(("text", "leader"), HINTS)
 def test_hints(text: str, leader: str | None) -> None:
-    refused = refusal(ErrorCode.NOT_LEADER, text)
+    refused = reply_error(ErrorCode.NOT_LEADER, text)
     assert isinstance(refused, NotLeader)
     assert refused.leader == leader
 
@@ -680,25 +680,10 @@ def test_one_that_names_itself(scripted: ScriptedServer, connect: Connect) -> No
         assert len(other.requests) == 1
 
 
-def test_a_leader_that_is_gone_is_forgotten() -> None:
-    addresses = Addresses(["a:1", "b:1"])
-    addresses.led_by("c:1", told_by=address("a:1"))
-    assert addresses.ordered() == [address("c:1"), address("a:1"), address("b:1")]
-    addresses.failed(address("c:1"))
-    assert addresses.ordered() == [address("a:1"), address("b:1")]
-
-
-def test_addresses() -> None:
-    assert address("host") == ("host", 5432)
-    assert address("host:1") == ("host", 1)
-    assert address("[::1]:7") == ("::1", 7)
-    assert address("[::1]") == ("::1", 5432)
-    assert str(address("[::1]:7")) == "[::1]:7"
-    for wrong in ("", ":5", "host:", "host:0", "host:65536", "host:x", "::1", "a:b:1"):
-        with pytest.raises(ValueError, match="is no address"):
-            address(wrong)
-    with pytest.raises(ValueError, match="at least one"):
-        Addresses([])
+def test_the_default_port() -> None:
+    assert server_addresses("host").ordered() == [("host", 5432)]
+    shared = server_addresses(["a", "b:1"])
+    assert server_addresses(shared) is shared
 
 
 # -- one connection for many tasks

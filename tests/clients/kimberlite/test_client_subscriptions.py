@@ -11,6 +11,7 @@ import pytest
 from tests.clients.kimberlite.driver import Driver
 from tests.clients.kimberlite.scripted_server import Fault, ScriptedServer
 
+from penstock.clients._core.requests import RequestBatch
 from penstock.clients.kimberlite import (
     AsyncKimberliteClient,
     BadReply,
@@ -19,13 +20,12 @@ from penstock.clients.kimberlite import (
     SubscriptionEnded,
     TimedOut,
     Unsendable,
-    aio_line,
-    questions,
-    subscription,
+    binding,
+    requests,
 )
-from penstock.clients.kimberlite.conversation import Call, Conversation
-from penstock.clients.kimberlite.feed import Feed
-from penstock.clients.kimberlite.version import version
+from penstock.clients.kimberlite.binding import KimberliteBinding
+from penstock.clients.kimberlite.event_buffer import EventBuffer
+from penstock.clients.kimberlite.version import find_version
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import dialect
 from penstock.wire.kimberlite.frames import frame
@@ -131,28 +131,28 @@ def test_it_goes_on_after_a_lost_connection(scripted: ScriptedServer, connect: C
 
 def test_the_room_stays_the_same_over_connections() -> None:
     """What came on an earlier connection gives no credit on a later one."""
-    feed = Feed(1, 0, 4, None)
+    buffer = EventBuffer(1, 0, 4, None)
     for round_ in range(3):
-        feed.started(m.SubscribeResponse(9, feed.next_offset, 4))
-        feed.push(m.SubscriptionEvents(9, feed.next_offset, numbers(round_ * 4, round_ * 4 + 4), 0))
-        feed.lost()
-    feed.started(m.SubscribeResponse(9, 12, 4))
+        buffer.on_subscribed(m.SubscribeResponse(9, buffer.next_offset, 4))
+        buffer.on_events(m.SubscriptionEvents(9, buffer.next_offset, numbers(round_ * 4, round_ * 4 + 4), 0))
+        buffer.on_lost()
+    buffer.on_subscribed(m.SubscribeResponse(9, 12, 4))
     for number in range(12):
-        assert feed.take() == Event(number, b"%d" % number)
-        feed.finished()
-    assert feed.credit(everything=True) is None
-    feed.push(m.SubscriptionEvents(9, 12, numbers(12, 16), 0))
+        assert buffer.take() == Event(number, b"%d" % number)
+        buffer.finish_taken()
+    assert buffer.credit(everything=True) is None
+    buffer.on_events(m.SubscriptionEvents(9, 12, numbers(12, 16), 0))
     for _ in range(4):
-        assert feed.take()
-        feed.finished()
-    assert feed.credit() == m.SubscribeCredit(9, 4)
+        assert buffer.take()
+        buffer.finish_taken()
+    assert buffer.credit() == m.SubscribeCredit(9, 4)
 
 
 def test_a_server_that_pushes_too_much() -> None:
-    feed = Feed(1, 0, 4, None)
-    feed.started(m.SubscribeResponse(9, 0, 4))
+    buffer = EventBuffer(1, 0, 4, None)
+    buffer.on_subscribed(m.SubscribeResponse(9, 0, 4))
     with pytest.raises(BadReply, match="more events"):
-        feed.push(m.SubscriptionEvents(9, 0, numbers(0, 5), 0))
+        buffer.on_events(m.SubscriptionEvents(9, 0, numbers(0, 5), 0))
 
 
 def test_a_server_that_shuts_down(scripted: ScriptedServer, connect: Connect) -> None:
@@ -218,8 +218,7 @@ def test_a_subscription_that_the_server_has_forgotten(scripted: ScriptedServer, 
 def test_a_quiet_server_is_looked_after(
     scripted: ScriptedServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscription, "HEALTH", 0.05)
-    monkeypatch.setattr(aio_line, "HEALTH", 0.05)
+    monkeypatch.setattr(binding, "KEEPALIVE", 0.05)
     stream = scripted.stream("events")
     client = connect(scripted.address, timeout=0.3)
     with client.subscribe(stream) as events_:
@@ -296,12 +295,12 @@ def test_a_member_whose_connection_is_lost(scripted: ScriptedServer, connect: Co
 def test_what_waits_for_a_member_goes_with_its_connection() -> None:
     """The group gives it to somebody again: it would be there twice. Who is alone gets it from here, and only here."""
     for group, left in (("readers", None), (None, Event(1, b"1"))):
-        feed = Feed(1, 0, 4, group)
-        feed.started(m.SubscribeResponse(9, 0, 4))
-        feed.push(m.SubscriptionEvents(9, 0, numbers(0, 3), 1))
-        assert feed.take() == Event(0, b"0")
-        feed.lost()
-        assert feed.take() == left
+        buffer = EventBuffer(1, 0, 4, group)
+        buffer.on_subscribed(m.SubscribeResponse(9, 0, 4))
+        buffer.on_events(m.SubscriptionEvents(9, 0, numbers(0, 3), 1))
+        assert buffer.take() == Event(0, b"0")
+        buffer.on_lost()
+        assert buffer.take() == left
 
 
 # -- version 1
@@ -370,15 +369,29 @@ def test_a_subscription_is_not_made_twice(scripted: ScriptedServer) -> None:
 
 def test_a_subscription_that_is_made_too_late() -> None:
     """Nobody would ever end it, or give credits: the connection has to go."""
-    feed = Feed(1, 0, 4, None)
-    conversation = Conversation(version("5b"), tenant=1, timeout=1.0)
-    call = Call(questions.subscription(feed.request()), feed)
-    conversation.begin(call, now=0.0)
-    conversation.heard = 0.5  # something else has come
-    conversation.expire(2.0)
-    assert isinstance(call.outcome, TimedOut)
+    buffer = EventBuffer(1, 0, 4, None)
+    in_flight = KimberliteBinding(find_version("5b"), tenant=1, token=None, timeout=1.0).in_flight()
+    batch = RequestBatch([requests.subscription(buffer)])
+    in_flight.begin(batch, now=0.0)
+    in_flight.heard = 0.5  # something else has come
+    in_flight.expire(2.0)
+    assert isinstance(batch.outcomes[0], TimedOut)
     late = frame(dialect("5b").write_response(1, m.SubscribeResponse(9, 0, 4)), 5)
     with pytest.raises(BadReply, match="nobody waited"):
-        conversation.feed(late, 3.0)
-    assert feed.id is None
-    assert isinstance(call.outcome, TimedOut)
+        in_flight.feed(late, 3.0)
+    assert buffer.subscription_id is None
+    assert isinstance(batch.outcomes[0], TimedOut)
+
+
+def test_each_request_of_a_pipeline_has_a_timeout_of_its_own() -> None:
+    in_flight = KimberliteBinding(find_version("5b"), tenant=1, token=None, timeout=3.0).in_flight()
+    batch = RequestBatch([requests.sync(timeout=1.0), requests.sync(), requests.sync(timeout=5.0)])
+    in_flight.begin(batch, now=0.0)
+    in_flight.heard = 0.5  # something else has come
+    given_up = []
+    for now in (1.0, 3.0, 5.0):
+        assert in_flight.deadline() == now
+        in_flight.expire(now)
+        given_up.append([isinstance(outcome, TimedOut) for outcome in batch.outcomes].count(True))
+    assert given_up == [1, 2, 3]
+    assert batch.is_set

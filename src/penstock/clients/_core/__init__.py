@@ -20,7 +20,8 @@ their imports:
     blocking     BlockingConnection, BlockingDriver, BlockingClient (base class of the public blocking clients)
     aio          AsyncConnection, AsyncDriver, AsyncClientCore (base class of the public asyncio clients)
     methods      blocking_method, async_method of a function that makes a RequestSpec; blocking_procedure,
-                 async_procedure of a function that is a Procedure
+                 async_procedure of a function that is a Procedure; request_method and procedure_method are either, by
+                 the class that has them: a list of methods for both clients, in a class that both derive from
     pool         BlockingPool, AsyncPool: several clients used by many threads, or tasks
     backoff      AsyncBackoff: pauses of an operation that is tried again, where connections are not sockets (QUIC)
     loop_thread  LoopThread: blocking calls on top of an asyncio client

@@ -39,6 +39,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
         self._timer_at = 0.0
         self._wakers: set[Callable[[], None]] = set()  # of those who wait for something
         self._paused = False
+        self._listening = False
         self._retired = False
 
     # -- called by the event loop
@@ -60,6 +61,10 @@ class AsyncConnection(Connection, asyncio.Protocol):
         except PenstockError as error:
             self.fail(error)
             return
+        listening = requests.listening
+        if listening and not self._listening:  # from now on the server is probed when it is silent
+            self._schedule(requests.deadline())
+        self._listening = listening
         if not self._wakers and not requests.accepting and self._transport is not None:
             self._transport.pause_reading()  # until somebody waits for something
             self._paused = True
