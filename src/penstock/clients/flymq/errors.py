@@ -1,6 +1,6 @@
-"""What can come of a request that is no result: the exceptions of both clients. Nothing here does input or output.
+"""Errors of FlyMQ's clients, in the family of all clients' errors.
 
-FlyMQ tells an error by a text and by nothing else. `refusal` makes an exception of the text, by a table.
+A FlyMQ server tells an error by a text and by nothing else. `reply_error` makes an exception of the text, by a table.
 """
 
 from __future__ import annotations
@@ -8,44 +8,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.clients._core import errors as core
 
-class FlyMqError(Exception):
+
+class FlyMqError(core.PenstockError):
     """Any failure of a request."""
 
 
-class Unsendable(FlyMqError):
+class Unsendable(FlyMqError, core.Unsendable):
     """The request cannot be carried by the protocol. Nothing was sent."""
 
 
-class BadReply(FlyMqError):
+class BadReply(FlyMqError, core.BadReply):
     """The server sent something that is no answer to the request. The connection was closed. As far as this server can
     be trusted at all, the outcome is unknown."""
 
 
-class ConnectionFailed(FlyMqError):
+class ConnectionFailed(FlyMqError, core.ConnectionFailed):
     """No connection, or none that held until the reply, in as many attempts as the retry policy allows. The request was
     not carried out, or may be repeated without harm."""
 
 
-class OutcomeUnknown(FlyMqError):
+class OutcomeUnknown(FlyMqError, core.OutcomeUnknown):
     """The connection was lost after the request was sent and before its reply came: it may have been carried out, or
     not. Raised for what must not be carried out twice, unless the caller had said `retry=True`."""
 
 
-class PipelineError(FlyMqError):
+class PipelineError(FlyMqError, core.PipelineError):
     """Not all of `produce_many` succeeded. `results` has one entry for each record that was sent, in order: where it is
     stored, or the error. Records behind those were not sent."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if isinstance(result, FlyMqError)]
-        super().__init__(f"{len(errors)} of {len(results)} records were not stored, the first because: {errors[0]}")
-        self.results = list(results)
+        text = f"{len(errors)} of {len(results)} records were not stored, the first because: {errors[0]}"
+        super().__init__(text, results)
 
 
-# -- what the server says
+FAMILY: Final = core.ErrorFamily(Unsendable, BadReply, ConnectionFailed, OutcomeUnknown)
 
 
-class ReplyError(FlyMqError):
+# -- errors in replies
+
+
+class ReplyError(FlyMqError, core.ReplyError):
     """The server refused the request: it was wrong in itself, unless a more exact class says otherwise."""
 
     def __init__(self, message: str) -> None:
@@ -129,8 +134,8 @@ _ENDS: Final[tuple[tuple[str, str, type[ReplyError]], ...]] = (
 )
 
 
-def refusal(text: str) -> ReplyError:
-    """The exception for what an ERROR says."""
+def reply_error(text: str) -> ReplyError:
+    """The exception for the text of an ERROR reply."""
     kind = _WHOLE.get(text)
     if kind is None:
         kind = next((kind for start, kind in _STARTS if text.startswith(start)), None)

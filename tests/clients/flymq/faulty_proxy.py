@@ -1,95 +1,21 @@
-"""For the client's tests: a real server in this process, and a way to it on which replies get lost.
-
-Both run on a thread of their own and speak through real sockets, so that blocking and asyncio clients meet the same.
-"""
+"""A proxy between client and server on which replies get lost, are late, or are damaged."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
 from enum import Enum, auto
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self
 
-from penstock.broker.security.access import ADMINISTRATOR
-from penstock.config.layers import load
-from penstock.server.doors import BUILT
-from penstock.server.server import Server
+from tests.clients.scripted_server import SECONDS, LoopThread
+
 from penstock.wire.flymq.codec import requests
 from penstock.wire.flymq.frames import Framer, content, frame
 from penstock.wire.flymq.messages import Request
 from penstock.wire.flymq.opcodes import Op
-
-T = TypeVar("T")
-SECONDS = 30.0
-
-
-class Thread:
-    """An event loop on a thread."""
-
-    def __enter__(self) -> Self:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
-
-    def run(self, job: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(job, self.loop).result(SECONDS)
-
-    def call(self, function: Callable[[], T]) -> T:
-        async def job() -> T:
-            return function()
-
-        return self.run(job())
-
-
-class RunningServer(Thread):
-    """All that `penstock serve` is made of."""
-
-    def __init__(self, data_dir: Path, **settings: str) -> None:
-        flags = {f"listen.{name}": "off" for name in BUILT} | {
-            "data_dir": str(data_dir),
-            "listen.flymq": "127.0.0.1:0",
-            "log.durability": "memory",
-            "log.file_bytes": "1MiB",
-            "performance.busy_poll_us": "0",
-        }
-        self._config = load(flags=flags | {name.replace("__", "."): value for name, value in settings.items()})
-        self.port = 0
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        self.server = Server(self._config)
-        self.run(self.server.start())
-        self.port = int(self.server.addresses()["flymq"].rpartition(":")[2])
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.run(self.server.stop())
-        super().__exit__(kind, error, trace)
-
-    def add_user(self, name: str, password: str, *roles: str) -> None:
-        def add() -> None:
-            assert self.server.broker is not None
-            work = self.server.broker.users.create(ADMINISTRATOR, "default", name, password, list(roles))
-            work.run()
-            work.finish()
-
-        self.call(add)
 
 
 class Fault(Enum):
@@ -108,15 +34,15 @@ class Fault(Enum):
     BYTEWISE = auto()  # every byte of it is sent by itself
 
 
-class Way(Thread):
-    """A way to the server on which replies meet the faults that are wanted. Connections are refused outside `with`."""
+class FaultyProxy(LoopThread):
+    """A proxy to a server, on which replies meet faults. Connections are refused outside `with`."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self.faults: deque[Fault] = deque()  # one for each reply to come; none when empty
         self.requests: list[Request] = []  # all that were sent
         self.connections = 0
-        self.hold = 1  # replies are sent when so many have gathered
+        self.hold = 1  # replies are sent when so many have gaserver_readerd
         self.delay = 0.0  # seconds before each reply
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
@@ -155,33 +81,36 @@ class Way(Thread):
         assert task is not None
         self.connections += 1
         self._handlers.add(task)
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers |= {writer, back}
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, server_writer}
         try:
-            both = [asyncio.ensure_future(self._ask(reader, back)), asyncio.ensure_future(self._answer(there, writer))]
+            both = [
+                asyncio.ensure_future(self._forward_requests(reader, server_writer)),
+                asyncio.ensure_future(self._forward_replies(server_reader, writer)),
+            ]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             for one in both:
                 one.cancel()
             await asyncio.gather(*both, return_exceptions=True)
         finally:
-            for end in (writer, back):
+            for end in (writer, server_writer):
                 end.close()
                 with contextlib.suppress(OSError):
                     await end.wait_closed()
                 self._writers.discard(end)
             self._handlers.discard(task)
 
-    async def _ask(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+    async def _forward_requests(self, reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter) -> None:
         framer = Framer()
         while data := await reader.read(65536):
             self.requests += [requests.decode(one.opcode, content(one)) for one in framer.feed(data)]
-            back.write(data)
-            await back.drain()
+            server_writer.write(data)
+            await server_writer.drain()
 
-    async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward_replies(self, server_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         framer = Framer(stray=False)
         held: list[bytes] = []
-        while data := await there.read(65536):
+        while data := await server_reader.read(65536):
             for one in framer.feed(data):
                 fault = self.faults.popleft() if self.faults else Fault.NONE
                 await asyncio.sleep(self.delay)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
-from tests.clients.flymq.conftest import Driver
-from tests.clients.flymq.running import Fault, RunningServer, Way
+from tests.clients.flymq.conftest import Connect
+from tests.clients.flymq.faulty_proxy import Fault, FaultyProxy
+from tests.clients.flymq.running_server import RunningServer
 
 from penstock.clients.flymq import (
     AsyncClient,
@@ -22,12 +22,9 @@ from penstock.clients.flymq import (
     RetryPolicy,
     Unsendable,
 )
-from penstock.clients.flymq.batching import RECORD_OVERHEAD, Batcher
+from penstock.clients.flymq.batches import RECORD_OVERHEAD, Batcher
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import Op
-
-Connect = Callable[..., Driver]
-
 
 # -- which records go together
 
@@ -86,8 +83,10 @@ def test_a_batch_has_limits(records: int, size: int, linger: float) -> None:
 # -- what becomes of them
 
 
-def test_records_are_stored_in_order_and_each_is_told_its_place(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_records_are_stored_in_order_and_each_is_told_its_place(
+    proxy: FaultyProxy, connect: Connect, topic: str
+) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic, 2)
     with client.producer(max_records=100, linger=60) as producer:
         sent = [producer.send(topic, b"%d" % number, b"key", 1) for number in range(250)]
@@ -98,7 +97,7 @@ def test_records_are_stored_in_order_and_each_is_told_its_place(way: Way, connec
     assert all(one.done for one in sent)
     assert other.result().key_size == m.NO_KEY
     assert [record.value for record in client.fetch(topic, 1, 0, 1000).records] == [b"%d" % n for n in range(250)]
-    assert way.opcodes.count(Op.PRODUCE_BATCH) == 4
+    assert proxy.opcodes.count(Op.PRODUCE_BATCH) == 4
     with pytest.raises(ValueError, match="closed"):
         producer.send(topic, b"late")
 
@@ -132,11 +131,11 @@ def test_what_cannot_be_sent_is_refused_at_once(running: RunningServer, connect:
     assert good.result().offset == 0
 
 
-def test_a_batch_in_doubt_is_not_repeated(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_a_batch_in_doubt_is_not_repeated(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic)
     producer = client.producer(linger=60)
-    way.faults.append(Fault.DROP)
+    proxy.faults.append(Fault.DROP)
     sent = producer.send(topic, b"one")
     with pytest.raises(OutcomeUnknown):
         producer.close()
@@ -145,11 +144,11 @@ def test_a_batch_in_doubt_is_not_repeated(way: Way, connect: Connect, topic: str
     assert client.fetch(topic, 0, 0).next_offset == 1
 
 
-def test_unless_that_is_wanted(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_unless_that_is_wanted(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic)
     with client.producer(linger=60, retry=True) as producer:
-        way.faults.append(Fault.DROP)
+        proxy.faults.append(Fault.DROP)
         sent = [producer.send(topic, b"one"), producer.send(topic, b"two")]
     assert [one.result().offset for one in sent] == [2, 3]
     values = [record.value for record in client.fetch(topic, 0, 0).records]
@@ -201,37 +200,37 @@ def test_a_result_that_takes_too_long_is_not_waited_for(running: RunningServer, 
             sent.result(timeout=0.01)
 
 
-def test_a_full_buffer_makes_senders_wait(way: Way, topic: str) -> None:
-    way.faults.append(Fault.SILENCE)
-    with Client(port=way.port, timeout=60) as client:
+def test_a_full_buffer_makes_senders_wait(proxy: FaultyProxy, topic: str) -> None:
+    proxy.faults.append(Fault.SILENCE)
+    with Client(port=proxy.port, timeout=60) as client:
         producer = Producer(client, max_records=1, linger=0, buffer_bytes=2000)
         producer.send(topic, bytes(3000))
         blocked = threading.Thread(target=lambda: producer.send(topic, b"waits"), daemon=True)
         blocked.start()
         blocked.join(0.3)
         assert blocked.is_alive()
-        way.drop_connections()
+        proxy.drop_connections()
         blocked.join(20)
         assert not blocked.is_alive()
         with pytest.raises(OutcomeUnknown):
             producer.close()
 
 
-def test_a_full_buffer_makes_tasks_wait(way: Way, topic: str) -> None:
+def test_a_full_buffer_makes_tasks_wait(proxy: FaultyProxy, topic: str) -> None:
     async def scene() -> None:
-        async with AsyncClient(port=way.port, timeout=60) as client:
+        async with AsyncClient(port=proxy.port, timeout=60) as client:
             producer = AsyncProducer(client, max_records=1, linger=0, buffer_bytes=2000)
             await producer.send(topic, bytes(3000))
             blocked = asyncio.create_task(producer.send(topic, b"waits"))
             await asyncio.sleep(0.2)
             assert not blocked.done()
-            await asyncio.to_thread(way.drop_connections)
+            await asyncio.to_thread(proxy.drop_connections)
             sent = await blocked
             with pytest.raises(OutcomeUnknown):
                 await producer.close()
             assert (await sent).value_size == 5
 
-    way.faults.append(Fault.SILENCE)
+    proxy.faults.append(Fault.SILENCE)
     asyncio.run(asyncio.wait_for(scene(), 30))
 
 
@@ -267,12 +266,12 @@ def test_a_cancelled_flush_does_not_hinder_the_next(running: RunningServer, topi
     asyncio.run(asyncio.wait_for(scene(), 30))
 
 
-def test_sending_is_quicker_than_one_request_for_each_record(way: Way, connect: Connect, topic: str) -> None:
-    """While a request is under way records gather for the next: requests are far fewer than records."""
-    client = connect(way.port)
+def test_sending_is_quicker_than_one_request_for_each_record(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    """While a request is under proxy records gather for the next: requests are far fewer than records."""
+    client = connect(proxy.port)
     began = time.monotonic()
     with client.producer() as producer:
         for number in range(5000):
             producer.send(topic, b"%d" % number)
     assert client.metadata(topic).partitions[0].newest_offset == 5000
-    assert way.opcodes.count(Op.PRODUCE_BATCH) <= 5 + (time.monotonic() - began) / 0.005
+    assert proxy.opcodes.count(Op.PRODUCE_BATCH) <= 5 + (time.monotonic() - began) / 0.005

@@ -1,6 +1,6 @@
-"""Batches of records on their way: which records go together and when. Nothing here does input or output.
+"""Batches of a producer: which records go together, and when. Nothing here does input or output.
 
-Records of one topic are gathered until there are enough of them, by number or size, or the oldest has lingered long
+Records of one topic are collected until there are enough of them, by number or size, or the oldest has lingered long
 enough. Each batch becomes one PRODUCE_BATCH, which is stored as a whole or not at all.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from penstock.clients.flymq import questions as q
-from penstock.clients.flymq.conversation import check_partition, topic_bytes
-from penstock.clients.flymq.outcome import FlyMqError, Unsendable
-from penstock.clients.flymq.questions import Question
+from penstock.clients._core.requests import RequestSpec
+from penstock.clients.flymq import requests
+from penstock.clients.flymq.errors import FlyMqError, Unsendable
+from penstock.clients.flymq.produce_pipeline import check_partition, encoded_topic
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import MAX_PAYLOAD
 
@@ -25,20 +25,20 @@ MAX_RECORD_BYTES: Final = MAX_PAYLOAD - (1 << 17)  # a frame has the topic's nam
 class Batch:
     """Records of one topic that are sent together."""
 
-    __slots__ = ("born", "byte_size", "keys", "outcome", "partitions", "signal", "topic", "values")
+    __slots__ = ("byte_size", "created", "keys", "outcome", "partitions", "signal", "topic", "values")
 
-    def __init__(self, topic: str, born: float, signal: Any) -> None:
+    def __init__(self, topic: str, created: float, signal: Any) -> None:
         self.topic = topic
-        self.born = born
+        self.created = created
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
         self.partitions: list[int] = []
         self.byte_size = 0
         self.outcome: m.ProducedBatch | FlyMqError | None = None
-        self.signal = signal  # what those wait for who want to know the outcome
+        self.signal = signal  # set when the outcome is there
 
-    def question(self, retry: bool) -> Question[m.ProducedBatch]:
-        return q.produce_batch(self.topic, self.values, self.keys, self.partitions, retry=retry)
+    def request(self, retry: bool) -> RequestSpec[m.ProducedBatch]:
+        return requests.produce_batch(self.topic, self.values, self.keys, self.partitions, retry=retry)
 
     def metadata(self, index: int) -> m.RecordMetadata:
         """Where a record is stored, or the error."""
@@ -58,12 +58,12 @@ class Batch:
 
 
 class Batcher:
-    """Gathers records. `now` is any clock that does not go back, in seconds."""
+    """Collects records. `now` is any clock that does not go back, in seconds."""
 
     def __init__(self, max_records: int, max_bytes: int, linger: float) -> None:
         if not 1 <= max_records <= MAX_BATCH_RECORDS or not 1 <= max_bytes <= MAX_BATCH_BYTES or linger < 0:
-            most = f"{MAX_BATCH_RECORDS} records, {MAX_BATCH_BYTES} bytes"
-            raise ValueError(f"a batch has at least 1 record and 1 byte, at most {most}, and lingers 0 s or more")
+            limit = f"{MAX_BATCH_RECORDS} records, {MAX_BATCH_BYTES} bytes"
+            raise ValueError(f"a batch has at least 1 record and 1 byte, at most {limit}, and lingers 0 s or more")
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._linger = linger
@@ -74,7 +74,7 @@ class Batcher:
     def add(
         self, topic: str, value: bytes, key: bytes | None, partition: int, now: float, new_signal: Any
     ) -> tuple[Batch, int]:
-        """The batch that the record is in, and its place there. Raises Unsendable: nothing in a batch is."""
+        """The batch that the record is in, and its index there. Raises Unsendable for what would spoil the batch."""
         size = RECORD_OVERHEAD + len(value) + len(key or b"")
         if size > MAX_RECORD_BYTES:
             raise Unsendable(f"A record of {size} bytes does not fit a frame")
@@ -84,7 +84,7 @@ class Batcher:
             self._close(batch)
             batch = None
         if batch is None:
-            topic_bytes(topic)
+            encoded_topic(topic)
             batch = self._open[topic] = Batch(topic, now, new_signal())
         batch.values.append(value)
         batch.keys.append(key)
@@ -100,9 +100,9 @@ class Batcher:
         self._full.append(batch)
 
     def due(self, now: float, everything: bool = False) -> list[Batch]:
-        """Take the batches that are to be sent now."""
+        """The batches to send now. They are not returned again."""
         for batch in list(self._open.values()):
-            if everything or now - batch.born >= self._linger:
+            if everything or now - batch.created >= self._linger:
                 self._close(batch)
         batches = list(self._full)
         self._full.clear()
@@ -113,7 +113,7 @@ class Batcher:
         if self._full:
             return 0.0
         oldest = next(iter(self._open.values()), None)
-        return None if oldest is None else max(0.0, oldest.born + self._linger - now)
+        return None if oldest is None else max(0.0, oldest.created + self._linger - now)
 
     def settled(self, batch: Batch, outcome: m.ProducedBatch | FlyMqError) -> None:
         batch.outcome = outcome

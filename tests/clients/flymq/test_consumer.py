@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.flymq.conftest import Driver
-from tests.clients.flymq.running import Fault, RunningServer, Way
+from tests.clients.flymq.conftest import Connect
+from tests.clients.flymq.faulty_proxy import Fault, FaultyProxy
+from tests.clients.flymq.running_server import RunningServer
 
 from penstock.clients.flymq import Client, NotFound, Record
 from penstock.clients.flymq.patterns import check, is_pattern, matches
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import Op
-
-Connect = Callable[..., Driver]
 
 
 class Clock:
@@ -109,12 +107,12 @@ def test_or_those_that_are_given(running: RunningServer, connect: Connect, topic
     assert client.describe_group(topic, "g").offsets == [m.PartitionOffset(number, 1) for number in range(3)]
 
 
-def test_poll_gives_no_more_than_asked_and_keeps_the_rest(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_poll_gives_no_more_than_asked_and_keeps_the_rest(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.produce_many(topic, numbers(10))
     consumer = client.consumer(topic, mode="earliest")
     assert [values(consumer.poll(4)) for _ in range(3)] == [numbers(4), numbers(4, 4), numbers(2, 8)]
-    assert way.opcodes.count(Op.FETCH_BINARY) == 1
+    assert proxy.opcodes.count(Op.FETCH_BINARY) == 1
     with pytest.raises(ValueError, match="at least one"):
         consumer.poll(0)
 
@@ -203,18 +201,18 @@ def test_an_exception_leaves_what_was_under_way_undone(running: RunningServer, c
         assert next(iter(consumer)).value == b"1"
 
 
-def test_commits_are_made_now_and_then(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_commits_are_made_now_and_then(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.produce_many(topic, numbers(10))
     clock = Clock()
     consumer = client.consumer(topic, group="g", commit_seconds=5, clock=clock)
     for _ in range(3):
         consumer.poll(1)
-    assert Op.COMMIT not in way.opcodes
+    assert Op.COMMIT not in proxy.opcodes
     clock.now += 5
     consumer.poll(1)
     consumer.poll(1)
-    assert way.opcodes.count(Op.COMMIT) == 1
+    assert proxy.opcodes.count(Op.COMMIT) == 1
     assert client.get_offset(topic, "g") == 3  # the fourth was not done when it was asked for
     clock.now += 5
     consumer.poll(1)
@@ -222,17 +220,17 @@ def test_commits_are_made_now_and_then(way: Way, connect: Connect, topic: str) -
     consumer.close()
     consumer.close()
     assert client.get_offset(topic, "g") == 6
-    assert way.opcodes.count(Op.COMMIT) == 3  # nothing had changed at the last
+    assert proxy.opcodes.count(Op.COMMIT) == 3  # nothing had changed at the last
 
 
-def test_a_consumer_without_a_group_commits_nothing(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_a_consumer_without_a_group_commits_nothing(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.produce(topic, b"one")
     with client.consumer(topic, mode="earliest") as consumer:
         consumer.poll()
         with pytest.raises(ValueError, match="without a group"):
             consumer.commit()
-    assert Op.COMMIT not in way.opcodes
+    assert Op.COMMIT not in proxy.opcodes
 
 
 def test_seeking(running: RunningServer, connect: Connect, topic: str) -> None:
@@ -258,18 +256,20 @@ def test_seeking(running: RunningServer, connect: Connect, topic: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP, Fault.HALF])
-def test_positions_and_membership_survive_a_reconnect(way: Way, connect: Connect, topic: str, fault: Fault) -> None:
-    client = connect(way.port)
+def test_positions_and_membership_survive_a_reconnect(
+    proxy: FaultyProxy, connect: Connect, topic: str, fault: Fault
+) -> None:
+    client = connect(proxy.port)
     client.produce_many(topic, numbers(10))
     consumer = client.consumer(topic, group="g", prefetch=3)
     assert take(consumer, 3) == numbers(3)
-    way.faults.append(fault)
+    proxy.faults.append(fault)
     assert take(consumer, 4) == numbers(4, 3)
-    way.drop_connections()
+    proxy.drop_connections()
     client.notice()
     assert take(consumer, 3) == numbers(3, 7)
     assert consumer.poll(timeout=0) == []
-    other = connect(way.port)
+    other = connect(proxy.port)
     assert other.describe_group(topic, "g").members == 1
     consumer.commit()
     assert client.get_offset(topic, "g") == 10
