@@ -18,7 +18,7 @@ from tests.launcher import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
 from penstock.cli.generator import Doors, Shop, amounts, generate
 from penstock.cli.up import BACKOFF, STEADY_SECONDS, Backoff
 from penstock.clients.rustlog import Client
-from penstock.config.settings import Endpoint
+from penstock.transport.endpoint import Endpoint
 
 FLIGHT = ("--listen", "flight=127.0.0.1:0")
 

@@ -30,6 +30,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.settings import BrokerSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import partition_id
 from penstock.log.file_engine import FileEngine, LogSettings
@@ -103,7 +104,7 @@ class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
     def read_stopped(self, directory: str, contents: QueueContents) -> QueueContents:
         files = OsFiles(f"{directory}/data")
         engine = FileEngine(files, LogSettings(), committer=InlineCommitter(), clock=lambda: time.time_ns() // 1000)
-        broker = Broker(engine, queue_policy=QueuePolicy(capacity=0))
+        broker = Broker(engine, BrokerSettings(queues=QueuePolicy(capacity=0)))
         try:
             contents.messages = [
                 Stored(id_of(value), offset, at / 1e6) for offset, at, value, _ in _records(broker, TOPIC)
@@ -114,7 +115,7 @@ class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
                 letters.append(Letter(id_of(value), *numbers))
             contents.letters = letters
             for subscription in contents.subscriptions:
-                queue, _ = broker.queue(ANONYMOUS, subscription)
+                queue, _ = broker.queues.find(ANONYMOUS, subscription)
                 end = engine.bounds(partition_id(queue.topic, 0)).high_watermark
                 contents.left[subscription] = queue.in_flight + end - queue.cursors[0]
         finally:
@@ -136,10 +137,10 @@ class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
 
 def _records(broker: Broker, topic: str) -> list[tuple[int, int, bytes, dict[str, bytes]]]:
     """(offset, timestamp, value, headers) of everything in a topic, which may not exist."""
-    names = [one.name for one in broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)]
+    names = [one.name for one in broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
     found: list[tuple[int, int, bytes, dict[str, bytes]]] = []
     while topic in names:
-        parts = broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, 0, len(found), 1 << 20, 1 << 20).run()
+        parts = broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, len(found), 1 << 20, 1 << 20).run()
         if not parts:
             break
         for part in parts:

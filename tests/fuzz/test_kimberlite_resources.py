@@ -23,7 +23,7 @@ from tests.process_stats import children, open_files, processor_seconds, residen
 from penstock.doors.kimberlite.subscriptions import MAX_SUBSCRIPTIONS
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.messages import ErrorCode
-from penstock.workers.sql.rpc_handlers import SLACK_BYTES
+from penstock.workers.sql.worker import OVERHEAD_BYTES
 
 NAMES = list(DIALECTS)
 SQL_MEMORY = 64 * MIB
@@ -329,7 +329,7 @@ def test_statements_that_eat_time_and_memory_in_a_row_while_others_are_served(br
     """Each is ended within its second or at its memory, with an error that says so; the other doors do not notice, and
     another tenant's statement comes to its turn in between."""
     process = broker.broker.process.pid
-    bound = 2 * SQL_MEMORY + SLACK_BYTES
+    bound = 2 * SQL_MEMORY + OVERHEAD_BYTES
     with ExitStack() as stack:
         greedy = {what: stack.enter_context(connected(broker)) for what in GREEDY}
         for what, wire in greedy.items():

@@ -11,23 +11,21 @@ import os
 import socket
 from typing import Final
 
-import msgspec
-
-from penstock.admin.audit import audit_policy
 from penstock.admin.http import REFUSALS, HttpReply, PendingHttpReply, refusal
 from penstock.admin.socket import SOCKET, resources, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import Deferred
-from penstock.broker.security.access import ADMINISTRATION, Access
-from penstock.broker.security.user import UserPolicy
+from penstock.broker.security.access import ADMINISTRATION, AccessPolicy
+from penstock.broker.settings import BrokerSettings
 from penstock.cli.failure import fail
+from penstock.config.broker import audit_policy, log_settings, user_policy
 from penstock.config.settings import Settings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, GroupState
 from penstock.log.errors import DirectoryLocked, LogError
-from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
 
@@ -97,15 +95,15 @@ def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -
     try:
         committer = InlineCommitter()
         # Synced whatever the broker is set to: nobody is there to sync it later.
-        log = LogSettings(**msgspec.structs.asdict(settings.log) | {"durability": Durability.SYNCED})
+        log = log_settings(settings, Durability.SYNCED)
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
         try:
-            broker = Broker(
-                engine,
-                access=Access(True, [ADMINISTRATION]),
-                user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
+            policies = BrokerSettings(
+                access=AccessPolicy(True, [ADMINISTRATION]),
+                users=user_policy(settings),
                 audit=audit_policy(settings),
             )
+            broker = Broker(engine, policies)
             reply = _reply(broker, settings, method, path, body)
             if isinstance(reply, PendingHttpReply):
                 committer.run()

@@ -14,7 +14,7 @@ import typer
 
 from penstock.cli.failure import fail
 from penstock.cli.tables import aligned, print_aligned
-from penstock.config.settings import Endpoint, endpoint
+from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
     from penstock.conformance.playing import Dial
@@ -91,7 +91,7 @@ def _played(
     if protocol is None:
         fail("--against: say with --protocol which one is spoken there, for example --protocol blipmq", 2)
     try:
-        where = endpoint(against)
+        where = parse_endpoint(against)
     except ValueError as error:
         fail(f"--against: {error}", 2)
     if where is None:

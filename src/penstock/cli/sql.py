@@ -64,8 +64,8 @@ def _offline(settings: Settings, tenant: str, namespace: str, request: SqlReques
     from penstock.broker.names import scope
     from penstock.broker.runtime.clock import wall_clock
     from penstock.broker.state.offline import OfflineLog
+    from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
-    from penstock.server.server import table_policy
     from penstock.workers.sql.executor import carry_out
     from penstock.workers.sql.offline_catalog import DirectoryCatalog
 

@@ -176,9 +176,9 @@ def _tell(topic: Topic, outcome: Outcome) -> None:
 def _open(config: str | None, data_dir: str | None) -> Directory:
     """The log of the directory as it is now, whether or not a broker is writing it."""
     from penstock.broker.state.offline import OfflineLog
+    from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
     from penstock.log.files import OsFiles
-    from penstock.server.server import table_policy
 
     settings = flags.of_directory(config, data_dir)
     root = settings.data_dir

@@ -270,9 +270,7 @@ def test_any_body_gets_an_answer_or_a_plain_refusal(estate: Estate, action: str,
 def child_of(broker: BrokerProcess) -> int:
     """The process that serves Flight."""
     children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children").read_text().split()
-    (found,) = [
-        int(pid) for pid in children if b"penstock.workers.flight.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    (found,) = [int(pid) for pid in children if b"workers.flight.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 

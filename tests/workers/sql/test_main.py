@@ -25,13 +25,13 @@ from penstock.broker.errors import AccessDenied, DuplicateKey, QueriesOff, Query
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.queries.query import Rows, Timestamp, Value
 from penstock.broker.queries.statement import Stage, Statement
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.clients.rustlog import Client
 from penstock.config.layers import load
 from penstock.config.settings import DOOR_NAMES
 from penstock.log.engine import Records, partition_id
 from penstock.server.server import Server
-from penstock.workers.sql.rpc_handlers import SqlWorker
+from penstock.workers.sql.worker import SqlWorker
 
 T = TypeVar("T")
 
@@ -226,14 +226,14 @@ class House:
         return self.server.broker
 
     @property
-    def keeper(self) -> SqlWorker:
-        assert self.server._sql is not None
-        return self.server._sql
+    def worker(self) -> SqlWorker:
+        assert self.server.workers is not None and self.server.workers.sql is not None
+        return self.server.workers.sql
 
     @property
     def pid(self) -> int:
-        assert self.keeper.child.process is not None
-        return self.keeper.child.process.pid
+        assert self.worker.process.process is not None
+        return self.worker.process.process.pid
 
     async def ask(self, statement: str, *params: Value, scope: Scope = DEFAULT_SCOPE, **more: Any) -> Rows:
         identity = more.pop("identity", ANONYMOUS)
@@ -292,21 +292,21 @@ def test_what_is_only_in_memory_yet_is_waited_for(house: House) -> None:
     house.play(scene())
 
 
-def test_a_statement_has_the_rights_of_its_sender(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_has_the_rights_of_its_sender(house: House) -> None:
     reader = Identity("reader", tenant="acme")
 
     async def scene() -> None:
         await house.ask("CREATE TABLE t (id BIGINT)", scope=ACME)
         await house.ask("INSERT INTO t VALUES (5)", scope=ACME)
-        granted = Access(enforced=True, grants=[Grant("reader", frozenset({Permission.READ}))])
-        with monkeypatch.context() as patch:
-            patch.setattr(house.broker, "access", granted)
-            assert await house.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
-            for statement in ("INSERT INTO t VALUES (6)", "DROP TABLE t", "CREATE TABLE new (id BIGINT)"):
-                with pytest.raises(AccessDenied):
-                    await house.ask(statement, scope=ACME, identity=reader)
+        reading = AccessPolicy(enforced=True, grants=[Grant("reader", frozenset({Permission.READ}))])
+        house.broker.access.apply(reading)
+        assert await house.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
+        for statement in ("INSERT INTO t VALUES (6)", "DROP TABLE t", "CREATE TABLE new (id BIGINT)"):
             with pytest.raises(AccessDenied):
-                house.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+                await house.ask(statement, scope=ACME, identity=reader)
+        with pytest.raises(AccessDenied):
+            house.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+        house.broker.access.apply(AccessPolicy())
         assert (await house.ask("SELECT COUNT(*) AS n FROM t", scope=ACME)).rows == [[1]]
 
     house.play(scene())
@@ -329,7 +329,7 @@ def test_streams_are_seen_as_of_one_position_while_others_append(house: House) -
     """Each append has one record for either stream, so a statement that counts both finds the same number."""
 
     async def scene() -> None:
-        topics = [house.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
+        topics = [house.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
         writes = [Records(partition_id(topic.id, 0), [b"x"]) for topic in topics]
         over = False
 
@@ -350,13 +350,13 @@ def test_streams_are_seen_as_of_one_position_while_others_append(house: House) -
 
 def test_a_cancelled_statement_is_interrupted(house: House) -> None:
     async def scene() -> None:
-        starts = house.keeper.child.starts
+        starts = house.worker.process.starts
         runs = [await house.running(ENDLESS) for _ in range(3)]  # as many as there are threads
         await asyncio.sleep(0.2)
         for run in runs:
             run.cancel()
         assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
-        assert house.keeper.child.starts == starts
+        assert house.worker.process.starts == starts
 
     house.play(scene())
 
@@ -374,14 +374,14 @@ def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(ho
 
 def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_carried_out(house: House) -> None:
     async def scene() -> None:
-        starts = house.keeper.child.starts
+        starts = house.worker.process.starts
         os.kill(house.pid, signal.SIGSTOP)  # it has asked for statements, and gets them
         innocent, guilty = await house.running("SELECT COUNT(*) AS n FROM numbers"), await house.running(ENDLESS)
         guilty.since -= 3600 * 1_000_000
         with pytest.raises(QueryTooLarge, match="by force"):
             await house.over(guilty)
         assert (await house.over(innocent)).rows == [[5]]
-        assert house.keeper.child.starts == starts + 1
+        assert house.worker.process.starts == starts + 1
 
     house.play(scene())
 
@@ -389,7 +389,7 @@ def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_c
 def test_a_process_that_takes_too_much_memory_is_killed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         run = await house.running(ENDLESS)
-        monkeypatch.setattr(house.keeper, "_bound", 1)
+        monkeypatch.setattr(house.worker, "_memory_limit", 1)
         with pytest.raises(QueriesOff, match="memory"):
             await house.over(run)
         monkeypatch.undo()

@@ -1,27 +1,10 @@
-"""Addresses of servers, and in which order to try them."""
+"""The servers of a cluster, and in which order to try them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str, default_port: int) -> Address:
-    """Of host, host:port or [host]:port."""
-    host, colon, port = text.rpartition(":")
-    if not colon or port.endswith("]"):
-        host, port = text, str(default_port)
-    if not port.isdecimal() or not 0 < int(port) < 65536 or not host or (":" in host and not host.startswith("[")):
-        raise ValueError(f"{text!r} is no address: host:port is needed, or [host]:port for IPv6")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+from penstock.clients._core.address import Address, parse_address
 
 
 class Addresses:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from penstock.clients._core.addresses import Address
+from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
 from penstock.clients._core.connection import Connection
@@ -181,10 +181,15 @@ class BlockingDriver(Channel[BlockingConnection]):
     def call(self, spec: RequestSpec[T]) -> T:
         return result_of(self.run(self.call_all((spec,)))[0])  # type: ignore[no-any-return]
 
+    @property
+    def ready(self) -> BlockingConnection | None:
+        connection = self.connection
+        return connection if connection is not None and connection.alive() else None
+
     def connected(self) -> BlockingConnection:
         """The connection, opened if there is none or the server has closed it."""
-        connection = self.connection
-        if connection is None or not connection.alive():
+        connection = self.ready
+        if connection is None:
             connection = self.connection = self.run(self.open())
         return connection
 

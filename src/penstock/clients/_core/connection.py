@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from penstock.clients._core.addresses import Address
+from penstock.clients._core.address import Address
 from penstock.clients._core.inflight import InFlightRequests
 from penstock.clients._core.requests import RequestBatch
 
@@ -17,6 +17,11 @@ class Connection(ABC):
         self.address = address
         self.requests = requests
         self.lost: Exception | None = None
+
+    @property
+    def congested(self) -> bool:
+        """Whether to `Drain` before more is sent."""
+        return False
 
     @abstractmethod
     def send(self, batch: RequestBatch) -> None:

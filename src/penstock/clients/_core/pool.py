@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
 from penstock.clients._core.errors import PenstockError, PoolTimeout
+from penstock.clients._core.procedure import Procedure
 from penstock.clients._core.requests import RequestSpec
 
 SIZE: Final = 4
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 class PooledClient(Protocol):
     def call(self, spec: RequestSpec[T], /) -> T: ...
+
+    def run(self, procedure: Procedure[T], /) -> T: ...
 
     def check(self) -> bool:
         """Whether the connection holds and the server answers on it. If not, it is closed. True if there is none."""
@@ -39,6 +42,8 @@ class AsyncPooledClient(Protocol):
         """Requests without a reply."""
 
     async def call(self, spec: RequestSpec[T], /) -> T: ...
+
+    async def run(self, procedure: Procedure[T], /) -> T: ...
 
     async def check(self) -> bool:
         """Whether the connection holds and the server answers on it. If not, it is closed. True if there is none."""
@@ -102,6 +107,11 @@ class BlockingPool(Generic[C]):
         """The result of a request, or the exception that stands for it."""
         with self.client() as client:
             return client.call(spec)
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, all on one client."""
+        with self.client() as client:
+            return client.run(procedure)
 
     def check(self) -> int:
         """Check every connection that nobody uses. Returns how many did not hold."""
@@ -182,6 +192,10 @@ class AsyncPool(Generic[A]):
     async def call(self, spec: RequestSpec[T]) -> T:
         """The result of a request, or the exception that stands for it."""
         return await self.client().call(spec)
+
+    async def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, all on one client."""
+        return await self.client().run(procedure)
 
     async def check(self) -> int:
         """Check every connection. Returns how many did not hold."""

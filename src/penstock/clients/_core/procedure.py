@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
-from penstock.clients._core.addresses import Address
+from penstock.clients._core.address import Address
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.requests import RequestBatch, RequestSpec, results_of
 from penstock.clients._core.signal import Signal

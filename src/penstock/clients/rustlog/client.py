@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from penstock.clients._core.addresses import Address, Addresses
+from penstock.clients._core.address import Address
+from penstock.clients._core.addresses import Addresses
 from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
 from penstock.clients._core.blocking import BlockingClient, BlockingDriver
 from penstock.clients._core.channel import ConnectOptions
