@@ -181,8 +181,8 @@ class BlockingDriver(Channel[BlockingConnection]):
     def call(self, spec: RequestSpec[T]) -> T:
         """The result of one request. A procedure is needed only if there is no connection, or if it fails."""
         specs = (spec,)
-        connection = self.connection
-        if connection is None or not connection.alive():
+        connection = self.ready
+        if connection is None:
             return result_of(self.run(self.call_all(specs))[0])  # type: ignore[no-any-return]
         batch = self.binding.batch(specs)
         connection.send(batch)
@@ -192,10 +192,15 @@ class BlockingDriver(Channel[BlockingConnection]):
             outcome = self.run(self.call_all(specs, attempted=(connection, batch)))[0]
         return result_of(outcome)  # type: ignore[no-any-return]
 
+    @property
+    def ready(self) -> BlockingConnection | None:
+        connection = self.connection
+        return connection if connection is not None and connection.alive() else None
+
     def connected(self) -> BlockingConnection:
         """The connection, opened if there is none or the server has closed it."""
-        connection = self.connection
-        if connection is None or not connection.alive():
+        connection = self.ready
+        if connection is None:
             connection = self.connection = self.run(self.open())
         return connection
 

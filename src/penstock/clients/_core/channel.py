@@ -48,6 +48,11 @@ class Channel(Generic[C]):
         self.connection: C | None = None  # perhaps lost
         self.connections = 0  # opened so far: what belongs to a connection is gone when this has changed
 
+    @property
+    def ready(self) -> C | None:
+        """The connection, if it can be sent on now: `channel.ready or (yield CONNECTED)` saves a step."""
+        raise NotImplementedError
+
     def call_all(
         self,
         specs: Sequence[RequestSpec[Any]],
@@ -65,7 +70,7 @@ class Channel(Generic[C]):
             else:
                 batch = self.binding.batch(left)
                 try:
-                    connection = yield CONNECTED
+                    connection = self.ready or (yield CONNECTED)
                 except PenstockError as error:
                     state.unreachable(error)
                     break
