@@ -62,12 +62,12 @@ def load(archive: str, directory: str) -> None:
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    jvm = SparkContext._gateway.proc
+    gateway: Any = SparkContext._gateway
     query(spark, directory)
     spark.stop()
-    SparkContext._gateway.shutdown()
-    jvm.stdin.close()  # it ends with whoever started it
-    jvm.wait()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # it ends with whoever started it
+    gateway.proc.wait()
 
 
 def query(spark: Any, directory: str) -> None:
