@@ -64,6 +64,6 @@ A procedure that must stay on one connection takes it by `connection = yield CON
 `connection.send(batch)`, which never blocks a task nor raises because of a lost connection, and waits by
 `yield Wait(connection, batch)`; then `batch.outcomes` has the results, `batch.lost` the reason why some are missing.
 Before it sends much it yields `Drain(connection)`. Pushes go to whatever `NumberedRequests.pushed` gives them to: an
-event buffer of the door with a `Signal` that is set when there is something new, and that `Wait` waits for; `lose` has
-to set it, too.
+event buffer of the door with a `Signal` that is set when there is something new, and that `Wait` waits for. `Wait` also
+ends when the connection is lost.
 """

@@ -181,10 +181,15 @@ class BlockingDriver(Channel[BlockingConnection]):
     def call(self, spec: RequestSpec[T]) -> T:
         return result_of(self.run(self.call_all((spec,)))[0])  # type: ignore[no-any-return]
 
+    @property
+    def ready(self) -> BlockingConnection | None:
+        connection = self.connection
+        return connection if connection is not None and connection.alive() else None
+
     def connected(self) -> BlockingConnection:
         """The connection, opened if there is none or the server has closed it."""
-        connection = self.connection
-        if connection is None or not connection.alive():
+        connection = self.ready
+        if connection is None:
             connection = self.connection = self.run(self.open())
         return connection
 

@@ -48,6 +48,11 @@ class Channel(Generic[C]):
         self.connection: C | None = None  # perhaps lost
         self.connections = 0  # opened so far: what belongs to a connection is gone when this has changed
 
+    @property
+    def ready(self) -> C | None:
+        """The connection, if it can be sent on now: `channel.ready or (yield CONNECTED)` saves a step."""
+        raise NotImplementedError
+
     def call_all(
         self, specs: Sequence[RequestSpec[Any]], on_connection: Callable[[Connection], None] | None = None
     ) -> Procedure[list[Any]]:
@@ -58,7 +63,7 @@ class Channel(Generic[C]):
         batch = self.binding.batch(state.next())
         while not batch.is_set:
             try:
-                connection: Connection = yield CONNECTED
+                connection: Connection = self.ready or (yield CONNECTED)
             except PenstockError as error:
                 state.unreachable(error)
                 break
