@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
 
 from penstock.broker.names import Scope
 from penstock.log.engine import CommitGroup, GroupState, Reclaimed
@@ -115,14 +114,14 @@ class CacheFigures(NamedTuple):
 NO_CACHES: Final = CacheFigures()
 
 
-class BroadcastFigures(NamedTuple):
-    """Those who follow partitions as they grow."""
+class FanoutFigures(NamedTuple):
+    """Subscribers that share the reads of partitions."""
 
-    followers: int = 0
+    subscribers: int = 0
     lag: int = 0  # records, of the one that is furthest behind
 
 
-NO_BROADCASTS: Final = BroadcastFigures()
+NO_FANOUT: Final = FanoutFigures()
 
 
 @dataclass(slots=True)
@@ -144,7 +143,7 @@ class Gauges:
     publications: int = 0
     tables: TableFigures = NO_TABLES
     caches: CacheFigures = NO_CACHES
-    fanout: BroadcastFigures = NO_BROADCASTS
+    fanout: FanoutFigures = NO_FANOUT
 
 
 class Latency:
@@ -174,9 +173,7 @@ class Latency:
     def histogram(self, name: str, text: str) -> HistogramMetricFamily:
         """In seconds, with the buckets that a broker can meet."""
         totals = list(accumulate(self._buckets))
-        buckets = [
-            (floatToGoString(2**index / 1e9), float(totals[index])) for index in range(FIRST_BUCKET, LAST_BUCKET + 1)
-        ]
+        buckets = [(str(2**index / 1e9), float(totals[index])) for index in range(FIRST_BUCKET, LAST_BUCKET + 1)]
         return HistogramMetricFamily(name, text, buckets=[*buckets, ("+Inf", self._count)], sum_value=self._sum / 1e9)
 
 
@@ -324,7 +321,7 @@ class Metrics:
             ("partitions", "Partitions of all topics.", gauges.partitions),
             ("queues", "Queues of all topics.", gauges.queues),
             ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
-            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.fanout.followers),
+            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.fanout.subscribers),
             ("broadcast_lag", "Records between the slowest of them and the end.", gauges.fanout.lag),
             ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
             ("schemas", "Versions of all schemas.", gauges.schemas),
