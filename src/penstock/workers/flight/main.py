@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from penstock.structured_logging import configure_logging
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RpcClient
@@ -22,9 +23,7 @@ def main(descriptor: str) -> None:
     client = RpcClient.inherited(descriptor)
     settings = settings_of(client, FlightSettings)
     assert isinstance(settings, FlightSettings)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logging(settings.log_level, settings.log_format)
     with contextlib.suppress(OSError):
         os.nice(NICE)
     first_to_go()

@@ -7,6 +7,7 @@ import msgspec
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
 from penstock.log.engine import Durability
+from penstock.structured_logging import LogFormat
 
 
 class FlightSettings(msgspec.Struct, frozen=True):
@@ -21,6 +22,7 @@ class FlightSettings(msgspec.Struct, frozen=True):
     streams: int = 64  # reads and puts at the same time
     calls: int = 256  # of all kinds at the same time
     log_level: str = "info"
+    log_format: LogFormat = "auto"
     durability: Durability = Durability.SYNCED  # of what is staged
 
 

@@ -7,18 +7,16 @@ a statement changes, the broker changes.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
 from typing import Final
 
+from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RpcClient
 from penstock.workers.sql.rpc_messages import SqlSettings, Stopped
 from penstock.workers.supervisor import Nothing, Ready, first_to_go, settings_of
-
-logger = logging.getLogger(__name__)
 
 NICE: Final = 5  # who produces and consumes through the broker comes first
 
@@ -27,9 +25,7 @@ def main(descriptor: str) -> None:
     client = RpcClient.inherited(descriptor)
     settings = settings_of(client, SqlSettings)
     assert isinstance(settings, SqlSettings)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logging(settings.log_level, settings.log_format)
     with contextlib.suppress(OSError):
         os.nice(NICE)
     first_to_go()

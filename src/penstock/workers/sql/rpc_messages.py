@@ -12,6 +12,7 @@ import msgspec
 from penstock.broker.errors import BrokerError, QueryError
 from penstock.broker.queries.query import Declared, Value
 from penstock.log.errors import LogError
+from penstock.structured_logging import LogFormat
 from penstock.workers.flight.rpc_messages import ReadViewMessage
 
 
@@ -24,6 +25,7 @@ class SqlSettings(msgspec.Struct, frozen=True):
     memory_bytes: int
     rows: int
     threads: int
+    log_format: LogFormat = "auto"
 
 
 class Statement(msgspec.Struct, array_like=True):

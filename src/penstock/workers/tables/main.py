@@ -18,6 +18,7 @@ from penstock.log.errors import LogError
 from penstock.log.files import Files, OsFiles
 from penstock.log.recovery import read_closed
 from penstock.log.segment import Segment
+from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Nothing, Ready, settings_of
@@ -34,9 +35,7 @@ def main(descriptor: str) -> None:
     client = RpcClient.inherited(descriptor)
     settings = settings_of(client, TableSettings)
     assert isinstance(settings, TableSettings)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logging(settings.log_level, settings.log_format)
     without_pandas()
     stand_back()
     client.call("child.ready", Ready(), Nothing)
