@@ -24,6 +24,7 @@ TIERS = ("spark", "crash", "process", "unit")  # in the order in which they run:
 TIER_OF_DIRECTORY = {
     "crash": "crash",
     "cli": "process",
+    "compatibility": "process",
     "e2e": "process",
     "fuzz": "process",
     "workers": "process",

@@ -25,6 +25,7 @@ from penstock.broker.broker import Broker as Core
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.settings import BrokerSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import partition_id
 from penstock.log.file_engine import FileEngine, LogSettings
@@ -328,7 +329,7 @@ def read_back(campaign: Campaign, load: Load) -> QueueContents:
     """From the log itself, because no protocol tells the headers of dead letters yet. The broker is not running."""
     files = OsFiles(f"{campaign.directory}/data")
     engine = FileEngine(files, LogSettings(), committer=InlineCommitter(), clock=lambda: time.time_ns() // 1000)
-    core = Core(engine, queue_policy=QueuePolicy(capacity=0))
+    core = Core(engine, BrokerSettings(queues=QueuePolicy(capacity=0)))
     try:
         messages = [Stored(id_of(value), offset, at / 1e6) for offset, at, value, _ in _records(core, TOPIC)]
         letters = []
@@ -337,7 +338,7 @@ def read_back(campaign: Campaign, load: Load) -> QueueContents:
             letters.append(Letter(id_of(value), *numbers))
         left = {}
         for subscription in load.subscriptions.values():
-            queue, _ = core.queue(ANONYMOUS, subscription)
+            queue, _ = core.queues.find(ANONYMOUS, subscription)
             end = engine.bounds(partition_id(queue.topic, 0)).high_watermark
             left[subscription] = queue.in_flight + end - queue.cursors[0]
     finally:
@@ -349,10 +350,10 @@ def read_back(campaign: Campaign, load: Load) -> QueueContents:
 
 def _records(core: Core, topic: str) -> list[tuple[int, int, bytes, dict[str, bytes]]]:
     """(offset, timestamp, value, headers) of everything in a topic, which may not exist."""
-    names = [one.name for one in core.list_topics(ANONYMOUS, DEFAULT_SCOPE)]
+    names = [one.name for one in core.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
     found: list[tuple[int, int, bytes, dict[str, bytes]]] = []
     while topic in names:
-        parts = core.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, 0, len(found), 1 << 20, 1 << 20).run()
+        parts = core.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, len(found), 1 << 20, 1 << 20).run()
         if not parts:
             break
         for part in parts:

@@ -341,8 +341,8 @@ class BlipMqSession(RequestPipeline):
         expires = None
         if publication.ttl != messages.NO_TTL:
             expires = [max(broker.now() + publication.ttl * 1000, 1)] * len(values)
-        broker.topic_for_produce(self.identity, SCOPE, topic)
-        appended = broker.produce(self.identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
+        broker.topics.ensure(self.identity, SCOPE, topic)
+        appended = broker.produce.append(self.identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
         self._written = appended.group
         return appended.group
 
@@ -362,7 +362,7 @@ class BlipMqSession(RequestPipeline):
             self._refuse(correlation, refusal or INVALID_SUBSCRIBE)
             return
         try:
-            queue, group = self.broker.subscribe(self.identity, SCOPE, topic, at_least_once=fields[1] == 1)
+            queue, group = self.broker.queues.create(self.identity, SCOPE, topic, at_least_once=fields[1] == 1)
         except EXPECTED as error:
             self._refuse(correlation, request_refused(error))
             return

@@ -70,7 +70,7 @@ class PollTask:
         for subscription in subscriptions:
             places = self._acks.pop(subscription)
             try:
-                known, group = session.broker.acknowledge(session.identity, subscription, self._tags(places))
+                known, group = session.broker.queues.acknowledge(session.identity, subscription, self._tags(places))
             except _UNKNOWN:
                 self._known(places, [False] * len(places))
             except EXPECTED as error:
@@ -129,8 +129,8 @@ class PollTask:
             acks = self._acks.get(subscription, ())
             settle = self._tags(acks) if acks else ()
             try:
-                taking = session.broker.take(
-                    session.identity, subscription, len(places), skim=self._skim, settle=settle
+                taking = session.broker.queues.dequeue(
+                    session.identity, subscription, len(places), skip_expired=self._skim, settle=settle
                 )
             except _UNKNOWN:
                 taking = None  # a POLL of an unknown subscription is silent
@@ -234,12 +234,12 @@ class Push:
         self._reading = False
         self._skim = False
         self._stopped = False
-        self._stop_listening = session.broker.listen(session.identity, queue_id, self._wake)
+        self._stop_listening = session.broker.queues.watch(session.identity, queue_id, self._wake)
 
     @property
     def is_current(self) -> bool:
         """Whether no other connection has asked for the messages since."""
-        return self._session.broker.listens(self._queue_id, self._wake)
+        return self._session.broker.queues.is_watching(self._queue_id, self._wake)
 
     def stop(self) -> None:
         if not self._stopped:
@@ -273,12 +273,14 @@ class Push:
         session = self._session
         if not self.is_current:
             raise QueueNotFound(f"queue {self._queue_id} is pushed elsewhere")
-        queue, topic = session.broker.queue(session.identity, self._queue_id)
-        room = (session.broker.queue_policy.capacity or PUSH_WINDOW) - queue.in_flight
+        queue, topic = session.broker.queues.find(session.identity, self._queue_id)
+        room = (session.broker.queues.policy.capacity or PUSH_WINDOW) - queue.in_flight
         if room <= 0:
             return None  # it goes on when something is acknowledged or falls due
         self._topic = topic.name.encode()
-        return session.broker.take(session.identity, self._queue_id, min(room, PUSH_MESSAGES), skim=self._skim)
+        return session.broker.queues.dequeue(
+            session.identity, self._queue_id, min(room, PUSH_MESSAGES), skip_expired=self._skim
+        )
 
     def _read(self, taking: Dequeue) -> None:
         self._reading = False

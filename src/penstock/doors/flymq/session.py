@@ -150,7 +150,7 @@ class FlyMqSession(RequestPipeline):
     def _store(self, run: CoalescedProduce) -> None:
         """Append all records of a run as one: if that is refused, each of them alone."""
         try:
-            scattered = scatter(self._call, run.topic, run.values, run.keys, run.partitions, divert=False)
+            scattered = scatter(self._call, run.topic, run.values, run.keys, run.partitions, allow_dead_letters=False)
         except EXPECTED:
             if run.count > 1:  # one of them is at fault, or all are: each gets its own answer
                 self._frames[self._next : self._next + 1] = run.split()

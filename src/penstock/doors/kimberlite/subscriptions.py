@@ -172,14 +172,14 @@ class Subscriptions:
     # -- requests
 
     def subscribe(self, call: RequestContext, request: m.Subscribe) -> Reply:
-        topic, partition = call.broker.stream(call.identity, call.scope, request.stream_id)
+        topic, partition = call.broker.topics.stream(call.identity, call.scope, request.stream_id)
         if not call.wire.pushes:
             return _acknowledge(call, request, topic, partition)
         if len(self._open) >= MAX_SUBSCRIPTIONS:
             raise LimitReached(f"The connection has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
         number = self._number(call.tenant, request.stream_id)
         subscription = Subscription(self, number, request.stream_id, call.scope, request.initial_credits)
-        subscription.seat, kept = call.broker.cursors.open(
+        subscription.seat, kept = call.broker.subscriptions.open(
             call.identity,
             call.scope,
             topic.name,
@@ -306,7 +306,7 @@ def _acknowledge(call: RequestContext, request: m.Subscribe, topic: Topic, parti
     if request.consumer_group is not None:
         check_group(request.consumer_group)
         start = broker.groups.committed(identity, scope, request.consumer_group, topic.name, partition)
-    bounds = broker.bounds(identity, scope, [topic.name])[topic.name][partition]
+    bounds = broker.topics.bounds(identity, scope, [topic.name])[topic.name][partition]
     if start is None and request.from_offset < bounds.start:
         raise OffsetOutOfRange(request.from_offset, *bounds)
     number = subscription_id(call.tenant, request.stream_id)

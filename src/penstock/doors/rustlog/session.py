@@ -185,7 +185,7 @@ class RustLogSession(RequestPipeline):
 
     def _visible_topics(self) -> Sequence[str]:
         try:
-            return [topic.name for topic in self.broker.list_topics(self.identity, SCOPE)]
+            return [topic.name for topic in self.broker.topics.list(self.identity, SCOPE)]
         except (BrokerError, LogError):
             return ()
 
@@ -215,8 +215,8 @@ class RustLogSession(RequestPipeline):
         values = run[0] if len(run) == 1 else list(chain.from_iterable(run))
         if size > MAX_RECORD and (largest := max(map(len, values))) > MAX_RECORD:
             raise RecordTooLarge(largest, MAX_RECORD)  # it could not be fetched, whatever the broker's own limit is
-        appended = self.broker.produce(
-            self.identity, SCOPE, request.topic, request.partition, values, divert=len(values) == 1
+        appended = self.broker.produce.append(
+            self.identity, SCOPE, request.topic, request.partition, values, allow_dead_letters=len(values) == 1
         )
         counts = list(map(len, run))
         if len(appended.base_offsets) > 1:
@@ -229,12 +229,12 @@ class RustLogSession(RequestPipeline):
         self.replies.put_after(appended.group, replies, failed, size)
 
     def _produce_nothing(self, dialect: Dialect, request: Produce) -> None:
-        end = self.broker.end_offset(self.identity, SCOPE, request.topic, request.partition)
+        end = self.broker.topics.end_offset(self.identity, SCOPE, request.topic, request.partition)
         self._reply(dialect, request, ProduceResponse(end, 0))
 
     def _create_topic(self, dialect: Dialect, request: CreateTopic, size: int) -> None:
         count = request.partition_count
-        _, group = self.broker.create_topic(self.identity, SCOPE, request.topic, count)
+        _, group = self.broker.topics.create(self.identity, SCOPE, request.topic, count)
         self._reply(dialect, request, CreateTopicResponse(True, count), group, size)
 
     def _offset_commit(self, dialect: Dialect, request: OffsetCommit, size: int) -> None:
@@ -269,7 +269,7 @@ class RustLogSession(RequestPipeline):
             offset = committed
         limit = dialect.read_limit(request.max_bytes)
         try:
-            plan = self.broker.fetch(self.identity, SCOPE, request.topic, request.partition, offset, *limit)
+            plan = self.broker.fetch.plan(self.identity, SCOPE, request.topic, request.partition, offset, *limit)
         except OffsetOutOfRange:
             if dialect.reports_out_of_range:
                 raise
@@ -316,7 +316,9 @@ class RustLogSession(RequestPipeline):
             return frame(dialect.encode_error(error_reply(read.error, request)))
         self.broker.metrics.fetched(read.count, read.byte_size, read.started)
         if request.group_id:
-            self.broker.positions.note(SCOPE, request.group_id, request.topic, request.partition, read.next_offset)
+            self.broker.fetch_positions.note(
+                SCOPE, request.group_id, request.topic, request.partition, read.next_offset
+            )
         return read.reply
 
     def _offset_fetch(self, dialect: Dialect, request: OffsetFetch) -> None:
@@ -324,17 +326,17 @@ class RustLogSession(RequestPipeline):
         self._reply(dialect, request, OffsetFetchResponse(offset))
 
     def _list_topics(self, dialect: Dialect, request: ListTopics) -> None:
-        topics = self.broker.list_topics(self.identity, SCOPE)
+        topics = self.broker.topics.list(self.identity, SCOPE)
         response = ListTopicsResponse([TopicSummary(topic.name, topic.partitions) for topic in topics])
         self._reply(dialect, request, response)
 
     def _describe_topic(self, dialect: Dialect, request: DescribeTopic) -> None:
-        described = self.broker.describe_topic(self.identity, SCOPE, request.topic)
+        described = self.broker.topics.describe(self.identity, SCOPE, request.topic)
         partitions = [PartitionSummary(*partition) for partition in described.partitions]
         self._reply(dialect, request, DescribeTopicResponse(request.topic, partitions))
 
     def _describe_partition(self, dialect: Dialect, request: DescribePartition) -> None:
-        described = self.broker.describe_partition(self.identity, SCOPE, request.topic, request.partition)
+        described = self.broker.topics.describe_partition(self.identity, SCOPE, request.topic, request.partition)
         self._reply(dialect, request, DescribePartitionResponse(request.topic, *described))
 
     def _metrics_fetch(self, dialect: Dialect, request: MetricsFetch) -> None:

@@ -29,7 +29,9 @@ def publish(call: RequestContext, batch: ProduceBatch) -> Reply:
         return Reply(reply)
 
     def produce() -> Appended:
-        return call.broker.produce(call.identity, scope, topic, partition or 0, batch.values, divert=not several)
+        return call.broker.produce.append(
+            call.identity, scope, topic, partition or 0, batch.values, allow_dead_letters=not several
+        )
 
     try:
         appended = produce()

@@ -51,9 +51,9 @@ def _partitions(call: RequestContext, scope: Scope, place: StreamTarget) -> Sequ
     """Those that are to be followed, and what they hold. The topic comes into being if that is allowed."""
     broker, topic = call.broker, place.topic
     broker.access.require(call.identity, Permission.READ, scope, topic)
-    if not broker.has_topic(scope, topic):
+    if not broker.topics.exists(scope, topic):
         ensure_topic(call, scope, topic)
-    bounds = broker.bounds(call.identity, scope, [topic])[topic]
+    bounds = broker.topics.bounds(call.identity, scope, [topic])[topic]
     if place.partition is None:
         return list(enumerate(bounds))
     if place.partition >= len(bounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.broker.errors import InvalidArgument
@@ -38,9 +39,9 @@ def status(call: RequestContext, _request: m.GetClusterStatus) -> Reply:
 def metadata(call: RequestContext, request: m.GetClusterMetadata) -> Reply:
     broker = call.broker
     if request.topic:
-        topics = [broker.describe_topic(call.identity, SCOPE, request.topic).topic]
+        topics: Sequence[Topic] = [broker.topics.describe(call.identity, SCOPE, request.topic).topic]
     else:
-        topics = broker.list_topics(call.identity, SCOPE)
+        topics = broker.topics.list(call.identity, SCOPE)
         if (count := sum(topic.partitions for topic in topics)) > MAX_PARTITIONS:
             raise InvalidArgument(f"the topics have {count} partitions: ask for one topic at a time")
     return Reply(m.ClusterMetadata(CLUSTER, [_placement(call, topic) for topic in topics]))

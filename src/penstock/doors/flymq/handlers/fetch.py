@@ -86,7 +86,7 @@ class FetchTask:
         """Send a step off the loop. Whether it is back already: else `_came` goes on."""
         broker = self._call.broker
         self._setting_off, self._back = True, False
-        (broker.executor if self._filter is None else broker.filtering)(self._read, self._came)
+        (broker.executor if self._filter is None else broker.scan_executor)(self._read, self._came)
         self._setting_off = False
         return self._back
 
@@ -103,10 +103,10 @@ class FetchTask:
             records, size = STEP_RECORDS, min(size, MAX_WORK // self._filter.cost)
         place = (self._call.identity, SCOPE, request.topic, request.partition)
         try:
-            return self._call.broker.fetch(*place, self._at, size, records)
+            return self._call.broker.fetch.plan(*place, self._at, size, records)
         except OffsetOutOfRange as error:
             self._at = error.start  # what was there is gone: the next that is there
-            return self._call.broker.fetch(*place, self._at, size, records)
+            return self._call.broker.fetch.plan(*place, self._at, size, records)
 
     def _read(self) -> None:
         """May run on any thread."""
@@ -169,11 +169,11 @@ class FetchTask:
     def _starts_to_wait(self) -> bool:
         """Nothing is there: wait for the partition to grow, if that is wanted."""
         call, request = self._call, self._request
-        seconds = call.broker.fetch_wait(call.identity, SCOPE, request.topic)
+        seconds = call.broker.fetch.max_wait(call.identity, SCOPE, request.topic)
         wait = min(call.settings.fetch_wait if seconds is None else int(seconds * 1_000_000), MAX_WAIT)
         if not self._has_time(wait):
             return False
-        self._wait = call.broker.wait(
+        self._wait = call.broker.fetch.wait(
             call.identity, SCOPE, request.topic, request.partition, self._began + wait, self._go_on
         )
         return True

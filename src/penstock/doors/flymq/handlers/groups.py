@@ -25,7 +25,7 @@ def subscribe(call: RequestContext, request: m.Subscribe) -> Reply:
     broker = call.broker
     offset = broker.groups.start(call.identity, SCOPE, request.topic, request.partition, mode, request.group)
     if request.group:
-        broker.members.join(SCOPE, request.group, request.topic, call.peer, call.owner)
+        broker.group_membership.join(SCOPE, request.group, request.topic, call.peer, call.owner)
     return Reply(m.Position(offset))
 
 
@@ -73,7 +73,7 @@ def delete(call: RequestContext, request: m.DeleteGroup) -> Reply:
 def seek_to_timestamp(call: RequestContext, request: m.SeekToTimestamp) -> Outcome:
     """The first offset that is not older; with a group, that is where the group stands from now on."""
     broker, place = call.broker, (request.topic, request.partition)
-    work = broker.offset_at(call.identity, SCOPE, *place, request.timestamp_ms * 1000)
+    work = broker.topics.offset_at(call.identity, SCOPE, *place, request.timestamp_ms * 1000)
 
     def answer(offset: int) -> Reply:
         if not request.group:

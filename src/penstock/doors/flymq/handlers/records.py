@@ -53,20 +53,24 @@ def scatter(
     partitions: Sequence[int],
     expires: Sequence[int] | None = None,
     *,
-    divert: bool = True,
+    allow_dead_letters: bool = True,
 ) -> ProducedPartitioned:
     """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
     are stored."""
     broker, identity = call.broker, call.identity
     try:
-        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+        return broker.produce.append_partitioned(
+            identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
+        )
     except TopicNotFound:  # rarely so: asked only then
-        if broker.auto_create_topics:  # what would be refused anyway brings no topic into being
+        if broker.topics.auto_create:  # what would be refused anyway brings no topic into being
             broker.validator.measure(values, keys)
             if (highest := max(partitions)) > 0:
                 raise PartitionNotFound(topic, highest, 1) from None
-        broker.topic_for_produce(identity, SCOPE, topic)
-        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+        broker.topics.ensure(identity, SCOPE, topic)
+        return broker.produce.append_partitioned(
+            identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
+        )
 
 
 def produce_batch(call: RequestContext, request: m.ProduceBatch) -> Reply:
@@ -100,7 +104,7 @@ def produce_with_ttl(call: RequestContext, request: m.ProduceWithTtl) -> Reply:
 def produce_delayed(call: RequestContext, request: m.ProduceDelayed) -> Reply:
     """The offset in the reply is the id by which the record can be cancelled while it waits."""
     broker = call.broker
-    broker.topic_for_produce(call.identity, SCOPE, request.topic)
+    broker.topics.ensure(call.identity, SCOPE, request.topic)
     delayed, group = broker.delays.schedule(
         call.identity, SCOPE, request.topic, request.value, request.key, request.partition, request.delay_ms * 1000
     )
@@ -121,7 +125,7 @@ def cancel_delayed(call: RequestContext, request: m.CancelDelayed) -> Reply:
 def consume(call: RequestContext, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
     offset = request.offset
     try:
-        plan = call.broker.fetch(call.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
+        plan = call.broker.fetch.plan(call.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
     except OffsetOutOfRange:
         raise EndOfLog from None
 

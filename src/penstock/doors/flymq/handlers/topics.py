@@ -18,7 +18,7 @@ def create(call: RequestContext, request: m.CreateTopic) -> Reply:
     if request.partitions < 0:
         raise InvalidPartitionCount(request.partitions, call.broker.limits.partitions_per_topic)
     try:
-        _, group = call.broker.create_topic(call.identity, SCOPE, request.topic, request.partitions or 1)
+        _, group = call.broker.topics.create(call.identity, SCOPE, request.topic, request.partitions or 1)
     except TopicExists:
         return Reply(m.Done(message="topic exists"))
     return Reply(m.Done(), group)
@@ -27,19 +27,19 @@ def create(call: RequestContext, request: m.CreateTopic) -> Reply:
 def delete(call: RequestContext, request: m.DeleteTopic) -> Reply:
     """A topic that is not there is deleted already."""
     try:
-        return Reply(m.Done(), call.broker.delete_topic(call.identity, SCOPE, request.topic))
+        return Reply(m.Done(), call.broker.topics.delete(call.identity, SCOPE, request.topic))
     except TopicNotFound:
         return Reply(m.Done(message="no such topic"))
 
 
 def list_topics(call: RequestContext, _request: m.ListTopics) -> Reply:
-    names = [topic.name for topic in call.broker.list_topics(call.identity, SCOPE)]
+    names = [topic.name for topic in call.broker.topics.list(call.identity, SCOPE)]
     return Reply(m.TopicList([name for name in names if not name.startswith("__")]))
 
 
 def metadata(call: RequestContext, request: m.Metadata) -> Reply:
     """This node leads every partition; its number is 0."""
-    described = call.broker.describe_topic(call.identity, SCOPE, request.topic)
+    described = call.broker.topics.describe(call.identity, SCOPE, request.topic)
     partitions = [
         m.PartitionMetadata(part.partition, 0, part.log_start, part.high_watermark) for part in described.partitions
     ]

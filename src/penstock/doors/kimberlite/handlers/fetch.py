@@ -74,11 +74,11 @@ class FetchTask:
         self._call.broker.access.require(place[0], Permission.READ, *place[1:3])
         if self._at >= self._end():
             return None
-        return self._call.broker.fetch(*place, self._at, self._bytes, MAX_EVENTS)
+        return self._call.broker.fetch.plan(*place, self._at, self._bytes, MAX_EVENTS)
 
     def _place(self) -> tuple[Identity, Scope, str, int]:
         """Looked up for every step: the stream may be gone, and another one have its name."""
-        topic, partition = self._call.broker.stream(*self._asker, self._stream)
+        topic, partition = self._call.broker.topics.stream(*self._asker, self._stream)
         return *self._asker, topic.name, partition
 
     def _read(self) -> None:
@@ -110,7 +110,7 @@ class FetchTask:
 
     def _end(self) -> int:
         identity, scope, topic, partition = self._place()
-        return self._call.broker.bounds(identity, scope, [topic])[topic][partition].high_watermark
+        return self._call.broker.topics.bounds(identity, scope, [topic])[topic][partition].high_watermark
 
     # -- the reply
 

@@ -42,11 +42,11 @@ def create(call: RequestContext, request: m.CreateStream) -> Reply:
         broker.access.require(identity, Permission.PHI, scope, name)
     try:
         _check_tenant(call)
-        topic, group = broker.create_topic(identity, scope, name, 1, settings)
+        topic, group = broker.topics.create(identity, scope, name, 1, settings)
     except TopicExists:
         if not broker.access.allows(identity, Permission.DESCRIBE, scope, name):
             raise
-        found = broker.describe_topic(identity, scope, name).topic
+        found = broker.topics.describe(identity, scope, name).topic
         if call.version == 1 or not _fits(found.settings, settings):
             raise RequestRefused(m.ErrorCode.STREAM_ALREADY_EXISTS, _exists(found)) from None
         return Reply(m.CreateStreamResponse(found.id))
@@ -92,9 +92,15 @@ def append(call: RequestContext, request: m.AppendEvents) -> Reply:
     size = sum(map(len, events))
     if size > MAX_BYTES:
         raise InvalidArgument(f"a batch of {size} bytes is larger than the limit of {MAX_BYTES} bytes")
-    topic, partition = call.broker.stream(call.identity, call.scope, request.stream_id)
-    appended = call.broker.produce(
-        call.identity, call.scope, topic.name, partition, events, expected_offset=request.expected_offset, divert=False
+    topic, partition = call.broker.topics.stream(call.identity, call.scope, request.stream_id)
+    appended = call.broker.produce.append(
+        call.identity,
+        call.scope,
+        topic.name,
+        partition,
+        events,
+        expected_offset=request.expected_offset,
+        allow_dead_letters=False,
     )
     call.note("stream.append", topic.name)
     return Reply(m.AppendEventsResponse(appended.base_offsets[0], len(events)), appended.group)
@@ -103,9 +109,9 @@ def append(call: RequestContext, request: m.AppendEvents) -> Reply:
 def info(call: RequestContext, request: m.StreamInfo) -> Reply:
     """For those who may read, and for those who may append: they have to name the offset at which they do."""
     broker, identity, scope = call.broker, call.identity, call.scope
-    topic, partition = broker.stream(identity, scope, request.stream_id)
+    topic, partition = broker.topics.stream(identity, scope, request.stream_id)
     if broker.access.allows(identity, Permission.WRITE, scope, topic.name):
-        length = broker.end_offset(identity, scope, topic.name, partition)
+        length = broker.topics.end_offset(identity, scope, topic.name, partition)
     else:
-        length = broker.bounds(identity, scope, [topic.name])[topic.name][partition].high_watermark
+        length = broker.topics.bounds(identity, scope, [topic.name])[topic.name][partition].high_watermark
     return Reply(m.StreamInfoResponse(length))
