@@ -41,6 +41,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 SHARED = {
     "transport.quic": ("transport", "clients", "conformance", "server", "config", "cli"),
     "transport.spin_budget": ("transport", "clients"),
+    "retry": ("cli", "workers", "clients", "spark", "flight"),
     "structured_logging": ("cli", "config", "workers"),
 }
 ROOMS = ("wire", "doors", "clients")  # rows of one package for each protocol

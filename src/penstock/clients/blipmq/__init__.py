@@ -1,6 +1,5 @@
 """Clients for BlipMQ: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
 
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.blipmq.asynchronous import AsyncClient, AsyncSubscription
 from penstock.clients.blipmq.blocking import Client, Subscription
 from penstock.clients.blipmq.outcome import (
@@ -16,6 +15,7 @@ from penstock.clients.blipmq.outcome import (
     ServerError,
     Unsendable,
 )
+from penstock.retry import RetryPolicy
 
 __all__ = [
     "AsyncClient",

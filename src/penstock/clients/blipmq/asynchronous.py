@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.blipmq.conversation import Box, Conversation, Ledger, Reply, Round
 from penstock.clients.blipmq.outcome import (
     BadReply,
@@ -27,6 +26,7 @@ from penstock.clients.blipmq.outcome import (
     checked_prefix,
 )
 from penstock.clients.blipmq.pace import ACK_BATCH, HELD_LIMIT, WRITE_SIZE, chunks, idle_delay, refill
+from penstock.retry import RetryPolicy
 
 W = TypeVar("W", Reply, Round)
 

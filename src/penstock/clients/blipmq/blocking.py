@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.blipmq.conversation import Box, Conversation, Ledger, Reply, Round
 from penstock.clients.blipmq.outcome import (
     BlipMQError,
@@ -29,6 +28,7 @@ from penstock.clients.blipmq.outcome import (
     checked_prefix,
 )
 from penstock.clients.blipmq.pace import ACK_BATCH, HELD_LIMIT, WRITE_SIZE, chunks, idle_delay, refill
+from penstock.retry import RetryPolicy
 from penstock.transport.spin_budget import BUSY_POLL, SpinBudget
 
 _CHUNK: Final = 256 * 1024
