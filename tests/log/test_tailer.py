@@ -255,7 +255,7 @@ def test_a_closed_file_for_who_knows_its_number() -> None:
     tailer.refresh()
     extent = tailer.file(1).index.extent(A)
     assert extent is not None and (extent.first_offset, extent.end_offset) == (0, 1)
-    with pytest.raises(LogError, match="no closed journal file"):
+    with pytest.raises(LogError, match="no closed segment"):
         tailer.file(sequences(writer.disk)[-1])
 
 
