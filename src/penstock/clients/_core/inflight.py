@@ -179,12 +179,17 @@ class NumberedRequests(InFlightRequests[Frame]):
         """A request that any server answers at once."""
         return None
 
+    def allocate(self, count: int) -> int:
+        """The first of so many new ids."""
+        first = self._last_id + 1
+        self._last_id += count
+        return first
+
     # -- called by drivers
 
     def begin(self, batch: RequestBatch, now: float) -> bytes:
         """What cannot be encoded has Unsendable as its outcome."""
-        first = batch.first_id = self._last_id + 1
-        self._last_id += batch.count
+        first = batch.first_id = self.allocate(batch.count)
         batch.sent_at = now
         parts = []
         for at, spec in enumerate(batch.specs):
@@ -206,13 +211,15 @@ class NumberedRequests(InFlightRequests[Frame]):
             number = self.request_id(frame)
             if number is None:
                 self.pushed(frame)
-                continue
-            batch = self._waiting.pop(number, None)
-            if batch is None:
-                raise self.unexpected(number, frame)
-            self._answered(batch, number - batch.first_id, frame)
+            else:
+                self.answer(number, frame)
 
-    def _answered(self, batch: RequestBatch, at: int, frame: Frame) -> None:
+    def answer(self, number: int, frame: Frame) -> None:
+        """Take the reply to the request of this id."""
+        batch = self._waiting.pop(number, None)
+        if batch is None:
+            raise self.unexpected(number, frame)
+        at = number - batch.first_id
         if batch.count == 1 or not self._in_flight(batch):
             self.bytes_in_flight -= batch.size
         if batch.outcomes[at] is not PENDING:  # it was given up
