@@ -22,7 +22,7 @@ from penstock.broker.errors import (
     ShuttingDown,
 )
 from penstock.broker.names import DEFAULT_SCOPE
-from penstock.broker.queues.queues import AT_MOST_ONCE
+from penstock.broker.queues.dequeue import AT_MOST_ONCE
 from penstock.broker.security.access import Identity
 from penstock.doors.blipmq.errors import EXPECTED, publish_refused, request_refused
 from penstock.doors.blipmq.handshake import Handshake

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.errors import AccessDenied, QueueNotFound
-from penstock.broker.queues.queues import Dequeue, Message
+from penstock.broker.queues.dequeue import Dequeue, Message
 from penstock.doors.blipmq.errors import EXPECTED, request_refused
 from penstock.log.engine import FAILED, OPEN, CommitGroup
 from penstock.wire.blipmq import codec
@@ -35,7 +35,7 @@ class PollTask:
         self._replies: list[bytes] = [b""] * len(frames)
         self._after: CommitGroup | None = None  # the last group that a reply depends on
         self._kept: list[int] = []  # places of the frames that are answered otherwise if it fails
-        self._acks: dict[int, list[int]] = {}  # queue → places of its ACKs that are settled with the next taking
+        self._acks: dict[int, list[int]] = {}  # queue → places of its ACKs that are settled with the next dequeue
         self._polls: dict[int, list[int]] = {}  # queue → places of its POLLs that have no message yet
         self._skim = False
         self._answered = 0  # how many frames
@@ -99,9 +99,9 @@ class PollTask:
                 self._acknowledge(list(self._acks))
                 return
             takings = self._plan()
-            if not all(taking.ready for _, taking in takings):
-                for _, taking in takings:
-                    taking.settle = []
+            if not all(dequeue.ready for _, dequeue in takings):
+                for _, dequeue in takings:
+                    dequeue.settle = []
                 self._acknowledge(list(self._acks))
                 self._session.wait_for_disk()
                 self._session.broker.executor(partial(_read, takings), partial(self._came, takings))
@@ -114,8 +114,8 @@ class PollTask:
         """The disk has answered."""
         session = self._session
         if session.closed:
-            for _, taking in takings:
-                taking.cancel()
+            for _, dequeue in takings:
+                dequeue.cancel()
             return
         session.disk_came()
         self._finish(takings)
@@ -129,16 +129,16 @@ class PollTask:
             acks = self._acks.get(subscription, ())
             settle = self._tags(acks) if acks else ()
             try:
-                taking = session.broker.queues.dequeue(
+                dequeue = session.broker.queues.dequeue(
                     session.identity, subscription, len(places), skip_expired=self._skim, settle=settle
                 )
             except _UNKNOWN:
-                taking = None  # a POLL of an unknown subscription is silent
+                dequeue = None  # a POLL of an unknown subscription is silent
             except EXPECTED as error:
                 self._refuse(places, error)
-                taking = None
-            if taking is not None:
-                takings.append((subscription, taking))
+                dequeue = None
+            if dequeue is not None:
+                takings.append((subscription, dequeue))
                 continue
             del self._polls[subscription]
             if acks:
@@ -147,24 +147,24 @@ class PollTask:
 
     def _finish(self, takings: list[tuple[int, Dequeue]]) -> None:
         if self._after is not None and self._after.state is FAILED:
-            for subscription, taking in takings:
-                taking.cancel()  # or a later group would answer for this one
+            for subscription, dequeue in takings:
+                dequeue.cancel()  # or a later group would answer for this one
                 self._kept += self._polls.pop(subscription) + self._acks.pop(subscription, [])
             return
         self._skim = False
-        for subscription, taking in takings:
+        for subscription, dequeue in takings:
             places, acks = self._polls.pop(subscription), self._acks.pop(subscription, [])
             try:
-                messages, group = taking.finish()
+                messages, group = dequeue.finish()
             except EXPECTED as error:
                 self._refuse(places + acks, error)
                 continue
             self._after = group or self._after
             if acks:
-                self._kept += self._known(acks, taking.answers)
-            self._deliver(taking.topic.name.encode(), places, messages)
-            self._skim |= taking.passed
-            if taking.more:
+                self._kept += self._known(acks, dequeue.acknowledged)
+            self._deliver(dequeue.topic.name.encode(), places, messages)
+            self._skim |= dequeue.skipped
+            if dequeue.more:
                 self._polls[subscription] = places[len(messages) :]
         if self._polls:
             self._answer(min([places[0] for places in self._polls.values()]))
@@ -255,18 +255,18 @@ class Push:
             if self._waiting is not None and self._waiting.state is OPEN:
                 return
             try:
-                taking = self._plan()
+                dequeue = self._plan()
             except EXPECTED:
                 self._session.end_push(self._queue_id)
                 return
-            if taking is None:
+            if dequeue is None:
                 return
-            if not taking.ready:
+            if not dequeue.ready:
                 self._reading = True
-                self._session.broker.executor(taking.read, partial(self._read, taking))
+                self._session.broker.executor(dequeue.read, partial(self._read, dequeue))
                 return
-            taking.read()
-            if not self._send(taking):
+            dequeue.read()
+            if not self._send(dequeue):
                 return
 
     def _plan(self) -> Dequeue | None:
@@ -282,29 +282,29 @@ class Push:
             session.identity, self._queue_id, min(room, PUSH_MESSAGES), skip_expired=self._skim
         )
 
-    def _read(self, taking: Dequeue) -> None:
+    def _read(self, dequeue: Dequeue) -> None:
         self._reading = False
         if self._stopped:
-            taking.cancel()
+            dequeue.cancel()
         else:
-            self._send(taking)
+            self._send(dequeue)
             self._session.work()
 
-    def _send(self, taking: Dequeue) -> bool:
+    def _send(self, dequeue: Dequeue) -> bool:
         """False if there is no more for now."""
         try:
-            messages, group = taking.finish()
+            messages, group = dequeue.finish()
         except EXPECTED:
             return False  # nothing was taken; the queue calls when it is worth another try
         self._waiting = group
-        self._skim = taking.passed
+        self._skim = dequeue.skipped
         tags = [message.tag if message.at_least_once else 0 for message in messages]
         data = codec.encode_delivers(tags, map(bool, tags), self._topic, [message.value for message in messages])
         if group is not None:  # also without a message: it is the outbox that calls when there is to go on
             self._session.replies.put_after(group, data, lambda _: b"")
-        return bool(messages) or taking.more
+        return bool(messages) or dequeue.more
 
 
 def _read(takings: list[tuple[int, Dequeue]]) -> None:
-    for _, taking in takings:
-        taking.read()
+    for _, dequeue in takings:
+        dequeue.read()
