@@ -32,7 +32,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup test lint types pytest bench bench-spark crash compiled test-compiled lock clean
+.PHONY: help up setup check test lint types pytest bench bench-spark crash compiled test-compiled lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ up: $(VENV)/.ready-to-run $(COMPILED) ## set up and start broker, generator and 
 
 setup: $(VENV)/.ready-to-test ## set up .venv for running and testing, start nothing
 
+check: lint types ## lint, types and the tests that start no process, in two minutes
+	$(PYTEST) -m unit
+
 test: lint types pytest ## lint, types and all tests
 
 lint: $(VENV)/.ready-to-test
@@ -52,10 +55,12 @@ lint: $(VENV)/.ready-to-test
 types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
-# Two processes; the tests of a file stay together and in order.
+# Two processes; the tests of a file stay together and in order, as do those that share a Spark session.
+PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+
 pytest: $(VENV)/.ready-to-test
 	@sh scripts/java.sh
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this machine's own limits
 	$(BIN)/python benchmarks/run.py $(BENCH)

@@ -13,6 +13,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("P
 
 # ruff: noqa: E402 - the imports need the path
 from benchmarks import (
+    calls,
     catch_up,
     dialects,
     felix,
@@ -51,6 +52,7 @@ SUBJECTS = {
     "publish": publish,
     "size": size,
     "turns": turns,
+    "calls": calls,
 }
 
 
@@ -69,7 +71,7 @@ def main() -> None:
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject in (queues, flymq, kimberlite, felix, quic, flight, publish, turns):
+            if subject in (queues, flymq, kimberlite, felix, quic, flight, publish, turns, calls):
                 about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")

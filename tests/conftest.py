@@ -1,11 +1,16 @@
-"""How all tests run: property tests without deadlines, because a shared machine is slow at times, and in CI always
-with the same examples."""
+"""How all tests run: in tiers, the longest first, or in any order; property tests without deadlines, because a shared
+machine is slow at times, and in CI always with the same examples."""
 
 from __future__ import annotations
 
 import os
+import random
+import subprocess
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("penstock", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -14,3 +19,87 @@ settings.load_profile("penstock")
 # Every Spark that a test starts, in whatever process, takes what it is not told from here.
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+TIERS = ("spark", "crash", "process", "unit")  # in the order in which they run: the longest first
+TIER_OF_DIRECTORY = {
+    "crash": "crash",
+    "cli": "process",
+    "e2e": "process",
+    "fuzz": "process",
+    "workers": "process",
+}
+LONGEST = (
+    "test_pipeline_runs.py",
+    "test_pipeline_up.py",
+    "test_spark_kill.py",
+    "test_connect.py",
+    "test_docs.py",
+    "test_kill.py",
+)
+SPARK_SESSION = "spark session"  # tests that share one: those of one process
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--random-order",
+        metavar="SEED",
+        help="shuffle the files, and the tests in each of them; the same seed gives the same order",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tests are selected by marker, and shared out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        tier = tier_of(item)
+        if item.get_closest_marker(tier) is None:
+            item.add_marker(tier)
+        item.add_marker(
+            pytest.mark.xdist_group(SPARK_SESSION if shares_session(item) else item.nodeid.partition("::")[0])
+        )
+    seed = config.getoption("--random-order")
+    items[:] = sorted(items, key=_rank) if seed is None else _shuffled(items, seed)
+
+
+def tier_of(item: pytest.Item) -> str:
+    """The one that the test or its module is marked with; else that of what it uses, or of its directory."""
+    marked = {mark.name for mark in item.iter_markers() if mark.name in TIERS}
+    if len(marked) > 1:
+        raise pytest.UsageError(f"{item.nodeid} is in more than one tier: {', '.join(sorted(marked))}")
+    if marked:
+        return marked.pop()
+    if shares_session(item):
+        return "spark"
+    directory = item.path.relative_to(Path(__file__).parent).parts[0]
+    return TIER_OF_DIRECTORY.get(directory, "unit")
+
+
+def shares_session(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def _rank(item: pytest.Item) -> tuple[int, int]:
+    """What takes longest comes first, so that nobody waits for it alone in the end."""
+    name = item.path.name
+    return TIERS.index(tier_of(item)), LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+
+def _shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
+    """The tests of a file stay together: they share what it takes long to start."""
+    chance = random.Random(seed)
+    files = [list(group) for _, group in groupby(items, key=lambda item: item.path)]
+    chance.shuffle(files)
+    for tests in files:
+        chance.shuffle(tests)
+    return [item for tests in files for item in tests]
+
+
+@pytest.fixture(autouse=True)
+def keep_to_the_tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A unit test starts no process: `make check` would get slow without anybody noticing why."""
+    if request.node.get_closest_marker("unit") is not None:
+        monkeypatch.setattr(subprocess, "Popen", _refuse)
+    yield
+
+
+def _refuse(*arguments: object, **_: object) -> None:
+    raise AssertionError(f"a test of the tier `unit` starts a process: {arguments}; mark it with `process`")

@@ -8,13 +8,12 @@ import msgspec
 import pytest
 from tests.broker.broker_fixture import BrokerFixture
 
-from penstock.admin.audit import AuditResource, audit_policy
+from penstock.admin.audit import AuditResource
 from penstock.admin.http import HttpReply
 from penstock.broker.errors import AuditOff, InvalidArgument
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access
 from penstock.broker.security.audit import AuditPolicy
-from penstock.config.settings import SecuritySection, Settings
 
 
 def world(*, enabled: bool = True) -> BrokerFixture:
@@ -65,13 +64,3 @@ def test_what_the_log_refuses_is_told() -> None:
         ask(world(), b"/audit/export", b'{"format": "xml"}')
     with pytest.raises(AuditOff):
         ask(world(enabled=False), b"/audit", b"{}")
-
-
-@pytest.mark.parametrize(
-    ("mode", "audit", "enabled"),
-    [("off", "auto", False), ("on", "auto", True), ("on", "off", False), ("off", "on", True)],
-)
-def test_the_configuration_says_what_is_kept(mode: Any, audit: Any, enabled: bool) -> None:
-    security = SecuritySection(mode=mode, audit=audit, audit_retention_seconds=60, audit_retention_bytes=1 << 20)
-    assert audit_policy(Settings(security=security)) == AuditPolicy(enabled, 60, 1 << 20)
-    assert audit_policy(Settings()) == AuditPolicy()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.process import BrokerProcess, Done, penstock
 from tests.cli.test_keys import DOORS, SECURITY, Wire, add
+from tests.launcher import BrokerProcess, Done, penstock
 
 HEAD = ["time", "type", "user", "client_ip", "resource", "action", "result", "details"]
 

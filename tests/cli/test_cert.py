@@ -5,10 +5,9 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from tests.cli.process import BrokerProcess, other_doors, penstock
+from tests.launcher import BrokerProcess, other_doors, penstock
 from tests.transport.certificates import Authority
 
-from penstock.config.layers import load
 from penstock.transport.quic_listener import server_certificate
 
 
@@ -34,7 +33,7 @@ def test_the_certificate_of_tls_is_taken_if_there_is_one(tmp_path: Path) -> None
     environment = {"PENSTOCK_TLS__CERT": issued.cert, "PENSTOCK_TLS__KEY": issued.key}
     shown = penstock("cert", "show", "--data-dir", str(tmp_path), **environment).stdout
     assert f"{issued.cert} (tls.cert)" in shown
-    taken = server_certificate(load(environment=environment).settings, str(tmp_path))
+    taken = server_certificate(issued.cert, issued.key, str(tmp_path))
     assert f"sha256:{taken.fingerprint}\n" in shown
     assert not (tmp_path / "certificates").exists()
 

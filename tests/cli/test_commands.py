@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 
 from penstock import __version__
 from penstock.clients.rustlog import Client

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from tests.cli.process import BrokerProcess, Done, penstock
+from tests.launcher import BrokerProcess, Done, penstock
 
 from penstock.log.lock import DirectoryLock
 from penstock.wire.blipmq import codec, frames
@@ -220,6 +220,6 @@ def test_a_broker_that_does_not_answer_is_told(tmp_path: Path) -> None:
         silent.bind(str(tmp_path / "admin.sock"))
         silent.listen()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("penstock.cli.administration.PATIENCE_SECONDS", 0.05)
+            patch.setattr("penstock.cli.administration.TIMEOUT_SECONDS", 0.05)
             done = keys(tmp_path, "list")
     assert done.returncode == 1 and "did not answer" in done.stderr and done.stdout == ""

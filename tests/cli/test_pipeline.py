@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.process import penstock
+from tests.launcher import penstock
 
 from penstock.spark.pipelines.location import PipelineLocation, RunState
 

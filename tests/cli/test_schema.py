@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.process import BrokerProcess, Done, penstock
+from tests.launcher import BrokerProcess, Done, penstock
 
 from penstock.clients.rustlog import Client, RustLogError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.process import Done, penstock
+from tests.launcher import Done, penstock
 from tests.log.tables.source import TOPIC, Source, spans
 
 from penstock.broker.state.events import TopicCreated, encode

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cli.process import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
+from tests.launcher import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
 
 from penstock.cli.generator import Doors, Shop, amounts, generate
 from penstock.cli.up import BACKOFF, STEADY_SECONDS, Backoff
 from penstock.clients.rustlog import Client
-from penstock.config.settings import Endpoint
+from penstock.transport.endpoint import Endpoint
 
 FLIGHT = ("--listen", "flight=127.0.0.1:0")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from tests.cli.process import BrokerProcess, Done, penstock
+from tests.launcher import BrokerProcess, Done, penstock
 
 SECURITY = {"PENSTOCK_SECURITY__MODE": "on"}
 DOORS = ("--listen", "blipmq=127.0.0.1:0")

@@ -11,9 +11,10 @@ import pytest
 
 from penstock.broker.cache.cache_store import CachePolicy
 from penstock.config.layers import FLAG_OF, keys, load, to_toml
-from penstock.config.settings import DOOR_NAMES, CacheSection, ConfigError, Endpoint, LogSection, Settings, endpoint
+from penstock.config.settings import DOOR_NAMES, CacheSection, ConfigError, LogSection, Settings
 from penstock.log.engine import Durability
 from penstock.log.file_engine import LogSettings
+from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -200,6 +201,6 @@ def test_every_flag_names_a_key() -> None:
     ],
 )
 def test_addresses(text: str, expected: Endpoint | None) -> None:
-    assert endpoint(text) == expected
+    assert parse_endpoint(text) == expected
     if expected is not None and not text.startswith(":"):
         assert str(expected) == text

@@ -193,13 +193,10 @@ def _kill_one(victim: str, broker: SparkBroker, driver: Driver, randomly: random
     if victim == "driver":
         driver.kill()
         return True
-    found = driver.workers() if victim == "worker" else _children(broker, f"penstock.transport.{_MODULE[victim]}")
+    found = driver.workers() if victim == "worker" else _children(broker, f"penstock.workers.{victim}.main")
     if found:
         _kill(randomly.choice(found))
     return bool(found)
-
-
-_MODULE = {"flight": "flight_process", "tables": "table_process"}
 
 
 # -- the end

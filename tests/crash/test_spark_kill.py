@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.crash.spark_killer import Campaign, run
 from tests.spark.java import needs_java
 
 
 @needs_java
+@pytest.mark.spark
 def test_every_input_is_in_the_output_once_whoever_is_killed(tmp_path: Path) -> None:
     victims = ("tables", "worker", "flight", "broker", "driver")
     outcomes = run(Campaign(str(tmp_path), len(victims), seed=3, pause=(0.2, 2.0), victims=victims))

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import ClientCodec

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.clients.blipmq import AsyncClient, Client, ClientError, Message, Refusal, Subscription
 from penstock.clients.rustlog import Client as RustLogClient

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 from tests.ports import steady_udp_port
 
 import penstock.clients.felix
@@ -156,9 +156,9 @@ def test_a_slow_reader_holds_a_bounded_amount_and_loses_nothing(broker: BrokerPr
                         batch = await quick.next_batch()
                         assert batch is not None
                         seen += len(batch.payloads)
-                feed = slow._feed
-                assert feed is not None and feed.over is not None  # it does not stand in the way of the other
-                held = sum(map(len, [payload for batch in feed._batches for payload in batch.payloads]))
+                buffer = slow._buffer
+                assert buffer is not None and buffer.over is not None  # it does not stand in the way of the other
+                held = sum(map(len, [payload for batch in buffer._batches for payload in batch.payloads]))
                 assert held < BOUND
                 next_offset = 0
                 async for batch in slow.batches():
@@ -171,8 +171,8 @@ def test_a_slow_reader_holds_a_bounded_amount_and_loses_nothing(broker: BrokerPr
                         break
             async with client.subscribe("slow", "earliest") as lonely:
                 await asyncio.sleep(0.2)
-                assert lonely._feed is not None and lonely._feed.over is None
-                assert lonely._feed._held < BOUND  # the connection stands still
+                assert lonely._buffer is not None and lonely._buffer.over is None
+                assert lonely._buffer._size < BOUND  # the connection stands still
                 count = 0
                 async for batch in lonely.batches():
                     count += len(batch.payloads)

@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests.cli.process import BrokerProcess, penstock
 from tests.e2e.felix_wire import wired
 from tests.e2e.test_blipmq import take
 from tests.e2e.test_kimberlite import Peer
 from tests.e2e.test_kimberlite_tenants import flight_log, pushed, through_flight
 from tests.e2e.test_tables import SMALL as TABLES
 from tests.e2e.test_tables import handed_over
+from tests.launcher import BrokerProcess, penstock
 
 from penstock.broker.names import Scope
 from penstock.clients.blipmq import Client as BlipMqClient

@@ -10,7 +10,6 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.process import BrokerProcess
 from tests.e2e.felix_aioquic import (
     Link,
     Message,
@@ -25,6 +24,7 @@ from tests.e2e.felix_aioquic import (
     unb64,
     until,
 )
+from tests.launcher import BrokerProcess
 
 TENANT, NAMESPACE = "t1", "default"
 OK = {"type": "ok"}

@@ -23,7 +23,6 @@ from typing import NamedTuple
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from tests.cli.process import BrokerProcess
 from tests.e2e.felix_aioquic import (
     Ack,
     Closed,
@@ -43,6 +42,7 @@ from tests.e2e.felix_aioquic import (
     run,
     say,
 )
+from tests.launcher import BrokerProcess
 
 TENANT, NAMESPACE, CACHE = "t1", "default", "primary"
 OK = {"type": "ok"}

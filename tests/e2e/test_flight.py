@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.cli.process import BrokerProcess, other_doors, penstock
+from tests.launcher import BrokerProcess, other_doors, penstock
 from tests.workers.flight.seeded_flight_broker import OPEN, made
 from tests.workers.flight.test_flight import child_of
 

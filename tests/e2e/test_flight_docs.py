@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 from tests.workers.flight.seeded_flight_broker import OPEN, made
 from tests.workers.flight.test_security import SECURED
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.cli.process import BrokerProcess
 from tests.clients.flymq.running import RunningServer
+from tests.launcher import BrokerProcess
 
 from penstock.clients.blipmq import Client as BlipMqClient
 
@@ -490,10 +490,14 @@ def test_decision_17_a_body_that_comes_after_its_header_is_not_waited_for(tmp_pa
     """With Nagle's algorithm on, the body waits until the header is acknowledged. A server that takes its time for that
     makes every request last 40 ms; one that does not, lets some of them be quick even on a busy machine."""
     with RunningServer(tmp_path) as server, Original(("127.0.0.1", server.port)) as client:
-        seconds = []
-        for offset in range(40):
-            begin = time.monotonic()
-            assert client.produce("d17", bytes(size)).offset == offset
-            seconds.append(time.monotonic() - begin)
-        assert sorted(seconds)[5] < 0.035
+
+        def quick_ones(first: int) -> int:
+            found = 0
+            for offset in range(first, first + 40):
+                begin = time.monotonic()
+                assert client.produce("d17", bytes(size)).offset == offset
+                found += time.monotonic() - begin < 0.035
+            return found
+
+        assert any(quick_ones(first) > 5 for first in range(0, 400, 40)), "every request waits for an acknowledgement"
         assert len(client.fetch("d17", 39)[0][0][2]) == size

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 from tests.transport.certificates import Authority
 
 from penstock.clients.flymq import Client as FlyMqClient

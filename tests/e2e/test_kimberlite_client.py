@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.clients.kimberlite import (
     Appended,

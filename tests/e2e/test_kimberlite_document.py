@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 SQL = b"SELECT COUNT(*) as count FROM events"
 TOKEN = b"secret-token"

@@ -17,7 +17,7 @@ import pytest
 from kimberlite.aio import AsyncClient
 from kimberlite.query_builder import Query
 from kimberlite.tenant_pool import TenantPool
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from kimberlite import (
     Client,

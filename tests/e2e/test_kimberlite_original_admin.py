@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from kimberlite.admin import ColumnInfo, MaskingStrategy
 from kimberlite.audit_context import AuditContext, run_with_audit
 from kimberlite.compliance import AuditEntry, ConsentBasis
-from tests.cli.process import BrokerProcess, penstock
 from tests.e2e.test_kimberlite import Peer
+from tests.launcher import BrokerProcess, penstock
 
 from kimberlite import (
     AuthenticationError,

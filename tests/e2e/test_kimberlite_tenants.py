@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from tests.cli.process import BrokerProcess
 from tests.e2e.test_blipmq import take
 from tests.e2e.test_kimberlite import Peer
+from tests.launcher import BrokerProcess
 from tests.workers.flight.seeded_flight_broker import OPEN, Maker, made
 
 from penstock.broker.names import DEFAULT_SCOPE, Scope

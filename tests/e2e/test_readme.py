@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", ROOT / "docs/protocols/felix.md")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 
 from penstock.clients.blipmq import Client as BlipMq
 from penstock.clients.flymq import Client as FlyMq

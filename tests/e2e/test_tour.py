@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 from tests.transport.certificates import Authority
 
 from penstock.clients.rustlog import AsyncClient, Client, ClientError

@@ -166,6 +166,7 @@ def test_a_broker_is_reached_by_its_client(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(connecting, "_logs", {})
 
 
+@pytest.mark.process
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     """Who only imports this need not wait for Arrow."""
     code = "import sys, penstock.flight.connect; print(*({'pyarrow', 'deltalake', 'numpy'} & sys.modules.keys()))"

@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from aioquic.tls import Epoch
-from tests.cli.process import BrokerProcess
 from tests.e2e import felix_aioquic
 from tests.fuzz.test_resources import MIB, Others
-from tests.fuzz.wire import DEADLINE, Wire, binary_create, binary_produce, resident_bytes
+from tests.fuzz.wire import DEADLINE, Wire, binary_create, binary_produce
+from tests.launcher import BrokerProcess
+from tests.process_stats import resident_bytes
 
 from penstock.transport.quic.client import connect
 from penstock.transport.quic.connection import QuicConnection, Reader, Stream

@@ -23,13 +23,13 @@ from tests.transport.quic.peers import certificate
 from penstock.broker.broker import Broker
 from penstock.broker.names import Scope
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
-from penstock.config.settings import Endpoint
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.session import felix_door
 from penstock.log.committer import InlineCommitter
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
+from penstock.transport.endpoint import Endpoint
 from penstock.transport.quic.settings import QuicSettings
 from penstock.transport.quic_listener import QuicListener
 from penstock.transport.quic_sessions import QuicPort
@@ -273,7 +273,7 @@ async def slow_disk(path: Path) -> AsyncIterator[tuple[InlineCommitter, Broker, 
     quic = QuicSettings(stream_window=MIB, connection_window=MIB)
     listener.start(QuicPort(door, broker, ANONYMOUS, tracker, loop.time), quic, certificate())
     try:
-        yield disk, broker, ("127.0.0.1", int(listener.address.rpartition(":")[2]))
+        yield disk, broker, ("127.0.0.1", listener.endpoint.port)
     finally:
         disk.drain()
         listener.stop_accepting()

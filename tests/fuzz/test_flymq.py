@@ -21,11 +21,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
-from tests.cli.process import BrokerProcess
 from tests.doors.flymq.peer import Peer
 from tests.fuzz.test_resources import MIB, RECORD, Besieged, besieged, flood
 from tests.fuzz.test_streams import no_complaints
-from tests.fuzz.wire import DEADLINE, JSON_PING, Wire, open_files, resident_bytes
+from tests.fuzz.wire import DEADLINE, JSON_PING, Wire
+from tests.launcher import BrokerProcess
+from tests.process_stats import open_files, resident_bytes
 from tests.wire.flymq.golden.exchanges import EXCHANGES, FORMS, octets
 
 from penstock.broker.state.state import encode_snapshot

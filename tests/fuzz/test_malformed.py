@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
-from tests.cli.process import BrokerProcess
 from tests.fuzz.wire import (
     BINARY_PING,
     JSON_PING,
@@ -30,6 +29,7 @@ from tests.fuzz.wire import (
     split,
     string,
 )
+from tests.launcher import BrokerProcess
 
 PONG = {"binary": b"\xff", "json": b'{"type":"Pong"}'}
 PING = {"binary": BINARY_PING, "json": JSON_PING}

@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from tests.cli.process import BrokerProcess
 from tests.fuzz.wire import (
     BINARY_PING,
     DEADLINE,
     JSON_PING,
     MAX_FRAME,
+    Pump,
     Wire,
     binary_create,
     binary_error,
@@ -37,10 +37,10 @@ from tests.fuzz.wire import (
     frame,
     json_error,
     json_request,
-    open_files,
-    resident_bytes,
     string,
 )
+from tests.launcher import BrokerProcess
+from tests.process_stats import open_files, resident_bytes
 
 MIB = 1 << 20
 GROWTH = 96 * MIB
@@ -312,16 +312,8 @@ def test_slow_connections_are_answered_when_they_are_done(shared: Besieged) -> N
 
 
 def flood(wire: Wire, data: bytes) -> int:
-    """Send until the other side takes no more, or closes; how many bytes it took."""
-    wire.socket.settimeout(0.3)
-    sent = 0
-    try:
-        while sent < 64 * MIB:
-            sent += wire.socket.send(data)
-    except (TimeoutError, ConnectionError):
-        pass
-    wire.socket.settimeout(DEADLINE)
-    return sent
+    """Send the same over and over until the other side takes no more, or closes; how many bytes it took."""
+    return Pump(wire.socket, data).send(64 * MIB, seconds=0.3)
 
 
 @pytest.mark.parametrize("dialect", ["binary", "json"])

@@ -9,7 +9,6 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -120,6 +119,30 @@ class Wire:
         return found
 
 
+class Pump:
+    """Sends the same data over and over, as much as the other side takes. However little a socket's buffer has room
+    for, what is sent goes on where it stopped, so that frames stay whole."""
+
+    def __init__(self, connection: socket.socket, data: bytes) -> None:
+        self._socket = connection
+        self.data = data
+        self.sent = 0
+
+    def send(self, size: int, seconds: float = 0.0) -> int:
+        """As many bytes, or fewer if there is no more room within `seconds`, or no other side any more."""
+        before = self.sent
+        self._socket.settimeout(seconds)
+        try:
+            while self.sent - before < size:
+                at = self.sent % len(self.data)
+                self.sent += self._socket.send(memoryview(self.data)[at : at + size + before - self.sent])
+        except (BlockingIOError, TimeoutError, ConnectionError):
+            pass
+        finally:
+            self._socket.settimeout(DEADLINE)
+        return self.sent - before
+
+
 def split(stream: bytes) -> Iterator[bytes]:
     """The payloads of a stream of whole frames."""
     position = 0
@@ -128,14 +151,3 @@ def split(stream: bytes) -> Iterator[bytes]:
         position += 4 + length
         assert position <= len(stream)
         yield stream[position - length : position]
-
-
-def resident_bytes(process: int) -> int:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no VmRSS")
-
-
-def open_files(process: int) -> int:
-    return len(list(Path(f"/proc/{process}/fd").iterdir()))

@@ -13,6 +13,8 @@ import pytest
 from penstock.log.errors import DirectoryLocked
 from penstock.log.lock import DirectoryLock
 
+pytestmark = pytest.mark.process
+
 HOLD = """
 import sys
 from penstock.log.lock import DirectoryLock

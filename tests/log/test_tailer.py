@@ -552,6 +552,7 @@ while True:
 """
 
 
+@pytest.mark.process
 def test_a_writer_that_is_killed_and_followed_by_another(tmp_path: Path) -> None:
     """The same follower all along: what was acknowledged is there, and nothing that it has shown changes."""
     follower = Tailer(OsFiles(str(tmp_path)))

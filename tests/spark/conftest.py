@@ -53,17 +53,3 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     made = Folder(tmp_path / "data")
     yield made
     made.close()
-
-
-LONGEST = ("test_pipeline_runs.py", "test_pipeline_up.py", "test_spark_kill.py")
-
-
-@pytest.hookimpl(tryfirst=True)  # before the files are shared out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes at work, what takes longest comes first, so that nobody waits for it alone in the end."""
-    items.sort(key=_rank)
-
-
-def _rank(item: pytest.Item) -> int:
-    name, folder = item.path.name, item.path.parent.name
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST) + (folder not in ("spark", "crash"))

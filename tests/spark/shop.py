@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from tests.cli.process import COMMAND, WITHOUT_SETTINGS, BrokerProcess
+from tests.launcher import COMMAND, WITHOUT_SETTINGS, BrokerProcess
 
 from penstock.clients.rustlog import Client
 from penstock.spark.pipelines.scaffold import write_project

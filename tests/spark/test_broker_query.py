@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 from tests.spark.query import Query, until
 
 from penstock.clients.blipmq import Client as BlipMq

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.spark.data_dir import Folder
 from tests.spark.java import needs_java
 
@@ -50,6 +51,7 @@ spark.stop()
 
 
 @needs_java
+@pytest.mark.spark
 def test_the_source_through_spark_connect(folder: Folder, tmp_path: Path) -> None:
     folder.create("t", 2)
     folder.fill("t", 0, 20)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.cli.process import WITHOUT_SETTINGS, BrokerProcess
 from tests.cli.test_up import FLIGHT
+from tests.launcher import WITHOUT_SETTINGS, BrokerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,15 +7,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tests.cli.process import BrokerProcess
+import pytest
 from tests.cli.test_up import FLIGHT
+from tests.launcher import BrokerProcess
 from tests.spark import shop
 from tests.spark.cluster import Cluster
 from tests.spark.java import needs_java
 
 from penstock.clients.rustlog import Client
 
-pytestmark = needs_java
+pytestmark = [needs_java, pytest.mark.spark]
 
 BAD = [b"not json", b'{"order_id": "only an id"}']
 

@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from tests.cli.test_up import Up
 from tests.spark import shop
@@ -23,7 +24,7 @@ from penstock.flight.log import Log, TopicPartition
 from penstock.spark.pipelines.location import read_state
 from penstock.spark.pipelines.scaffold import write_project
 
-pytestmark = needs_java
+pytestmark = [needs_java, pytest.mark.spark]
 
 SECONDS = 180  # for each step: a busy machine needs them, a quiet one a tenth
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.clients.flymq import Client as FlyMqClient
 from penstock.clients.rustlog import Client as RustLogClient

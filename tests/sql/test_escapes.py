@@ -248,14 +248,14 @@ def test_a_result_has_an_end() -> None:
 
 
 def test_time_is_limited() -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(QueryTooLarge, match=r"longer than the 0\.3 s"):
         ask(
             MemoryCatalog(),
             "SELECT sum(a.range * b.range) FROM range(1000000) a, range(1000000) b",
             limits=LIMITS._replace(seconds=0.3),
         )
-    assert time.monotonic() - begin < 10
+    assert time.process_time() - begin < 10
     assert rows(MemoryCatalog(), "SELECT 1") == [[1]]
 
 

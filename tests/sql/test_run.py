@@ -284,7 +284,7 @@ def test_a_statement_is_cancelled(catalog: MemoryCatalog) -> None:
     stop = Stop(60)
     timer = threading.Timer(0.2, stop.cancel)
     timer.start()
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(QueryError, match="cancelled"):
         run(
             catalog,
@@ -295,4 +295,4 @@ def test_a_statement_is_cancelled(catalog: MemoryCatalog) -> None:
             stop=stop,
         )
     timer.join()
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 20

@@ -16,14 +16,14 @@ import uvloop
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ANONYMOUS, Identity
-from penstock.config.settings import Endpoint
 from penstock.doors.session import Channel, Door
 from penstock.log.committer import InlineCommitter
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
+from penstock.transport.endpoint import Endpoint
 from penstock.transport.tcp_connection import Port
-from penstock.transport.tcp_listener import BindAddress, Listener, bind
+from penstock.transport.tcp_listener import BindAddress, Listener
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
@@ -135,8 +135,8 @@ async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
     one.broker = broker_in(path)
     one.tracker = ConnectionTracker(ConnectionLimits(**limits), one.broker.metrics, asyncio.get_running_loop())  # type: ignore[arg-type]
     place = BindAddress(Endpoint("127.0.0.1", 0), ("rustlog",))
-    listener = Listener(place, bind(place))
-    host, _, port = listener.address.rpartition(":")
+    listener = Listener(place)
+    host, _, port = str(listener.endpoint).rpartition(":")
     one.address = (host, int(port))
     served = {name: one.door(name) for name in doors}
     await listener.start(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.transport import spin_budget
 from penstock.transport.busy_poll import BusyPoll
@@ -136,6 +136,7 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor time of another process")
 def test_an_idle_broker_and_one_with_little_to_do_use_hardly_any_processor_time(tmp_path: Path) -> None:
     """With a moment that is a hundred times as long as by default, so that it would show."""

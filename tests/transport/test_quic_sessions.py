@@ -14,10 +14,10 @@ from tests.transport.quic.peers import Household, Tape, aioquic, certificate
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ANONYMOUS, Identity
-from penstock.config.settings import Endpoint
 from penstock.doors.streams import Line, StreamChannel, StreamsDoor, StreamsUsedUp
 from penstock.transport import quic_sessions
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
+from penstock.transport.endpoint import Endpoint
 from penstock.transport.quic.client import connect
 from penstock.transport.quic.connection import QuicConnection, Stream
 from penstock.transport.quic.errors import ConnectFailed
@@ -130,7 +130,7 @@ class Stage:
         self.broker = broker
         self.hosts: list[EchoHost] = []
         self.listener = QuicListener(BindAddress(Endpoint("127.0.0.1", 0), ("felix",)))
-        self.port = int(self.listener.address.rpartition(":")[2])
+        self.port = self.listener.endpoint.port
 
     def open(self, broker: Broker, line: Line, identity: Identity) -> EchoHost:
         assert broker is self.broker and identity == ANONYMOUS._replace(peer=line.peer)

@@ -96,11 +96,20 @@ def test_a_connection_whose_input_takes_long_lets_others_have_their_turn(
     async def scene() -> None:
         async with stage(tmp_path) as one:
             with one.raw() as greedy, one.raw() as modest:
+                sent = 0
+
+                def send_more() -> None:
+                    nonlocal sent
+                    with contextlib.suppress(BlockingIOError):
+                        while True:
+                            sent += greedy.send(bytes(1 << 20))
 
                 def slowly(_: EchoSession, data: bytes) -> None:
                     received.append(len(data))
                     if len(received) == 5:
                         modest.sendall(b"x")
+                    if len(received) < 20:  # however small the buffers are, there is more to read
+                        send_more()
                     time.sleep(1.5 * connection_module.TURN_SECONDS)
 
                 greedy.sendall(HELLO)
@@ -108,10 +117,7 @@ def test_a_connection_whose_input_takes_long_lets_others_have_their_turn(
                 await until(lambda: len(one.sessions) == 2)
                 monkeypatch.setattr(EchoSession, "receive", slowly)
                 greedy.setblocking(False)
-                sent = 0
-                with contextlib.suppress(BlockingIOError):
-                    while True:
-                        sent += greedy.send(bytes(1 << 20))
+                send_more()
                 await until(lambda: sum(received) == sent + 1)
                 assert len(received) > 10 and received.index(1) <= 7, "others wait until all of it is read"
 

@@ -1,4 +1,4 @@
-"""The audit log as a resource of the admin socket, and how the configuration says what is kept."""
+"""The audit log as a resource of the admin socket."""
 
 from __future__ import annotations
 
@@ -12,18 +12,11 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.security.audit_chain import ChainMark, ChainReport
-from penstock.broker.security.audit_event import AuditEvent, AuditPage, AuditPolicy, AuditQuery
-from penstock.config.settings import Settings
+from penstock.broker.security.audit_event import AuditEvent, AuditPage, AuditQuery
 
 PATH: Final = b"/audit"
 EXPORT: Final = b"/audit/export"
 VERIFY: Final = b"/audit/verify"
-
-
-def audit_policy(settings: Settings) -> AuditPolicy:
-    security = settings.security
-    enabled = security.mode == "on" if security.audit == "auto" else security.audit == "on"
-    return AuditPolicy(enabled, security.audit_retention_seconds, security.audit_retention_bytes, settings.flymq.node)
 
 
 class AuditRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

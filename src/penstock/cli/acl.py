@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
-from urllib.parse import quote
 
-import msgspec
 import typer
 
 from penstock.broker.security.user import Acl
-from penstock.cli import flags
+from penstock.cli import admin_request, flags
+from penstock.cli.tables import print_fields, print_table
 
 app = typer.Typer(help="List, show, set and remove topics' access lists.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,13 +27,10 @@ def list_acls(
     data_dir: flags.DataDir = None,
 ) -> None:
     """List the access lists of a namespace."""
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     settings = flags.of_directory(config, data_dir)
-    acls = msgspec.json.decode(ask(settings, "GET", _path(tenant, namespace)), type=list[Acl])
-    typer.echo("\t".join(COLUMNS))
-    for acl in acls:
-        typer.echo("\t".join((acl.topic, _kind(acl), ",".join(acl.users), ",".join(acl.roles))))
+    acls = admin_request.call(settings, "GET", _path(tenant, namespace), list[Acl])
+    print_table(COLUMNS, [(acl.topic, _kind(acl), ",".join(acl.users), ",".join(acl.roles)) for acl in acls])
 
 
 @app.command()
@@ -46,15 +42,11 @@ def show(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Show the access list of one topic."""
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    acl = msgspec.json.decode(ask(settings, "GET", _path(tenant, namespace, topic)), type=Acl)
-    typer.echo(f"topic\t{acl.topic}\nkind\t{_kind(acl)}")
-    for user in acl.users:
-        typer.echo(f"user\t{user}")
-    for role in acl.roles:
-        typer.echo(f"role\t{role}")
+    acl = admin_request.call(settings, "GET", _path(tenant, namespace, topic), Acl)
+    members = [*(("user", user) for user in acl.users), *(("role", role) for role in acl.roles)]
+    print_fields([("topic", acl.topic), ("kind", _kind(acl)), *members])
 
 
 @app.command("set")
@@ -78,11 +70,10 @@ def set_acl(
 ) -> None:
     """Set who may read and write a topic, instead of what was set before. Acts at once."""
     from penstock.admin.users import AclTerms
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     terms = AclTerms(public, tuple(user or ()), tuple(role or ()), restrict)
-    ask(settings, "PUT", _path(tenant, namespace, topic), msgspec.json.encode(terms))
+    admin_request.send(settings, "PUT", _path(tenant, namespace, topic), terms)
     typer.echo(f"set the access list of {topic}")
 
 
@@ -95,10 +86,9 @@ def remove(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Remove a topic's access list: roles and grants alone decide again."""
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    ask(settings, "DELETE", _path(tenant, namespace, topic))
+    admin_request.send(settings, "DELETE", _path(tenant, namespace, topic))
     typer.echo(f"{topic} has no access list")
 
 
@@ -107,4 +97,4 @@ def _kind(acl: Acl) -> str:
 
 
 def _path(*parts: str) -> str:
-    return "/acls/" + "/".join(quote(part, safe="") for part in parts)
+    return admin_request.path("acls", *parts)

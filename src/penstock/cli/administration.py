@@ -1,7 +1,7 @@
 """Administers a broker from the command line, whether it runs or not.
 
-A running broker is asked through the socket in its data directory. If none runs there, the log is opened here, under
-the directory's lock, for the same request. What is asked for is the business of the commands.
+A request goes to the running broker, through the socket in its data directory. If none runs there, the log is opened
+here, under the directory's lock, for the same request. Which requests there are is the business of the commands.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import os
 import socket
 from typing import Final
 
-import msgspec
-
-from penstock.admin.audit import audit_policy
 from penstock.admin.http import REFUSALS, HttpReply, PendingHttpReply, refusal
 from penstock.admin.socket import SOCKET, resources, socket_path
 from penstock.broker.broker import Broker
@@ -21,46 +18,45 @@ from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ADMINISTRATION, Access
-from penstock.broker.security.user import UserPolicy
 from penstock.cli.failure import fail
+from penstock.config.broker import audit_policy, log_settings, user_policy
 from penstock.config.settings import Settings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, GroupState
 from penstock.log.errors import DirectoryLocked, LogError
-from penstock.log.file_engine import FileEngine, LogSettings
+from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
 
-PATIENCE_SECONDS: Final = 20.0
+TIMEOUT_SECONDS: Final = 20.0
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, directory: str, patience: float) -> None:
-        super().__init__("localhost", timeout=patience)
+    def __init__(self, directory: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._directory = directory
-        self._patience = patience
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self._patience)
+        self.sock.settimeout(self.timeout)
         with socket_path(self._directory) as path:
             self.sock.connect(path)
 
 
-def ask(settings: Settings, method: str, path: str, body: bytes = b"") -> bytes:
-    """The body of the answer. Ends the command if it is a refusal."""
-    told = ask_running(settings, method, path, body)
-    if told is not None:
-        return told
-    answer = _open_and_ask(settings, method, path, body)
-    return _accepted(answer.status, answer.body)
+def request(settings: Settings, method: str, path: str, body: bytes = b"") -> bytes:
+    """The body of the reply. Ends the command if the request is refused."""
+    body_of_reply = request_running(settings, method, path, body)
+    if body_of_reply is not None:
+        return body_of_reply
+    reply = _open_and_request(settings, method, path, body)
+    return _accepted(reply.status, reply.body)
 
 
-def ask_running(
-    settings: Settings, method: str, path: str, body: bytes = b"", patience: float | None = None
+def request_running(
+    settings: Settings, method: str, path: str, body: bytes = b"", timeout: float | None = None
 ) -> bytes | None:
-    """The same of a broker that runs; None if there is none."""
-    connection = _Connection(settings.data_dir, PATIENCE_SECONDS if patience is None else patience)
+    """The same from a broker that runs; None if there is none."""
+    connection = _Connection(settings.data_dir, TIMEOUT_SECONDS if timeout is None else timeout)
     try:
         connection.connect()
     except (FileNotFoundError, ConnectionRefusedError):
@@ -86,7 +82,7 @@ def _accepted(status: int, body: bytes) -> bytes:
     return body
 
 
-def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> HttpReply:
+def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -> HttpReply:
     """The same on the log of a broker that does not run."""
     lock = DirectoryLock(settings.data_dir)
     try:
@@ -98,19 +94,19 @@ def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> Ht
     try:
         committer = InlineCommitter()
         # Synced whatever the broker is set to: nobody is there to sync it later.
-        log = LogSettings(**msgspec.structs.asdict(settings.log) | {"durability": Durability.SYNCED})
+        log = log_settings(settings, Durability.SYNCED)
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
         try:
             broker = Broker(
                 engine,
                 access=Access(True, [ADMINISTRATION]),
-                user_policy=UserPolicy(settings.security.default_public, settings.security.allow_anonymous),
+                user_policy=user_policy(settings),
                 audit=audit_policy(settings),
             )
-            answer = _answer(broker, settings, method, path, body)
-            if isinstance(answer, PendingHttpReply):
+            reply = _reply(broker, settings, method, path, body)
+            if isinstance(reply, PendingHttpReply):
                 committer.run()
-                group, answer = answer
+                group, reply = reply
                 if group.state is not GroupState.COMMITTED:
                     fail(group.error or "the log could not be written")
         finally:
@@ -121,10 +117,10 @@ def _open_and_ask(settings: Settings, method: str, path: str, body: bytes) -> Ht
         fail(f"{error.filename or settings.data_dir}: {error.strerror}")
     finally:
         lock.release()
-    return answer
+    return reply
 
 
-def _answer(broker: Broker, settings: Settings, method: str, path: str, body: bytes) -> HttpReply | PendingHttpReply:
+def _reply(broker: Broker, settings: Settings, method: str, path: str, body: bytes) -> HttpReply | PendingHttpReply:
     resource = resources(broker, enforced=settings.security.mode == "on")
     try:
         outcome = resource(method.encode(), path.encode(), body)

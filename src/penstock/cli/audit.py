@@ -10,9 +10,9 @@ import typer
 
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.audit_event import MAX_PAGE, TYPES, AuditEvent, AuditQuery
-from penstock.cli import flags
+from penstock.cli import admin_request, flags, quantity
 from penstock.cli.failure import fail
-from penstock.config.layers import DURATION_UNITS, QUANTITY
+from penstock.cli.tables import print_fields, print_table
 
 COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "result", "details")
 RESULTS: Final = ("success", "denied", "failure")
@@ -48,13 +48,12 @@ def audit(
     if context.invoked_subcommand is not None:
         return
     from penstock.admin.audit import AuditRequest, AuditView
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     if json and csv:
         fail("--json and --csv: choose one", 2)
     settings = flags.of_directory(config, data_dir)
     query = AuditQuery(
-        start=0 if since is None else wall_clock() // 1000 - _duration(since),
+        start=0 if since is None else wall_clock() // 1000 - int(min(quantity.seconds("--since", since), 1e11) * 1000),
         types=tuple(_known(kind or ())),
         user=user,
         resource=resource,
@@ -62,15 +61,16 @@ def audit(
         search=search,
         limit=None if csv else limit,
     )
-    request = msgspec.json.encode(AuditRequest(query, tenant, "csv" if csv else "json"))
+    body = AuditRequest(query, tenant, "csv" if csv else "json")
     if csv:
-        typer.echo(ask(settings, "POST", "/audit/export", request).decode(), nl=False)
+        typer.echo(admin_request.send(settings, "POST", "/audit/export", body).decode(), nl=False)
         return
-    page = msgspec.json.decode(ask(settings, "POST", "/audit", request), type=AuditView)
-    if not json:
-        typer.echo("\t".join(COLUMNS))
-    for event in page.events:
-        typer.echo(msgspec.json.encode(event).decode() if json else "\t".join(_row(event)))
+    page = admin_request.call(settings, "POST", "/audit", AuditView, body)
+    if json:
+        for event in page.events:
+            typer.echo(msgspec.json.encode(event).decode())
+    else:
+        print_table(COLUMNS, map(_row, page.events))
     if page.has_more:
         typer.echo(
             f"note: {len(page.events)} of {page.total} events; see more with --limit, or all with --csv", err=True
@@ -86,13 +86,11 @@ def verify(
     """Check that no event was changed or removed since it was written. Exit code 1 if one was."""
     from penstock.admin.audit import VerifyRequest
     from penstock.broker.security.audit_chain import ChainMark, ChainReport
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
     mark: ChainMark | None = None
     while True:
-        wish = msgspec.json.encode(VerifyRequest(tenant, mark, STEP))
-        report = msgspec.json.decode(ask(settings, "POST", "/audit/verify", wish), type=ChainReport)
+        report = admin_request.call(settings, "POST", "/audit/verify", ChainReport, VerifyRequest(tenant, mark, STEP))
         mark = report.mark
         if mark is None:
             break
@@ -100,19 +98,14 @@ def verify(
     if not report.ok:
         fail(f"the audit log of tenant {tenant} is not what was written: {report.text} (event {report.mismatch})")
     typer.echo(report.text)
-    typer.echo(f"head\t{report.head or '-'}")
+    print_fields([("head", report.head or "-")])
 
 
 def _row(event: AuditEvent) -> tuple[str, ...]:
     moment = datetime.fromtimestamp(event.timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     details = " ".join(f"{name}={value}" for name, value in event.details.items())
-    told = (event.type, event.user, event.client_ip, event.resource, event.action, event.result, details)
-    return (moment, *map(_printable, told))
-
-
-def _printable(text: str) -> str:
-    """Some of it was chosen by clients: nothing in it may move the cursor or make another column."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text) or "-"
+    cells = (event.type, event.user, event.client_ip, event.resource, event.action, event.result, details)
+    return (moment, *(cell or "-" for cell in cells))
 
 
 # -- what was typed
@@ -129,12 +122,3 @@ def _result(text: str) -> str:
     if text and text not in RESULTS:
         fail(f"--result {text}: expected one of {', '.join(RESULTS)}", 2)
     return text
-
-
-def _duration(text: str) -> int:
-    """ms."""
-    found = QUANTITY.fullmatch(text.strip())
-    unit = DURATION_UNITS.get(found[2].lower()) if found and found[2] else None
-    if found is None or unit is None:
-        fail(f"--since {text}: expected a number with one of {', '.join(filter(None, DURATION_UNITS))}", 2)
-    return int(min(float(found[1]) * unit, 1e11) * 1000)

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.cli.tables import aligned, print_aligned
 
 app = typer.Typer(
     help="The certificate that QUIC clients see (Felix).", no_args_is_help=True, rich_markup_mode=None
@@ -46,10 +47,10 @@ def show(
         typer.echo(found.chain.decode(), nl=False)
         return
     origin = "tls.cert" if settings.tls.cert else "made by the broker"
-    for label, text in (
+    rows = (
         ("file", f"{os.path.abspath(path)} ({origin})"),
         ("names", ", ".join(found.names) or "none"),
         ("valid until", f"{found.until:%Y-%m-%d %H:%M} UTC"),
         ("fingerprint", f"sha256:{found.fingerprint}"),
-    ):
-        typer.echo(f"{label:<13}{text}")
+    )
+    print_aligned(aligned(("field", "value"), rows, header=False), wrap=False)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from penstock.cli.failure import fail
-from penstock.config.settings import Endpoint, endpoint
+from penstock.cli.tables import aligned, print_aligned
+from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
     from penstock.conformance.playing import Dial
@@ -90,7 +91,7 @@ def _played(
     if protocol is None:
         fail("--against: say with --protocol which one is spoken there, for example --protocol blipmq", 2)
     try:
-        where = endpoint(against)
+        where = parse_endpoint(against)
     except ValueError as error:
         fail(f"--against: {error}", 2)
     if where is None:
@@ -137,18 +138,12 @@ def _tell(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(told.as_json(results), ensure_ascii=False, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("protocol", "vectors"):
-        table.add_column(name, no_wrap=True)
-    for name in ("ok", "failed", "skipped"):
-        table.add_column(name, justify="right", no_wrap=True)
+    counts = ("ok", "failed", "skipped")
+    table = aligned(("protocol", "vectors", *counts), numbers=counts)
     for each in told.counted(results):
         numbers = (str(each.ok), str(each.failed or "–"), str(each.skipped or "–"))
         table.add_row(each.protocol, each.group, *numbers, style="red" if each.failed else None)
-    Console(soft_wrap=True).print(table)
+    print_aligned(table, wrap=False)
     for result in results:
         if every or result.status == told.FAILED:
             typer.echo(_line(result))

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from penstock.clients import blipmq, flymq, rustlog
-from penstock.config.settings import Endpoint, endpoint
+from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 ORDERS, PAGE_VIEWS = "orders", "page_views"
 PARTITIONS = 2
@@ -156,7 +156,11 @@ def main() -> None:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rate", type=float, required=True)
     given = parser.parse_args()
-    to_rustlog, to_flymq, to_blipmq = endpoint(given.rustlog), endpoint(given.flymq), endpoint(given.blipmq)
+    to_rustlog, to_flymq, to_blipmq = (
+        parse_endpoint(given.rustlog),
+        parse_endpoint(given.flymq),
+        parse_endpoint(given.blipmq),
+    )
     assert to_rustlog and to_flymq and to_blipmq, "who starts this knows where the doors are"
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

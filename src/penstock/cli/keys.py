@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.access import Permission
-from penstock.cli import flags
+from penstock.cli import admin_request, flags, quantity
 from penstock.cli.failure import fail
-from penstock.config.layers import DURATION_UNITS, QUANTITY
+from penstock.cli.tables import print_table, utc
 
 if TYPE_CHECKING:
-    from penstock.admin.socket import KeyCreated
+    from penstock.admin.socket import KeyCreated, KeyView
 
 app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -52,37 +50,30 @@ def add(
 ) -> None:
     """Add a key and print it. It is shown this once: the broker keeps only a hash of it."""
     from penstock.admin.socket import KeyCreated, KeyRequest
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     if not allow and not roles:
         fail("a key needs something that it may do: --allow, or --role, or both", 2)
     settings = flags.of_directory(config, data_dir, must_exist=False)
-    wish = KeyRequest(
+    body = KeyRequest(
         name,
         _permissions(allow),
         tenant,
         tuple(topic or ("*",)),
-        expires=None if expires is None else wall_clock() + _duration(expires),
+        expires=None if expires is None else wall_clock() + int(quantity.seconds("--expires", expires) * 1_000_000),
         key=_chosen() if key_stdin else None,
         roles=tuple(roles or ()),
     )
-    _show(msgspec.json.decode(ask(settings, "POST", "/keys", msgspec.json.encode(wish)), type=KeyCreated))
+    _show(admin_request.call(settings, "POST", "/keys", KeyCreated, body))
 
 
 @app.command("list")
 def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List all keys: what each may do, and whether it still counts. Times are UTC."""
     from penstock.admin.socket import KeyView
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    keys = msgspec.json.decode(ask(settings, "GET", "/keys"), type=list[KeyView])
-    typer.echo("\t".join(COLUMNS))
-    for key in keys:
-        expires = "never" if key.expires is None else _time(key.expires)
-        row = (str(key.id), key.name, key.tenant, ",".join(key.permissions), ",".join(key.topics), _time(key.created),
-               expires, key.state, ",".join(key.roles))  # fmt: skip
-        typer.echo("\t".join(row))
+    keys = admin_request.call(settings, "GET", "/keys", list[KeyView])
+    print_table(COLUMNS, map(_row, keys), numbers=("id",))
 
 
 @app.command()
@@ -93,10 +84,9 @@ def rotate(
 ) -> None:
     """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
     from penstock.admin.socket import KeyCreated
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    _show(msgspec.json.decode(ask(settings, "POST", f"/keys/{number}/rotate"), type=KeyCreated))
+    _show(admin_request.call(settings, "POST", f"/keys/{number}/rotate", KeyCreated))
 
 
 @app.command()
@@ -106,18 +96,23 @@ def revoke(
     data_dir: flags.DataDir = None,
 ) -> None:
     """End a key at once, also for connections that are open."""
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    ask(settings, "DELETE", f"/keys/{number}")
+    admin_request.send(settings, "DELETE", f"/keys/{number}")
     typer.echo(f"revoked key {number}")
+
+
+def _row(key: KeyView) -> tuple[object, ...]:
+    may = (",".join(key.permissions), ",".join(key.topics))
+    expires = "never" if key.expires is None else utc(key.expires)
+    return (key.id, key.name, key.tenant, *may, utc(key.created), expires, key.state, ",".join(key.roles))
 
 
 def _show(created: KeyCreated) -> None:
     key = created.key
     if created.secret is not None:
         typer.echo(created.secret)
-    until = "for ever" if key.expires is None else f"until {_time(key.expires)}"
+    until = "for ever" if key.expires is None else f"until {utc(key.expires)}"
     what = [", ".join(key.permissions)] if key.permissions else []
     what += [f"as {', '.join(key.roles)}"] if key.roles else []
     typer.echo(
@@ -141,20 +136,7 @@ def _permissions(text: str) -> list[Permission]:
     return [Permission(name) for name in names]
 
 
-def _duration(text: str) -> int:
-    """µs."""
-    found = QUANTITY.fullmatch(text.strip())
-    unit = DURATION_UNITS.get(found[2].lower()) if found and found[2] else None
-    if found is None or unit is None:
-        fail(f"--expires {text}: expected a number with one of {', '.join(filter(None, DURATION_UNITS))}", 2)
-    return int(float(found[1]) * unit * 1_000_000)
-
-
 def _chosen() -> str:
     if sys.stdin.isatty():
         return str(typer.prompt("Key", hide_input=True))
     return sys.stdin.readline().rstrip("\r\n")
-
-
-def _time(moment: int) -> str:
-    return datetime.fromtimestamp(moment // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -14,6 +14,7 @@ import typer
 
 from penstock.cli.failure import fail
 from penstock.cli.pipeline_view import Lines, clock, progress_table
+from penstock.cli.tables import print_aligned
 from penstock.spark.pipelines.declarative import Refresh
 from penstock.spark.pipelines.driver import Driver
 from penstock.spark.pipelines.java import JavaMissing, find_java
@@ -115,10 +116,7 @@ def status(directory: Directory = ".", broker: Broker = None) -> None:
         return
     running = is_running(project.local)
     typer.echo(f"{project.name}: {_said(state, running)}")
-    from rich.console import Console
-
-    table = progress_table(flows, _phases(state, running), time.time(), "")
-    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+    print_aligned(progress_table(flows, _phases(state, running), time.time(), ""))
 
 
 def _said(state: RunState | None, running: bool) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from rich.table import Table
 
+from penstock.cli.tables import aligned
 from penstock.spark.pipelines.progress import FlowProgress, seconds_text
 
 LINE_SECONDS = 5.0  # between two lines about the same flow, where lines are printed
@@ -14,11 +15,8 @@ LINE_SECONDS = 5.0  # between two lines about the same flow, where lines are pri
 
 def progress_table(flows: Sequence[FlowProgress], phases: Mapping[str, str], now: float, title: str) -> Table:
     """A row for each flow, and one for each partition that it reads."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    table.add_column("flow", no_wrap=True)
-    table.add_column("state")
-    for name in ("rows", "rows/s", "lag", "last batch", "ETA"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("rows", "rows/s", "lag", "last batch", "ETA")
+    table = aligned(("flow", "state", *numbers), numbers=numbers, title=title)
     shown = {flow.name for flow in flows}
     for flow in flows:
         last = "–" if flow.batch is None or flow.committed is None else f"{flow.batch}, {_ago(now, flow.committed)}"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
-from urllib.parse import quote
 
-import msgspec
 import typer
 
-from penstock.cli import flags
+from penstock.cli import admin_request, flags
+from penstock.cli.tables import print_table
 
 app = typer.Typer(help="List, set and remove roles.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,14 +21,12 @@ Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the role 
 def list_roles(tenant: Tenant = "default", config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List the built-in roles, and those of a tenant."""
     from penstock.admin.users import RoleView
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     settings = flags.of_directory(config, data_dir)
-    roles = msgspec.json.decode(ask(settings, "GET", f"/roles/{quote(tenant, safe='')}"), type=list[RoleView])
-    typer.echo("\t".join(COLUMNS))
-    for role in roles:
-        kind = "built-in" if role.built_in else "custom"
-        typer.echo("\t".join((role.name, ",".join(role.permissions), kind, role.description)))
+    roles = admin_request.call(settings, "GET", _path(tenant), list[RoleView])
+    kinds = {True: "built-in", False: "custom"}
+    rows = [(role.name, ",".join(role.permissions), kinds[role.built_in], role.description) for role in roles]
+    print_table(COLUMNS, rows)
 
 
 @app.command("set")
@@ -46,11 +43,10 @@ def set_role(
 ) -> None:
     """Make a role, or give one other permissions. Acts at once on those who have it."""
     from penstock.admin.users import RoleTerms
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     permissions = tuple(part.strip() for part in allow.split(",") if part.strip())
-    ask(settings, "PUT", _path(tenant, name), msgspec.json.encode(RoleTerms(permissions, description)))
+    admin_request.send(settings, "PUT", _path(tenant, name), RoleTerms(permissions, description))
     typer.echo(f"set role {name}: {', '.join(permissions) or 'nothing'}")
 
 
@@ -62,12 +58,11 @@ def remove(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Remove a role that no user has any more, also from all access lists."""
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    ask(settings, "DELETE", _path(tenant, name))
+    admin_request.send(settings, "DELETE", _path(tenant, name))
     typer.echo(f"removed role {name}")
 
 
-def _path(tenant: str, name: str) -> str:
-    return f"/roles/{quote(tenant, safe='')}/{quote(name, safe='')}"
+def _path(*parts: str) -> str:
+    return admin_request.path("roles", *parts)

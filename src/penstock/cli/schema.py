@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import Annotated, Final
-from urllib.parse import quote
 
-import msgspec
 import typer
 
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
-from penstock.cli import flags
+from penstock.cli import admin_request, flags
 from penstock.cli.failure import fail
+from penstock.cli.tables import print_table, utc
 
 app = typer.Typer(help="Register, show, check with and delete schemas.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -38,12 +36,10 @@ def register(
 ) -> None:
     """Register a definition as the next version, if it fits the latest one."""
     from penstock.admin.schemas import NewVersion, SchemaView
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
-    wish = NewVersion(kind, _read(file))
-    body = ask(settings, "POST", _path(tenant, namespace, name), msgspec.json.encode(wish))
-    schema = msgspec.json.decode(body, type=SchemaView)
+    body = NewVersion(kind, _read(file))
+    schema = admin_request.call(settings, "POST", _path(tenant, namespace, name), SchemaView, body)
     typer.echo(f"{schema.name} version {schema.version}")
 
 
@@ -56,15 +52,11 @@ def list_schemas(
 ) -> None:
     """List all versions of all schemas. Times are UTC."""
     from penstock.admin.schemas import SchemaView
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    schemas = msgspec.json.decode(ask(settings, "GET", _path(tenant, namespace)), type=list[SchemaView])
-    typer.echo("\t".join(COLUMNS))
-    for schema in schemas:
-        created = datetime.fromtimestamp(schema.created // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        row = (schema.name, str(schema.version), schema.kind, schema.mode, str(schema.size), created)
-        typer.echo("\t".join(row))
+    schemas = admin_request.call(settings, "GET", _path(tenant, namespace), list[SchemaView])
+    rows = [(each.name, each.version, each.kind, each.mode, each.size, utc(each.created)) for each in schemas]
+    print_table(COLUMNS, rows, numbers=("version", "bytes"))
 
 
 @app.command()
@@ -78,11 +70,9 @@ def show(
 ) -> None:
     """Print a definition as it was registered. What it is goes to standard error."""
     from penstock.admin.schemas import SchemaText
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    body = ask(settings, "GET", _path(tenant, namespace, name, _number(version)))
-    text = msgspec.json.decode(body, type=SchemaText)
+    text = admin_request.call(settings, "GET", _path(tenant, namespace, name, _number(version)), SchemaText)
     schema = text.schema
     typer.echo(f"{schema.name} version {schema.version}: {schema.kind}, compatibility {schema.mode}", err=True)
     typer.echo(text.definition, nl=not text.definition.endswith(b"\n"))
@@ -100,12 +90,10 @@ def validate(
 ) -> None:
     """Check the bytes of a file against a schema. Exits with 1 and says why, if they do not fit."""
     from penstock.admin.schemas import MessageToCheck, Verdict
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    wish = msgspec.json.encode(MessageToCheck(_read(file)))
-    body = ask(settings, "POST", _path(tenant, namespace, name, _number(version)), wish)
-    verdict = msgspec.json.decode(body, type=Verdict)
+    path = _path(tenant, namespace, name, _number(version))
+    verdict = admin_request.call(settings, "POST", path, Verdict, MessageToCheck(_read(file)))
     for reason in verdict.reasons:
         typer.echo(reason, err=True)
     if verdict.reasons:
@@ -125,10 +113,9 @@ def mode(
     """Say how a new version has to fit the latest one: backward (the default; it reads what that one wrote), forward
     (it can be read by that one), full (both) or none."""
     from penstock.admin.schemas import NewMode
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    ask(settings, "PUT", _path(tenant, namespace, name), msgspec.json.encode(NewMode(mode)))
+    admin_request.send(settings, "PUT", _path(tenant, namespace, name), NewMode(mode))
     typer.echo(f"{name} is {mode}")
 
 
@@ -142,11 +129,10 @@ def delete(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Delete a version, or all. Its number is not used again."""
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
     parts = () if version is None else (str(version),)
-    ask(settings, "DELETE", _path(tenant, namespace, name, *parts))
+    admin_request.send(settings, "DELETE", _path(tenant, namespace, name, *parts))
     typer.echo(f"deleted {name}" + ("" if version is None else f" version {version}"))
 
 
@@ -169,4 +155,4 @@ def _number(version: int | None) -> str:
 
 
 def _path(*parts: str) -> str:
-    return "/schemas/" + "/".join(quote(part, safe="") for part in parts)
+    return admin_request.path("schemas", *parts)

@@ -24,7 +24,8 @@ def serve(
     PENSTOCK_LOG__DURABILITY=written) or, for the most common ones, as a flag; each is stronger than the one before.
     `penstock config` prints all settings with their values and where they came from.
     """
-    from penstock.server.server import StartFailed, run
+    from penstock.server.errors import StartFailed
+    from penstock.server.process import run
 
     effective = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level)
     logging.basicConfig(

@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli.failure import fail
 from penstock.clients.rustlog import Client, ConnectionFailed, OutcomeUnknown, RetryPolicy, RustLogError
-from penstock.config.settings import endpoint
+from penstock.transport.endpoint import parse_endpoint
 
 Server = Annotated[
     str,
@@ -31,7 +31,7 @@ PATIENCE = RetryPolicy(attempts=2)  # somebody is waiting at a terminal
 def connected(server: str, tls_ca: str | None = None) -> Iterator[Client]:
     """A client whose errors end the command with one line."""
     try:
-        where = endpoint(server)
+        where = parse_endpoint(server)
     except ValueError as error:
         fail(f"--server: {error}", 2)
     if where is None:

@@ -6,13 +6,13 @@ import csv
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 import typer
 
-from penstock.cli import flags
+from penstock.cli import admin_request, flags
 from penstock.cli.failure import fail
+from penstock.cli.tables import print_ruled
 from penstock.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Cell = int | str | bool | None
 
 WIDEST: Final = 60  # characters of a column at a terminal
-PATIENCE: Final = 45.0  # seconds that the statement may wait, and some more
+TIMEOUT_SECONDS: Final = 45.0  # that the statement may wait for its turn, and some more
 
 
 def sql(
@@ -44,27 +44,28 @@ def sql(
     Without a running broker the data directory is read, and nothing can be changed.
     """
     from penstock.admin.sql import SqlRequest, SqlRows
-    from penstock.cli.administration import ask_running  # here, because it loads the whole broker
+    from penstock.cli.administration import request_running  # here, because it loads the whole broker
 
     settings = flags.of_directory(config, data_dir)
     text = sys.stdin.read() if statement == "-" else statement
-    wish = SqlRequest(text, list[Cell](param or ()), at)
-    path = "/sql/" + "/".join(quote(part, safe="") for part in (tenant, namespace))
-    patience = settings.sql.seconds + PATIENCE
-    body = ask_running(settings, "POST", path, msgspec.json.encode(wish), patience)
-    running = body is not None
-    found = msgspec.json.decode(body or b"", type=SqlRows) if running else _offline(settings, tenant, namespace, wish)
+    request = SqlRequest(text, list[Cell](param or ()), at)
+    path = admin_request.path("sql", tenant, namespace)
+    timeout = settings.sql.seconds + TIMEOUT_SECONDS
+    body = request_running(settings, "POST", path, msgspec.json.encode(request), timeout)
+    found = None if body is None else msgspec.json.decode(body, type=SqlRows)
+    if found is None:
+        found = _offline(settings, tenant, namespace, request)
     _PRINT[form](found.columns, found.rows)
 
 
-def _offline(settings: Settings, tenant: str, namespace: str, wish: SqlRequest) -> SqlRows:
+def _offline(settings: Settings, tenant: str, namespace: str, request: SqlRequest) -> SqlRows:
     from penstock.admin.sql import SqlRows, shown
     from penstock.broker.errors import BrokerError
     from penstock.broker.names import scope
     from penstock.broker.runtime.clock import wall_clock
     from penstock.broker.state.offline import OfflineLog
+    from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
-    from penstock.server.server import table_policy
     from penstock.workers.sql.executor import carry_out
     from penstock.workers.sql.offline_catalog import DirectoryCatalog
 
@@ -72,7 +73,7 @@ def _offline(settings: Settings, tenant: str, namespace: str, wish: SqlRequest) 
         log = OfflineLog.open(settings.data_dir)
         policy = table_policy(settings, settings.data_dir)
         catalog = DirectoryCatalog(log, scope(tenant, namespace), policy, wall_clock())
-        rows = carry_out(catalog, wish.sql, wish.params, wish.position, settings.sql)
+        rows = carry_out(catalog, request.sql, request.params, request.position, settings.sql)
     except (BrokerError, LogError) as error:
         fail(error)
     except OSError as error:
@@ -96,10 +97,7 @@ def _as_csv(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def _as_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    shown = [[_short(_text(cell, "NULL")) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *shown, strict=True)]
-    for line in (list(columns), ["-" * width for width in widths], *shown):
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print_ruled(columns, [[_short(_text(cell, "NULL")) for cell in row] for row in rows])
     typer.echo(f"({len(rows)} row{'' if len(rows) == 1 else 's'})", err=True)
 
 

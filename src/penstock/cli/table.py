@@ -18,6 +18,7 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.cli.tables import print_fields, print_table
 
 if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
     from penstock.broker.state.offline import OfflineLog
@@ -33,8 +34,10 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")]
 Namespace = Annotated[str, typer.Option("--namespace", help="The namespace in it.")]
 
+SUMS: Final = ("rows", "files", "bytes", "version")
+
 _TRIES: Final = 5  # a running broker changes files while they are read
-_MOST_RANGES: Final = 8
+_MAX_RANGES: Final = 8
 
 
 class Directory(NamedTuple):
@@ -67,13 +70,14 @@ def list_tables(config: flags.ConfigFile = None, data_dir: flags.DataDir = None)
         from penstock.log.tables.table import Table
 
         directory = _open(config, data_dir)
-        typer.echo("topic\trows\tfiles\tbytes\tversion\toffsets")
+        rows = []
         for topic in directory.topics():
             table = Table.open(directory.ref(topic))
             if table is not None:
                 files = [file for number in table.partitions() for file in table.extents(number)]
                 sums = (sum(file.rows for file in files), len(files), sum(file.bytes for file in files), table.version)
-                typer.echo("\t".join([_shown(topic), *map(str, sums), _ranges(table)]))
+                rows.append((_shown(topic), *sums, _ranges(table)))
+        print_table(("topic", *SUMS, "offsets"), rows, numbers=SUMS)
 
 
 @app.command()
@@ -95,16 +99,20 @@ def show(
         table = Table.open(ref)
         if table is None:
             fail(f"topic {topic!r} has no table yet: records come to it when their journal file is closed")
-        typer.echo(f"topic\t{_shown(found)}\nplace\t{ref.url}\nversion\t{table.version}")
-        typer.echo("columns\t" + ", ".join(f"{field.name} {field.type}" for field in STORED))
-        typer.echo("\npartition\tfirst offset\tend offset\tfiles\tbytes\tfrom\tto")
-        for number, end in table.ends().items():
-            files = table.extents(number)
-            first = files[0].first if files else end
-            span = (min(f.min_timestamp for f in files), max(f.max_timestamp for f in files)) if files else (None, None)
-            size = sum(file.bytes for file in files)
-            typer.echo("\t".join(map(str, (number, first, end, len(files), size, *map(_moment, span)))))
+        columns = ", ".join(f"{field.name} {field.type}" for field in STORED)
+        print_fields([("topic", _shown(found)), ("place", ref.url), ("version", table.version), ("columns", columns)])
+        typer.echo()
+        counts = ("partition", "first offset", "end offset", "files", "bytes")
+        print_table((*counts, "from", "to"), _partition_rows(table), numbers=counts)
         typer.echo("\n" + _how_to_read(ref))
+
+
+def _partition_rows(table: Table) -> Iterator[tuple[object, ...]]:
+    for number, end in table.ends().items():
+        files = table.extents(number)
+        first = files[0].first if files else end
+        span = (min(f.min_timestamp for f in files), max(f.max_timestamp for f in files)) if files else (None, None)
+        yield number, first, end, len(files), sum(file.bytes for file in files), *map(_moment, span)
 
 
 @app.command()
@@ -168,9 +176,9 @@ def _tell(topic: Topic, outcome: Outcome) -> None:
 def _open(config: str | None, data_dir: str | None) -> Directory:
     """The log of the directory as it is now, whether or not a broker is writing it."""
     from penstock.broker.state.offline import OfflineLog
+    from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
     from penstock.log.files import OsFiles
-    from penstock.server.server import table_policy
 
     settings = flags.of_directory(config, data_dir)
     root = settings.data_dir
@@ -227,7 +235,7 @@ def _ranges(table: Table) -> str:
     for number, end in table.ends().items():
         files = table.extents(number)
         found.append(f"{number}:{files[0].first if files else end}-{end}")
-    return " ".join(found if len(found) <= _MOST_RANGES else [*found[:_MOST_RANGES], "…"])
+    return " ".join(found if len(found) <= _MAX_RANGES else [*found[:_MAX_RANGES], "…"])
 
 
 def _moment(timestamp: int | None) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import quote
 
-import msgspec
 import typer
 
-from penstock.cli import flags
+from penstock.cli import admin_request, flags
+from penstock.cli.tables import print_table
 
 if TYPE_CHECKING:
     from penstock.admin.tenants import TenantView
@@ -25,20 +24,18 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name; fo
 def list_tenants(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List all tenants: those that were registered, and those that have topics."""
     from penstock.admin.tenants import TenantView
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     settings = flags.of_directory(config, data_dir)
-    _show(msgspec.json.decode(ask(settings, "GET", "/tenants"), type=list[TenantView]))
+    _show(admin_request.call(settings, "GET", _path(), list[TenantView]))
 
 
 @app.command()
 def show(name: Name, config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """Show one tenant."""
     from penstock.admin.tenants import TenantView
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    _show([msgspec.json.decode(ask(settings, "GET", _path(name)), type=TenantView)])
+    _show([admin_request.call(settings, "GET", _path(name), TenantView)])
 
 
 @app.command()
@@ -50,10 +47,9 @@ def create(
 ) -> None:
     """Register a tenant. Without this one is there as soon as it has a topic."""
     from penstock.admin.tenants import TenantTerms
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
-    ask(settings, "PUT", _path(name), msgspec.json.encode(TenantTerms(label)))
+    admin_request.send(settings, "PUT", _path(name), TenantTerms(label))
     typer.echo(f"tenant {name} is registered")
 
 
@@ -66,22 +62,22 @@ def delete(
 ) -> None:
     """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys."""
     from penstock.admin.tenants import TenantView
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    found = msgspec.json.decode(ask(settings, "GET", _path(name)), type=TenantView)
+    found = admin_request.call(settings, "GET", _path(name), TenantView)
     if not yes:
         typer.confirm(f"Delete tenant {name} with {found.topics} topic(s), users and keys, for good?", abort=True)
-    gone = msgspec.json.decode(ask(settings, "DELETE", _path(name)), type=TenantView)
-    typer.echo(f"deleted tenant {name} with {gone.topics} topic(s)")
+    deleted = admin_request.call(settings, "DELETE", _path(name), TenantView)
+    typer.echo(f"deleted tenant {name} with {deleted.topics} topic(s)")
 
 
 def _show(tenants: list[TenantView]) -> None:
-    typer.echo("\t".join(COLUMNS))
-    for tenant in tenants:
-        created = datetime.fromtimestamp(tenant.created // 1_000_000, UTC).isoformat()
-        typer.echo("\t".join((tenant.name, str(tenant.topics), created, tenant.label)))
+    rows = [
+        (tenant.name, tenant.topics, datetime.fromtimestamp(tenant.created // 1_000_000, UTC).isoformat(), tenant.label)
+        for tenant in tenants
+    ]
+    print_table(COLUMNS, rows, numbers=("topics",))
 
 
-def _path(name: str) -> str:
-    return f"/tenants/{quote(name, safe='')}"
+def _path(*names: str) -> str:
+    return admin_request.path("tenants", *names)

@@ -7,7 +7,6 @@ import base64
 import os
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -20,9 +19,10 @@ from penstock.broker.security.access import Identity, Permission
 from penstock.broker.security.user import Directory
 from penstock.cli import flags, quantity
 from penstock.cli.failure import fail
+from penstock.cli.tables import print_fields, printable, utc
 from penstock.config.settings import ConfigError, SecuritySection
 
-LAST: Final = 253_402_300_799  # s since 1970: the end of the year 9999
+LAST: Final = 253_402_300_799_999_999  # µs since 1970: the end of the year 9999
 
 app = typer.Typer(
     help="Issue and inspect JSON Web Tokens, and make keys for them.", no_args_is_help=True, rich_markup_mode=None
@@ -139,8 +139,7 @@ def inspect(
     parts = presented.split(".")
     if len(presented) > token.MAX_TOKEN or not token.looks_like_one(presented):
         fail("this is no token: it has three parts in base64, at most 8 KiB together", 2)
-    for name, part in zip(("header", "claims"), parts, strict=False):
-        typer.echo(f"{name}\t{_document(part)}")
+    print_fields([(name, _document(part)) for name, part in zip(("header", "claims"), parts, strict=False)])
     settings = flags.of_directory(config, None, must_exist=False)
     if not settings.security.token_keys:
         typer.echo("note: no security.token_keys are configured, so the signature was not checked", err=True)
@@ -157,9 +156,9 @@ def inspect(
     except token.Unacceptable as error:
         fail(f"not taken: {error}")
     assert found.expires is not None, "a token without an end is not acceptable"
-    until = datetime.fromtimestamp(min(found.expires // 1_000_000, LAST), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    until = utc(min(found.expires, LAST))
     by = f"as {', '.join(found.roles)}" if found.roles else f"with {_allowed(found)}"
-    typer.echo(f"taken\t{found.name} in tenant {found.tenant} {by}, until {until} UTC")
+    print_fields([("taken", f"{found.name} in tenant {found.tenant} {by}, until {until} UTC")])
 
 
 def _allowed(found: Identity) -> str:
@@ -173,5 +172,4 @@ def _document(part: str) -> str:
         data = msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (ValueError, RecursionError):
         fail("this is no token: a part of it is not JSON in base64", 2)
-    told = msgspec.json.encode(data).decode()
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in told)
+    return printable(msgspec.json.encode(data).decode())

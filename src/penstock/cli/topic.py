@@ -4,14 +4,14 @@ that runs or not."""
 from __future__ import annotations
 
 from typing import Annotated, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 import typer
 
-from penstock.cli import flags, quantity
+from penstock.cli import admin_request, flags, quantity
 from penstock.cli.failure import fail
 from penstock.cli.server_option import DEFAULT_SERVER, Server, Tls, connected
+from penstock.cli.tables import print_fields, print_table
 
 app = typer.Typer(help="Create, list, describe and change topics.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -35,8 +35,8 @@ def create(
 def list_topics(server: Server = DEFAULT_SERVER, tls_ca: Tls = None) -> None:
     """List all topics: name and number of partitions."""
     with connected(server, tls_ca) as client:
-        for topic in client.list_topics():
-            typer.echo(f"{topic.name}\t{topic.partition_count}")
+        rows = [(topic.name, topic.partition_count) for topic in client.list_topics()]
+        print_table(("topic", "partitions"), rows, numbers=("partitions",), header_in_pipe=False)
 
 
 @app.command()
@@ -44,9 +44,9 @@ def describe(topic: Topic, server: Server = DEFAULT_SERVER, tls_ca: Tls = None) 
     """Show what each partition of a topic holds."""
     with connected(server, tls_ca) as client:
         described = client.describe_topic(topic)
-        typer.echo("partition\tfirst offset\tnext offset\tfiles")
-        for part in described.partitions:
-            typer.echo(f"{part.partition}\t{part.log_start_offset}\t{part.high_watermark}\t{part.segment_count}")
+        columns = ("partition", "first offset", "next offset", "files")
+        rows = [(p.partition, p.log_start_offset, p.high_watermark, p.segment_count) for p in described.partitions]
+        print_table(columns, rows, numbers=columns)
 
 
 DEFAULT: Final = "default"
@@ -90,7 +90,6 @@ def change(
     """Change settings of a topic, and print all that differ from the default. A quantity can also be "default"."""
     from penstock.broker.security.data_class import PHI
     from penstock.broker.topics.topic_settings import TopicSettings
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     if schema is not None and no_schema:
         fail("--schema and --no-schema: choose one", 2)
@@ -112,9 +111,6 @@ def change(
         spelt = PHI if data_class.upper() == PHI else data_class  # it must not fail to count for its spelling
         changes["data_class"] = None if data_class == DEFAULT else spelt
     settings = flags.of_directory(config, data_dir)
-    path = "/topics/" + "/".join(quote(part, safe="") for part in (tenant, namespace, topic))
-    body = ask(settings, "PATCH", path, msgspec.json.encode(changes)) if changes else ask(settings, "GET", path)
-    known = msgspec.structs.asdict(msgspec.json.decode(body, type=TopicSettings))
-    for key, value in known.items():
-        if value is not None:
-            typer.echo(f"{key}\t{value}")
+    path = admin_request.path("topics", tenant, namespace, topic)
+    known = admin_request.call(settings, "PATCH" if changes else "GET", path, TopicSettings, changes or None)
+    print_fields([(key, value) for key, value in msgspec.structs.asdict(known).items() if value is not None])

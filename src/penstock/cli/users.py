@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 import sys
-from datetime import UTC, datetime
-from typing import Annotated, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, Final
 
-import msgspec
 import typer
 
-from penstock.cli import flags
+from penstock.cli import admin_request, flags
 from penstock.cli.failure import fail
+from penstock.cli.tables import print_table, utc
+
+if TYPE_CHECKING:
+    from penstock.admin.users import UserView
 
 app = typer.Typer(help="Add, list, change and remove users.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -41,13 +42,11 @@ def add(
 ) -> None:
     """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once."""
     from penstock.admin.users import NewUser, UserCreated
-    from penstock.cli.administration import ask  # here, because it loads the whole broker
 
     settings = flags.of_directory(config, data_dir, must_exist=False)
     password, made = _password(password_stdin, generate)
-    wish = NewUser(name, password, tuple(role or ()))
-    body = ask(settings, "POST", f"/users/{quote(tenant, safe='')}", msgspec.json.encode(wish))
-    created = msgspec.json.decode(body, type=UserCreated)
+    body = NewUser(name, password, tuple(role or ()))
+    created = admin_request.call(settings, "POST", _path(tenant), UserCreated, body)
     user = created.user
     if made:
         typer.echo(password)
@@ -65,16 +64,10 @@ def add(
 def list_users(tenant: Tenant = "default", config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List the users of a tenant. Times are UTC."""
     from penstock.admin.users import UserView
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    users = msgspec.json.decode(ask(settings, "GET", f"/users/{quote(tenant, safe='')}"), type=list[UserView])
-    typer.echo("\t".join(COLUMNS))
-    for user in users:
-        state = "enabled" if user.enabled else "disabled"
-        row = (user.name, ",".join(user.roles), ",".join(user.permissions), state, _time(user.created),
-               _time(user.updated))  # fmt: skip
-        typer.echo("\t".join(row))
+    users = admin_request.call(settings, "GET", _path(tenant), list[UserView])
+    print_table(COLUMNS, map(_row, users))
 
 
 @app.command("set")
@@ -91,7 +84,6 @@ def change(
 ) -> None:
     """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once."""
     from penstock.admin.users import UserChange
-    from penstock.cli.administration import ask
 
     if role and no_roles:
         fail("--role and --no-roles: choose one", 2)
@@ -99,7 +91,7 @@ def change(
         fail("nothing to change: give --role, --no-roles, --enable or --disable", 2)
     settings = flags.of_directory(config, data_dir)
     roles = () if no_roles else tuple(role) if role else None
-    ask(settings, "PATCH", _path(tenant, name), msgspec.json.encode(UserChange(roles, enable)))
+    admin_request.send(settings, "PATCH", _path(tenant, name), UserChange(roles, enable))
     typer.echo(f"changed user {name}")
 
 
@@ -114,11 +106,10 @@ def password(
 ) -> None:
     """Give a user another password. Connections that are open stay open."""
     from penstock.admin.users import NewPassword
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
     new, made = _password(password_stdin, generate)
-    ask(settings, "PUT", f"{_path(tenant, name)}/password", msgspec.json.encode(NewPassword(new)))
+    admin_request.send(settings, "PUT", _path(tenant, name, "password"), NewPassword(new))
     if made:
         typer.echo(new)
     typer.echo(f"changed the password of user {name}." + (" Keep it: it is not shown again." if made else ""), err=True)
@@ -132,15 +123,19 @@ def remove(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Remove a user, also from all access lists, at once, also for connections that are open."""
-    from penstock.cli.administration import ask
 
     settings = flags.of_directory(config, data_dir)
-    ask(settings, "DELETE", _path(tenant, name))
+    admin_request.send(settings, "DELETE", _path(tenant, name))
     typer.echo(f"removed user {name}")
 
 
-def _path(tenant: str, name: str) -> str:
-    return f"/users/{quote(tenant, safe='')}/{quote(name, safe='')}"
+def _path(*parts: str) -> str:
+    return admin_request.path("users", *parts)
+
+
+def _row(user: UserView) -> tuple[str, ...]:
+    state = "enabled" if user.enabled else "disabled"
+    return (user.name, ",".join(user.roles), ",".join(user.permissions), state, utc(user.created), utc(user.updated))
 
 
 def _password(from_stdin: bool, generate: bool) -> tuple[str, bool]:
@@ -152,7 +147,3 @@ def _password(from_stdin: bool, generate: bool) -> tuple[str, bool]:
     if generate or not sys.stdin.isatty():
         return secrets.token_urlsafe(GENERATED_BYTES), True
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True)), False
-
-
-def _time(moment: int) -> str:
-    return datetime.fromtimestamp(moment // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -15,7 +15,8 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from penstock.config.settings import DOOR_NAMES, UDP_DOORS, Config, ConfigError, Settings, endpoint
+from penstock.config.settings import DOOR_NAMES, UDP_DOORS, Config, ConfigError, Settings
+from penstock.transport.endpoint import parse_endpoint
 
 ENV_PREFIX = "PENSTOCK_"
 # Read by the test suite, the benchmarks and the command line itself; they are no keys.
@@ -117,7 +118,7 @@ def _convert(key: str, value: Any, origin: str, is_text: bool) -> Any:
             value = [part.strip() for part in value.split(",") if part.strip()]
         converted = msgspec.convert(value, wanted, strict=not is_text)
         if unit == "address":
-            endpoint(converted)
+            parse_endpoint(converted)
         return converted
     except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
         raise ConfigError(f"{origin}: `{key}`: {_plain(str(error))}") from None
@@ -182,13 +183,13 @@ def _check_relations(config: Config) -> None:
             raise refuse("listen.pinned", f"there is no door {name!r}; the doors are {', '.join(DOOR_NAMES)}")
         if name in UDP_DOORS:
             continue
-        address = endpoint(getattr(settings.listen, name))
+        address = parse_endpoint(getattr(settings.listen, name))
         other = pinned_at.setdefault(address, name)
         if address is not None and address.port and other != name:
             raise refuse("listen.pinned", f"{other} and {name} share {address}; a pinned port serves one door")
-    alone = endpoint(settings.listen.flight)
+    alone = parse_endpoint(settings.listen.flight)
     for name in DOOR_NAMES:
-        shared = alone is not None and alone.port and endpoint(getattr(settings.listen, name)) == alone
+        shared = alone is not None and alone.port and parse_endpoint(getattr(settings.listen, name)) == alone
         if shared and name not in ("flight", *UDP_DOORS):
             raise refuse("listen.flight", f"{name} is at {alone} too; Arrow Flight needs a port of its own")
     if settings.limits.connection_bytes > settings.limits.total_bytes:

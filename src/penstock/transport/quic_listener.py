@@ -8,51 +8,35 @@ import datetime
 import os
 import socket
 
-from penstock.config.settings import Endpoint, Settings
 from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.quic.certificate import Certificate, kept, load
 from penstock.transport.quic.server import QuicServer
 from penstock.transport.quic.settings import QuicSettings
 from penstock.transport.quic_sessions import QuicPort, QuicSessions
-from penstock.transport.tcp_listener import BindAddress, bind
+from penstock.transport.tcp_listener import BindAddress, bind, bound_endpoint
 
 CERTIFICATES = "certificates"  # folder in the data directory
 
 
-def server_certificate(settings: Settings, data_dir: str) -> Certificate:
-    """The one of `[tls]`, or the broker's own, which is made when it is first needed. Raises CertificateUnusable or
-    OSError."""
+def server_certificate(cert: str, key: str, data_dir: str) -> Certificate:
+    """The certificate in the file `cert`; if that is empty, the broker's own, made when it is first needed. Raises
+    CertificateUnusable or OSError."""
     now = datetime.datetime.now(datetime.UTC)
-    if settings.tls.cert:
-        return load(settings.tls.cert, settings.tls.key, now)
+    if cert:
+        return load(cert, key, now)
     return kept(os.path.join(data_dir, CERTIFICATES), now)
 
 
-def quic_settings(settings: Settings) -> QuicSettings:
-    felix, limits = settings.felix, settings.limits
-    return QuicSettings(
-        datagram_bytes=felix.datagram_bytes,
-        connection_window=felix.connection_window,
-        stream_window=felix.stream_window,
-        streams=felix.streams,
-        idle_seconds=felix.idle_seconds,
-        keep_alive_seconds=felix.keep_alive_seconds,
-        handshake_seconds=limits.handshake_seconds,
-        half_open=min(QuicSettings().half_open, limits.connections),
-    )
-
-
 class QuicListener:
-    """The open sockets of one place. `start`, then `stop_accepting`, then `close`."""
+    """The open sockets of one address. `start`, then `stop_accepting`, then `close`."""
 
-    def __init__(self, place: BindAddress) -> None:
+    def __init__(self, bind_address: BindAddress) -> None:
         """Raises PortUnavailable."""
-        self.place = place
+        self.bind_address = bind_address
         self.fingerprint = ""  # of the certificate, once it is started
-        self._sockets = bind(place, socket.SOCK_DGRAM)
+        self._sockets = bind(bind_address, socket.SOCK_DGRAM)
         self._servers: list[QuicServer] = []
-        # Where it really is: the port is the one that the system chose if port 0 was asked for.
-        self.address = str(Endpoint(place.endpoint.host, self._sockets[0].getsockname()[1]))
+        self.endpoint = bound_endpoint(bind_address, self._sockets)
 
     def start(
         self, port: QuicPort, settings: QuicSettings, certificate: Certificate, busy_poll: BusyPoll | None = None
@@ -60,19 +44,21 @@ class QuicListener:
         """Take connections from now on."""
         loop = asyncio.get_running_loop()
         self.fingerprint = certificate.fingerprint
-        for own in self._sockets:
+        for sock in self._sockets:
             self._servers.append(
-                QuicServer(own, settings, certificate, lambda link: QuicSessions(port, link), loop, busy_poll)
+                QuicServer(
+                    sock, settings, certificate, lambda connection: QuicSessions(port, connection), loop, busy_poll
+                )
             )
 
     def stop_accepting(self) -> None:
-        """Those that there are stay."""
+        """Take no more connections; open ones stay."""
         for server in self._servers:
             server.stop_accepting()
 
     def close(self) -> None:
         for server in self._servers:
             server.close()
-        for own in self._sockets:
+        for sock in self._sockets:
             with contextlib.suppress(OSError):
-                own.close()
+                sock.close()

@@ -21,6 +21,8 @@ from penstock.broker.schemas.formats import format_of, json_reasons
 from penstock.broker.schemas.formats.format import Sides
 from penstock.broker.schemas.schema import Schema, SchemaKind
 
+pytestmark = pytest.mark.process  # definitions of Protobuf are compiled by one
+
 SIDES = Sides("new", "old")
 QUICK = 5.0  # seconds that nothing here comes near, unless it takes exponential time
 
@@ -132,9 +134,9 @@ def doubling(steps: int, last: Any, more: Any = None) -> dict[str, Any]:
     ],
 )
 def test_what_would_double_with_each_step_is_refused(definition: Any) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert "rules apply to one value" in refused(SchemaKind.JSON, definition)
-    assert time.monotonic() - started < QUICK
+    assert time.process_time() - started < QUICK
 
 
 def nested(depth: int, inner: Any, key: str = "a") -> Any:
@@ -171,21 +173,21 @@ def nested(depth: int, inner: Any, key: str = "a") -> Any:
 @pytest.mark.parametrize("inner", [1, "s", {}])
 def test_a_schema_that_contains_itself_is_followed_as_deep_as_a_message_may_be(definition: Any, inner: Any) -> None:
     validate = format_of(SchemaKind.JSON).validator(schema(SchemaKind.JSON, definition))
-    started = time.monotonic()
+    started = time.process_time()
     for depth in (3, 60, 98):
         validate(json.dumps(nested(depth, inner)).encode())  # whether it fits is not the question here
-    assert time.monotonic() - started < QUICK
+    assert time.process_time() - started < QUICK
 
 
 def test_a_message_full_of_mistakes_is_told_in_time() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     found = json_reasons_of({"items": {"type": "string"}}, [1] * 300_000)
     assert found[0] == "type mismatch at 0: expected string, got integer"
     assert len(found) == json_reasons.MAX_REASONS
     assert json_reasons_of({"items": {"type": "string"}}, ["a"] * 100_000 + [1]) == [
         "the message does not fit the schema"  # too far away to say where
     ]
-    assert time.monotonic() - started < QUICK
+    assert time.process_time() - started < QUICK
 
 
 # -- JSON: messages
@@ -393,12 +395,12 @@ def test_what_an_alternative_was_found_unfit_for_is_not_forgotten() -> None:
 
 def test_schemas_too_intricate_to_compare_are_refused_in_time() -> None:
     intricate = {"allOf": [{"anyOf": [of(**{f"p{n}{m}": STRING}) for m in range(8)]} for n in range(8)]}
-    started = time.monotonic()
+    started = time.process_time()
     assert problems(SchemaKind.JSON, of("z", z=STRING), intricate) != []
     assert problems(SchemaKind.JSON, intricate, intricate | {"title": "x"}) == [
         "the schemas are too intricate to be compared"
     ]
-    assert time.monotonic() - started < QUICK
+    assert time.process_time() - started < QUICK
 
 
 SIMPLE = st.sampled_from([STRING, INTEGER, NUMBER, NULL, {}, {"enum": ["a", 1]}, {"minimum": 1}, {"minLength": 2}])
@@ -569,9 +571,9 @@ def test_bytes_that_avro_does_not_allow_are_told(definition: Any, message: bytes
     ],
 )
 def test_bytes_that_avro_allows_fit(definition: Any, message: bytes) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert avro_reasons(definition, message) == []
-    assert time.monotonic() - started < QUICK
+    assert time.process_time() - started < QUICK
 
 
 def test_avro_data_nested_too_deeply_is_refused_and_nothing_worse() -> None:
@@ -638,9 +640,9 @@ def test_avro_schemas_are_compared_by_avros_own_rules(new: Any, old: Any, said: 
 def test_avro_schemas_with_very_many_types_are_refused_in_time() -> None:
     union = [{"type": "record", "name": f"R{n}", "fields": []} for n in range(400)]
     other = [{"type": "record", "name": f"S{n}", "fields": []} for n in range(400)]
-    started = time.monotonic()
+    started = time.process_time()
     assert problems(SchemaKind.AVRO, union, other) == ["the schemas are too intricate to be compared"]
-    assert time.monotonic() - started < QUICK
+    assert time.process_time() - started < QUICK
 
 
 # -- Protobuf

@@ -285,7 +285,7 @@ def test_registering_goes_off_the_event_loop_two_at_a_time() -> None:
         ("s", JSON, b"", SchemaInvalid),
         ("s", JSON, b"{", SchemaInvalid),
         ("s", AVRO, b"{}", SchemaInvalid),
-        ("s", PROTOBUF, b"?", SchemaInvalid),
+        pytest.param("s", PROTOBUF, b"?", SchemaInvalid, marks=pytest.mark.process),
         ("s", JSON, b" " * (256 << 10) + b"{}", LimitReached),
     ],
 )
@@ -373,7 +373,7 @@ def test_a_topic_without_a_schema_takes_anything() -> None:
     [
         (JSON, FIRST, b'{"a": "x"}', b'{"a": 1}'),
         (AVRO, b'"string"', b"\x02x", b"\x02"),
-        (PROTOBUF, PROTO, b"\x0a\x01x", b"\x0a\x02x"),
+        pytest.param(PROTOBUF, PROTO, b"\x0a\x01x", b"\x0a\x02x", marks=pytest.mark.process),
     ],
 )
 def test_records_are_checked_against_the_latest_version(
@@ -458,6 +458,7 @@ def test_validators_are_made_once_and_room_for_them_is_bounded(monkeypatch: pyte
     assert made == ["x", "y", "z", "s"]
 
 
+@pytest.mark.process
 def test_a_broker_without_schemas_loads_none_of_their_libraries() -> None:
     code = """
 import sys

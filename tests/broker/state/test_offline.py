@@ -263,6 +263,7 @@ def test_what_a_broker_wrote_in_between_is_seen_and_a_running_one_refuses(tmp_pa
     assert values(log) == [b"a", b"b", b"c"]
 
 
+@pytest.mark.process
 def test_readers_do_not_keep_a_broker_from_starting(tmp_path: Path) -> None:
     write(tmp_path, b"a")
     code = "import sys\nfrom penstock.log.lock import holder\nprint(flush=True)\nwhile True: holder(sys.argv[1])"

@@ -1,13 +1,13 @@
 """A small Felix server for the client's tests, without a network: streams in memory, both dialects, faults on demand.
 
-`ScriptedServer.dial` is given to a client instead of the real one. What the client sends on a stream arrives at once;
+`ScriptedServer.connect` is given to a client as its connector. What the client sends on a stream arrives at once;
 what the server sends arrives in the next turn of the event loop, or later if the client has paused the link.
 
     server = ScriptedServer()
-    client = AsyncFelixClient("broker:1", dial=server.dial)
+    client = AsyncFelixClient("broker:1", connector=server.connect)
 
 `server.held` keeps replies back (`release` sends them), `server.mute` drops them, `server.refusals` says what to
-refuse, `server.failures` are raised by the next dials, `link.cut()` loses a connection.
+refuse, `server.failures` are raised by the next connects, `link.cut()` loses a connection.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class ScriptedServer:
         self.cache: dict[str, bytes] = {}
         self.followers: list[Follower] = []
         self.failures: deque[Exception] = deque()
-        self.dials = 0
+        self.connects = 0
         self.flags: int | None = KNOWN  # None: an older server, which does not tell
         self.hello_first = True
         self.tells_ids = True  # of subscriptions, in the document's dialect
@@ -191,8 +191,8 @@ class ScriptedServer:
         self.subscriptions = 1000  # of a link
         self.options: Options | None = None
 
-    async def dial(self, options: Options, connection: Connection) -> QuicConnection:
-        self.dials += 1
+    async def connect(self, options: Options, connection: Connection) -> QuicConnection:
+        self.connects += 1
         self.options = options
         await asyncio.sleep(0)
         if self.failures:

@@ -31,9 +31,9 @@ from penstock.clients.felix import (
     TimedOut,
     Unsendable,
 )
-from penstock.clients.felix.dial import settings
-from penstock.clients.felix.errors import refusal
-from penstock.clients.felix.options import address
+from penstock.clients.felix.connection import quic_settings
+from penstock.clients.felix.errors import error_from_text
+from penstock.clients.felix.options import server_address
 from penstock.transport.quic.errors import ConnectFailed
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Batch
@@ -44,7 +44,7 @@ QUICK = RetryPolicy(attempts=3, base=0.0)
 
 
 def client(server: ScriptedServer, **told: Any) -> AsyncFelixClient:
-    given = {"dial": server.dial, "pools": ONE_STREAM, "retry": QUICK, "timeout": 5.0, **told}
+    given = {"connector": server.connect, "pools": ONE_STREAM, "retry": QUICK, "timeout": 5.0, **told}
     return AsyncFelixClient("broker:1", **given)
 
 
@@ -458,7 +458,7 @@ def test_who_is_not_let_in_is_told_so_at_once() -> None:
             with pytest.raises(AuthenticationFailed):
                 await felix.subscribe("v").next()
         assert len(server.asked(m.Auth)) == 4  # none is repeated
-        assert server.dials == 3
+        assert server.connects == 3
 
     run(main())
 
@@ -476,7 +476,7 @@ def test_connecting_is_tried_again_with_pauses() -> None:
         async with client(server, retry=retry, sleep=sleep) as felix:
             await asyncio.gather(*[felix.publish("v", b"x") for _ in range(5)])
         assert pauses == [1.0, 2.0]
-        assert server.dials == 3
+        assert server.connects == 3
 
     run(main())
 
@@ -489,7 +489,7 @@ def test_everybody_who_waits_for_a_connection_shares_its_failure() -> None:
             done = await asyncio.gather(*[felix.publish("v", b"x") for _ in range(9)], return_exceptions=True)
             assert [type(outcome) for outcome in done] == [ConnectionFailed] * 9
             assert "refused" in str(done[0])
-            assert server.dials == 3
+            assert server.connects == 3
             await felix.publish("v", b"x")
 
     run(main())
@@ -502,17 +502,17 @@ def test_a_wrong_certificate_is_not_tried_again() -> None:
         async with client(server) as felix:
             with pytest.raises(CertificateRefused):
                 await felix.connect()
-        assert server.dials == 1
+        assert server.connects == 1
 
     run(main())
 
 
 def test_a_server_that_does_not_answer_at_all() -> None:
     async def main() -> None:
-        async def dial(*_: object) -> Any:
+        async def connect(*_: object) -> Any:
             await asyncio.sleep(100)
 
-        async with client(ScriptedServer(), dial=dial, timeout=0.02) as felix:
+        async with client(ScriptedServer(), connector=connect, timeout=0.02) as felix:
             with pytest.raises(ConnectionFailed, match=r"No connection to broker:1: no answer in 0\.02 seconds"):
                 await felix.connect()
 
@@ -598,11 +598,11 @@ def test_a_connection_that_comes_too_late_is_closed() -> None:
         server = ScriptedServer()
         gate = asyncio.Event()
 
-        async def dial(*told: Any) -> Any:
+        async def connect(*told: Any) -> Any:
             await gate.wait()
-            return await server.dial(*told)
+            return await server.connect(*told)
 
-        felix = client(server, dial=dial)
+        felix = client(server, connector=connect)
         late = asyncio.create_task(felix.publish("v", b"x"))
         await turns()
         await felix.close()
@@ -754,9 +754,13 @@ def test_pools_and_limits_have_bounds() -> None:
 
 
 def test_addresses() -> None:
-    assert str(address("broker")) == "broker:5000"
-    assert str(address("[::1]:7")) == "[::1]:7"
-    assert address("127.0.0.2").loopback and address("localhost").loopback and not address("broker").loopback
+    assert str(server_address("broker")) == "broker:5000"
+    assert str(server_address("[::1]:7")) == "[::1]:7"
+    assert (
+        server_address("127.0.0.2").loopback
+        and server_address("localhost").loopback
+        and not server_address("broker").loopback
+    )
 
 
 def test_what_the_transport_is_told() -> None:
@@ -766,7 +770,7 @@ def test_what_the_transport_is_told() -> None:
         async with client(server, fingerprint=f"sha256:{digits}", server_name="felix", idle=6) as felix:
             await felix.connect()
         assert server.options is not None
-        asked = settings(server.options)
+        asked = quic_settings(server.options)
         assert (asked.fingerprint, asked.server_name, asked.verify) == (digits.lower(), "felix", True)
         assert (asked.idle_seconds, asked.keep_alive_seconds) == (6, 2)
 
@@ -786,15 +790,15 @@ def test_what_the_transport_is_told() -> None:
     ],
 )
 def test_texts_become_exceptions(text: str, kind: type[ReplyError]) -> None:
-    assert type(refusal(text)) is kind
-    assert refusal(text).message == text
+    assert type(error_from_text(text)) is kind
+    assert error_from_text(text).message == text
 
 
 # -- the blocking client
 
 
 def blocking(server: ScriptedServer, **told: Any) -> FelixClient:
-    return FelixClient("broker:1", dial=server.dial, retry=QUICK, timeout=5.0, **told)
+    return FelixClient("broker:1", connector=server.connect, retry=QUICK, timeout=5.0, **told)
 
 
 def test_the_blocking_client_has_the_same_methods() -> None:
@@ -846,7 +850,7 @@ def test_a_blocking_client_that_was_never_used_has_nothing_to_close() -> None:
     server = ScriptedServer()
     with blocking(server):
         pass
-    assert server.dials == 0
+    assert server.connects == 0
 
 
 def test_errors_of_the_blocking_client() -> None:
@@ -878,14 +882,14 @@ def test_whoever_waits_for_the_blocking_client_may_be_closed_by_another_thread()
 
 
 def test_closing_the_blocking_client_ends_what_cannot_be_finished() -> None:
-    dialling = threading.Event()
+    connecting = threading.Event()
     failures: list[ClientClosed] = []
 
-    async def dial(*_: object) -> Any:
-        dialling.set()
+    async def connect(*_: object) -> Any:
+        connecting.set()
         await asyncio.sleep(100)
 
-    felix = FelixClient("broker:1", dial=dial)
+    felix = FelixClient("broker:1", connector=connect)
 
     def work() -> None:
         with pytest.raises(ClientClosed) as caught:
@@ -894,7 +898,7 @@ def test_closing_the_blocking_client_ends_what_cannot_be_finished() -> None:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    dialling.wait(5)
+    connecting.wait(5)
     felix.close()
     thread.join(5)
     assert len(failures) == 1

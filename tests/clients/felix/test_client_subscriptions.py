@@ -40,7 +40,7 @@ QUICK = RetryPolicy(attempts=3, base=0.0)
 
 
 def client(server: ScriptedServer, **told: Any) -> AsyncFelixClient:
-    given = {"dial": server.dial, "retry": QUICK, "timeout": 5.0, **told}
+    given = {"connector": server.connect, "retry": QUICK, "timeout": 5.0, **told}
     return AsyncFelixClient("broker:1", **given)
 
 
@@ -395,7 +395,7 @@ def test_a_broker_that_does_not_come_back() -> None:
 
 
 def test_the_server_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "FAREWELL", 0.02)
+    monkeypatch.setattr(subscription, "SHUTDOWN_GRACE", 0.02)
 
     async def main() -> None:
         server = ScriptedServer()
@@ -413,7 +413,7 @@ def test_the_server_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_server_ends_it_also_for_one_who_looks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "FAREWELL", 0.05)
+    monkeypatch.setattr(subscription, "SHUTDOWN_GRACE", 0.05)
 
     async def main() -> None:
         server = ScriptedServer()
@@ -440,7 +440,7 @@ def test_connections_that_are_lost_now_and_then_do_not_add_up() -> None:
 
 
 def test_a_server_that_shuts_down_ends_the_events_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "FAREWELL", 0.2)
+    monkeypatch.setattr(subscription, "SHUTDOWN_GRACE", 0.2)
 
     async def main() -> None:
         server = ScriptedServer()
@@ -702,7 +702,7 @@ def test_every_event_comes_once_and_in_order(steps: list[tuple[str, int]], start
 
 
 def blocking(server: ScriptedServer, **told: Any) -> FelixClient:
-    return FelixClient("broker:1", dial=server.dial, retry=QUICK, timeout=5.0, **told)
+    return FelixClient("broker:1", connector=server.connect, retry=QUICK, timeout=5.0, **told)
 
 
 def test_the_blocking_client_subscribes() -> None:

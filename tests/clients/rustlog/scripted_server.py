@@ -1,20 +1,13 @@
-"""A small RustLog server for the client's tests: topics in memory, one reply for each request, and faults on demand.
-
-It speaks through real sockets, on a thread of its own, so that blocking and asyncio clients meet the same server.
-"""
+"""A small RustLog server for the client's tests: topics in memory, one reply for each request, and faults on demand."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import ssl
-import threading
 from collections import deque
-from collections.abc import Coroutine
 from enum import Enum, auto
-from types import TracebackType
-from typing import Any, Self, TypeVar
+
+from tests.clients import scripted_server
 
 from penstock.broker.errors import BrokerError, PartitionNotFound, TopicExists, TopicNotFound
 from penstock.doors.rustlog.errors import error_reply
@@ -48,8 +41,6 @@ from penstock.wire.rustlog.messages import (
     Response,
     TopicSummary,
 )
-
-T = TypeVar("T")
 
 TIMESTAMP = 1_700_000_000_000_000
 
@@ -121,104 +112,26 @@ class Store:
                 return Pong()
 
 
-class ScriptedServer:
-    """Use as a context manager. `port` is known from the start; connections to it are refused outside."""
-
+class ScriptedServer(scripted_server.ScriptedServer["_Peer"]):
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
         self.store = Store()
         self.requests: list[Request] = []  # all that arrived
-        self.connections = 0
         self.faults: deque[Fault] = deque()  # one for each reply to come; none when empty
         self.errors: deque[Exception | None] = deque()  # likewise: the error to answer with
         self.hold = 1  # replies are sent when so many have gathered
         self.split = False  # every byte of a reply is sent by itself
-        self._tls = tls
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self._arrived = threading.Condition()
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._handlers: set[asyncio.Task[None]] = set()
 
-    def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        # A client that does nothing does not answer TLS's goodbye either: do not wait for it.
-        patience = None if self._tls is None else 0.01
-        self._server = self._run(
-            asyncio.start_server(self._handle, sock=self._socket, ssl=self._tls, ssl_shutdown_timeout=patience)
-        )
-        return self
+    def peer(self, writer: asyncio.StreamWriter) -> _Peer:
+        return _Peer(self, writer)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def wait_for_requests(self, count: int) -> None:
+        self.wait_for(lambda: len(self.requests) >= count)
 
-    def wait_for(self, count: int) -> None:
-        """Wait until so many requests have arrived."""
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: len(self.requests) >= count, timeout=10)
-
-    def drop_connections(self) -> None:
-        """Close all connections from this side."""
-        self._run(self._drop())
-
-    def _run(self, job: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(job, self._loop).result(10)
-
-    async def _stop(self) -> None:
-        self._server.close()
-        await self._drop()
-
-    async def _drop(self) -> None:
-        for writer in list(self._writers):
-            writer.close()
-        if self._handlers:
-            await asyncio.wait(list(self._handlers), timeout=10)
-
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.connections += 1
-        self._handlers.add(task)
-        self._writers.add(writer)
-        try:
-            await self._serve(reader, writer)
-        except OSError:
-            pass  # the client went away
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-            self._writers.discard(writer)
-            self._handlers.discard(task)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        framer = Framer()
-        held: list[tuple[bytes, Fault]] = []
-        while data := await reader.read(65536):
-            held += [(self._reply(payload), self._fault()) for payload in framer.feed(data)]
-            if len(held) < self.hold:
-                continue
-            for reply, fault in held:
-                if not await self._send(writer, reply, fault):
-                    return
-            held.clear()
-
-    def _fault(self) -> Fault:
-        return self.faults.popleft() if self.faults else Fault.NONE
-
-    def _reply(self, payload: bytes) -> bytes:
+    def reply(self, payload: bytes) -> bytes:
         dialect = detect(payload)
         request = dialect.decode_request(payload)
-        with self._arrived:
-            self.requests.append(request)
-            self._arrived.notify_all()
+        self.requests.append(request)
         try:
             if self.errors and (error := self.errors.popleft()) is not None:
                 raise error
@@ -226,7 +139,25 @@ class ScriptedServer:
         except (BrokerError, LogError) as error:
             return frame(dialect.encode_error(error_reply(error, request, list(self.store.topics))))
 
-    async def _send(self, writer: asyncio.StreamWriter, reply: bytes, fault: Fault) -> bool:
+
+class _Peer(scripted_server.Peer):
+    def __init__(self, server: ScriptedServer, writer: asyncio.StreamWriter) -> None:
+        super().__init__(writer)
+        self._server = server
+        self._framer = Framer()
+        self._held: list[tuple[bytes, Fault]] = []
+
+    def received(self, data: bytes) -> bool:
+        server, held = self._server, self._held
+        for payload in self._framer.feed(data):
+            fault = server.faults.popleft() if server.faults else Fault.NONE
+            held.append((server.reply(payload), fault))
+        if len(held) >= server.hold:
+            sending, self._held = held, []
+            return all(self._send(reply, fault) for reply, fault in sending)
+        return True
+
+    def _send(self, reply: bytes, fault: Fault) -> bool:
         """Send one reply as the fault has it. False if the connection ends with it."""
         pong = b"\xff" if reply[4:5] != b"{" else b'{"type":"Pong"}'
         sent = {
@@ -238,8 +169,8 @@ class ScriptedServer:
             Fault.BAD_LENGTH: b"\xff\xff\xff\xff",
             Fault.TWICE: reply * 2,
         }.get(fault, reply)
-        pieces = [sent] if not self.split else [bytes([byte]) for byte in sent]
-        for piece in pieces:
-            writer.write(piece)
-            await writer.drain()
+        if self._server.split:
+            self.write_bytewise(sent)
+        else:
+            self.writer.write(sent)
         return fault not in (Fault.DROP, Fault.HALF, Fault.CLOSE_AFTER)

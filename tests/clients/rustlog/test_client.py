@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.clients.conftest import MakeDriver, Tls
+from tests.clients.driver import Driver
 from tests.clients.rustlog.scripted_server import TIMESTAMP, Fault, ScriptedServer
 
 from penstock.broker.errors import ShuttingDown
@@ -34,54 +28,6 @@ from penstock.clients.rustlog import (
 from penstock.log.errors import LogDamaged, LogFull
 from penstock.wire.rustlog.messages import Fetch, FetchedRecord, Ping, Produce, ProduceResponse, TopicSummary
 
-
-class Driver:
-    """Either client behind blocking calls, so that one test shows both."""
-
-    def __init__(self, kind: str, port: int, **options: Any) -> None:
-        self.slept: list[float] = []
-        self.on_sleep: Callable[[], object] = lambda: None
-        self._runner: asyncio.Runner | None = None
-        options.setdefault("retry", RetryPolicy(attempts=3, base=1.0, cap=60.0, random=lambda: 0.5))
-        options.setdefault("timeout", 10.0)
-        if kind == "blocking":
-            self._client: Client | AsyncClient = Client("127.0.0.1", port, sleep=self._sleep, **options)
-        else:
-            self._runner = asyncio.Runner()
-            self._client = self._runner.run(self._make(port, options))
-
-    def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.on_sleep()
-
-    async def _make(self, port: int, options: dict[str, Any]) -> AsyncClient:
-        async def sleep(seconds: float) -> None:
-            self._sleep(seconds)
-
-        return AsyncClient("127.0.0.1", port, sleep=sleep, **options)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._client, name)
-        runner = self._runner
-        if runner is None:
-            return method  # type: ignore[no-any-return]
-
-        async def call(*args: Any, **options: Any) -> Any:
-            return await method(*args, **options)
-
-        return lambda *args, **options: runner.run(call(*args, **options))
-
-    def notice(self) -> None:
-        """Let an event loop, if there is one, see what has happened to its sockets."""
-        if self._runner is not None:
-            self._runner.run(asyncio.sleep(0.01))
-
-    def end(self) -> None:
-        self.close()
-        if self._runner is not None:
-            self._runner.close()
-
-
 Connect = Callable[..., Driver]
 
 
@@ -92,24 +38,8 @@ def server() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def closed_port() -> Iterator[int]:
-    """A port that is taken and refuses connections."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
-
-
-@pytest.fixture(params=["blocking", "asyncio"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    drivers: list[Driver] = []
-
-    def connect(port: int, **options: Any) -> Driver:
-        drivers.append(Driver(request.param, port, **options))
-        return drivers[-1]
-
-    yield connect
-    for driver in drivers:
-        driver.end()
+def connect(make_driver: MakeDriver) -> Connect:
+    return partial(make_driver, Client, AsyncClient, "127.0.0.1")
 
 
 @pytest.fixture(params=["json", "binary"])
@@ -423,7 +353,7 @@ def test_a_cancelled_request_does_not_shift_the_replies(server: ScriptedServer) 
     async def job() -> None:
         async with AsyncClient("127.0.0.1", server.port) as client:
             first = asyncio.create_task(client.fetch("t", 0, 0))
-            await asyncio.to_thread(server.wait_for, 1)
+            await asyncio.to_thread(server.wait_for_requests, 1)
             first.cancel()
             assert await client.list_topics() == [TopicSummary("t", 1)]
 
@@ -454,7 +384,7 @@ def test_closing_the_client_fails_what_waits(server: ScriptedServer) -> None:
     async def job() -> None:
         client = AsyncClient("127.0.0.1", server.port)
         task = asyncio.create_task(client.produce("t", 0, [b"x"]))
-        await asyncio.to_thread(server.wait_for, 1)
+        await asyncio.to_thread(server.wait_for_requests, 1)
         await client.close()
         with pytest.raises(OutcomeUnknown):
             await task
@@ -462,64 +392,17 @@ def test_closing_the_client_fails_what_waits(server: ScriptedServer) -> None:
     in_loop(job)
 
 
-# -- the retry policy
-
-
-def test_waits_grow_with_full_jitter_up_to_the_cap() -> None:
-    highest = RetryPolicy(base=0.1, cap=1.0, random=lambda: 1.0)
-    assert [highest.delay(attempt) for attempt in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-    assert highest.delay(100_000) == 1.0
-    lowest = RetryPolicy(base=0.1, cap=1.0, random=lambda: 0.0)
-    assert lowest.delay(3) == 0.0
-    jittered = {RetryPolicy().delay(3) for _ in range(50)}
-    assert len(jittered) > 1
-    assert all(0 <= delay <= 0.4 for delay in jittered)
-
-
-@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"base": -1.0}, {"cap": -1.0}])
-def test_a_policy_has_bounds(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="attempts"):
-        RetryPolicy(**wrong)
-
-
 # -- TLS
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and its self-signed certificate for 127.0.0.1, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "server.pem"
-    encoding = serialization.Encoding.PEM
-    secret = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(secret + built.public_bytes(encoding))
-    return path
-
-
 @pytest.fixture
-def tls_server(certificate: Path) -> Iterator[ScriptedServer]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with ScriptedServer(context) as running:
+def tls_server(tls: Tls) -> Iterator[ScriptedServer]:
+    with ScriptedServer(tls.server) as running:
         yield running
 
 
-def test_tls(tls_server: ScriptedServer, connect: Connect, dialect: str, certificate: Path) -> None:
-    context = ssl.create_default_context(cafile=str(certificate))
-    client = connect(tls_server.port, tls=context, dialect=dialect)
+def test_tls(tls_server: ScriptedServer, connect: Connect, dialect: str, tls: Tls) -> None:
+    client = connect(tls_server.port, tls=tls.client, dialect=dialect)
     client.create_topic("t")
     client.produce("t", 0, [b"x" * 100_000])
     assert client.fetch("t", 0, 0).next_offset == 1

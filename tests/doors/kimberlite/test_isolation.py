@@ -7,6 +7,7 @@ too: with bugs planted, they fail.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,7 @@ from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import NAMED
 from penstock.wire.kimberlite.codec.generations import GENERATIONS, REQUESTS
 from penstock.wire.kimberlite.messages import ErrorCode
+from penstock.workers.sql import executor
 
 OWN, OTHER, THIRD = 1, 2, 3
 SECRET = b'{"who": "a secret"}'
@@ -157,11 +159,14 @@ class Scene:
             if event == "call" and "/penstock/" in frame.f_code.co_filename:
                 steps.append(frame.f_code.co_qualname)
 
+        gc.collect()  # what others left behind is not finalized in the middle
+        gc.disable()
         sys.setprofile(step)
         try:
             yield
         finally:
             sys.setprofile(None)
+            gc.enable()
 
     def others(self) -> object:
         """Everything of the other tenant that a request could have changed."""
@@ -180,6 +185,12 @@ class Scene:
 def no_lots(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is otherwise drawn by lot is the same in all worlds: keys differ by their numbers."""
     monkeypatch.setattr(keys, "secrets", SimpleNamespace(token_bytes=bytes))
+
+
+@pytest.fixture(autouse=True)
+def one_duckdb_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more, either DuckDB's own threads or this one read the records, as it happens: `watched` sees this one."""
+    monkeypatch.setattr(executor, "MOST_THREADS", 1)
 
 
 @contextmanager

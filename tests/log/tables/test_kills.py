@@ -17,6 +17,8 @@ from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import verify
 
+pytestmark = pytest.mark.process
+
 KILLS = 60
 ROOT = Path(__file__).parents[3]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyarrow import flight
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE, Scope

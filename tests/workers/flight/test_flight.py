@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import flight
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 from tests.workers.flight.seeded_flight_broker import ACME, HOUR, OPEN, Maker, Seen, client, get, made, rows
 
 from penstock.clients.rustlog import Client
@@ -270,7 +270,7 @@ def test_any_body_gets_an_answer_or_a_plain_refusal(estate: Estate, action: str,
 def child_of(broker: BrokerProcess) -> int:
     """The process that serves Flight."""
     children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children").read_text().split()
-    (found,) = [int(pid) for pid in children if b"flight_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    (found,) = [int(pid) for pid in children if b"workers.flight.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 from tests.broker.broker_fixture import BrokerFixture
-from tests.cli.process import BrokerProcess
+from tests.launcher import BrokerProcess
 
 from penstock.broker.errors import BrokerError
 from penstock.broker.limits import Limits
@@ -326,7 +326,7 @@ def test_a_large_put_takes_several_steps(broker: tuple[BrokerProcess, Path]) -> 
 
 
 def test_users_of_other_tenants_do_not_share_applications(tmp_path: Path) -> None:
-    from tests.cli.process import penstock
+    from tests.launcher import penstock
 
     flags = ("--data-dir", str(tmp_path))
     for tenant in ("a", "b"):

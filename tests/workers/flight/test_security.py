@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from pyarrow import flight
-from tests.cli.process import BrokerProcess, penstock
+from tests.launcher import BrokerProcess, penstock
 from tests.transport.certificates import Authority
 from tests.workers.flight.seeded_flight_broker import ACME, OPEN, Maker, client, get, made
 

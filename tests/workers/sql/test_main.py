@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.cli.process import BrokerProcess, penstock
 from tests.flight.directories import Directory
+from tests.launcher import BrokerProcess, penstock
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, DuplicateKey, QueriesOff, QueryInvalid, QueryTooLarge, TableNotFound
@@ -31,7 +31,7 @@ from penstock.config.layers import load
 from penstock.config.settings import DOOR_NAMES
 from penstock.log.engine import Records, partition_id
 from penstock.server.server import Server
-from penstock.workers.sql.rpc_handlers import SqlWorker
+from penstock.workers.sql.worker import SqlWorker
 
 T = TypeVar("T")
 
@@ -226,14 +226,14 @@ class House:
         return self.server.broker
 
     @property
-    def keeper(self) -> SqlWorker:
-        assert self.server._sql is not None
-        return self.server._sql
+    def worker(self) -> SqlWorker:
+        assert self.server.workers is not None and self.server.workers.sql is not None
+        return self.server.workers.sql
 
     @property
     def pid(self) -> int:
-        assert self.keeper.child.process is not None
-        return self.keeper.child.process.pid
+        assert self.worker.process.process is not None
+        return self.worker.process.process.pid
 
     async def ask(self, statement: str, *params: Value, scope: Scope = DEFAULT_SCOPE, **more: Any) -> Rows:
         identity = more.pop("identity", ANONYMOUS)
@@ -350,13 +350,13 @@ def test_streams_are_seen_as_of_one_position_while_others_append(house: House) -
 
 def test_a_cancelled_statement_is_interrupted(house: House) -> None:
     async def scene() -> None:
-        starts = house.keeper.child.starts
+        starts = house.worker.process.starts
         runs = [await house.running(ENDLESS) for _ in range(3)]  # as many as there are threads
         await asyncio.sleep(0.2)
         for run in runs:
             run.cancel()
         assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
-        assert house.keeper.child.starts == starts
+        assert house.worker.process.starts == starts
 
     house.play(scene())
 
@@ -374,14 +374,14 @@ def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(ho
 
 def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_carried_out(house: House) -> None:
     async def scene() -> None:
-        starts = house.keeper.child.starts
+        starts = house.worker.process.starts
         os.kill(house.pid, signal.SIGSTOP)  # it has asked for statements, and gets them
         innocent, guilty = await house.running("SELECT COUNT(*) AS n FROM numbers"), await house.running(ENDLESS)
         guilty.since -= 3600 * 1_000_000
         with pytest.raises(QueryTooLarge, match="by force"):
             await house.over(guilty)
         assert (await house.over(innocent)).rows == [[5]]
-        assert house.keeper.child.starts == starts + 1
+        assert house.worker.process.starts == starts + 1
 
     house.play(scene())
 
@@ -389,7 +389,7 @@ def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_c
 def test_a_process_that_takes_too_much_memory_is_killed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         run = await house.running(ENDLESS)
-        monkeypatch.setattr(house.keeper, "_bound", 1)
+        monkeypatch.setattr(house.worker, "_memory_limit", 1)
         with pytest.raises(QueriesOff, match="memory"):
             await house.over(run)
         monkeypatch.undo()

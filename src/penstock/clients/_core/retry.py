@@ -1,10 +1,16 @@
-"""How often a client tries again, and how long it waits in between. Nothing here sleeps or connects."""
+"""Retries: how often and after which delay (`RetryPolicy`), of which requests (`RetryState`). Nothing here sleeps or
+connects.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.clients._core.errors import ErrorFamily, PenstockError, ReplyError
+from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +30,95 @@ class RetryPolicy:
         """Seconds to wait after the failed attempt of this number, the first being 0."""
         # 2.0**1000 is still a float, and the cap has long been reached.
         return self.random() * min(self.cap, self.base * 2.0 ** min(attempt, 1000))
+
+
+class Redirect(NamedTuple):
+    """The last server does not lead; `leader` does, if it said so."""
+
+    leader: str | None
+
+
+class RetryState:
+    """Requests on their way to their outcomes, over as many connections as the policy allows.
+
+    What was answered is not sent again, except for a single request whose error passes. If the connection is lost,
+    what is left is sent again if all of it is idempotent, and is OutcomeUnknown otherwise."""
+
+    __slots__ = ("_errors", "_failed", "_policy", "_sent", "_specs", "_uncertain", "outcomes", "redirect")
+
+    def __init__(self, specs: Sequence[RequestSpec[Any]], policy: RetryPolicy, errors: ErrorFamily) -> None:
+        self.outcomes: list[Any] = [PENDING] * len(specs)
+        self.redirect: Redirect | None = None  # the next attempt has to be on another server
+        self._specs = specs
+        self._policy = policy
+        self._errors = errors
+        self._sent: Sequence[int] = ()  # which requests the last attempt has
+        self._failed = 0  # attempts without a single reply, since the last one that had any
+        self._uncertain = False  # something may have been carried out without our knowing
+
+    @property
+    def over(self) -> bool:
+        return PENDING not in self.outcomes
+
+    def next(self) -> Sequence[RequestSpec[Any]]:
+        """The requests of the next attempt."""
+        sent = self._sent = [at for at, outcome in enumerate(self.outcomes) if outcome is PENDING]
+        return self._specs if len(sent) == len(self._specs) else [self._specs[at] for at in sent]
+
+    def record(self, batch: RequestBatch) -> float:
+        """Take over the outcomes of an attempt. Returns the seconds to wait before the next, if it is not over."""
+        for at, outcome in zip(self._sent, batch.outcomes, strict=True):
+            if outcome is not PENDING:
+                self.outcomes[at] = self._judged(self._specs[at], outcome)
+        lost = batch.lost
+        if lost is not None and not isinstance(lost, PenstockError):
+            return self._connection_lost(lost, any_reply=batch.answered > 0)
+        if lost is not None:  # the server said something that ends the connection
+            self._settle(lost)
+        if batch.count == 1 and isinstance(self.outcomes[self._sent[0]], ReplyError):
+            return self._refused(self._sent[0])
+        return 0.0
+
+    def unreachable(self, error: PenstockError) -> None:
+        """There is no connection to send on. Raised if nothing has been answered; else the outcome of the rest."""
+        if all(outcome is PENDING for outcome in self.outcomes):
+            raise error
+        self._settle(error)
+
+    def _judged(self, spec: RequestSpec[Any], outcome: Any) -> Any:
+        """An error of what was sent before, with an unknown outcome, may be due to that."""
+        if not self._uncertain or not spec.uncertain or not isinstance(outcome, spec.uncertain):
+            return outcome
+        unknown = self._errors.outcome_unknown(f"The connection was lost, and asked again the server says: {outcome}")
+        unknown.__cause__ = outcome
+        return unknown
+
+    def _connection_lost(self, error: Exception, *, any_reply: bool) -> float:
+        self._failed = 1 if any_reply else self._failed + 1
+        failure: PenstockError
+        if not all(self._specs[at].idempotent for at, outcome in enumerate(self.outcomes) if outcome is PENDING):
+            failure = self._errors.unknown(error)
+        elif self._failed < self._policy.attempts:
+            self._uncertain = True
+            return self._policy.delay(self._failed - 1)
+        else:
+            failure = self._errors.connection_failed(f"The connection was lost {self._failed} times: {error}")
+            failure.__cause__ = error
+        self._settle(failure)
+        return 0.0
+
+    def _refused(self, at: int) -> float:
+        error: ReplyError = self.outcomes[at]
+        again = error.not_executed or (error.retryable and self._specs[at].idempotent)
+        if not again or self._failed + 1 >= self._policy.attempts:
+            return 0.0
+        self._failed += 1
+        self.outcomes[at] = PENDING
+        if error.not_leader:
+            self.redirect = Redirect(error.leader)
+            if error.leader is not None:
+                return 0.0
+        return self._policy.delay(self._failed - 1)
+
+    def _settle(self, error: Exception) -> None:
+        self.outcomes = [error if outcome is PENDING else outcome for outcome in self.outcomes]

@@ -25,9 +25,8 @@ The same on asyncio, where any number of tasks share a few connections, and with
 """
 
 from penstock.clients._core.retry import RetryPolicy
-from penstock.clients.felix.aio import AsyncFelixClient
-from penstock.clients.felix.blocking import FelixClient, Subscription
-from penstock.clients.felix.caching import Cache
+from penstock.clients.felix.cache import Cache
+from penstock.clients.felix.client import AsyncFelixClient, FelixClient
 from penstock.clients.felix.errors import (
     AuthenticationFailed,
     BadReply,
@@ -50,7 +49,7 @@ from penstock.clients.felix.errors import (
 )
 from penstock.clients.felix.options import Limits, Pools
 from penstock.clients.felix.results import Batch, Event, Swapped
-from penstock.clients.felix.subscription import AsyncSubscription
+from penstock.clients.felix.subscription import AsyncSubscription, Subscription
 
 __all__ = [
     "AsyncFelixClient",

@@ -1,7 +1,4 @@
-"""What can come of a request that is no result: the exceptions of both clients. Nothing here does input or output.
-
-Felix tells an error by a text alone. `refusal` makes an exception of it, by how the text begins.
-"""
+"""Exceptions of both clients. Felix tells an error by a text alone; `error_from_text` maps it, by how it begins."""
 
 from __future__ import annotations
 
@@ -33,6 +30,11 @@ class ConnectionFailed(FelixError):
 
 class CertificateRefused(ConnectionFailed):
     """The server's certificate is not the expected one, or not signed by whom we trust. It is not tried again."""
+
+
+class StreamLost(FelixError):
+    """A stream or connection broke before the reply. Never raised to users: the request is sent again, or
+    it becomes OutcomeUnknown."""
 
 
 class OutcomeUnknown(FelixError):
@@ -67,7 +69,7 @@ class PipelineError(FelixError):
         self.results = list(results)
 
 
-# -- what the server says
+# -- error replies
 
 
 class ReplyError(FelixError):
@@ -114,7 +116,7 @@ class CursorError(ReplyError):
         self.available = available
 
 
-_BEGINNINGS: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
+_PREFIXES: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
     ("auth ", AuthenticationFailed),  # required, failed, already established
     ("forbidden", Forbidden),
     ("unauthorized", Forbidden),
@@ -132,9 +134,9 @@ _BEGINNINGS: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
 )
 
 
-def refusal(message: str) -> ReplyError:
-    """The exception for what an error reply says."""
-    for beginning, kind in _BEGINNINGS:
-        if message.startswith(beginning):
+def error_from_text(message: str) -> ReplyError:
+    """The exception for the text of an error reply."""
+    for prefix, kind in _PREFIXES:
+        if message.startswith(prefix):
             return kind(message)
     return ReplyError(message)

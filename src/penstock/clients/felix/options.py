@@ -1,75 +1,50 @@
-"""What a client of either kind is told when it is made, and whom it takes for the server."""
+"""Options of a Felix client, of either kind: address, trust in the server, sizes of pools, limits."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
+from penstock.clients._core.address import Address, parse_address
 from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.felix.errors import Unsendable
 
-PORT: Final = 5000
+DEFAULT_PORT: Final = 5000
 
-RETRY: Final = RetryPolicy(attempts=8, base=0.1, cap=5.0)
+DEFAULT_RETRY: Final = RetryPolicy(attempts=8, base=0.1, cap=5.0)
 """About six seconds, enough for a broker to be started again."""
 
 MIB: Final = 1 << 20
 
 Token: TypeAlias = str | Callable[[], str] | None
-"""What the client says who it is, or where to get that whenever a stream is opened: tokens expire."""
+"""The client's credentials, or a function that is called for them whenever a stream is opened: tokens expire."""
 
 DialectName: TypeAlias = Literal["original", "document"]
 Encoding: TypeAlias = Literal["binary", "json"]
 
 
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
-def address(text: str) -> Address:
-    """Of host, host:port or [host]:port."""
-    host, colon, port = text.rpartition(":")
-    if not colon or port.endswith("]"):
-        host, port = text, str(PORT)
-    if not port.isdecimal() or not 0 < int(port) < 65536 or not host or (":" in host and not host.startswith("[")):
-        raise ValueError(f"{text!r} is no address: host:port is needed, or [host]:port for IPv6")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
-
-
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How the server's certificate is checked: by who signed it (`ca`, a file, else whom the system trusts), or by its
+    """Verification of the server's certificate: by who signed it (`ca`, a file, else the system's authorities), by its
     SHA-256, or not at all."""
 
     ca: str | None = None
     fingerprint: str | None = None  # 64 hex digits
     insecure: bool = False
-    server_name: str | None = None  # that must be in the certificate; the host, unless told otherwise
+    server_name: str | None = None  # expected in the certificate; the host, unless given
 
 
-def trust(place: Address, ca: str | None, fingerprint: str | None, insecure: bool, server_name: str | None) -> Trust:
-    ways = (ca is not None) + (fingerprint is not None) + insecure
-    if ways > 1:
+def make_trust(
+    server: Address, ca: str | None, fingerprint: str | None, insecure: bool, server_name: str | None
+) -> Trust:
+    methods = (ca is not None) + (fingerprint is not None) + insecure
+    if methods > 1:
         raise ValueError("ca, fingerprint and insecure exclude each other: choose one")
-    if not ways and place.loopback:
+    if not methods and server.loopback:
         raise ValueError(
-            f"no public authority signs a certificate for {place.host}; say how to know the server: "
+            f"no public authority signs a certificate for {server.host}; say how to know the server: "
             'fingerprint="sha256:…" (the broker prints it at its start, and `penstock cert show`), '
             'ca="file.pem", or insecure=True to believe anyone'
         )
@@ -83,8 +58,8 @@ def trust(place: Address, ca: str | None, fingerprint: str | None, insecure: boo
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """How many connections are kept for each kind of work, and streams on each of them. Those of one kind do not stand
-    in the way of the others: a subscriber who does not keep up stops no publisher."""
+    """Connections for each kind of work, and streams on each of them. Kinds do not share connections: a subscriber
+    that does not keep up stops no publisher."""
 
     publish_connections: int = 1
     publish_streams: int = 2
@@ -101,7 +76,7 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What may wait or be under way at once."""
+    """Bounds on frames, on requests in flight and on buffered events."""
 
     frame: int = 16 * MIB  # bytes of one frame, either way
     window: int = 4 * MIB  # bytes sent on a stream that are not acknowledged yet; publishing waits beyond
@@ -114,7 +89,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    place: Address
+    server: Address
     trust: Trust
     tenant: str
     namespace: str
@@ -134,7 +109,14 @@ class Options:
     def credentials(self) -> str:
         return (self.token() if callable(self.token) else self.token) or ""
 
+    def scope(self, namespace: str | None, kind: str, name: str) -> tuple[str, str, str]:
+        """Tenant, namespace and name of a stream or cache."""
+        chosen = self.namespace if namespace is None else check_name("namespace", namespace)
+        return self.tenant, chosen, check_name(kind, name)
+
     def __post_init__(self) -> None:
+        check_name("tenant", self.tenant)
+        check_name("namespace", self.namespace)
         if self.dialect not in get_args(DialectName):
             raise ValueError(f"dialect must be original or document, not {self.dialect!r}")
         if self.encoding not in get_args(Encoding):
@@ -145,8 +127,12 @@ class Options:
             raise ValueError("timeout and idle must be above 0")
 
 
-def name(kind: str, text: str) -> str:
-    """A name as it can be written on the wire."""
+def server_address(text: str) -> Address:
+    return parse_address(text, DEFAULT_PORT)
+
+
+def check_name(kind: str, text: str) -> str:
+    """The name, if it can be written on the wire. Raises Unsendable."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:

@@ -1,42 +1,82 @@
-"""Subscriptions of the asyncio client: events of a stream as they come, also over connections that are lost."""
+"""Subscriptions: the events of a stream as they come, also over connections that are lost."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
-from penstock.clients.felix.connection import Connection, Connections, Sleep
+from penstock.clients._core.backoff import AsyncBackoff, AsyncSleep
+from penstock.clients._core.loop_thread import LoopThread
+from penstock.clients.felix.connection import Connection
 from penstock.clients.felix.errors import (
     BadReply,
+    ClientClosed,
     ConnectionFailed,
     CursorError,
     FelixError,
     ReplyError,
+    StreamLost,
     SubscriptionEnded,
     SubscriptionLost,
     TooManySubscriptions,
 )
-from penstock.clients.felix.exchange import Exchange, Lost, Outcome, result_of
-from penstock.clients.felix.feed import Feed
-from penstock.clients.felix.options import Options, name
+from penstock.clients.felix.event_buffer import EventBuffer
+from penstock.clients.felix.options import Options
+from penstock.clients.felix.pool import ConnectionPool
+from penstock.clients.felix.request_stream import Outcome, RequestStream, result_of
+from penstock.clients.felix.requests import Scope
 from penstock.clients.felix.results import Batch, Event
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.frames import OFFSETS
 
 Start: TypeAlias = Literal["latest", "earliest"] | int
 
-FAREWELL: Final = 2.0  # seconds after the end of an event stream, in which the whole connection may end too
-BEYOND: Final = (1 << 63) - 1  # an offset that no stream has
+SHUTDOWN_GRACE: Final = 2.0  # seconds after the end of an event stream, in which the whole connection may end too
+OFFSET_BEYOND_ANY: Final = (1 << 63) - 1
 
-RESETS: Final = {
+RESET_REASONS: Final = {
     0x11: "events were removed before they could be sent",
     0x12: "it is no longer permitted",
     0x13: "an event is larger than a frame may be",
     0x14: "the server cannot read its log",
 }
-"""With which codes Penstock gives up an event stream."""
+"""Codes with which Penstock resets an event stream."""
+
+
+class BatchCursor:
+    """The batch that single events are taken from, and the position in it."""
+
+    __slots__ = ("_batch", "_index", "next_offset")
+
+    def __init__(self, next_offset: int | None = None) -> None:
+        self._batch = Batch([], None)
+        self._index = 0
+        self.next_offset = next_offset  # behind the last event that was taken, if known
+
+    @property
+    def exhausted(self) -> bool:
+        return self._index == len(self._batch.payloads)
+
+    def load(self, batch: Batch) -> None:
+        self._batch, self._index = batch, 0
+
+    def take_event(self) -> Event:
+        (payloads, offset), index = self._batch, self._index
+        self._index = index + 1
+        self.next_offset = None if offset is None else offset + index + 1
+        return Event(payloads[index], None if offset is None else offset + index)
+
+    def take_rest(self) -> Batch:
+        payloads, offset = self._batch
+        if self._index:
+            payloads, offset = payloads[self._index :], None if offset is None else offset + self._index
+        self._index = len(self._batch.payloads)
+        self.next_offset = None if offset is None else offset + len(payloads)
+        return Batch(payloads, offset)
 
 
 class AsyncSubscription:
@@ -52,45 +92,42 @@ class AsyncSubscription:
     def __init__(
         self,
         options: Options,
-        connections: Connections,
-        sleep: Sleep,
-        scope: tuple[str, str, str],
+        connections: ConnectionPool,
+        sleep: AsyncSleep,
+        scope: Scope,
         start: Start,
         allow_gaps: bool,
-        forget: Callable[[AsyncSubscription], None],
+        on_close: Callable[[AsyncSubscription], None],
     ) -> None:
-        if start not in ("latest", "earliest") and not (isinstance(start, int) and 0 <= start < BEYOND):
+        if start not in ("latest", "earliest") and not (isinstance(start, int) and 0 <= start < OFFSET_BEYOND_ANY):
             raise ValueError(f"start is latest, earliest or an offset, not {start!r}")
-        name("stream", scope[2])
         self._options = options
         self._connections = connections
         self._sleep = sleep
         self._scope = scope
         self._start = start
         self._allow_gaps = allow_gaps
-        self._forget = forget
-        self._feed: Feed | None = None
-        self._connection: Connection | None = None  # that the feed is of
-        self._subscribing: asyncio.Task[None] | None = None  # goes on if its caller is cancelled
+        self._on_close = on_close
+        self._buffer: EventBuffer | None = None
+        self._connection: Connection | None = None  # of the buffer
+        self._subscribing: asyncio.Task[None] | None = None  # continues if its caller is cancelled
         self._change = asyncio.Event()
         self._closed = False
-        self._fruitless = 0  # times in a row that it was interrupted before anything came
-        self._resets = 0  # of them, by the server's wish
-        self._farewell: float | None = None  # until when a connection may end whose event stream has ended
-        self._batch = Batch([], None)  # that single events are taken of
-        self._at = 0
-        self._next: int | None = start if isinstance(start, int) else None  # behind what was taken
-        self._untold = False  # something was taken whose offset is not known
+        self._interruptions = 0  # in a row, before anything came
+        self._resets = 0  # of them, by the server
+        self._grace_end: float | None = None  # until when a connection may end whose event stream has ended
+        self._cursor = BatchCursor(start if isinstance(start, int) else None)
+        self._offset_unknown = False  # something was taken whose offset is not known
 
     # -- what the user calls
 
     @property
     def position(self) -> int | None:
         """The offset behind the last event that was taken, as far as it is known."""
-        return None if self._untold else self._next
+        return None if self._offset_unknown else self._cursor.next_offset
 
     async def __aenter__(self) -> Self:
-        if self._feed is None:
+        if self._buffer is None:
             await self._subscribe()
         return self
 
@@ -103,21 +140,21 @@ class AsyncSubscription:
         return self
 
     async def __anext__(self) -> Event:
-        if self._at == len(self._batch.payloads) and not await self._more(None):
+        if self._cursor.exhausted and not await self._wait_for_batch(None):
             raise StopAsyncIteration
-        return self._take()
+        return self._cursor.take_event()
 
     async def next(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109  (it is no error here)
         """The next event. None if none has come in so many seconds, or if this was closed."""
-        if self._at == len(self._batch.payloads) and not await self._more(timeout):
+        if self._cursor.exhausted and not await self._wait_for_batch(timeout):
             return None
-        return self._take()
+        return self._cursor.take_event()
 
     async def next_batch(self, timeout: float | None = None) -> Batch | None:  # noqa: ASYNC109
         """The next events, as many as have come together. None as for `next`."""
-        if self._at == len(self._batch.payloads) and not await self._more(timeout):
+        if self._cursor.exhausted and not await self._wait_for_batch(timeout):
             return None
-        return self._take_all()
+        return self._cursor.take_rest()
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Events as they come, many at a time: much quicker than one by one."""
@@ -127,66 +164,48 @@ class AsyncSubscription:
     def ready_batches(self) -> list[Batch]:
         """All that is there now, without waiting."""
         found = []
-        while self._at < len(self._batch.payloads) or self._refill():
-            found.append(self._take_all())
+        while not self._cursor.exhausted or self._load_batch():
+            found.append(self._cursor.take_rest())
         return found
 
     async def close(self) -> None:
-        """Want no more events. What was not taken is thrown away."""
+        """End the subscription. Events that were not taken are discarded."""
         if self._closed:
             return
         self._closed = True
         self._change.set()
-        self._forget(self)
-        self._let_go()
+        self._on_close(self)
+        self._cancel_buffer()
 
     async def abandon(self) -> None:
-        """Close it with its connection: what is being asked is not asked any more."""
+        """Close it with its connection: a Subscribe that is not answered yet is given up."""
         await self.close()
         if self._subscribing is not None:
             self._subscribing.cancel()
             await asyncio.wait([self._subscribing])
 
-    # -- taking
+    # -- waiting for events
 
-    def _take(self) -> Event:
-        batch, at = self._batch, self._at
-        self._at = at + 1
-        if batch.offset is None:
-            return Event(batch.payloads[at], None)
-        self._next = batch.offset + at + 1
-        return Event(batch.payloads[at], batch.offset + at)
-
-    def _take_all(self) -> Batch:
-        """The rest of the batch."""
-        payloads, offset = self._batch
-        if self._at:
-            payloads, offset = payloads[self._at :], None if offset is None else offset + self._at
-        self._at = len(self._batch.payloads)
-        if offset is not None:
-            self._next = offset + len(payloads)
-        return Batch(payloads, offset)
-
-    def _refill(self) -> bool:
-        batch = None if self._feed is None else self._feed.take()
+    def _load_batch(self) -> bool:
+        batch = None if self._buffer is None else self._buffer.pop()
         if batch is None:
             return False
-        self._batch, self._at = batch, 0
-        self._untold |= batch.offset is None
-        self._fruitless = self._resets = 0
+        self._cursor.load(batch)
+        self._offset_unknown |= batch.offset is None
+        self._interruptions = self._resets = 0
         return True
 
-    async def _more(self, timeout: float | None) -> bool:  # noqa: ASYNC109
-        """Wait for a batch. False if none has come in time, or this is closed."""
+    async def _wait_for_batch(self, timeout: float | None) -> bool:  # noqa: ASYNC109
+        """False if no batch has come in time, or this is closed."""
         try:
             async with asyncio.timeout(timeout) as limit:
                 while not self._closed:
-                    if self._refill():
+                    if self._load_batch():
                         return True
-                    if self._feed is None:
+                    if self._buffer is None:
                         await self._subscribe()
-                    elif self._feed.over is not None:
-                        await self._interrupted(self._feed)
+                    elif self._buffer.over is not None:
+                        await self._recover(self._buffer)
                     else:
                         self._change.clear()
                         await self._change.wait()
@@ -195,145 +214,213 @@ class AsyncSubscription:
                 raise
         return False
 
-    # -- going on
+    # -- resuming
 
-    async def _interrupted(self, feed: Feed) -> None:
-        """The event stream is over, and all that came by it was taken."""
-        why = feed.over
+    async def _recover(self, buffer: EventBuffer) -> None:
+        """Prepare to subscribe again, after an event stream is over and all its events were taken."""
+        why = buffer.over
         if isinstance(why, BadReply):
             await self.close()
             raise why
-        if feed.ended:
-            await self._part()
-        if feed.reset_code is not None:
+        if buffer.ended:
+            await self._await_shutdown()
+        if buffer.reset_code is not None:
             self._resets += 1
             if self._resets > self._options.retry.attempts:
-                reason = RESETS.get(feed.reset_code, str(why))
+                reason = RESET_REASONS.get(buffer.reset_code, str(why))
                 await self.close()
                 raise SubscriptionLost(f"the server gives the events up again and again: {reason}", self.position)
-        pause = self._options.retry.delay(self._fruitless - 1) if self._fruitless else 0.0
-        self._fruitless += 1
-        self._feed = None
+        pause = self._options.retry.delay(self._interruptions - 1) if self._interruptions else 0.0
+        self._interruptions += 1
+        self._buffer = None
         if not self._resumable:
             if not self._allow_gaps:
                 await self.close()
                 raise SubscriptionLost(f"the events cannot be continued without their offsets: {why}")
-            self._start, self._next, self._untold = "latest", None, False
+            self._start, self._cursor.next_offset, self._offset_unknown = "latest", None, False
         if pause:
             await self._sleep(pause)
 
     @property
     def _resumable(self) -> bool:
-        return not self._untold and (self._next is not None or self._start == "earliest")
+        return not self._offset_unknown and (self._cursor.next_offset is not None or self._start == "earliest")
 
-    async def _part(self) -> None:
-        """The server ended the event stream. A broker that shuts down ends the connection as well; else it meant only
-        this subscription."""
+    async def _await_shutdown(self) -> None:
+        """Wait whether the whole connection ends after an event stream, as it does when a broker shuts down. If not,
+        the server meant only this subscription: SubscriptionEnded."""
         assert self._connection is not None
-        if self._farewell is None:
-            self._farewell = asyncio.get_running_loop().time() + FAREWELL
+        if self._grace_end is None:
+            self._grace_end = asyncio.get_running_loop().time() + SHUTDOWN_GRACE
         try:
-            async with asyncio.timeout_at(self._farewell):
+            async with asyncio.timeout_at(self._grace_end):
                 await asyncio.shield(self._connection.over)
         except TimeoutError:
             await self.close()
             raise SubscriptionEnded(f"the server ended the subscription to {self._scope[2]}") from None
 
+    # -- subscribing
+
     async def _subscribe(self) -> None:
-        """A caller who gives up does not end this: a subscription must not be made twice, nor without our knowing."""
+        """Subscribe in a task that a cancelled caller does not end: a subscription must not be made twice, nor without
+        our knowing."""
         task = self._subscribing
         if task is None:
-            task = self._subscribing = asyncio.create_task(self._subscribed())
-            task.add_done_callback(_noted)
+            task = self._subscribing = asyncio.create_task(self._subscribe_with_retries())
+            task.add_done_callback(_retrieve_exception)
         try:
             await asyncio.shield(task)
         except CursorError as error:
-            if not self._fruitless:
-                raise  # it was the caller's own wish
+            if not self._interruptions:
+                raise  # it was the caller's own offset
             if not self._allow_gaps:
                 await self.close()
-                raise SubscriptionLost(f"the events cannot be continued: {error}", self._next) from error
-            self._next = error.available
+                raise SubscriptionLost(f"the events cannot be continued: {error}", self._cursor.next_offset) from error
+            self._cursor.next_offset = error.available
             await self._sleep(self._options.retry.delay(0))
         finally:
             if task.done():
                 self._subscribing = None
 
-    async def _subscribed(self) -> None:
-        attempt = 0
+    async def _subscribe_with_retries(self) -> None:
+        backoff = AsyncBackoff(self._options.retry, self._sleep)
         while not self._closed:
             try:
-                await self._try()
+                await self._subscribe_once()
                 return
-            except Lost as error:
-                attempt += 1
-                if attempt >= self._options.retry.attempts:
-                    raise ConnectionFailed(f"No subscription at {self._options.place}: {error}") from error
-            await self._sleep(self._options.retry.delay(attempt - 1))
+            except StreamLost as error:
+                if not await backoff.retry():
+                    raise ConnectionFailed(f"No subscription at {self._options.server}: {error}") from error
 
-    async def _try(self) -> None:
-        connection = await self._connections.get(self._connections.readable())
+    async def _subscribe_once(self) -> None:
+        connection = await self._connections.get(self._connections.least_subscribed())
         if self._options.original:
-            feed = await self._ask(connection, connection.next_id())
+            buffer = await self._open_events(connection, connection.next_id())
         else:
             async with connection.subscribing:
-                feed = await self._ask(connection, None)
-        feed.on_change = self._change.set
-        self._feed, self._connection, self._farewell = feed, connection, None
+                buffer = await self._open_events(connection, None)
+        buffer.on_change = self._change.set
+        self._buffer, self._connection, self._grace_end = buffer, connection, None
         self._change.set()
         if self._closed:
-            self._let_go()
+            self._cancel_buffer()
 
-    async def _ask(self, connection: Connection, number: int | None) -> Feed:
-        if self._start == "latest" and self._next is None and self._options.original:
-            self._next = await self._end(connection)
+    async def _open_events(self, connection: Connection, subscription_id: int | None) -> EventBuffer:
+        cursor = self._cursor
+        if self._start == "latest" and cursor.next_offset is None and self._options.original:
+            cursor.next_offset = await self._end_offset(connection)
         start: m.Start | None = "earliest" if self._start == "earliest" else None
-        if self._next is not None:
-            start = m.From(self._next)
-        exchange = await connection.exchange()
-        connection.expect(number)
-        try:
-            outcome = await self._request(exchange, number, start)
+        if cursor.next_offset is not None:
+            start = m.From(cursor.next_offset)
+        stream = await connection.open_stream()
+        with connection.expecting(subscription_id):
+            outcome = await self._request(stream, subscription_id, start)
             if isinstance(outcome, TooManySubscriptions):
                 connection.crowded = True
-                raise Lost(str(outcome))  # so that it is tried on another connection
+                raise StreamLost(str(outcome))  # so that it is tried on another connection
             reply = result_of(outcome)
             if not isinstance(reply, m.Subscribed | m.Ok):
                 raise BadReply(f"{type(reply).__name__} is no answer to subscribe")
-            return await connection.feed(reply.subscription_id)
-        finally:
-            connection.expect_no_more(number)
+            return await connection.claim(reply.subscription_id)
 
-    async def _end(self, connection: Connection) -> int | None:
+    async def _end_offset(self, connection: Connection) -> int | None:
         """Where the stream ends, so that a subscription which loses its connection before the first event knows where
-        it was. The server tells it to whom asks for more. None if it cannot be told."""
-        exchange = await connection.exchange()
-        if not exchange.flags & OFFSETS:
-            exchange.leave()
+        it was. The server names it when asked for an offset beyond. None if it does not."""
+        stream = await connection.open_stream()
+        if not stream.flags & OFFSETS:
+            stream.finish()
             return None
-        outcome = await self._request(exchange, connection.next_id(), m.From(BEYOND))
+        outcome = await self._request(stream, connection.next_id(), m.From(OFFSET_BEYOND_ANY))
         if isinstance(outcome, CursorError) and outcome.reason == "in_future":
             return outcome.available
         if not isinstance(outcome, ReplyError):
             result_of(outcome)
         return None  # the real request will show whether an error matters
 
-    async def _request(self, exchange: Exchange, number: int | None, start: m.Start | None) -> Outcome:
+    async def _request(self, stream: RequestStream, subscription_id: int | None, start: m.Start | None) -> Outcome:
         """Each on a stream of its own: the original's server takes no second one."""
-        tenant, namespace, stream = self._scope
-        request = m.Subscribe(tenant_id=tenant, namespace=namespace, stream=stream, subscription_id=number, start=start)
-        outcome = await exchange.ask(None, m.encode(request))
-        exchange.leave()
+        tenant, namespace, name = self._scope
+        request = m.Subscribe(
+            tenant_id=tenant, namespace=namespace, stream=name, subscription_id=subscription_id, start=start
+        )
+        outcome = await stream.send(None, m.encode(request))
+        stream.finish()
         return outcome
 
-    def _let_go(self) -> None:
-        feed, self._feed = self._feed, None
-        if feed is not None:
-            feed.on_change = lambda: None
-            feed.let_go(FelixError("the subscription was closed"))
+    def _cancel_buffer(self) -> None:
+        buffer, self._buffer = self._buffer, None
+        if buffer is not None:
+            buffer.on_change = lambda: None
+            buffer.cancel(FelixError("the subscription was closed"))
 
 
-def _noted(task: asyncio.Task[None]) -> None:
-    """Its caller may be gone; then nobody asks for its exception."""
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
+    """Its caller may be cancelled; then nobody else retrieves it."""
     if not task.cancelled():
         task.exception()
+
+
+class Subscription:
+    """Events of a stream as they come; iterate over it, over `batches()`, or call `next`. Use it as a context manager,
+    or close it. It is for one thread at a time; what it guarantees is as for `AsyncSubscription`."""
+
+    def __init__(self, loop_thread: LoopThread, subscription: AsyncSubscription) -> None:
+        self._loop_thread = loop_thread
+        self._subscription = subscription
+        self._fetched: deque[Batch] = deque()  # several at once, because each visit to the other thread takes a while
+        self._cursor = BatchCursor()
+
+    def __enter__(self) -> Self:
+        self._loop_thread.run(self._subscription.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the subscription. Events that were not taken are discarded."""
+        self._fetched.clear()
+        with contextlib.suppress(ClientClosed):  # and this with it
+            self._loop_thread.run(self._subscription.close())
+
+    @property
+    def position(self) -> int | None:
+        """The offset behind the last event that was taken, as far as it is known."""
+        return self._cursor.next_offset
+
+    def __iter__(self) -> Iterator[Event]:
+        while (event := self.next()) is not None:
+            yield event
+
+    def next(self, timeout: float | None = None) -> Event | None:
+        """The next event. None if none has come in so many seconds, or if this was closed."""
+        if self._cursor.exhausted and not self._wait_for_batch(timeout):
+            return None
+        return self._cursor.take_event()
+
+    def next_batch(self, timeout: float | None = None) -> Batch | None:
+        """The next events, as many as have come together. None as for `next`."""
+        if self._cursor.exhausted and not self._wait_for_batch(timeout):
+            return None
+        return self._cursor.take_rest()
+
+    def batches(self) -> Iterator[Batch]:
+        """Events as they come, many at a time: much quicker than one by one."""
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def _wait_for_batch(self, timeout: float | None) -> bool:
+        if not self._fetched:
+            self._loop_thread.run(self._fetch(timeout))
+        if not self._fetched:
+            return False
+        self._cursor.load(self._fetched.popleft())
+        return True
+
+    async def _fetch(self, timeout: float | None) -> None:  # noqa: ASYNC109
+        """In the other thread. Batches fetched there are kept, also if the caller is interrupted meanwhile."""
+        batch = await self._subscription.next_batch(timeout)
+        if batch is not None:
+            self._fetched.append(batch)
+            self._fetched.extend(self._subscription.ready_batches())

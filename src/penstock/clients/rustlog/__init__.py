@@ -1,9 +1,8 @@
 """Clients for RustLog: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
 
 from penstock.clients._core.retry import RetryPolicy
-from penstock.clients.rustlog.asynchronous import AsyncClient
-from penstock.clients.rustlog.blocking import Client
-from penstock.clients.rustlog.outcome import (
+from penstock.clients.rustlog.client import AsyncClient, Client
+from penstock.clients.rustlog.errors import (
     BadReply,
     ClientError,
     ConnectionFailed,

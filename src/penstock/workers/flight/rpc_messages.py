@@ -6,6 +6,7 @@ import msgspec
 
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
+from penstock.log.engine import Durability
 
 
 class FlightSettings(msgspec.Struct, frozen=True):
@@ -20,9 +21,7 @@ class FlightSettings(msgspec.Struct, frozen=True):
     streams: int = 64  # reads and puts at the same time
     calls: int = 256  # of all kinds at the same time
     log_level: str = "info"
-    durability: str = "synced"
-    staged_bytes: int = 0  # 0: as the module that stages thinks fit
-    record_bytes: int = 0
+    durability: Durability = Durability.SYNCED  # of what is staged
 
 
 class Login(msgspec.Struct, array_like=True):

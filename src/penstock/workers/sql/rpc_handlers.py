@@ -1,20 +1,13 @@
-"""What the broker answers to the process for SQL, and the broker's care for it: it is started with the first client or
-the first statement, and ended when one takes more than it may."""
+"""Handlers of the SQL process's requests, on the broker's side."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import os
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Mapping
 
 from penstock.broker.broker import Broker
 from penstock.broker.queries import statement as core
-from penstock.broker.queries.queries import Queries, QueryPolicy
 from penstock.broker.queries.query import Rows
-from penstock.config.settings import Settings
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetMismatch
 from penstock.workers import read_view_message
@@ -32,21 +25,11 @@ from penstock.workers.sql.rpc_messages import (
     OpenStream,
     Page,
     Position,
-    SqlSettings,
     Statement,
     Stopped,
     rebuilt,
 )
-from penstock.workers.supervisor import Nothing, WorkerProcess
-
-logger = logging.getLogger(__name__)
-
-LOOK_SECONDS: Final = 0.25
-SLACK_BYTES: Final = 512 << 20  # of memory beside what statements may take: libraries, indexes, results
-
-Verdict: TypeAlias = tuple[Sequence[core.Statement], str]
-"""Which statements are to blame for the end of the process, if that is known, and why it was ended."""
-_UNEXPECTED: Final[Verdict] = ((), "ended unexpectedly")
+from penstock.workers.supervisor import Nothing
 
 
 class SqlCalls:
@@ -159,69 +142,3 @@ class SqlCalls:
     async def failed(self, failed: Failed) -> Nothing:
         self._desk.failed(failed.number, rebuilt(failed.kind, failed.text, failed.fields))
         return Nothing()
-
-
-class SqlWorker:
-    """The process for SQL, as the broker has it."""
-
-    def __init__(self, broker: Broker, settings: Settings, data_dir: str) -> None:
-        sql = settings.sql
-        self._queries: Queries = broker.queries
-        self._calls = SqlCalls(broker)
-        self._bound = sql.threads * sql.memory_bytes + SLACK_BYTES
-        self._watch: asyncio.Task[None] | None = None
-        self._verdict = _UNEXPECTED
-        wanted = SqlSettings(data_dir, settings.log_level, sql.seconds, sql.memory_bytes, sql.rows, sql.threads)
-        self.child = WorkerProcess("SQL", "penstock.workers.sql.main", self._calls.handlers(), wanted, self._ended)
-        broker.queries.on_waiting = self._wanted
-
-    def _wanted(self) -> None:
-        if self._watch is None:
-            self.child.start()
-            self._watch = asyncio.get_running_loop().create_task(self._look_after())
-        self._calls.arrived()
-
-    def _ended(self) -> None:
-        culprits, why = self._verdict
-        self._verdict = _UNEXPECTED
-        self._queries.lost(culprits, why)
-
-    async def _look_after(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self._queries.sweep(ready=self.child.is_ready)
-            if self.child.process is not None and self._verdict is _UNEXPECTED:
-                self._judge(self.child.process.pid)
-
-    def _judge(self, pid: int) -> None:
-        """End the process if it takes more than it may: for it is not known to stop by itself."""
-        if late := self._queries.overdue():
-            seconds = self._queries.policy.seconds
-            logger.warning("the SQL process does not stop statement %d: it is ended", late[0].number)
-            self._end((late, f"was ended, because a statement did not stop after {seconds:g} s"))
-        elif (held := resident_bytes(pid)) > self._bound:
-            logger.warning("the SQL process holds %d MiB of memory: it is ended", held >> 20)
-            self._end(((), "was ended, because statements took more memory than they may"))
-
-    def _end(self, verdict: Verdict) -> None:
-        self._verdict = verdict
-        self.child.kill()
-
-    async def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-        self._verdict = ((), "ends with the broker")
-        await self.child.stop()
-        self._queries.close()
-
-
-def query_policy(settings: Settings) -> QueryPolicy:
-    sql = settings.sql
-    return QueryPolicy(sql.enabled, sql.start == "connection", sql.seconds)
-
-
-def resident_bytes(pid: int) -> int:
-    """What a process holds in memory; 0 if the system does not say."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0

@@ -21,7 +21,7 @@ from penstock.log.segment import Segment
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Nothing, Ready, settings_of
-from penstock.workers.tables.rpc_handlers import NextJob, TableSettings
+from penstock.workers.tables.rpc_messages import NextJob, TableSettings
 
 if TYPE_CHECKING:
     from penstock.log.tables.build import PartitionSpan

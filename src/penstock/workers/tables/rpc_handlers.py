@@ -5,29 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
-from penstock.broker.tables.table import BuildJob, CareJob, JobDone, RemoveJob
-from penstock.config.settings import Settings
+from penstock.broker.tables.table import BuildJob, JobDone
 from penstock.workers.rpc import Handler, committed, finished, typed
-from penstock.workers.supervisor import Nothing, WorkerProcess
+from penstock.workers.supervisor import Nothing
+from penstock.workers.tables.rpc_messages import NextJob
 
 LOOK_SECONDS = 0.5  # between two looks for a job
-
-
-class TableSettings(msgspec.Struct):
-    """What the process has to know."""
-
-    data_dir: str
-    log_level: str
-
-
-class NextJob(msgspec.Struct):
-    """An answer."""
-
-    job: BuildJob | CareJob | RemoveJob
 
 
 class TableCalls:
@@ -57,23 +42,3 @@ class TableCalls:
     async def done(self, done: JobDone) -> Nothing:
         await committed(self._broker.tables.done(done))
         return Nothing()
-
-
-class TableWorker:
-    """The process that builds tables, as the broker has it: started when there is something to do for it."""
-
-    def __init__(self, broker: Broker, settings: Settings, data_dir: str) -> None:
-        calls = TableCalls(broker, broker.retention_now).handlers()
-        wanted = TableSettings(data_dir, settings.log_level)
-        self._broker = broker
-        self._started = False
-        self.child = WorkerProcess("tables", "penstock.workers.tables.main", calls, wanted)
-
-    def look(self) -> None:
-        """Called about once a second."""
-        if not self._started and self._broker.tables.needed():
-            self._started = True
-            self.child.start()
-
-    async def stop(self) -> None:
-        await self.child.stop()

@@ -1,0 +1,100 @@
+"""Tables on standard output: aligned by rich at a terminal, tab-separated lines elsewhere.
+
+Scripts read what goes into a file or a pipe, so it stays one line for each row with a tab between cells. Names in the
+cells were chosen by clients: in neither form can one move the cursor, change colours, or make another cell.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:  # takes a while to load: only when a table is shown
+    from rich.table import Table
+
+PIPE_WIDTH: Final = 120  # characters of an aligned table where no terminal has a width
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Collection[str] = (),
+    header_in_pipe: bool = True,
+) -> None:
+    """Print rows under their columns. `numbers` names the columns that a terminal shows aligned to the right."""
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        print_aligned(aligned(columns, cells, numbers=numbers))
+        return
+    for line in [columns, *cells] if header_in_pipe else cells:
+        typer.echo("\t".join(line))
+
+
+def print_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Print the fields of one thing, a name and a value on each line."""
+    lines = [(name, printable(str(value))) for name, value in fields]
+    if sys.stdout.isatty():
+        print_aligned(aligned(("field", "value"), lines, header=False))
+        return
+    for line in lines:
+        typer.echo("\t".join(line))
+
+
+def print_ruled(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows aligned at a terminal and elsewhere, never wrapped, with a rule of dashes under the columns."""
+    from rich.cells import cell_len
+
+    rule = ["-" * max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+    print_aligned(aligned(columns, [columns, rule, *rows], header=False), wrap=False)
+
+
+def aligned(
+    columns: Iterable[str],
+    rows: Iterable[Sequence[str]] = (),
+    *,
+    numbers: Collection[str] = (),
+    header: bool = True,
+    title: str | None = None,
+) -> Table:
+    """A rich table in the one style of the command line. Cells that are too long are folded, not cut off."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.pad_edge, table.show_header = False, header
+    for name in columns:
+        number = name in numbers
+        table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))  # not as markup
+    return table
+
+
+def print_aligned(table: Table, *, wrap: bool = True) -> None:
+    """Print a rich table as wide as the terminal, or plain; without `wrap`, as wide as it is."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, force_terminal=terminal, width=None if terminal else PIPE_WIDTH)
+    if not wrap:
+        console.width = max(1, table.__rich_measure__(console, console.options.update(max_width=1 << 20)).maximum)
+    with console.capture() as capture:
+        console.print(table, crop=wrap)
+    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def printable(text: str) -> str:
+    """The text with escapes in place of characters that would move the cursor or make another cell."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
+def utc(moment: int) -> str:
+    """A time in µs since 1970, for people."""
+    return datetime.fromtimestamp(moment // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

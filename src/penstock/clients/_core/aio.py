@@ -1,0 +1,333 @@
+"""The asyncio driver: requests of any number of tasks go out in the order of the calls, without waiting for replies."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+from penstock.clients._core.address import Address
+from penstock.clients._core.binding import Binding
+from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.connection import Connection
+from penstock.clients._core.errors import PenstockError
+from penstock.clients._core.inflight import InFlightRequests
+from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, Step, Wait
+from penstock.clients._core.requests import RequestBatch, RequestSpec, result_of
+from penstock.clients._core.signal import Signal
+
+WRITE_SIZE: Final = 64 * 1024  # bytes that go out at once; less is collected for one turn of the event loop
+
+T = TypeVar("T")
+
+
+class AsyncConnection(Connection, asyncio.Protocol):
+    """A connection, and the requests in flight on it. What is sent in one turn of the event loop is one write."""
+
+    def __init__(self, address: Address, requests: InFlightRequests[Any]) -> None:
+        super().__init__(address, requests)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._outgoing: list[bytes] = []
+        self._outgoing_bytes = 0
+        self._writable = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._waiters = 0
+        self._paused = False
+        self._retired = False
+
+    # -- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.requests.heard = time.monotonic()
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        if self.lost is not None:
+            return
+        requests = self.requests
+        try:
+            requests.feed(data, time.monotonic())
+        except PenstockError as error:
+            self.fail(error)
+            return
+        if not self._waiters and not requests.accepting and self._transport is not None:
+            self._transport.pause_reading()  # until somebody waits for something
+            self._paused = True
+        if self._retired:
+            self.retire()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(exc or ConnectionResetError("the server closed the connection"))
+        self._closed.set()
+
+    # -- called by procedures and the driver
+
+    @property
+    def ready(self) -> bool:
+        return self.lost is None and self._writable.is_set()
+
+    async def drain(self) -> None:
+        """Wait until the socket takes more, or is lost."""
+        await self._writable.wait()
+
+    def send(self, batch: RequestBatch) -> None:
+        if self.lost is not None:
+            batch.lose(self.lost)
+            return
+        self.write(self.requests.begin(batch, time.monotonic()))
+        if not batch.is_set:
+            self._schedule(batch.deadline)
+
+    def write(self, data: bytes) -> None:
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+        if self._outgoing_bytes >= WRITE_SIZE:
+            self._flush()
+
+    async def wait(self, signal: Signal, until: float | None = None) -> bool:
+        """Wait until the signal is set, or until that moment, or until the connection is lost."""
+        if signal.is_set or self.lost is not None:
+            return signal.is_set
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        if self._timer is None:
+            self._schedule(self.requests.deadline())
+        future = self._loop.create_future()
+
+        def wake() -> None:
+            if not future.done():  # else its task was cancelled
+                future.set_result(None)
+
+        timer = None if until is None else self._loop.call_later(max(until - time.monotonic(), 0), wake)
+        signal.add_listener(wake)
+        self._waiters += 1
+        try:
+            await future
+        finally:
+            self._waiters -= 1
+            if timer is not None:
+                timer.cancel()
+            signal.remove_listener(wake)
+        return signal.is_set
+
+    def fail(self, reason: Exception) -> None:
+        self._lose(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def retire(self) -> None:
+        self._retired = True
+        if not len(self.requests) and not self.requests.listening and self._transport is not None:
+            self._transport.close()
+
+    async def close(self) -> None:
+        """Close when all is sent."""
+        if self._transport is not None:
+            self._flush()
+            self._lose(ConnectionAbortedError("the client was closed"))
+            self._transport.close()
+            await self._closed.wait()
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0
+        if outgoing and self.lost is None and self._transport is not None:
+            self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _schedule(self, moment: float | None) -> None:
+        """One timer for all requests."""
+        if moment is None or self.lost is not None:
+            return
+        if self._timer is not None:
+            if self._timer_at <= moment:
+                return
+            self._timer.cancel()
+        self._timer_at = moment
+        self._timer = self._loop.call_later(max(moment - time.monotonic(), 0), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self.lost is not None:
+            return
+        try:
+            probe = self.requests.expire(time.monotonic())
+        except TimeoutError as error:
+            self.fail(error)
+            return
+        if probe is not None:
+            self.send(probe)
+        self._schedule(self.requests.deadline())
+
+    def _lose(self, reason: Exception) -> None:
+        if self.lost is None:
+            self.lost = reason
+            self.requests.lose(reason)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._writable.set()
+
+
+class AsyncDriver(Channel[AsyncConnection]):
+    """Runs procedures in the tasks of one event loop."""
+
+    def __init__(
+        self,
+        binding: Binding,
+        options: ConnectOptions,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(binding, options)
+        self.sleep = sleep
+        self._turn = asyncio.Lock()  # held while connecting, or until the connection takes more
+        self._queued = 0  # tasks that wait for their turn: newcomers stay behind them
+        self._failures = 0  # how often connecting was given up, and why the last time
+        self._failure: PenstockError | None = None
+
+    def another(self) -> AsyncDriver:
+        """A driver of the same options, with a connection of its own."""
+        return AsyncDriver(self.binding, self.options, self.sleep)
+
+    async def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, to its end."""
+        try:
+            step = next(procedure)
+            while True:
+                try:
+                    result = await self._take(step)
+                except BaseException as error:  # noqa: BLE001  (for the procedure to raise or to handle)
+                    step = procedure.throw(error)
+                else:
+                    step = procedure.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def call(self, spec: RequestSpec[T]) -> T:
+        return result_of((await self.run(self.call_all((spec,))))[0])  # type: ignore[no-any-return]
+
+    async def connected(self) -> AsyncConnection:
+        """The connection, opened if there is none or it is lost, when it takes more. No task gets a turn between this
+        and what follows."""
+        connection = self.connection
+        if connection is not None and connection.ready and not self._queued:
+            return connection
+        failures = self._failures
+        self._queued += 1
+        try:
+            async with self._turn:
+                while True:
+                    connection = self.connection
+                    if connection is None or connection.lost is not None:
+                        connection = self.connection = await self._opened(failures)
+                    if connection.ready:
+                        return connection
+                    await connection.drain()
+        finally:
+            self._queued -= 1
+
+    async def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _take(self, step: Step) -> Any:
+        match step:
+            case Wait():
+                assert isinstance(step.connection, AsyncConnection)
+                return await step.connection.wait(step.signal, step.until)
+            case Connected():
+                return await self.connected()
+            case Open():
+                async with asyncio.timeout(self.options.timeout):
+                    return await self._open(step.address)
+            case Drain():
+                assert isinstance(step.connection, AsyncConnection)
+                return await step.connection.drain()
+            case list():
+                return await self.run(self.call_all(step))
+            case seconds:
+                return await self.sleep(seconds)
+
+    async def _opened(self, failures: int) -> AsyncConnection:
+        if failures != self._failures and self._failure is not None:
+            # Connecting failed while we waited for our turn. Everybody who waited shares that failure, or else each of
+            # them would go through all the attempts, one after the other.
+            raise self._failure
+        try:
+            return await self.run(self.open())
+        except PenstockError as error:
+            self._failures += 1
+            self._failure = error
+            raise
+
+    async def _open(self, address: Address) -> AsyncConnection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: AsyncConnection(address, self.binding.in_flight()), address.host, address.port, ssl=self.options.tls
+        )
+        try:
+            await self.run(self.binding.login(connection))
+            if connection.lost is not None:
+                raise connection.lost
+        except BaseException:
+            connection.fail(ConnectionAbortedError("the login failed"))
+            raise
+        return connection
+
+
+class AsyncClientCore:
+    """What all asyncio clients have. For the tasks of one event loop."""
+
+    def __init__(self, driver: AsyncDriver) -> None:
+        self._driver = driver
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def connections(self) -> int:
+        """How many were opened so far."""
+        return self._driver.connections
+
+    async def connect(self) -> None:
+        """Connect now, and not with the first request: shows at once whether the login is accepted."""
+        await self._driver.connected()
+
+    async def close(self) -> None:
+        """Close the connection. A later request opens another."""
+        await self._driver.close()
+
+    async def call(self, spec: RequestSpec[T]) -> T:
+        """The result of a request, or the exception that stands for it."""
+        return await self._driver.call(spec)
+
+    async def pipeline(self, specs: Sequence[RequestSpec[Any]]) -> list[Any]:
+        """Send requests without waiting in between. The result has, for each in order, its result or its error."""
+        return await self._driver.run(self._driver.call_all(specs))
+
+    async def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, to its end."""
+        return await self._driver.run(procedure)

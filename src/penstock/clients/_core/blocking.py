@@ -1,0 +1,269 @@
+"""The blocking driver: for one thread at a time, on non-blocking sockets and `poll`."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from penstock.clients._core.address import Address
+from penstock.clients._core.binding import Binding
+from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.connection import Connection
+from penstock.clients._core.errors import PenstockError
+from penstock.clients._core.inflight import InFlightRequests
+from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, Step, Wait
+from penstock.clients._core.requests import RequestBatch, RequestSpec, result_of
+from penstock.clients._core.signal import Signal
+from penstock.transport.spin_budget import SpinBudget
+
+RECEIVE_SIZE: Final = 256 * 1024
+_READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
+
+T = TypeVar("T")
+
+
+class BlockingConnection(Connection):
+    """A socket, and the requests in flight on it."""
+
+    def __init__(
+        self, sock: socket.socket, address: Address, requests: InFlightRequests[Any], busy_poll: float = 0.0
+    ) -> None:
+        super().__init__(address, requests)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setblocking(False)
+        requests.heard = time.monotonic()
+        self._socket = sock
+        self._encrypted = isinstance(sock, ssl.SSLSocket)
+        self._spin = SpinBudget(sock, busy_poll) if busy_poll else None
+        self._readable = select.poll()
+        self._readable.register(sock, select.POLLIN)
+        self._any = select.poll()
+        self._any.register(sock, select.POLLIN | select.POLLOUT)
+
+    def send(self, batch: RequestBatch) -> None:
+        if self.lost is not None:
+            batch.lose(self.lost)
+            return
+        self.write(self.requests.begin(batch, time.monotonic()))
+
+    def write(self, data: bytes) -> None:
+        """Replies that come meanwhile are taken: the server may want to be rid of them before it reads on."""
+        if self.lost is not None:
+            return
+        try:
+            left = memoryview(data)
+            while left:
+                try:
+                    left = left[self._socket.send(left) :]
+                except (BlockingIOError, ssl.SSLWantWriteError):
+                    if self._poll(self._any) & _READABLE:
+                        self._receive()
+                except ssl.SSLWantReadError:
+                    self._poll(self._readable)
+        except (OSError, PenstockError) as error:
+            self.fail(error)
+        except BaseException:
+            self.fail(ConnectionAbortedError("interrupted"))  # perhaps in the middle of a frame
+            raise
+
+    def wait(self, signal: Signal, until: float | None = None) -> bool:
+        """Receive until the signal is set, or until that moment, or until the connection is lost."""
+        try:
+            while not signal.is_set and self.lost is None:
+                if until is not None and time.monotonic() >= until:
+                    break
+                self._step(until)
+        except (OSError, PenstockError) as error:
+            self.fail(error)
+        except BaseException:
+            # Replies that are still to come would belong to nobody.
+            self.fail(ConnectionAbortedError("interrupted"))
+            raise
+        return signal.is_set
+
+    def alive(self) -> bool:
+        """Whether the server has kept the connection open as far as can be seen. Takes what has come."""
+        if self.lost is not None:
+            return False
+        try:
+            while self.requests.accepting and self._readable.poll(0) and self._receive():
+                pass
+        except (OSError, PenstockError) as error:
+            self.fail(error)
+        return self.lost is None
+
+    def fail(self, reason: Exception) -> None:
+        if self.lost is None:
+            self.lost = reason
+            with contextlib.suppress(OSError):
+                self._socket.close()
+            self.requests.lose(reason)
+
+    def retire(self) -> None:
+        self.fail(ConnectionAbortedError("another server is the leader"))
+
+    def _step(self, until: float | None) -> None:
+        """Wait for something to come, and take it."""
+        if self._encrypted and self._receive():  # TLS may hold what has come already
+            return
+        if self._spin is not None:
+            self._spin.look()
+        if self._poll(self._readable, until):
+            self._receive()
+
+    def _poll(self, events: select.poll, until: float | None = None) -> int:
+        """The events that have happened. At the deadline, what is overdue is given up; if nothing is due, and there is
+        no `until`, silence for as long as the timeout ends the connection."""
+        deadline = self.requests.deadline()
+        now = time.monotonic()
+        if deadline is None:
+            end = now + self.requests.timeout if until is None else until
+        else:
+            end = deadline if until is None else min(deadline, until)
+        ready = events.poll(max(end - now, 0) * 1000 + 1)
+        if ready:
+            return ready[0][1]
+        if deadline is not None:
+            probe = self.requests.expire(time.monotonic())
+            if probe is not None:
+                self.send(probe)
+        elif until is None:
+            raise TimeoutError(f"no reply in {self.requests.timeout:g} seconds")
+        return 0
+
+    def _receive(self) -> bool:
+        """Take what has come, if anything has."""
+        try:
+            data = self._socket.recv(RECEIVE_SIZE)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except ssl.SSLWantWriteError:
+            self._poll(self._any)
+            return False
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        self.requests.feed(data, time.monotonic())
+        return True
+
+
+class BlockingDriver(Channel[BlockingConnection]):
+    """Runs procedures by blocking the thread."""
+
+    def __init__(self, binding: Binding, options: ConnectOptions, sleep: Callable[[float], None] = time.sleep) -> None:
+        super().__init__(binding, options)
+        self.sleep = sleep
+
+    def another(self) -> BlockingDriver:
+        """A driver of the same options, with a connection of its own."""
+        return BlockingDriver(self.binding, self.options, self.sleep)
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, to its end."""
+        try:
+            step = next(procedure)
+            while True:
+                try:
+                    result = self._take(step)
+                except BaseException as error:  # noqa: BLE001  (for the procedure to raise or to handle)
+                    step = procedure.throw(error)
+                else:
+                    step = procedure.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def call(self, spec: RequestSpec[T]) -> T:
+        return result_of(self.run(self.call_all((spec,)))[0])  # type: ignore[no-any-return]
+
+    def connected(self) -> BlockingConnection:
+        """The connection, opened if there is none or the server has closed it."""
+        connection = self.connection
+        if connection is None or not connection.alive():
+            connection = self.connection = self.run(self.open())
+        return connection
+
+    def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.fail(ConnectionAbortedError("the client was closed"))
+
+    def _take(self, step: Step) -> Any:
+        match step:
+            case Wait():
+                assert isinstance(step.connection, BlockingConnection)
+                return step.connection.wait(step.signal, step.until)
+            case Connected():
+                return self.connected()
+            case Open():
+                return self._open(step.address)
+            case Drain():
+                return None  # `write` returns when all is sent
+            case list():
+                return self.run(self.call_all(step))
+            case seconds:
+                return self.sleep(seconds)
+
+    def _open(self, address: Address) -> BlockingConnection:
+        options = self.options
+        sock = socket.create_connection(address, options.timeout)
+        try:
+            if options.tls is not None:
+                sock = options.tls.wrap_socket(sock, server_hostname=address.host)
+            connection = BlockingConnection(sock, address, self.binding.in_flight(), options.busy_poll)
+        except BaseException:
+            sock.close()
+            raise
+        try:
+            self.run(self.binding.login(connection))
+            if connection.lost is not None:
+                raise connection.lost
+        except BaseException:
+            connection.fail(ConnectionAbortedError("the login failed"))
+            raise
+        return connection
+
+
+class BlockingClient:
+    """What all blocking clients have. For one thread at a time."""
+
+    def __init__(self, driver: BlockingDriver) -> None:
+        self._driver = driver
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def connections(self) -> int:
+        """How many were opened so far."""
+        return self._driver.connections
+
+    def connect(self) -> None:
+        """Connect now, and not with the first request: shows at once whether the login is accepted."""
+        self._driver.connected()
+
+    def close(self) -> None:
+        """Close the connection. A later request opens another."""
+        self._driver.close()
+
+    def call(self, spec: RequestSpec[T]) -> T:
+        """The result of a request, or the exception that stands for it."""
+        return self._driver.call(spec)
+
+    def pipeline(self, specs: Sequence[RequestSpec[Any]]) -> list[Any]:
+        """Send requests without waiting in between. The result has, for each in order, its result or its error."""
+        return self._driver.run(self._driver.call_all(specs))
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, to its end."""
+        return self._driver.run(procedure)

@@ -1,0 +1,108 @@
+"""`Channel`: one connection at a time to a server, made when it is needed, and anew when it is lost. Here is what both
+drivers have in common: procedures for connecting, and for requests with their retries.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from penstock.clients._core.addresses import Addresses
+from penstock.clients._core.binding import Binding
+from penstock.clients._core.connection import Connection
+from penstock.clients._core.errors import PenstockError, ReplyError, TimedOut
+from penstock.clients._core.procedure import CONNECTED, Open, Procedure, Wait
+from penstock.clients._core.requests import RequestSpec
+from penstock.clients._core.retry import RetryPolicy, RetryState
+
+C = TypeVar("C", bound=Connection)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """How to reach a server. `timeout` is for how many seconds to wait for a connection, and for a reply. `busy_poll`,
+    of blocking clients, is for how many seconds to keep looking for a reply before going to sleep."""
+
+    addresses: Addresses
+    tls: ssl.SSLContext | None = None
+    timeout: float = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    busy_poll: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.timeout <= 0:
+            raise ValueError("timeout must be above 0")
+
+
+def tls_context(tls: ssl.SSLContext | str | None) -> ssl.SSLContext | None:
+    """A context, also of the path of a file with the certificates of those who are trusted."""
+    return ssl.create_default_context(cafile=tls) if isinstance(tls, str) else tls
+
+
+class Channel(Generic[C]):
+    def __init__(self, binding: Binding, options: ConnectOptions) -> None:
+        self.binding = binding
+        self.options = options
+        self.connection: C | None = None  # perhaps lost
+        self.connections = 0  # opened so far: what belongs to a connection is gone when this has changed
+
+    def call_all(
+        self, specs: Sequence[RequestSpec[Any]], on_connection: Callable[[Connection], None] | None = None
+    ) -> Procedure[list[Any]]:
+        """Send requests without waiting in between. Returns, for each in order, its result or its error; raises
+        Unsendable if requests are not numbered and one cannot be sent: then none is. `on_connection` is called with
+        every connection on which they are sent."""
+        state = RetryState(specs, self.options.retry, self.binding.errors)
+        batch = self.binding.batch(state.next())
+        while not batch.is_set:
+            try:
+                connection: Connection = yield CONNECTED
+            except PenstockError as error:
+                state.unreachable(error)
+                break
+            if on_connection is not None:
+                on_connection(connection)
+            connection.send(batch)
+            if not batch.is_set:
+                yield Wait(connection, batch)
+            pause = state.record(batch)
+            if state.redirect is not None:
+                self._leave(connection, state.redirect.leader)
+                state.redirect = None
+            if state.over:
+                break
+            if pause:
+                yield pause
+            batch = self.binding.batch(state.next())
+        return state.outcomes
+
+    def open(self) -> Procedure[C]:
+        """A new connection, to the first server that can be reached, in as many attempts as the policy allows."""
+        options, errors = self.options, self.binding.errors
+        attempt = 0
+        while True:
+            for address in options.addresses.ordered():
+                try:
+                    connection: C = yield Open(address)
+                    self.connections += 1
+                    return connection
+                except (OSError, ReplyError, TimedOut) as error:
+                    options.addresses.failed(address)
+                    failure: Exception = error
+                    if isinstance(error, ReplyError) and not error.retryable:
+                        raise
+                    if isinstance(error, ssl.SSLCertVerificationError):
+                        raise errors.connection_failed(f"No connection to {address}: {error}") from error
+            attempt += 1
+            if attempt >= options.retry.attempts:
+                raise errors.connection_failed(f"No connection to {address}: {failure}") from failure
+            yield options.retry.delay(attempt - 1)
+
+    def _leave(self, connection: Connection, leader: str | None) -> None:
+        """The server does not lead: the next connection is to another."""
+        self.options.addresses.redirect(leader, connection.address)
+        if self.connection is connection:
+            self.connection = None
+        connection.retire()

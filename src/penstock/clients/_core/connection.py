@@ -1,0 +1,35 @@
+"""`Connection`: one connection as procedures see it, whichever driver has made it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from penstock.clients._core.address import Address
+from penstock.clients._core.inflight import InFlightRequests
+from penstock.clients._core.requests import RequestBatch
+
+
+class Connection(ABC):
+    """Sending never raises because a connection is lost: `lost` says so, and the batches that were on it."""
+
+    def __init__(self, address: Address, requests: InFlightRequests[Any]) -> None:
+        self.address = address
+        self.requests = requests
+        self.lost: Exception | None = None
+
+    @abstractmethod
+    def send(self, batch: RequestBatch) -> None:
+        """Send requests; `Wait` for the batch, or look at it later."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Send bytes that no batch stands for."""
+
+    @abstractmethod
+    def fail(self, reason: Exception) -> None:
+        """Close at once. Everything in flight is lost for this reason."""
+
+    @abstractmethod
+    def retire(self) -> None:
+        """Close as soon as nothing is in flight any more."""

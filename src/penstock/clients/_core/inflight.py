@@ -1,0 +1,258 @@
+"""Requests in flight on one connection, without a socket: which reply belongs to which request, and what is overdue.
+
+A door derives from `OrderedRequests`, where replies come in the order of the requests, or from `NumberedRequests`,
+where they carry the id of the request and come in any order. A driver calls `begin` before it sends, `feed` with what
+it received, `expire` at the `deadline`, and `lose` when the connection is lost. `now` is `time.monotonic()`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from penstock.clients._core.errors import ErrorFamily
+from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec
+
+Frame = TypeVar("Frame")
+
+
+class InFlightRequests(Generic[Frame]):
+    """State of one connection. `timeout` is for how many seconds to wait for a reply."""
+
+    def __init__(self, timeout: float, errors: ErrorFamily) -> None:
+        self.timeout = timeout
+        self.errors = errors
+        self.heard = 0.0  # when something was received last
+        self.bytes_in_flight = 0  # of requests without a reply
+
+    def __len__(self) -> int:
+        """Requests without a reply."""
+        raise NotImplementedError
+
+    # -- supplied by the door
+
+    def frames(self, data: bytes) -> Iterable[Frame]:
+        """Cut what was received into frames. BadReply, behind those that are whole, if it cannot be cut."""
+        raise NotImplementedError
+
+    def message(self, spec: RequestSpec[Any], frame: Frame) -> Any:
+        """The message that answers this request; `spec.decode` makes the result of it. Raises the door's ReplyError if
+        the server refused the request, and BadReply, which ends the connection, if the frame is no answer to it."""
+        raise NotImplementedError
+
+    @property
+    def accepting(self) -> bool:
+        """Whether to go on reading when nobody waits: False when too much of what was pushed is not taken yet."""
+        return True
+
+    @property
+    def listening(self) -> bool:
+        """Whether the server may send something without a request: then a retired connection stays open."""
+        return False
+
+    # -- called by drivers
+
+    def begin(self, batch: RequestBatch, now: float) -> bytes:
+        """The bytes to send. Unsendable, with nothing begun, where one request cannot be encoded."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Take what was received. A PenstockError (BadReply, mostly) ends the connection."""
+        raise NotImplementedError
+
+    def deadline(self) -> float | None:
+        """When to call `expire`, if nothing is received before."""
+        raise NotImplementedError
+
+    def expire(self, now: float) -> RequestBatch | None:
+        """Give up what is overdue. TimeoutError ends the connection. Returns a request to send now, to see whether the
+        server is still there."""
+        raise NotImplementedError
+
+    def lose(self, reason: Exception) -> None:
+        """The connection is lost: no more replies will come."""
+        raise NotImplementedError
+
+
+class OrderedRequests(InFlightRequests[Frame]):
+    """Replies without ids, in the order of the requests. A reply that does not come in time ends the connection:
+    if it came later, it would be taken for that of another request."""
+
+    def __init__(self, timeout: float, errors: ErrorFamily) -> None:
+        super().__init__(timeout, errors)
+        self._waiting: deque[RequestBatch] = deque()
+
+    def __len__(self) -> int:
+        return sum(batch.count - batch.answered for batch in self._waiting)
+
+    @property
+    def buffered(self) -> bool:
+        """Supplied by the door: whether a part of a frame has come."""
+        return False
+
+    def begin(self, batch: RequestBatch, now: float) -> bytes:
+        data = batch.data
+        assert data is not None, "batches of ordered requests are encoded when they are made"
+        if batch.count:
+            if not self._waiting:
+                self.heard = now  # nothing was due before
+            batch.sent_at = now
+            batch.deadline = now + self.timeout
+            batch.size = len(data)
+            self.bytes_in_flight += batch.size
+            self._waiting.append(batch)
+        return data
+
+    def feed(self, data: bytes, now: float) -> None:
+        self.heard = now
+        waiting = self._waiting
+        for frame in self.frames(data):
+            if not waiting:
+                raise self.errors.bad_reply("The server sent a reply that nobody asked for")
+            batch = waiting[0]
+            at = batch.answered
+            batch.outcomes[at] = batch.decode(at, frame, self.message)
+            batch.answered = at + 1
+            if at + 1 == batch.count:
+                waiting.popleft()
+                self.bytes_in_flight -= batch.size
+                batch.set()
+        if not waiting and self.buffered:
+            raise self.errors.bad_reply("The server sent more than anybody asked for")
+
+    def deadline(self) -> float | None:
+        return self.heard + self.timeout if self._waiting else None
+
+    def expire(self, now: float) -> RequestBatch | None:
+        if self._waiting and now - self.heard >= self.timeout:
+            raise TimeoutError(f"no reply in {self.timeout:g} seconds")
+        return None
+
+    def lose(self, reason: Exception) -> None:
+        self.bytes_in_flight = 0
+        while self._waiting:
+            self._waiting.popleft().lose(reason)
+
+
+class NumberedRequests(InFlightRequests[Frame]):
+    """Replies with ids, in any order. A request without a reply in time is given up alone, unless the server has been
+    silent since it was sent: then the connection is as good as lost. A late reply is ignored.
+
+    `encode` makes the bytes of a request and its id. With `keepalive`, a `probe` is sent when so many seconds have
+    passed without a sign of the server while it owes no reply, but something may be pushed."""
+
+    def __init__(
+        self,
+        timeout: float,
+        errors: ErrorFamily,
+        encode: Callable[[RequestSpec[Any], int], bytes],
+        keepalive: float | None = None,
+    ) -> None:
+        super().__init__(timeout, errors)
+        self._encode = encode
+        self._keepalive = keepalive
+        self._last_id = 0
+        self._waiting: dict[int, RequestBatch] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # -- supplied by the door
+
+    def request_id(self, frame: Frame) -> int | None:
+        """The request that this frame answers; None if it was pushed."""
+        raise NotImplementedError
+
+    def pushed(self, frame: Frame) -> None:  # noqa: ARG002
+        """A frame that answers no request. BadReply ends the connection."""
+        raise self.errors.bad_reply("The server pushed what nobody asked for")
+
+    def unexpected(self, request_id: int, frame: Frame) -> Exception:  # noqa: ARG002
+        """The reason to end the connection after a reply to a request that is not in flight."""
+        return self.errors.bad_reply(f"The server sent a reply to request {request_id}, which nobody made")
+
+    def late(self, spec: RequestSpec[Any], frame: Frame) -> None:
+        """A reply to a request that was given up. BadReply ends the connection."""
+
+    def probe(self) -> RequestSpec[Any] | None:
+        """A request that any server answers at once."""
+        return None
+
+    # -- called by drivers
+
+    def begin(self, batch: RequestBatch, now: float) -> bytes:
+        """What cannot be encoded has Unsendable as its outcome."""
+        first = batch.first_id = self._last_id + 1
+        self._last_id += batch.count
+        batch.sent_at = now
+        parts = []
+        for at, spec in enumerate(batch.specs):
+            try:
+                parts.append(self._encode(spec, first + at))
+            except self.errors.unsendable as error:
+                batch.settle(at, error)
+            else:
+                self._waiting[first + at] = batch
+        timeouts = [spec.timeout for spec in batch.specs if spec.timeout is not None]
+        batch.deadline = now + (min(timeouts) if timeouts else self.timeout)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        batch.size = len(data)
+        self.bytes_in_flight += batch.size
+        return data
+
+    def feed(self, data: bytes, now: float) -> None:
+        self.heard = now
+        for frame in self.frames(data):
+            number = self.request_id(frame)
+            if number is None:
+                self.pushed(frame)
+                continue
+            batch = self._waiting.pop(number, None)
+            if batch is None:
+                raise self.unexpected(number, frame)
+            self._answered(batch, number - batch.first_id, frame)
+
+    def _answered(self, batch: RequestBatch, at: int, frame: Frame) -> None:
+        if batch.count == 1 or not self._in_flight(batch):
+            self.bytes_in_flight -= batch.size
+        if batch.outcomes[at] is not PENDING:  # it was given up
+            self.late(batch.specs[at], frame)
+            return
+        try:
+            outcome = batch.decode(at, frame, self.message)
+        except self.errors.bad_reply as error:
+            batch.settle(at, error)
+            raise
+        batch.settle(at, outcome)
+
+    def _in_flight(self, batch: RequestBatch) -> bool:
+        return any(number in self._waiting for number in range(batch.first_id, batch.first_id + batch.count))
+
+    def deadline(self) -> float | None:
+        due = min((batch.deadline for batch in self._waiting.values() if not batch.is_set), default=None)
+        if self._keepalive is not None and self.listening:
+            silent = self.heard + self._keepalive
+            return silent if due is None else min(due, silent)
+        return due
+
+    def expire(self, now: float) -> RequestBatch | None:
+        overdue = {id(batch): batch for batch in self._waiting.values() if batch.deadline <= now and not batch.is_set}
+        for batch in overdue.values():
+            for at, outcome in enumerate(batch.outcomes):
+                if outcome is PENDING:
+                    seconds = batch.deadline - batch.sent_at
+                    text = f"No reply to {batch.specs[at].name} in {seconds:g} seconds"
+                    batch.settle(at, self.errors.timed_out(text))
+        if any(self.heard <= batch.sent_at for batch in overdue.values()):
+            raise TimeoutError("the server has been silent for too long")
+        if self._keepalive is not None and self.listening and not self._waiting and now >= self.heard + self._keepalive:
+            probe = self.probe()
+            return None if probe is None else RequestBatch([probe])
+        return None
+
+    def lose(self, reason: Exception) -> None:
+        waiting, self._waiting = self._waiting, {}
+        self.bytes_in_flight = 0
+        for batch in waiting.values():
+            batch.lose(reason)

@@ -1,0 +1,73 @@
+"""Publishing: which request stream a batch goes by, and how many batches are in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from penstock.clients.felix import requests
+from penstock.clients.felix.errors import FelixError, PipelineError
+from penstock.clients.felix.options import Options
+from penstock.clients.felix.pool import RequestStreamPool
+from penstock.clients.felix.request_stream import Outcome
+from penstock.clients.felix.requests import RequestSpec
+from penstock.wire.felix.codec.binary import Batch, encode_batch
+
+
+class Publisher:
+    """All batches for one Felix stream go by one QUIC stream, so that their order is kept."""
+
+    def __init__(self, options: Options, streams: RequestStreamPool) -> None:
+        self._options = options
+        self._streams = streams
+
+    async def publish(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
+        """Returns when they are stored, all or none."""
+        spec = self._spec(stream, payloads, namespace)
+        await self._streams.call(self._slot(stream), spec)
+
+    async def publish_batches(
+        self, stream: str, batches: Iterable[Sequence[bytes]], namespace: str | None, window: int
+    ) -> int:
+        """Up to `window` of them in flight; the first failure stops the sending. Returns how many were stored."""
+        in_flight: deque[tuple[RequestSpec[None], asyncio.Future[Outcome]]] = deque()
+        results: list[FelixError | None] = []
+
+        async def settle_oldest() -> bool:
+            spec, future = in_flight.popleft()
+            outcome = await future
+            results.append(spec.failure(outcome) if isinstance(outcome, FelixError) else None)
+            return results[-1] is None
+
+        failed = False
+        for payloads in batches:
+            while in_flight and (len(in_flight) >= window or in_flight[0][1].done()):
+                failed |= not await settle_oldest()
+            if failed:
+                break
+            try:
+                spec = self._spec(stream, payloads, namespace)
+                in_flight.append((spec, await self._streams.send(self._slot(stream), spec)))
+            except FelixError as error:
+                while in_flight:
+                    await settle_oldest()
+                results.append(error)
+                raise PipelineError(results) from error
+        while in_flight:
+            failed |= not await settle_oldest()
+        if failed:
+            raise PipelineError(results)
+        return len(results)
+
+    async def publish_unacknowledged(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
+        """Waits only for room to send."""
+        data = encode_batch(Batch(*self._options.scope(namespace, "stream", stream), list(payloads)))
+        await self._streams.send_unacknowledged(self._slot(stream), data)
+
+    def _spec(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> RequestSpec[None]:
+        return requests.publish(self._options, self._options.scope(namespace, "stream", stream), payloads)
+
+    def _slot(self, stream: str) -> int:
+        return zlib.crc32(stream.encode()) % len(self._streams)

@@ -1,0 +1,142 @@
+"""The clients: `Client` blocks its thread, `AsyncClient` serves the tasks of an event loop.
+
+Both connect when they first have something to send, and again when the connection is lost. The requests are in
+`requests`; what the exceptions mean is in `errors`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from penstock.clients._core.address import Address
+from penstock.clients._core.addresses import Addresses
+from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
+from penstock.clients._core.blocking import BlockingClient, BlockingDriver
+from penstock.clients._core.channel import ConnectOptions
+from penstock.clients._core.connection import Connection
+from penstock.clients._core.methods import async_method, async_procedure, blocking_method, blocking_procedure
+from penstock.clients._core.procedure import CONNECTED, Drain, Procedure, Wait
+from penstock.clients._core.requests import RequestBatch
+from penstock.clients._core.retry import RetryPolicy
+from penstock.clients.rustlog import requests as r
+from penstock.clients.rustlog.errors import FAMILY, PipelineError, RustLogError
+from penstock.transport.spin_budget import BUSY_POLL
+from penstock.wire.rustlog.messages import Produce, ProduceResponse
+
+MAX_WINDOW: Final = 1024  # requests in flight; their replies must fit the sockets' buffers while nobody reads them
+
+
+def produce_many(
+    client: Client | AsyncClient, requests: Iterable[Produce], *, window: int = 64
+) -> Procedure[list[ProduceResponse]]:
+    """Send the requests without waiting for each reply, `window` of them in flight. The first failure stops the
+    sending; PipelineError then holds what became of each request that was sent."""
+    if not 1 <= window <= MAX_WINDOW:
+        raise ValueError(f"window must be from 1 to {MAX_WINDOW}")
+    binding = client._driver.binding
+    results: list[Any] = []
+    waiting: deque[RequestBatch] = deque()
+    connection: Connection | None = None
+    try:
+        for request in requests:
+            batch = binding.batch((r.produce_request(request),))
+            if connection is None:
+                connection = yield CONNECTED
+            else:
+                yield Drain(connection)
+            if connection.lost is not None:
+                break
+            connection.send(batch)
+            waiting.append(batch)
+            if len(waiting) == window:
+                yield Wait(connection, waiting[0])
+                results += waiting.popleft().settled(FAMILY.unknown)
+                if isinstance(results[-1], RustLogError):
+                    break
+        while connection is not None and waiting:
+            yield Wait(connection, waiting[0])
+            results += waiting.popleft().settled(FAMILY.unknown)
+    except BaseException:
+        if connection is not None and waiting:
+            connection.fail(ConnectionAbortedError("interrupted"))
+        raise
+    if any(isinstance(result, RustLogError) for result in results):
+        raise PipelineError(results)
+    return results
+
+
+def _options(
+    host: str, port: int, tls: ssl.SSLContext | None, timeout: float, retry: RetryPolicy | None, busy_poll: float = 0.0
+) -> ConnectOptions:
+    return ConnectOptions(Addresses([Address(host, port)]), tls, timeout, retry or RetryPolicy(), busy_poll)
+
+
+class Client(BlockingClient):
+    """A RustLog client for one thread at a time.
+
+    `timeout` is the longest silence in seconds: while connecting, or while a reply is due. `busy_poll` is for how many
+    seconds to keep looking for a reply before going to sleep; 0 saves processor time. `sleep` is for tests.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 9092,
+        *,
+        dialect: str = "json",
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        retry: RetryPolicy | None = None,
+        busy_poll: float = BUSY_POLL,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        options = _options(host, port, tls, timeout, retry, busy_poll)
+        super().__init__(BlockingDriver(r.RustLogBinding(dialect, timeout), options, sleep))
+
+    create_topic = blocking_method(r.create_topic)
+    produce = blocking_method(r.produce)
+    produce_many = blocking_procedure(produce_many)
+    fetch = blocking_method(r.fetch)
+    commit_offset = blocking_method(r.commit_offset)
+    fetch_offset = blocking_method(r.fetch_offset)
+    list_topics = blocking_method(r.list_topics)
+    describe_topic = blocking_method(r.describe_topic)
+    describe_partition = blocking_method(r.describe_partition)
+    metrics = blocking_method(r.metrics)
+    ping = blocking_method(r.ping)
+
+
+class AsyncClient(AsyncClientCore):
+    """A RustLog client for the tasks of one event loop. Requests go out in the order of the calls, without waiting for
+    replies. `timeout` and `sleep` are as for `Client`."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 9092,
+        *,
+        dialect: str = "json",
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        options = _options(host, port, tls, timeout, retry)
+        super().__init__(AsyncDriver(r.RustLogBinding(dialect, timeout), options, sleep))
+
+    create_topic = async_method(r.create_topic)
+    produce = async_method(r.produce)
+    produce_many = async_procedure(produce_many)
+    fetch = async_method(r.fetch)
+    commit_offset = async_method(r.commit_offset)
+    fetch_offset = async_method(r.fetch_offset)
+    list_topics = async_method(r.list_topics)
+    describe_topic = async_method(r.describe_topic)
+    describe_partition = async_method(r.describe_partition)
+    metrics = async_method(r.metrics)
+    ping = async_method(r.ping)

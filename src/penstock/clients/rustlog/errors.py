@@ -1,0 +1,72 @@
+"""Exceptions of the RustLog clients. What they mean in general is in `clients._core.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.clients._core import errors as core
+from penstock.wire.rustlog.messages import Error, ProduceResponse
+
+
+class RustLogError(core.PenstockError):
+    """Any failure of a request."""
+
+
+class Unsendable(RustLogError, core.Unsendable):
+    """The request cannot be written in this dialect, or does not fit a frame. Nothing was sent."""
+
+
+class ReplyError(RustLogError, core.ReplyError):
+    """The server answered with an error."""
+
+    def __init__(self, code: int, message: str, details: dict[str, Any] | None) -> None:
+        super().__init__(f"{message} (code {code})")
+        self.code = code
+        self.message = message
+        self.details = details
+
+
+class ClientError(ReplyError):
+    """The request was wrong: to send it again would not help."""
+
+
+class ServerError(ReplyError):
+    """The server could not do it now. Nothing was stored; it may be sent again after a while."""
+
+
+class BadReply(RustLogError, core.BadReply):
+    __doc__ = core.BadReply.__doc__
+
+
+class ConnectionFailed(RustLogError, core.ConnectionFailed):
+    __doc__ = core.ConnectionFailed.__doc__
+
+
+class OutcomeUnknown(RustLogError, core.OutcomeUnknown):
+    """The connection was lost after the request was sent and before its reply came: it may have been carried out, or
+    not. Raised for Produce and CreateTopic, which are never sent twice without being asked to, because a repeated
+    Produce could store its records twice. Read the end of the partition to find out."""
+
+
+class PipelineError(RustLogError, core.PipelineError):
+    """Not all of `produce_many` succeeded. `results` has one entry for each request that was sent, in order: its
+    ProduceResponse, or the error. Requests behind those were not sent."""
+
+    def __init__(self, results: Sequence[ProduceResponse | RustLogError]) -> None:
+        failed = sum(isinstance(result, RustLogError) for result in results)
+        super().__init__(f"{failed} of {len(results)} requests in a pipeline failed", results)
+
+
+FAMILY: Final = core.ErrorFamily(
+    unsendable=Unsendable, bad_reply=BadReply, connection_failed=ConnectionFailed, outcome_unknown=OutcomeUnknown
+)
+
+# Codes of the binary dialect below 400 by which the server says that it failed, not the client.
+_SERVER_FAULTS: Final = frozenset({4, 5})
+
+
+def reply_error(reply: Error) -> ReplyError:
+    """The exception for an error reply."""
+    kind = ServerError if reply.code >= 500 or reply.code in _SERVER_FAULTS else ClientError
+    return kind(reply.code, reply.message, reply.details)

@@ -1,0 +1,107 @@
+"""The configuration as the settings of the log and the policies of the broker."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from penstock.broker.cache.cache_store import CachePolicy
+from penstock.broker.limits import Limits
+from penstock.broker.queries.queries import QueryPolicy
+from penstock.broker.queues.queue import QueuePolicy
+from penstock.broker.security.access import ADMINISTRATION, Access, Grant
+from penstock.broker.security.audit_event import AuditPolicy
+from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.user import UserPolicy
+from penstock.broker.tables.table import TablePolicy
+from penstock.config.settings import Settings
+from penstock.log.engine import Durability, Retention
+from penstock.log.file_engine import LogSettings
+
+
+def data_directory(settings: Settings) -> str:
+    """The data directory as an absolute path."""
+    return os.path.abspath(os.path.expanduser(settings.data_dir))
+
+
+def log_settings(settings: Settings, durability: Durability | None = None) -> LogSettings:
+    """`[log]`; with `durability`, that level instead of the configured one."""
+    options = msgspec.structs.asdict(settings.log)
+    if durability is not None:
+        options["durability"] = durability
+    return LogSettings(**options)
+
+
+def access(settings: Settings) -> Access:
+    """Whether access is enforced, and the grants of the configuration beside the administrator's."""
+    grants = [
+        Grant(grant.principal, frozenset(grant.permissions), grant.tenant, grant.namespace, grant.topic)
+        for grant in settings.security.grants
+    ]
+    return Access(settings.security.mode == "on", [*grants, ADMINISTRATION])
+
+
+def limits(settings: Settings) -> Limits:
+    return Limits(
+        record_bytes=settings.limits.record_bytes,
+        transaction_us=int(settings.topics.transaction_seconds * 1_000_000),
+        delay_us=int(settings.topics.max_delay_seconds * 1_000_000),
+        transaction_bytes=min(Limits().transaction_bytes, settings.log.entry_bytes),
+        staged_bytes=settings.flight.staged_bytes,
+        publication_entry_bytes=settings.flight.atomic_bytes,
+        tenant_connections=settings.limits.tenant_connections,
+        tenant_requests=settings.limits.tenant_requests_per_second,
+        tenant_topics=settings.limits.tenant_topics,
+        tenant_bytes=settings.limits.tenant_bytes,
+    )
+
+
+def default_retention(settings: Settings) -> Retention:
+    return Retention(settings.topics.retention_seconds or None, settings.topics.retention_bytes or None)
+
+
+def queue_policy(settings: Settings) -> QueuePolicy:
+    queues = settings.queues
+    return QueuePolicy(
+        capacity=queues.capacity,
+        ttl=int(queues.ttl_seconds * 1_000_000),
+        attempts=queues.attempts,
+        backoff=int(queues.backoff_seconds * 1_000_000),
+        idle=int(queues.idle_seconds * 1_000_000),
+    )
+
+
+def lockout(settings: Settings) -> LockOut:
+    return LockOut(settings.security.lockout_failures, settings.security.lockout_seconds)
+
+
+def user_policy(settings: Settings) -> UserPolicy:
+    return UserPolicy(settings.security.default_public, settings.security.allow_anonymous)
+
+
+def audit_policy(settings: Settings) -> AuditPolicy:
+    security = settings.security
+    enabled = security.mode == "on" if security.audit == "auto" else security.audit == "on"
+    return AuditPolicy(enabled, security.audit_retention_seconds, security.audit_retention_bytes, settings.flymq.node)
+
+
+def query_policy(settings: Settings) -> QueryPolicy:
+    sql = settings.sql
+    return QueryPolicy(sql.enabled, sql.start == "connection", sql.seconds)
+
+
+def cache_policy(settings: Settings) -> CachePolicy:
+    return CachePolicy(**msgspec.structs.asdict(settings.cache))
+
+
+def table_policy(settings: Settings, data_dir: str) -> TablePolicy:
+    tables = settings.tables
+    return TablePolicy(
+        enabled=tables.enabled,
+        root=tables.url or os.path.join(data_dir, "tables"),
+        options=dict(option.split("=", 1) for option in tables.options),
+        file_bytes=tables.file_bytes,
+        keep_us=int(tables.keep_seconds * 1_000_000),
+        care_us=int(tables.care_seconds * 1_000_000),
+    )

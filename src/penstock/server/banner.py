@@ -1,0 +1,71 @@
+"""The banner: what the operator reads when the broker is up."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from penstock import __version__
+from penstock.broker.broker import Broker
+from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.security.access import ADMINISTRATOR
+from penstock.config.broker import table_policy
+from penstock.config.settings import Settings
+from penstock.log.compiled import compiled
+from penstock.server.doors import FELIX
+from penstock.server.server import Server
+
+_DURABILITY: Final = {
+    "synced": "synced (acknowledged means on disk)",
+    "written": "written (acknowledged means handed to the operating system)",
+    "memory": "memory (acknowledged means in this process)",
+}
+
+
+def banner(server: Server) -> str:
+    """Of a server that was started."""
+    assert server.broker is not None
+    settings = server.config.settings
+    tls = "off" if not settings.tls.cert else "required" if settings.tls.required else "on, beside plain text"
+    facts = (
+        ("data", server.data_dir),
+        ("durability", _DURABILITY[settings.log.durability]),
+        ("tables", _tables(settings, server.data_dir)),
+        ("security", _security(settings, server.broker)),
+        ("tls", tls),
+    )
+    return "\n".join(
+        [
+            f"Penstock {__version__}{' (compiled)' if compiled() else ''}",
+            "",
+            *(f"  {label:<12}{text}" for label, text in facts),
+            "",
+            *(f"  {name:<12}{text}" for name, text in _doors(server).items()),
+            "",
+            *(f"  note: {note}" for note in server.broker.notes),
+            f"  Process {os.getpid()} is ready. Stop it with Ctrl-C or SIGTERM; a second signal does not wait.",
+        ]
+    )
+
+
+def _doors(server: Server) -> dict[str, str]:
+    """Door → its address, or why it is closed; the open ones first."""
+    addresses = server.addresses()
+    if FELIX in addresses:
+        addresses[FELIX] += f" (QUIC), certificate sha256:{server.fingerprint}"
+    return addresses | {name: why for name, why in server.plan.closed.items() if name not in addresses}
+
+
+def _tables(settings: Settings, data_dir: str) -> str:
+    policy = table_policy(settings, data_dir)
+    return policy.root if policy.enabled else "off (but for topics that ask for one)"
+
+
+def _security(settings: Settings, broker: Broker) -> str:
+    if settings.security.mode != "on":
+        return "off (everybody who can connect is administrator)"
+    keys = sum(key.state(wall_clock()) == "active" for key in broker.keys.list(ADMINISTRATOR))
+    issuers = len(settings.security.token_keys)
+    tokens = f", {issuers} token keys" if issuers else ""
+    grants = len(settings.security.grants)
+    return f"on ({broker.users.count} users, {keys} keys{tokens}, {grants} grants; what is not allowed is denied)"

@@ -1,0 +1,7 @@
+"""The one error of starting a broker."""
+
+from __future__ import annotations
+
+
+class StartFailed(Exception):
+    """The broker cannot start. The text says why and what to do, for somebody at a terminal."""

@@ -1,0 +1,79 @@
+"""The broker process: event loop, signals, open-file limit. `run` is what `penstock serve` calls."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+
+from penstock.config.settings import Config
+from penstock.server.banner import banner
+from penstock.server.server import Server
+
+logger = logging.getLogger(__name__)
+
+SPARE_FILES = 256  # descriptors that are no connections: segments, listeners, pipes
+
+
+def run(config: Config, announce: Callable[[str], None]) -> None:
+    """`serve` on the fastest event loop there is. Raises StartFailed."""
+    factory = None
+    try:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    except ImportError:
+        logger.info("uvloop is not installed: running on asyncio's own event loop, which is slower")
+    # What lives long here (batches, connections, state) is many objects and few cycles. With the defaults the collector
+    # would go through all of them again and again.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(serve(config, announce))
+
+
+async def serve(config: Config, announce: Callable[[str], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT. Raises StartFailed."""
+    stopped = asyncio.Event()
+    _stop_on_signals(stopped, announce)
+    raise_file_limit(config.settings.limits.connections)
+    server = Server(config)
+    await server.start()
+    announce(banner(server))
+    await stopped.wait()
+    began = time.monotonic()
+    await server.stop()
+    announce(f"stopped cleanly after {time.monotonic() - began:.1f} s")
+
+
+def _stop_on_signals(stopped: asyncio.Event, announce: Callable[[str], None]) -> None:
+    """The first SIGTERM or SIGINT stops the broker in order, the second one ends the process at once."""
+
+    def on_signal(number: int) -> None:
+        if stopped.is_set():
+            os._exit(128 + number)
+        announce(f"{signal.Signals(number).name}: finishing what was accepted")
+        stopped.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def raise_file_limit(connections: int) -> None:
+    """Every connection takes a descriptor; shells often allow 1,024 where the system allows far more."""
+    wanted = connections + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    if reachable < wanted:
+        logger.warning(
+            "limits.connections is %d, but the system allows this process %d open files (ulimit -n)", connections, hard
+        )

@@ -1,0 +1,47 @@
+"""The worker processes of one broker: Flight, SQL and tables."""
+
+from __future__ import annotations
+
+from penstock.broker.broker import Broker
+from penstock.config.settings import Settings
+from penstock.config.workers import flight_settings, sql_settings, table_settings
+from penstock.server.errors import StartFailed
+from penstock.transport.tcp_listener import ReservedPort
+from penstock.workers.flight.worker import FlightWorker
+from penstock.workers.sql.worker import SqlWorker
+from penstock.workers.tables.worker import TableWorker
+
+
+class Workers:
+    """`start`, then `stop_serving`, then `stop`. Flight runs from the start; the others begin with their first work."""
+
+    def __init__(self, broker: Broker, settings: Settings, data_dir: str, flight_port: ReservedPort | None) -> None:
+        self._flight_port = flight_port
+        self.flight: FlightWorker | None = None
+        if flight_port is not None:
+            endpoint = flight_port.endpoint
+            self.flight = FlightWorker(broker, flight_settings(settings, data_dir, endpoint.host, endpoint.port))
+        self.tables = TableWorker(broker, table_settings(settings, data_dir))
+        self.sql = SqlWorker(broker, sql_settings(settings, data_dir)) if settings.sql.enabled else None
+
+    async def start(self) -> None:
+        """Raises StartFailed."""
+        if self.flight is not None and self._flight_port is not None and not await self.flight.start():
+            raise StartFailed(
+                f"flight: the process that serves {self._flight_port.endpoint} did not start; its messages above tell "
+                "more. To go without it: --listen flight=off"
+            )
+
+    def start_needed(self) -> None:
+        """Called about once a second."""
+        self.tables.start_if_needed()
+
+    async def stop_serving(self) -> None:
+        """End the one that has clients of its own."""
+        if self.flight is not None:
+            await self.flight.stop()
+
+    async def stop(self) -> None:
+        if self.sql is not None:
+            await self.sql.stop()
+        await self.tables.stop()

@@ -1,0 +1,28 @@
+"""The Flight process, as the broker sees it. gRPC opens the port itself, in that process; the broker keeps it reserved
+meanwhile (`transport.tcp_listener.ReservedPort`)."""
+
+from __future__ import annotations
+
+from penstock.broker.broker import Broker
+from penstock.workers.flight.publish_rpc_handlers import PublishCalls
+from penstock.workers.flight.rpc_handlers import FlightCalls
+from penstock.workers.flight.rpc_messages import FlightSettings
+from penstock.workers.supervisor import WorkerProcess
+
+START_SECONDS = 60.0
+
+
+class FlightWorker:
+    """`start`, then `stop`."""
+
+    def __init__(self, broker: Broker, settings: FlightSettings) -> None:
+        handlers = {**FlightCalls(broker).handlers(), **PublishCalls(broker, settings.durability).handlers()}
+        self.process = WorkerProcess("flight", "penstock.workers.flight.main", handlers, settings)
+
+    async def start(self) -> bool:
+        """Start the process; False if it does not serve in time."""
+        self.process.start()
+        return await self.process.ready(START_SECONDS)
+
+    async def stop(self) -> None:
+        await self.process.stop()

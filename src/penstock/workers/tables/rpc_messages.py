@@ -1,0 +1,20 @@
+"""Messages between the broker and the table worker. Both sides import them; the jobs are `broker.tables.table`'s."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.broker.tables.table import BuildJob, CareJob, RemoveJob
+
+
+class TableSettings(msgspec.Struct):
+    """The settings of the table worker."""
+
+    data_dir: str
+    log_level: str
+
+
+class NextJob(msgspec.Struct):
+    """The reply to `tables.next`."""
+
+    job: BuildJob | CareJob | RemoveJob
