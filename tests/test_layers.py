@@ -51,9 +51,6 @@ KNOWN_CYCLES = {
     "penstock.broker.security.token",
     "penstock.broker.subscriptions.fanout",
     "penstock.clients.flymq.asynchronous",
-    "penstock.doors.blipmq.session",
-    "penstock.doors.felix.handlers.auth",
-    "penstock.doors.kimberlite.request_context",
 }
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
 from penstock.log.engine import CommitGroup
 
 T = TypeVar("T")
+
+COMMITTED: Final = CommitGroup()
+"""The group of a reply that depends on nothing."""
+COMMITTED.finish()
 
 
 class Reply(NamedTuple):
