@@ -16,6 +16,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.settings import BrokerSettings
 from penstock.doors.blipmq import session as blipmq
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.session import felix_door
@@ -73,7 +74,7 @@ class Client:
 
     def __init__(self, directory: str, door: Door) -> None:
         self._loop = loop = Loop()
-        self.broker = Broker(_engine(directory, loop), queue_policy=POLICY)
+        self.broker = Broker(_engine(directory, loop), BrokerSettings(queues=POLICY))
         self._replies: list[bytes] = []
         self.send = self._replies.append
         self._door = door

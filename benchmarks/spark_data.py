@@ -46,10 +46,10 @@ def make_log(
     os.makedirs(directory, exist_ok=True)
     engine = FileEngine(OsFiles(directory), settings, committer=committer, clock=wall_clock)
     broker = Broker(engine)
-    topic, _ = broker.create_topic(ADMINISTRATOR, scope, TOPIC, partitions)
+    topic, _ = broker.topics.create(ADMINISTRATOR, scope, TOPIC, partitions)
     for turn, first in enumerate(range(0, records, _APPEND)):
         values = [value(number) for number in range(first, min(first + _APPEND, records))]
-        broker.produce(ADMINISTRATOR, scope, TOPIC, turn % partitions, values)
+        broker.produce.append(ADMINISTRATOR, scope, TOPIC, turn % partitions, values)
         while committer.run():
             pass
     if closed:

@@ -34,6 +34,8 @@ HOT = (
     "broker/subscriptions/fanout_chunk",
     "broker/subscriptions/fanout",
     "broker/broker",
+    "broker/produce/produce_service",
+    "broker/fetch/fetch_service",
     "broker/state/state_log",
     "broker/fetch/visible_read",
     "broker/runtime/metrics",

@@ -47,10 +47,8 @@ PROTOCOLS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
 # Not in order yet: modules that import what they may not, and the first modules of import cycles.
 EXCEPTIONS: set[str] = set()
 KNOWN_CYCLES = {
-    "penstock.broker.broker",
     "penstock.broker.security.token",
     "penstock.broker.subscriptions.fanout",
-    "penstock.clients.flymq.asynchronous",
 }
 
 

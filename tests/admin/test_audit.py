@@ -12,12 +12,12 @@ from penstock.admin.audit import AuditResource
 from penstock.admin.http import HttpReply
 from penstock.broker.errors import AuditOff, InvalidArgument
 from penstock.broker.runtime.executor import Deferred
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy
 from penstock.broker.security.audit import AuditPolicy
 
 
 def world(*, enabled: bool = True) -> BrokerFixture:
-    made = BrokerFixture(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=enabled))
+    made = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=enabled))
     for number in range(3):
         made.broker.audit.note(ADMINISTRATOR, "topic.create", resource=f"t{number}")
     made.commit()

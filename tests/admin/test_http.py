@@ -11,7 +11,7 @@ from tests.transport.harness import broker_in
 
 from penstock.admin.http import HttpSession, http_door
 from penstock.broker.broker import Broker
-from penstock.broker.security.access import ANONYMOUS, Access
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy
 from penstock.log.engine import Durability, Health
 
 
@@ -84,7 +84,7 @@ def test_metrics_are_in_the_text_format_of_prometheus(broker: Broker) -> None:
 
 
 def test_metrics_need_a_grant_where_security_is_on(broker: Broker) -> None:
-    broker.access = Access(True)
+    broker.access.apply(AccessPolicy(True))
     assert ask(broker, get("/metrics"))[0] == 403
     assert ask(broker, get("/health"))[0] == 200
 

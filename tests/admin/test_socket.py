@@ -20,7 +20,8 @@ from penstock.admin.http import http_door
 from penstock.admin.socket import SOCKET, AdminSocket, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.errors import LimitReached, ShuttingDown
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Identity
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, AccessPolicy, Identity
+from penstock.broker.settings import BrokerSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability
 from penstock.log.errors import LogError
@@ -39,7 +40,9 @@ class Stage:
         self.committer = InlineCommitter()
         self.now = 1_700_000_000_000_000
         engine = FileEngine(OsFiles(self.path), SMALL, committer=self.committer, clock=lambda: self.now)
-        self.broker = Broker(engine, access=Access(True, [ADMINISTRATION]), clock=lambda: self.now)
+        self.broker = Broker(
+            engine, BrokerSettings(access=AccessPolicy(True, [ADMINISTRATION])), clock=lambda: self.now
+        )
         self.socket = AdminSocket(self.path, self.broker, Durability.SYNCED)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -281,8 +284,8 @@ class Kept:
 @pytest.mark.parametrize(("method", "path"), [("GET", "/keys"), ("POST", "/keys"), ("DELETE", "/keys/1")])
 def test_on_a_port_there_are_no_keys(tmp_path: Path, method: str, path: str, identity: Identity) -> None:
     stage = Stage(tmp_path)
-    for access in (Access(), Access(True, [ADMINISTRATION])):
-        stage.broker.access = access
+    for policy in (AccessPolicy(), AccessPolicy(True, [ADMINISTRATION])):
+        stage.broker.access.apply(policy)
         channel = Kept()
         http_door(Durability.SYNCED).open(stage.broker, channel, identity).receive(request(method, path, WISH))
         assert channel.sent.startswith(b"HTTP/1.1 404 ")

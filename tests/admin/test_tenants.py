@@ -22,7 +22,7 @@ def test_tenants_are_administered(loop: str, tmp_path: Path) -> None:
             assert (await stage.ask("PUT", "/tenants/acme", {"label": "Other"}))[0] == 409
             assert (await stage.ask("PUT", "/tenants/a%2Fb", {}))[0] == 400
             assert (await stage.ask("PUT", "/tenants/acme", {"lable": "Acme"}))[0] == 400
-            stage.broker.create_topic(ADMINISTRATOR, Scope("acme", "default"), "orders", 1)
+            stage.broker.topics.create(ADMINISTRATOR, Scope("acme", "default"), "orders", 1)
             assert await stage.ask("GET", "/tenants/acme") == (200, view | {"topics": 1})
             assert await stage.ask("GET", "/tenants") == (200, [view | {"topics": 1}])
             assert await stage.ask("DELETE", "/tenants/acme") == (200, view | {"topics": 1})

@@ -11,7 +11,7 @@ from tests.admin.test_socket import open_stage, request, response
 from tests.broker.broker_fixture import later
 from tests.transport.harness import LOOPS, run
 
-from penstock.broker.security.access import ADMINISTRATOR, Access
+from penstock.broker.security.access import ADMINISTRATOR, AccessPolicy
 from penstock.broker.security.users import LoginRefusal
 
 NEW = {"name": "alice", "password": "a word", "roles": ["consumer"]}
@@ -163,7 +163,7 @@ def test_what_cannot_be_done_is_told(
 def test_without_the_grant_the_socket_is_denied_like_anybody(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
-            stage.broker.users._access = Access(True)
+            stage.broker.access.apply(AccessPolicy(True))
             for method, path, body in (
                 ("GET", "/users/default", None),
                 ("POST", "/users/default", NEW),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +11,19 @@ from tests.crash.simdisk import Fault, SimDisk
 
 from penstock.broker.broker import Broker
 from penstock.broker.publications.staging import Staging
+from penstock.broker.settings import BrokerSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import CommitGroup, GroupState
 from penstock.log.file_engine import FileEngine, LogSettings
 
+_POLICIES = {field.name for field in dataclasses.fields(BrokerSettings)}
+_RUNTIME = {"executor", "scheduler"}
 START = 1_700_000_000_000_000  # µs
 
 
 class BrokerFixture:
+    """`options` are fields of `BrokerSettings`, or dependencies of the broker like `executor`."""
+
     def __init__(self, settings: LogSettings | None = None, **options: Any) -> None:
         self.now = START
         self.elapsed = 0
@@ -29,13 +35,16 @@ class BrokerFixture:
     def open(self) -> None:
         self.committer = InlineCommitter()
         self.engine = FileEngine(self.disk, self.settings, committer=self.committer, clock=lambda: self.now)
+        policies = {key: value for key, value in self.options.items() if key in _POLICIES}
+        runtime = {key: value for key, value in self.options.items() if key in _RUNTIME}
         self.broker = Broker(
             self.engine,
+            BrokerSettings(**policies),
             clock=lambda: self.now,
             monotonic=lambda: self.elapsed,
             timer=lambda: self.elapsed * 1000,
             staging=Staging(self.disk),
-            **self.options,
+            **runtime,
         )
 
     def commit(self) -> None:

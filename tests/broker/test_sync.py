@@ -27,25 +27,25 @@ def sync(world: BrokerFixture) -> None:
 @pytest.mark.parametrize("durability", Durability)
 def test_what_is_committed_survives_a_loss_of_power(durability: Durability) -> None:
     world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "t", 1)
-    world.broker.produce(ALICE, DEFAULT_SCOPE, "t", 0, [b"v"])
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
+    world.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [b"v"])
     world.commit()
     sync(world)
-    world.broker.produce(ALICE, DEFAULT_SCOPE, "t", 0, [b"w"])
+    world.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [b"w"])
     world.commit()
     ends = set()
     for seed in range(20):  # what was not synced may be lost or not
         after = BrokerFixture(world.settings)
         after.disk = world.disk.crash(Random(seed))
         after.open()
-        ends.add(after.broker.describe_partition(ALICE, DEFAULT_SCOPE, "t", 0).high_watermark)
+        ends.add(after.broker.topics.describe_partition(ALICE, DEFAULT_SCOPE, "t", 0).high_watermark)
     assert min(ends) == (2 if durability is Durability.SYNCED else 1)
 
 
 @pytest.mark.parametrize("durability", [Durability.WRITTEN, Durability.MEMORY])
 def test_a_disk_that_fails_is_told(durability: Durability) -> None:
     world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "t", 1)
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
     world.commit()
     world.break_disk()
     with pytest.raises(LogError, match="could not be synced"):
@@ -74,7 +74,7 @@ def test_at_level_memory_it_waits_for_what_is_on_its_way(monkeypatch: pytest.Mon
     """Records count there before they are written, so a sync may come before their write."""
     world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=Durability.MEMORY))
     engine, tried = world.engine, Event()
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "t", 1)
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
     sealed = engine.seal()
     assert sealed is not None
     assert sealed.outcome.state is GroupState.COMMITTED

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from tests.crash.flymq_history import ANYWHERE, Asked, FlyHistory
 from tests.crash.history import Outcome, Place
-from tests.crash.killer import Connection, id_of, payload_of
+from tests.crash.payloads import id_of, payload_of
+from tests.crash.rustlog_load import Connection
 
 from penstock.clients.flymq import (
     DIVERTED,
@@ -29,10 +30,10 @@ from penstock.clients.flymq import (
     FlyMqError,
     NotFound,
     OutcomeUnknown,
-    Question,
+    RequestSpec,
     RetryPolicy,
     TransactionOver,
-    questions,
+    requests,
 )
 from penstock.wire.flymq import messages as m
 
@@ -111,12 +112,12 @@ class Worker:
     def ask_all(
         self,
         client: Client,
-        asked: Sequence[tuple[Sequence[Asked], Question[Any]]],
+        asked: Sequence[tuple[Sequence[Asked], RequestSpec[Any]]],
         refusals: tuple[type[FlyMqError], ...] = (),
     ) -> list[Any]:
-        """Ask all at once, and note what came of it. Each question is about some operations."""
+        """Ask all at once, and note what came of it. Each spec is about some operations."""
         lost: Exception | None = None
-        outcomes = client.pipeline([question for _, question in asked])
+        outcomes = client.pipeline([spec for _, spec in asked])
         for (operations, _), outcome in zip(asked, outcomes, strict=True):
             if isinstance(outcome, GONE):
                 lost = outcome
@@ -179,8 +180,8 @@ class Transactor(Worker):
         where = [Place(topic, rng.randrange(TOPICS[topic])) for _ in range(rng.choice((1, 4, 20)))]
         ids, values = self._records(rng, where)
         batch = self.history.ask(self.name, "store", where[0], ids, where=where)
-        question = questions.produce_batch(topic, values, partitions=[place.partition for place in where])
-        self.ask_all(client, [([batch], question)])
+        spec = requests.produce_batch(topic, values, partitions=[place.partition for place in where])
+        self.ask_all(client, [([batch], spec)])
 
     def _transaction(self, client: Client, rng: random.Random) -> None:
         where = [rng.choice(SHARED) for _ in range(rng.choice((0, 1, 3, 8)))]
@@ -192,7 +193,7 @@ class Transactor(Worker):
         transaction = self.history.ask(self.name, "store", where[0], ids, where=where, group=key, value=made)
         end = rng.choice(("commit",) * 6 + ("twice", "roll back", "give up"))
         adds = [
-            questions.produce_in_transaction(key, place.topic, value, partition=place.partition)
+            requests.produce_in_transaction(key, place.topic, value, partition=place.partition)
             for place, value in zip(where, values, strict=True)
         ]
         try:
@@ -212,14 +213,14 @@ class Transactor(Worker):
 
     def _commit(self, client: Client, transaction: Asked, times: int) -> None:
         self._open.append(transaction)
-        results(client.pipeline([questions.commit_transaction(transaction.group)] * times))
+        results(client.pipeline([requests.commit_transaction(transaction.group)] * times))
         self.history.acknowledge(transaction)
         self._open.remove(transaction)
         self._settled.append(transaction)
 
     def _repeat(self, client: Client, transaction: Asked) -> None:
         repeat = self.history.ask(self.name, "repeat", transaction.place, group=transaction.group)
-        self.ask_all(client, [([repeat], questions.commit_transaction(transaction.group))], (TransactionOver,))
+        self.ask_all(client, [([repeat], requests.commit_transaction(transaction.group))], (TransactionOver,))
         if transaction in self._open:
             self._open.remove(transaction)
             self._settled.append(transaction)
@@ -244,7 +245,7 @@ class Watcher(Worker):
         found: dict[Place, list[str]] = {place: [] for place in places}
         left = list(places)
         while left:
-            answers = results(client.pipeline([questions.fetch(*place, at[place], 500) for place in left]))
+            answers = results(client.pipeline([requests.fetch(*place, at[place], 500) for place in left]))
             for place, fetched in zip(list(left), answers, strict=True):
                 for record in fetched.records:
                     if record.offset != at[place]:
@@ -290,7 +291,7 @@ class Delayer(Worker):
             key = rng.choice((None, b"one", b"two"))
             value = payload_of(record, rng.choice((20, 300)))
             delays.append(delay)
-            asked.append(([delay], questions.produce_delayed(LATER, value, wait, key, place.partition)))
+            asked.append(([delay], requests.produce_delayed(LATER, value, wait, key, place.partition)))
         try:
             self.ask_all(client, asked)
         finally:
@@ -302,7 +303,7 @@ class Delayer(Worker):
         asked = []
         for delay in delays:
             cancel = self.history.ask(self.name, "cancel", delay.place, delay.ids)
-            asked.append(([cancel], questions.cancel_delayed(delay.offset or 0)))
+            asked.append(([cancel], requests.cancel_delayed(delay.offset or 0)))
             if delay in self.pending:
                 self.pending.remove(delay)
         self.ask_all(client, asked, (NotFound,))
@@ -324,7 +325,7 @@ class Committer(Worker):
             self._offsets[group, place] += rng.choice((1, 1, 7))
             offset = self._offsets[group, place]
             commit = self.history.ask(self.name, "commit", place, offset=offset, group=group)
-            asked.append(([commit], questions.commit(place.topic, group, place.partition, offset)))
+            asked.append(([commit], requests.commit(place.topic, group, place.partition, offset)))
         self.ask_all(client, asked)
         if rng.random() < 0.1:
             self.look(client)
@@ -334,7 +335,7 @@ class Committer(Worker):
         """Where all groups stand."""
         keys = list(self._offsets)
         positions = [self.history.ask(self.name, "position", place, group=group) for group, place in keys]
-        asked = [questions.get_offset(place.topic, group, place.partition) for group, place in keys]
+        asked = [requests.get_offset(place.topic, group, place.partition) for group, place in keys]
         for position, outcome in zip(positions, client.pipeline(asked), strict=True):
             if isinstance(outcome, FlyMqError) and not isinstance(outcome, NotFound):
                 raise outcome
@@ -353,14 +354,14 @@ class Misfit(Worker):
         letters = [self.history.ask(self.name, "letter", place, (record,)) for record in bad]
         values = [payload_of(record, rng.choice((20, 300))) for record in bad]
         if rng.random() < 0.5:
-            asked = [([one], questions.produce(place.topic, value)) for one, value in zip(letters, values, strict=True)]
+            asked = [([one], requests.produce(place.topic, value)) for one, value in zip(letters, values, strict=True)]
             outcomes = self.ask_all(client, asked)
             assert all(outcome.topic == place.topic + ".dlq" for outcome in outcomes), outcomes
         else:
             good = self.load.ids(self.name, rng.choice((1, 4)))
             store = self.history.ask(self.name, "store", place, good)
             values += [fitting(record, 40) for record in good]
-            (outcome,) = self.ask_all(client, [([store, *letters], questions.produce_batch(place.topic, values))])
+            (outcome,) = self.ask_all(client, [([store, *letters], requests.produce_batch(place.topic, values))])
             assert [offset == DIVERTED for offset in outcome.offsets] == [True] * len(bad) + [False] * len(good)
         time.sleep(rng.uniform(0, 0.02))
 
@@ -376,14 +377,14 @@ class Replayer(Worker):
         peek = self.history.ask(self.name, "peek", place)
         found = client.fetch_dlq(topic, self.PEEK)
         self.history.acknowledge(peek, ids=[record_of(letter.value) for letter in found])
-        asked: list[tuple[list[Asked], Question[Any]]] = []
+        asked: list[tuple[list[Asked], RequestSpec[Any]]] = []
         for letter in rng.sample(found, min(len(found), rng.choice((0, 1, 3)))):
             for _ in range(rng.choice((1, 1, 1, 2))):
                 which = rng.choice((letter.message_id, int(letter.message_id.partition("-")[2])))
                 replay = self.history.ask(self.name, "replay", place, (record_of(letter.value),))
-                asked.append(([replay], questions.replay_dlq(topic, which)))
+                asked.append(([replay], requests.replay_dlq(topic, which)))
         if topic == WASTE and rng.random() < 0.05:
-            asked.append(([self.history.ask(self.name, "purge", place)], questions.purge_dlq(topic)))
+            asked.append(([self.history.ask(self.name, "purge", place)], requests.purge_dlq(topic)))
         self.ask_all(client, asked, (NotFound,))
         time.sleep(rng.uniform(0, 0.02))
 
@@ -400,7 +401,7 @@ class Mortal(Worker):
             place, life = Place(MORTAL, rng.randrange(2)), rng.choice(self.LIVES_MS)
             mortal = self.history.ask(self.name, "mortal", place, (record,), number=life)
             value = payload_of(record, 30)
-            asked.append(([mortal], questions.produce_with_ttl(MORTAL, value, life, partition=place.partition)))
+            asked.append(([mortal], requests.produce_with_ttl(MORTAL, value, life, partition=place.partition)))
         self.ask_all(client, asked)
         time.sleep(rng.uniform(0, 0.01))
 

@@ -71,7 +71,9 @@ def stored(world: BrokerFixture, app: str) -> list[list[bytes]]:
     found = []
     for partition in range(PARTITIONS):
         offset, values = 0, list[bytes]()
-        while parts := world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, "t", partition, offset, 1 << 20, 1 << 20).run():
+        while parts := world.broker.fetch.plan(
+            ANONYMOUS, DEFAULT_SCOPE, "t", partition, offset, 1 << 20, 1 << 20
+        ).run():
             values += [value for part in parts for value in part.values()]
             offset = parts[-1].end_offset
         found.append([value for value in values if value.startswith(app.encode())])
@@ -115,7 +117,7 @@ def run(seed: int, *, power: bool) -> tuple[int, int]:
     limit = rng.choice((1, 200, 1 << 20))
     settings = LogSettings(file_bytes=16_384, snapshot_bytes=rng.choice((2_000, 1 << 20)))
     world = BrokerFixture(settings, limits=Limits(publication_entry_bytes=limit))
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", PARTITIONS)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", PARTITIONS)
     world.commit()
     clients = [Client(app, rng) for app in APPS]
     crashes = 0

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tests.crash.flymq_load import SCHEMA, Load, Worker, connect
 from tests.crash.history import Outcome, Place
 
-from penstock.clients.flymq import Client, LoginFailed, Question, questions
+from penstock.clients.flymq import Client, LoginFailed, RequestSpec, requests
 from penstock.wire.flymq import messages as m
 
 NOWHERE: Final = Place("", 0)
@@ -41,10 +41,10 @@ def schema_text(mode: str, versions: dict[int, str]) -> str:
 
 
 class Keeper(Worker):
-    def change(self, client: Client, question: Question[Any], values: dict[str, str]) -> None:
+    def change(self, client: Client, spec: RequestSpec[Any], values: dict[str, str]) -> None:
         """Ask for one change, which gives these values to registers."""
         changes = [self.history.ask(self.name, "change", NOWHERE, group=name, value=values[name]) for name in values]
-        self.ask_all(client, [(changes, question)])
+        self.ask_all(client, [(changes, spec)])
 
     def held(self, register: str) -> str:
         return self.load.known.get(register, "")
@@ -61,15 +61,15 @@ class UserKeeper(Keeper):
         user, secret = f"user/{name}", f"password/{name}"
         if not self.held(user):
             self.load.passwords.setdefault(name, []).append(password)
-            question: Question[Any] = questions.create_user(name, password, roles)
-            self.change(client, question, {user: user_text(roles, True), secret: password})
+            spec: RequestSpec[Any] = requests.create_user(name, password, roles)
+            self.change(client, spec, {user: user_text(roles, True), secret: password})
         elif roll < 0.3:
             self.load.passwords.setdefault(name, []).append(password)
-            self.change(client, questions.change_password(name, password), {secret: password})
+            self.change(client, requests.change_password(name, password), {secret: password})
         elif roll < 0.5:
-            self.change(client, questions.delete_user(name), {user: "", secret: ""})
+            self.change(client, requests.delete_user(name), {user: "", secret: ""})
         else:
-            self.change(client, questions.update_user(name, roles, enabled), {user: user_text(roles, enabled)})
+            self.change(client, requests.update_user(name, roles, enabled), {user: user_text(roles, enabled)})
         time.sleep(rng.uniform(0, 0.01))
 
 
@@ -81,17 +81,17 @@ class RuleKeeper(Keeper):
         role, topic = f"role{rng.randrange(4)}", f"topic{rng.randrange(5)}"
         if rng.random() < 0.5:
             if self.held(f"role/{role}") and rng.random() < 0.4:
-                self.change(client, questions.delete_role(role), {f"role/{role}": ""})
+                self.change(client, requests.delete_role(role), {f"role/{role}": ""})
             else:
                 given = rng.choice((["read"], ["write"], ["read", "write"], []))
                 text = role_text(given, f"number {number}")
-                self.change(client, questions.set_role(role, given, f"number {number}"), {f"role/{role}": text})
+                self.change(client, requests.set_role(role, given, f"number {number}"), {f"role/{role}": text})
         elif rng.random() < 0.4:
-            self.change(client, questions.delete_acl(topic), {f"acl/{topic}": ""})
+            self.change(client, requests.delete_acl(topic), {f"acl/{topic}": ""})
         else:
             users, roles, restrict = [f"stranger-{number}"], rng.choice((["guest"], [])), rng.random() < 0.5
-            question = questions.set_acl(topic, users=users, roles=roles, restrict=restrict)
-            self.change(client, question, {f"acl/{topic}": acl_text(users, roles, restrict)})
+            spec = requests.set_acl(topic, users=users, roles=roles, restrict=restrict)
+            self.change(client, spec, {f"acl/{topic}": acl_text(users, roles, restrict)})
         time.sleep(rng.uniform(0, 0.01))
 
 
@@ -112,16 +112,16 @@ class SchemaKeeper(Keeper):
             number = self.load.serial[self.name] = self.load.serial[self.name] + 1
             text = json.dumps({"type": "object", "title": f"number {number}"})
             after = schema_text(mode, versions | {self._last[name] + 1: text})
-            self.change(client, questions.register_schema(name, "json", text.encode()), {register: after})
+            self.change(client, requests.register_schema(name, "json", text.encode()), {register: after})
         elif roll < 0.7:
-            self.change(client, questions.delete_schema(name), {register: ""})
+            self.change(client, requests.delete_schema(name), {register: ""})
         elif roll < 0.85:
             version = rng.choice(list(versions))
             del versions[version]
-            self.change(client, questions.delete_schema(name, version), {register: schema_text(mode, versions)})
+            self.change(client, requests.delete_schema(name, version), {register: schema_text(mode, versions)})
         else:
             mode = rng.choice(("none", "backward", "forward", "full"))
-            self.change(client, questions.set_compatibility(name, mode), {register: schema_text(mode, versions)})
+            self.change(client, requests.set_compatibility(name, mode), {register: schema_text(mode, versions)})
         time.sleep(rng.uniform(0, 0.01))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.clients.flymq.running import RunningServer
+from tests.clients.flymq.running_server import RunningServer
 from tests.launcher import BrokerProcess
 
 from penstock.clients.blipmq import Client as BlipMqClient

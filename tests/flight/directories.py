@@ -51,7 +51,7 @@ class Directory:
             pass
 
     def create(self, topic: str, partitions: int = 1, scope: Scope = DEFAULT_SCOPE, **settings: float) -> None:
-        self.broker.create_topic(ME, scope, topic, partitions, TopicSettings(**settings))  # type: ignore[arg-type]
+        self.broker.topics.create(ME, scope, topic, partitions, TopicSettings(**settings))  # type: ignore[arg-type]
         self.commit()
 
     def produce(
@@ -63,7 +63,7 @@ class Directory:
         scope: Scope = DEFAULT_SCOPE,
     ) -> None:
         expires = None if lifetimes is None else [self.now + int(s * SECOND) if s else 0 for s in lifetimes]
-        self.broker.produce(ME, scope, topic, partition, values, expires=expires)
+        self.broker.produce.append(ME, scope, topic, partition, values, expires=expires)
         self.commit()
         self.now += SECOND
 
@@ -79,7 +79,7 @@ class Directory:
         for closed in self.engine.closed_files():
             ends: dict[PartitionId, int] = {}
             for partition, span in closed.spans.items():
-                topic = self.broker._state_log.state.topics_by_id[topic_of(partition)]
+                topic = self.broker.state_log.state.topics_by_id[topic_of(partition)]
                 ref = table_ref(root, {}, *topic.scope, topic.name, topic.id)
                 number = number_of(partition)
                 start = self.engine.bounds(partition).start

@@ -80,7 +80,7 @@ def test_topics_and_bounds_of_a_scope(directory: Directory) -> None:
 
 
 def test_all_columns(directory: Directory) -> None:
-    directory.broker.produce(
+    directory.broker.produce.append(
         ME, DEFAULT_SCOPE, "t", 1, [b"v", b"w"], keys=[b"k", None], headers=[(("a", b"1"), ("b", b"")), ()]
     )
     directory.commit()
@@ -150,7 +150,7 @@ def test_a_table_that_was_taken_away(tabled: Directory) -> None:
 @pytest.mark.parametrize("place", ["journal", "tables"])
 def test_only_what_is_live(directory: Directory, place: str) -> None:
     directory.produce("t", 1, b"000000", b"000001", b"000002", b"000003", lifetimes=[0, 1000, 5, 0])
-    directory.broker._state_log.keep((RecordsRemoved(1, 1, [3]), RecordsRemoved(1, 0, [0, 1, 50], 2)))
+    directory.broker.state_log.commit((RecordsRemoved(1, 1, [3]), RecordsRemoved(1, 0, [0, 1, 50], 2)))
     directory.fill("t", 0, 100, 60)
     if place == "tables":
         directory.move_to_tables(str(directory.root / "tables"))

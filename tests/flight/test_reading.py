@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> Directory:
 
 
 def source_of(directory: Directory, end: int = 100) -> Source:
-    topic = directory.broker.read_view(ME, DEFAULT_SCOPE, "t").topic
+    topic = directory.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").topic
     ref = table_ref(str(directory.root / "tables"), {}, *topic.scope, topic.name, topic.id)
     return Source(partition_id(topic.id, 0), "t", ref, 0, end)
 

@@ -239,7 +239,7 @@ def test_a_publisher_faster_than_the_disk_is_stopped(tmp_path: Path, bidirection
             assert isinstance(found, m.CacheValue) and found.value == b"v"
             stream.finish()
             scope = Scope(*NAMES)
-            while not broker.has_topic(scope, "disk") or end_of(broker, scope) < count:
+            while not broker.topics.exists(scope, "disk") or end_of(broker, scope) < count:
                 disk.run()
                 await asyncio.sleep(0.001)
             following = await asyncio.wait_for(stored(disk, other), 20)
@@ -250,7 +250,7 @@ def test_a_publisher_faster_than_the_disk_is_stopped(tmp_path: Path, bidirection
 
 
 def end_of(broker: Broker, scope: Scope) -> int:
-    return broker.bounds(ADMINISTRATOR, scope, ["disk"])["disk"][0].high_watermark
+    return broker.topics.bounds(ADMINISTRATOR, scope, ["disk"])["disk"][0].high_watermark
 
 
 async def stored(disk: InlineCommitter, peer: Peer) -> Following:

@@ -147,7 +147,7 @@ def converse(
 
 
 def stored(world: BrokerFixture) -> object:
-    state = world.broker._state_log.state
+    state = world.broker.state_log.state
     peer = Peer(world)
     names = sorted(name for topics in state.topics.values() for name in topics)
     for name in names:

@@ -100,7 +100,7 @@ def test_how_a_stream_is_cut_changes_neither_replies_nor_state(name: str) -> Non
             replies = converse(cut, stream, [rng.getrandbits(16) for _ in range(12)], rng)
         assert replies[:-1] == expected[:-1]
         assert replies[-1] == expected[-1] or refusal(name, replies[-1]) == refusal(name, expected[-1])
-        assert encode_snapshot(whole.broker._state_log.state) == encode_snapshot(cut.broker._state_log.state)
+        assert encode_snapshot(whole.broker.state_log.state) == encode_snapshot(cut.broker.state_log.state)
 
 
 @pytest.mark.parametrize("name", NAMES)

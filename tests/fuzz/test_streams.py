@@ -129,8 +129,8 @@ def no_complaints() -> Iterator[None]:
 
 def world_with_records() -> BrokerFixture:
     world = BrokerFixture()
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
-    world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"first", b"second"])
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
+    world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"first", b"second"])
     world.broker.groups.commit(ANONYMOUS, DEFAULT_SCOPE, "g", "t", 0, 1)
     world.commit()
     return world

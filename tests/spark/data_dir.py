@@ -39,14 +39,14 @@ class Folder:
         return {"path": str(self.root)}
 
     def create(self, topic: str, partitions: int = 1, expiry: float | None = None) -> int:
-        made, _ = self.broker.create_topic(
+        made, _ = self.broker.topics.create(
             ANONYMOUS, DEFAULT_SCOPE, topic, partitions, TopicSettings(expiry_seconds=expiry)
         )
         self._commit()
         return made.id
 
     def delete(self, topic: str) -> None:
-        self.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, topic)
+        self.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, topic)
         self._commit()
 
     def write(
@@ -58,12 +58,12 @@ class Folder:
         headers: Sequence[Headers] | None = None,
         expires: Sequence[int] | None = None,
     ) -> None:
-        self.broker.produce(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, keys, headers, expires=expires)
+        self.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, keys, headers, expires=expires)
         self._commit()
 
     def fill(self, topic: str, partition: int, count: int) -> list[bytes]:
         """So many records more; what they are tells where they are."""
-        at = self.broker.end_offset(ANONYMOUS, DEFAULT_SCOPE, topic, partition)
+        at = self.broker.topics.end_offset(ANONYMOUS, DEFAULT_SCOPE, topic, partition)
         values = [b"%s-%d-%d" % (topic.encode(), partition, offset) for offset in range(at, at + count)]
         self.write(topic, partition, values)
         return values
@@ -74,7 +74,7 @@ class Folder:
         self._commit()
 
     def id(self, topic: str) -> int:
-        return self.broker.describe_topic(ANONYMOUS, DEFAULT_SCOPE, topic).topic.id
+        return self.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, topic).topic.id
 
     def to_tables(self) -> None:
         """Close the journal file and move what is in closed ones to tables, as the builder does."""
@@ -86,7 +86,7 @@ class Folder:
         self._commit()
         follower = Tailer(self._files)
         follower.refresh()
-        names = {topic.id: topic.name for topic in self.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)}
+        names = {topic.id: topic.name for topic in self.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)}
         for closed in self.engine.closed_files():
             by_topic: dict[int, dict[int, PartitionSpan]] = {}
             for partition, span in closed.spans.items():

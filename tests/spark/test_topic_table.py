@@ -87,7 +87,7 @@ def test_what_is_not_live_any_more_is_not_there(spark: SparkSession, folder: Fol
     folder.write("t", 1, [b"never", b"past", b"future"], expires=[0, at, folder.now + 90_000 * SECOND])
     folder.to_tables()
     folder.trim("t", 0, 4)
-    folder.broker._state_log.keep((RecordsRemoved(folder.id("t"), 0, [6, 7]),))
+    folder.broker.state_log.commit((RecordsRemoved(folder.id("t"), 0, [6, 7]),))
     folder._commit()
     found = topic(spark, folder)
     assert rows(found) == rows(source(spark, folder))

@@ -51,8 +51,8 @@ class TopicResource(Tree):
             self._broker.schemas.get(ADMINISTRATOR, where, wish.schema)  # a mistyped name would reject every record
         changes = {key: value for key, value in msgspec.structs.asdict(wish).items() if value is not UNSET}
         settings = msgspec.structs.replace(self._settings(tenant, namespace, name), **changes)
-        group = self._broker.change_topic(ADMINISTRATOR, where, name, settings)
+        group = self._broker.topics.change(ADMINISTRATOR, where, name, settings)
         return PendingHttpReply(group, HttpReply(200, document(settings), JSON))
 
     def _settings(self, tenant: str, namespace: str, name: str) -> TopicSettings:
-        return self._broker.describe_topic(ADMINISTRATOR, scope(tenant, namespace), name).topic.settings
+        return self._broker.topics.describe(ADMINISTRATOR, scope(tenant, namespace), name).topic.settings

@@ -10,12 +10,14 @@ from penstock.broker.cache.cache_store import CachePolicy
 from penstock.broker.limits import Limits
 from penstock.broker.queries.queries import QueryPolicy
 from penstock.broker.queues.queue import QueuePolicy
-from penstock.broker.security.access import ADMINISTRATION, Access, Grant
+from penstock.broker.security.access import ADMINISTRATION, AccessPolicy, Grant
 from penstock.broker.security.audit_event import AuditPolicy
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.user import UserPolicy
+from penstock.broker.settings import BrokerSettings
 from penstock.broker.tables.table import TablePolicy
 from penstock.config.settings import Settings
+from penstock.config.tokens import token_policy
 from penstock.log.engine import Durability, Retention
 from penstock.log.file_engine import LogSettings
 
@@ -33,13 +35,31 @@ def log_settings(settings: Settings, durability: Durability | None = None) -> Lo
     return LogSettings(**options)
 
 
-def access(settings: Settings) -> Access:
+def broker_settings(settings: Settings, data_dir: str) -> BrokerSettings:
+    """The policies of all services. Raises ConfigError for keys of tokens that cannot be read."""
+    return BrokerSettings(
+        access=access_policy(settings),
+        limits=limits(settings),
+        default_retention=default_retention(settings),
+        auto_create_topics=settings.topics.auto_create_topics,
+        queues=queue_policy(settings),
+        users=user_policy(settings),
+        lockout=lockout_policy(settings),
+        tokens=token_policy(settings),
+        audit=audit_policy(settings),
+        tables=table_policy(settings, data_dir),
+        queries=query_policy(settings),
+        caches=cache_policy(settings),
+    )
+
+
+def access_policy(settings: Settings) -> AccessPolicy:
     """Whether access is enforced, and the grants of the configuration beside the administrator's."""
     grants = [
         Grant(grant.principal, frozenset(grant.permissions), grant.tenant, grant.namespace, grant.topic)
         for grant in settings.security.grants
     ]
-    return Access(settings.security.mode == "on", [*grants, ADMINISTRATION])
+    return AccessPolicy(settings.security.mode == "on", [*grants, ADMINISTRATION])
 
 
 def limits(settings: Settings) -> Limits:
@@ -72,8 +92,8 @@ def queue_policy(settings: Settings) -> QueuePolicy:
     )
 
 
-def lockout(settings: Settings) -> LockOut:
-    return LockOut(settings.security.lockout_failures, settings.security.lockout_seconds)
+def lockout_policy(settings: Settings) -> LockoutPolicy:
+    return LockoutPolicy(settings.security.lockout_failures, settings.security.lockout_seconds)
 
 
 def user_policy(settings: Settings) -> UserPolicy:

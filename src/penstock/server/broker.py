@@ -11,7 +11,6 @@ from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import ThreadExecutor
 from penstock.config import broker as config
 from penstock.config.settings import Settings
-from penstock.config.tokens import token_policy
 from penstock.log.committer import ThreadCommitter
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
@@ -27,21 +26,10 @@ def open_broker(
     try:
         return Broker(
             engine,
-            access=config.access(settings),
-            limits=config.limits(settings),
-            default_retention=config.default_retention(settings),
-            queue_policy=config.queue_policy(settings),
-            auto_create_topics=settings.topics.auto_create_topics,
-            lockout=config.lockout(settings),
-            user_policy=config.user_policy(settings),
-            audit=config.audit_policy(settings),
+            config.broker_settings(settings, data_dir),
             executor=ThreadExecutor(loop, threads),
             scheduler=loop,
             staging=Staging(OsFiles(data_dir)),
-            tables=config.table_policy(settings, data_dir),
-            tokens=token_policy(settings),
-            queries=config.query_policy(settings),
-            caches=config.cache_policy(settings),
         )
     except BaseException:
         engine.close()

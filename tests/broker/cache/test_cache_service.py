@@ -12,7 +12,7 @@ from penstock.broker.cache.cache_store import CACHE_BYTES, ENTRY_BYTES, CacheNam
 from penstock.broker.errors import AccessDenied, InvalidArgument, InvalidName, QuotaReached, ShuttingDown
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.broker.state.offline import OfflineLog
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
@@ -60,7 +60,7 @@ class Clockwork:
     @property
     def journalled(self) -> dict[CacheName, list[str]]:
         """What the log would bring back."""
-        state = self.world.broker._state_log.state
+        state = self.world.broker.state_log.state
         return {name: list(values) for name, values in state.cached.items()}
 
 
@@ -166,8 +166,8 @@ def test_caches_are_dictionaries_whose_values_end_in_time(wanted: list[tuple[Any
             assert [clockwork.get(name, key) for key in ("k", "l", "")] == [
                 model.get((name, key)) for key in ("k", "l", "")
             ]
-    snapshot = encode_snapshot(clockwork.world.broker._state_log.state)
-    assert decode_snapshot(snapshot) == clockwork.world.broker._state_log.state
+    snapshot = encode_snapshot(clockwork.world.broker.state_log.state)
+    assert decode_snapshot(snapshot) == clockwork.world.broker.state_log.state
 
 
 # -- time
@@ -487,7 +487,7 @@ OPERATIONS: dict[str, Any] = {
 def test_reading_and_writing_take_a_permission_each_on_the_caches_name(
     who: Identity, cache: CacheName, allowed: set[str]
 ) -> None:
-    clockwork = Clockwork(access=Access(True, GRANTS))
+    clockwork = Clockwork(access=AccessPolicy(True, GRANTS))
     for name, operation in OPERATIONS.items():
         if name in allowed:
             operation(clockwork.caches, who, cache)
@@ -501,8 +501,8 @@ def test_reading_and_writing_take_a_permission_each_on_the_caches_name(
 def test_a_tenant_that_stores_too_much_can_put_nothing_more_into_the_log() -> None:
     clockwork = Clockwork(limits=Limits(tenant_bytes=1_000))
     broker = clockwork.world.broker
-    broker.create_topic(ME, KEPT.scope, "t", 1)
-    broker.produce(ME, KEPT.scope, "t", 0, [bytes(2_000)])
+    broker.topics.create(ME, KEPT.scope, "t", 1)
+    broker.produce.append(ME, KEPT.scope, "t", 0, [bytes(2_000)])
     clockwork.world.commit()
     broker.maintain(clockwork.world.now)
     with pytest.raises(QuotaReached):

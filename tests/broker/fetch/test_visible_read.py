@@ -31,7 +31,7 @@ both = pytest.mark.parametrize("log", [None, ON_DISK], ids=["memory", "disk"])
 
 def made(log: LogSettings | None = None, expiry: float | None = None, **options: Any) -> BrokerFixture:
     world = BrokerFixture(log, **options)
-    world.broker.create_topic(ME, HERE, "t", 1, TopicSettings(expiry_seconds=expiry))
+    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings(expiry_seconds=expiry))
     world.commit()
     return world
 
@@ -39,17 +39,17 @@ def made(log: LogSettings | None = None, expiry: float | None = None, **options:
 def store(world: BrokerFixture, *values: bytes, lifetimes: list[float] | None = None) -> None:
     """`lifetimes`: seconds until each expires; 0: never."""
     expires = None if lifetimes is None else [world.now + int(s * SECOND) if s else 0 for s in lifetimes]
-    world.broker.produce(ME, HERE, "t", 0, values, expires=expires)
+    world.broker.produce.append(ME, HERE, "t", 0, values, expires=expires)
     world.commit()
 
 
 def take_out(world: BrokerFixture, *offsets: int) -> None:
-    world.broker._state_log.keep((RecordsRemoved(1, 0, list(offsets)),))
+    world.broker.state_log.commit((RecordsRemoved(1, 0, list(offsets)),))
     world.commit()
 
 
 def plan(world: BrokerFixture, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> VisibleRead:
-    return world.broker.fetch(ME, HERE, "t", 0, offset, max_bytes, max_records)
+    return world.broker.fetch.plan(ME, HERE, "t", 0, offset, max_bytes, max_records)
 
 
 def found(read: VisibleRead) -> list[tuple[int, bytes]]:
@@ -101,15 +101,15 @@ def test_the_topics_own_expiry_counts_from_when_a_record_was_stored(log: LogSett
     assert fetched(world) == [(2, b"2"), (3, b"3")]
     world.pass_time(0.5)
     assert fetched(world) == [(3, b"3")]
-    world.broker.change_topic(ME, HERE, "t", TopicSettings())
+    world.broker.topics.change(ME, HERE, "t", TopicSettings())
     assert len(fetched(world)) == 4
 
 
 def test_a_batch_that_is_half_expired_is_cut_where_it_is() -> None:
     world = made(expiry=1)
-    world.broker.produce(ME, HERE, "t", 0, [b"0", b"1"])
+    world.broker.produce.append(ME, HERE, "t", 0, [b"0", b"1"])
     world.pass_time(0.5)
-    world.broker.produce(ME, HERE, "t", 0, [b"2"])
+    world.broker.produce.append(ME, HERE, "t", 0, [b"2"])
     world.commit()  # one batch with two times
     world.pass_time(0.5)
     assert fetched(world) == [(2, b"2")]
@@ -139,7 +139,7 @@ def test_nothing_is_looked_at_where_nothing_expires() -> None:
     (part,) = read.run()
     assert part.batch.flags == 0 and len(part) == 100
     assert visible_read.view(
-        world.broker._state_log.state, world.broker._state_log.state.topics_by_id[1], 0, world.now
+        world.broker.state_log.state, world.broker.state_log.state.topics_by_id[1], 0, world.now
     ).all_of(part)
     assert (read.end, read.passed, read.continuation()) == (100, False, None)
 
@@ -263,7 +263,7 @@ def test_removed_records_are_not_delivered(log: LogSettings | None) -> None:
 def test_all_below_an_offset_may_be_removed_before_the_start_has_moved() -> None:
     world = made()
     store(world, *[b"%d" % n for n in range(6)])
-    world.broker._state_log.keep((RecordsRemoved(1, 0, [5], 3),))
+    world.broker.state_log.commit((RecordsRemoved(1, 0, [5], 3),))
     assert fetched(world) == [(3, b"3"), (4, b"4")]
     store(world, b"6")
     assert fetched(world, 5) == [(6, b"6")]
@@ -281,7 +281,7 @@ def test_what_was_removed_is_there_again_if_the_removal_was_not_kept() -> None:
     world = made()
     store(world, b"a", b"b")
     fault = world.fill_disk()
-    world.broker._state_log.keep((RecordsRemoved(1, 0, [0]),))
+    world.broker.state_log.commit((RecordsRemoved(1, 0, [0]),))
     assert fetched(world) == [(1, b"b")]
     world.commit()
     assert fetched(world) == [(0, b"a"), (1, b"b")]
@@ -317,8 +317,8 @@ def test_a_snapshot_keeps_what_was_removed() -> None:
     world = made()
     store(world, *[b"v"] * 9)
     take_out(world, 3, 7)
-    world.broker._state_log.keep((RecordsRemoved(1, 0, [], 2),))
-    state = decode_snapshot(encode_snapshot(world.broker._state_log.state))
+    world.broker.state_log.commit((RecordsRemoved(1, 0, [], 2),))
+    state = decode_snapshot(encode_snapshot(world.broker.state_log.state))
     assert state.removed == {PLACE: Gone(2, frozenset({3, 7}))}
 
 

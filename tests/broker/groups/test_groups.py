@@ -16,7 +16,7 @@ from penstock.broker.errors import (
 from penstock.broker.groups.group import GroupLag, GroupView
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.log.engine import partition_id
 from penstock.log.errors import LogError
 
@@ -27,9 +27,9 @@ HERE = (ANONYMOUS, DEFAULT_SCOPE)
 def a_world(**options: Any) -> BrokerFixture:
     """`orders` has two partitions with five records in the first, of which two are gone."""
     world = BrokerFixture(**options)
-    topic, _ = world.broker.create_topic(*HERE, "orders", 2)
+    topic, _ = world.broker.topics.create(*HERE, "orders", 2)
     for number in range(5):
-        world.broker.produce(*HERE, "orders", 0, [b"%d" % number])
+        world.broker.produce.append(*HERE, "orders", 0, [b"%d" % number])
         world.commit()
         world.pass_time(1)
     world.engine.trim({partition_id(topic.id, 0): 2})
@@ -42,13 +42,13 @@ def a_world(**options: Any) -> BrokerFixture:
 
 def test_groups_are_listed_by_topic_and_name_with_their_offsets_and_members() -> None:
     world = a_world()
-    world.broker.create_topic(*HERE, "bills", 1)
+    world.broker.topics.create(*HERE, "bills", 1)
     world.broker.groups.commit(*HERE, "g", "orders", 1, 0)
     world.broker.groups.commit(*HERE, "g", "orders", 0, 3)
     world.broker.groups.commit(*HERE, "f", "orders", 0, 4)
     world.broker.groups.commit(*HERE, "g", "bills", 0, 0)
-    world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "b:1", "one")
-    world.broker.members.join(DEFAULT_SCOPE, "h", "orders", "a:2", "two")
+    world.broker.group_membership.join(DEFAULT_SCOPE, "g", "orders", "b:1", "one")
+    world.broker.group_membership.join(DEFAULT_SCOPE, "h", "orders", "a:2", "two")
     assert world.broker.groups.list(*HERE) == [
         GroupView("bills", "g", [], {0: 0}),
         GroupView("orders", "f", [], {0: 4}),
@@ -57,15 +57,15 @@ def test_groups_are_listed_by_topic_and_name_with_their_offsets_and_members() ->
     ]
     assert world.broker.groups.describe(*HERE, "g", "orders") == GroupView("orders", "g", ["b:1"], {0: 3, 1: 0})
     assert world.broker.groups.describe(*HERE, "g", "").topic == "bills"  # the first
-    world.broker.members.leave("one")
+    world.broker.group_membership.leave("one")
     assert world.broker.groups.describe(*HERE, "g", "orders").members == []
 
 
 @pytest.mark.parametrize("topic", ["orders", "", "missing"])
 def test_a_group_without_offsets_and_members_is_not_there(topic: str) -> None:
     world = a_world()
-    world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
-    world.broker.members.leave("owner")
+    world.broker.group_membership.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
+    world.broker.group_membership.leave("owner")
     with pytest.raises(GroupNotFound):
         world.broker.groups.describe(*HERE, "g", topic)
     assert world.broker.groups.list(*HERE) == []
@@ -73,13 +73,13 @@ def test_a_group_without_offsets_and_members_is_not_there(topic: str) -> None:
 
 def test_groups_of_other_topics_than_one_may_see_are_not_shown() -> None:
     world = a_world()
-    world.broker.create_topic(*HERE, "a-secret", 1)
+    world.broker.topics.create(*HERE, "a-secret", 1)
     for topic in ("a-secret", "orders"):
         world.broker.groups.commit(*HERE, "g", topic, 0, 0)
     world.commit()
-    world.options["access"] = Access(True, [Grant("alice", frozenset({Permission.DESCRIBE}), topic="ord*")])
+    world.options["access"] = AccessPolicy(True, [Grant("alice", frozenset({Permission.DESCRIBE}), topic="ord*")])
     world.restart()
-    world.broker.members.join(DEFAULT_SCOPE, "h", "a-secret", "a:1", "owner")
+    world.broker.group_membership.join(DEFAULT_SCOPE, "h", "a-secret", "a:1", "owner")
     assert [view.topic for view in world.broker.groups.list(ALICE, DEFAULT_SCOPE)] == ["orders"]
     assert world.broker.groups.describe(ALICE, DEFAULT_SCOPE, "g", "").topic == "orders"
     with pytest.raises(GroupNotFound):
@@ -91,10 +91,10 @@ def test_groups_of_other_topics_than_one_may_see_are_not_shown() -> None:
 
 def test_a_deleted_group_is_gone_from_this_topic_for_good() -> None:
     world = a_world()
-    world.broker.create_topic(*HERE, "bills", 1)
+    world.broker.topics.create(*HERE, "bills", 1)
     for topic in ("orders", "bills"):
         world.broker.groups.commit(*HERE, "g", topic, 0, 0)
-        world.broker.members.join(DEFAULT_SCOPE, "g", topic, "a:1", "owner")
+        world.broker.group_membership.join(DEFAULT_SCOPE, "g", topic, "a:1", "owner")
     group = world.broker.groups.delete(*HERE, "g", "orders")
     world.commit()
     assert committed(group)
@@ -119,7 +119,7 @@ def test_a_group_that_is_not_there_cannot_be_deleted(topic: str) -> None:
 
 def test_a_group_of_members_alone_can_be_deleted() -> None:
     world = a_world()
-    world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
+    world.broker.group_membership.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
     world.broker.groups.delete(*HERE, "g", "orders")
     assert world.broker.groups.list(*HERE) == []
     world.commit()
@@ -139,8 +139,8 @@ def test_a_group_whose_deletion_failed_still_has_its_offsets() -> None:
 
 def test_members_go_with_the_topic() -> None:
     world = a_world()
-    world.broker.members.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
-    world.broker.delete_topic(*HERE, "orders")
+    world.broker.group_membership.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
+    world.broker.topics.delete(*HERE, "orders")
     assert world.broker.groups.list(*HERE) == []
 
 
@@ -187,7 +187,7 @@ def test_the_lag_counts_from_the_committed_offset_or_else_from_what_is_there() -
     assert world.broker.groups.lag(*HERE, "g", "orders", 1) == GroupLag(None, 0, 0)
     world.broker.groups.commit(*HERE, "g", "orders", 0, 9)
     assert world.broker.groups.lag(*HERE, "g", "orders", 0) == GroupLag(9, 5, 0)
-    world.broker.members.join(DEFAULT_SCOPE, "h", "orders", "a:1", "owner")
+    world.broker.group_membership.join(DEFAULT_SCOPE, "h", "orders", "a:1", "owner")
     assert world.broker.groups.lag(*HERE, "h", "orders", 0) == GroupLag(None, 5, 3)
     with pytest.raises(GroupNotFound):
         world.broker.groups.lag(*HERE, "x", "orders", 0)
@@ -240,7 +240,7 @@ def test_the_offset_at_a_time(stopped: bool) -> None:
         world.restart()
 
     def at(partition: int, timestamp: int) -> int:
-        work = world.broker.offset_at(*HERE, "orders", partition, timestamp)
+        work = world.broker.topics.offset_at(*HERE, "orders", partition, timestamp)
         work.run()
         return work.finish()
 
@@ -252,7 +252,7 @@ def test_the_offset_at_a_time(stopped: bool) -> None:
     assert at(0, 2**63) == 5
     assert at(1, began) == 0
     with pytest.raises(PartitionNotFound):
-        world.broker.offset_at(*HERE, "orders", 2, 0)
+        world.broker.topics.offset_at(*HERE, "orders", 2, 0)
 
 
 def test_an_offset_cannot_be_kept_on_a_broken_disk() -> None:

@@ -44,7 +44,7 @@ class Clockwork:
 
     def __init__(self, log: LogSettings | None = None, partitions: int = 1, **options: Any) -> None:
         self.world = BrokerFixture(log, **options)
-        self.world.broker.create_topic(ME, HERE, "t", partitions)
+        self.world.broker.topics.create(ME, HERE, "t", partitions)
         self.world.commit()
 
     @property
@@ -71,14 +71,14 @@ class Clockwork:
     def stored(self, partition: int = 0, topic: str = "t") -> list[bytes]:
         found: list[bytes] = []
         offset = 0
-        while slices := self.broker.fetch(ME, HERE, topic, partition, offset, 1 << 30, 1 << 30).run():
+        while slices := self.broker.fetch.plan(ME, HERE, topic, partition, offset, 1 << 30, 1 << 30).run():
             found += [value for part in slices for value in part.values()]
             offset = slices[-1].end_offset
         return found
 
     @property
     def waiting(self) -> dict[int, Delayed]:
-        found: dict[int, Delayed] = self.broker._state_log.current().delayed
+        found: dict[int, Delayed] = self.broker.state_log.current().delayed
         return found
 
 
@@ -143,7 +143,7 @@ def test_keys_headers_and_partitions_are_kept() -> None:
         broker.delays.schedule(ME, HERE, "t", b"turn %d" % turn, None, -1, SECOND)
     clockwork.world.commit()
     clockwork.sweep(1)
-    (part,) = broker.fetch(ME, HERE, "t", fnv1a(b"key") % 5, 0, 1 << 20, 1).run()
+    (part,) = broker.fetch.plan(ME, HERE, "t", fnv1a(b"key") % 5, 0, 1 << 20, 1).run()
     assert (part.values(), part.keys(), part.headers()) == ([b"keyed"], [b"key"], [(("colour", b"red"),)])
     assert clockwork.stored(4)[0] == b"placed"
     assert sorted(value for number in range(5) for value in clockwork.stored(number)) == sorted(
@@ -278,9 +278,9 @@ def test_only_who_may_write_to_the_topic_schedules_and_cancels() -> None:
 def test_no_name_leads_to_what_waits() -> None:
     clockwork = Clockwork()
     clockwork.schedule(b"secret", 60)
-    topics = clockwork.broker.list_topics(ME, HERE, internal=True)
+    topics = clockwork.broker.topics.list(ME, HERE, internal=True)
     assert [topic.name for topic in topics] == ["t"]
-    assert 0 not in clockwork.broker._state_log.state.topics_by_id
+    assert 0 not in clockwork.broker.state_log.state.topics_by_id
     assert clockwork.world.engine.bounds(WAITING) == (0, 1)
 
 
@@ -325,7 +325,7 @@ def test_how_many_may_wait_is_limited() -> None:
 
 def test_a_record_that_does_not_fit_its_schema_is_refused_when_it_is_scheduled() -> None:
     clockwork = Clockwork()
-    clockwork.broker.change_topic(ME, HERE, "t", TopicSettings(schema="missing"))
+    clockwork.broker.topics.change(ME, HERE, "t", TopicSettings(schema="missing"))
     with pytest.raises(RecordRejected):
         clockwork.schedule(b"v", 1)
     assert clockwork.waiting == {}
@@ -333,7 +333,7 @@ def test_a_record_that_does_not_fit_its_schema_is_refused_when_it_is_scheduled()
 
 def test_or_becomes_a_dead_letter_then() -> None:
     clockwork = Clockwork()
-    clockwork.broker.change_topic(ME, HERE, "t", TopicSettings(schema="missing", rejected="dead-letter"))
+    clockwork.broker.topics.change(ME, HERE, "t", TopicSettings(schema="missing", rejected="dead-letter"))
     delayed, group = clockwork.broker.delays.schedule(ME, HERE, "t", b"v", b"k", -1, SECOND)
     assert delayed == 0
     clockwork.world.commit()
@@ -351,10 +351,10 @@ def test_what_waits_goes_with_its_topic_and_is_counted() -> None:
     clockwork = Clockwork()
     for _ in range(3):
         clockwork.schedule(b"v", 1)
-    clockwork.broker.create_topic(ME, HERE, "other", 1)
+    clockwork.broker.topics.create(ME, HERE, "other", 1)
     clockwork.broker.delays.schedule(ME, HERE, "other", b"o", None, -1, SECOND)
-    clockwork.broker.delete_topic(ME, HERE, "t")
-    clockwork.broker.create_topic(ME, HERE, "t", 1)
+    clockwork.broker.topics.delete(ME, HERE, "t")
+    clockwork.broker.topics.create(ME, HERE, "t", 1)
     clockwork.world.commit()
     clockwork.sweep(2)
     assert clockwork.stored() == []
@@ -369,12 +369,12 @@ def test_a_topic_may_be_deleted_while_its_records_are_being_read() -> None:
     clockwork.sweep(1)
     ((read, done),) = calls
     read()
-    clockwork.broker.delete_topic(ME, HERE, "t")
+    clockwork.broker.topics.delete(ME, HERE, "t")
     clockwork.world.commit()
     done()
     clockwork.world.commit()
     assert clockwork.waiting == {}
-    clockwork.broker.create_topic(ME, HERE, "t", 1)
+    clockwork.broker.topics.create(ME, HERE, "t", 1)
     clockwork.world.commit()
     clockwork.schedule(b"w", 1)
     calls.clear()
@@ -522,7 +522,7 @@ def test_a_state_that_is_read_again_meanwhile_makes_nothing_appear_twice() -> No
     read, done = calls.pop()
     read()
     fault = clockwork.world.fill_disk()
-    clockwork.broker.create_topic(ME, HERE, "failing", 1)
+    clockwork.broker.topics.create(ME, HERE, "failing", 1)
     clockwork.world.commit()
     assert len(clockwork.waiting) == 5  # all of them wait for their turn again, beside those that are being read
     clockwork.world.free_disk(fault)
@@ -571,7 +571,7 @@ def test_retention_leaves_what_waits_and_trimming_takes_what_does_not() -> None:
     clockwork.sweep(60)
     assert clockwork.world.engine.bounds(WAITING) == (301, 301)
     end = clockwork.world.engine.bounds(partition_id(1, 0)).high_watermark
-    (part,) = clockwork.broker.fetch(ME, HERE, "t", 0, end - 1, 1 << 20, 1).run()
+    (part,) = clockwork.broker.fetch.plan(ME, HERE, "t", 0, end - 1, 1 << 20, 1).run()
     assert part.values() == [b"x" * 1000]
 
 
@@ -595,7 +595,7 @@ def test_trimming_stops_before_the_oldest_that_waits() -> None:
 def test_a_snapshot_keeps_what_waits_and_its_order() -> None:
     clockwork = Clockwork()
     numbers = [clockwork.schedule(b"v", seconds) for seconds in (3, 1, 2)]
-    state = decode_snapshot(encode_snapshot(clockwork.broker._state_log.state))
+    state = decode_snapshot(encode_snapshot(clockwork.broker.state_log.state))
     assert list(state.delayed.values()) == list(clockwork.waiting.values())
     assert state.next_delayed_id == numbers[-1] + 1
 

@@ -41,9 +41,9 @@ class Place:
     ) -> None:
         self.world = world = BrokerFixture(limits=limits or Limits())
         told = TopicSettings(**settings)
-        self.topic = world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, partitions, told)[0]
+        self.topic = world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, partitions, told)[0]
         self.metrics = world.broker.metrics
-        self.state = world.broker._state_log.current
+        self.state = world.broker.state_log.current
         self.validator = RecordValidator(
             self.state, must_be_upper, world.broker.limits, self.metrics, lambda: world.now
         )
@@ -60,7 +60,7 @@ def shown(admitted: ValidatedRecords) -> list[tuple[int, list[bytes]]]:
 def test_records_are_put_together_by_partition_in_their_order() -> None:
     place = Place()
     values = [b"%d" % number for number in range(6)]
-    admitted = place.validator.admit(place.topic, [2, 0, 2, 1, 0, 2], values)
+    admitted = place.validator.validate(place.topic, [2, 0, 2, 1, 0, 2], values)
     assert shown(admitted) == [(2, [b"0", b"2", b"5"]), (0, [b"1", b"4"]), (1, [b"3"])]
     assert {topic_of(records.partition) for records in admitted.writes} == {place.topic.id}
     assert admitted.offsets([100, 20, 3]) == [100, 20, 101, 3, 21, 102]
@@ -77,7 +77,7 @@ def test_turns_of_partitions_are_put_together_as_any_others(
     for numbers in (turns, turns + wanted, wanted * count, [*turns, odd]):
         values = [b"%d" % index for index in range(len(numbers))]
         keys = [b"k%d" % index for index in range(len(numbers))]
-        admitted = place.validator.admit(place.topic, numbers, values, keys)
+        admitted = place.validator.validate(place.topic, numbers, values, keys)
         expected = {number: [v for v, at in zip(values, numbers, strict=True) if at == number] for number in numbers}
         assert shown(admitted) == list(expected.items())
         assert [list(records.keys or ()) for records in admitted.writes] == [
@@ -92,7 +92,7 @@ def test_turns_of_partitions_are_put_together_as_any_others(
 def test_all_columns_go_along() -> None:
     place = Place()
     headers = [(("h", b"%d" % number),) for number in range(3)]
-    admitted = place.validator.admit(
+    admitted = place.validator.validate(
         place.topic, [1, 0, 1], [b"a", b"b", b"c"], [b"k0", None, b"k2"], headers, [7, 0, 9]
     )
     first, second = admitted.writes
@@ -105,7 +105,7 @@ def test_all_columns_go_along() -> None:
 def test_records_of_one_partition_are_taken_as_they_are() -> None:
     place = Place()
     values, keys = [b"a", b"b"], [None, b"k"]
-    admitted = place.validator.admit(place.topic, [1, 1], values, keys)
+    admitted = place.validator.validate(place.topic, [1, 1], values, keys)
     (records,) = admitted.writes
     assert records.partition == partition_id(place.topic.id, 1)
     assert records.values is values and records.keys is keys
@@ -117,12 +117,12 @@ def test_sizes() -> None:
     assert place.validator.measure([b"x" * 10, b""], None) == 10
     assert place.validator.measure([b"x" * 7, b"x"], [b"k" * 3, None]) == 11
     with pytest.raises(RecordTooLarge) as refused:
-        place.validator.admit(place.topic, [0, 0], [b"x", b"x" * 11])
+        place.validator.validate(place.topic, [0, 0], [b"x", b"x" * 11])
     assert (refused.value.size, refused.value.limit) == (11, 10)
     with pytest.raises(RecordTooLarge):
-        place.validator.admit(place.topic, [0], [b"x" * 8], [b"k" * 3])
+        place.validator.validate(place.topic, [0], [b"x" * 8], [b"k" * 3])
     with pytest.raises(InvalidArgument, match="no record"):
-        place.validator.admit(place.topic, [], [])
+        place.validator.validate(place.topic, [], [])
 
 
 # -- with one
@@ -130,17 +130,17 @@ def test_sizes() -> None:
 
 def test_what_fits_the_schema_is_taken() -> None:
     place = Place(schema="upper")
-    assert shown(place.validator.admit(place.topic, [0, 1], [b"A", b"B"])) == [(0, [b"A"]), (1, [b"B"])]
+    assert shown(place.validator.validate(place.topic, [0, 1], [b"A", b"B"])) == [(0, [b"A"]), (1, [b"B"])]
 
 
 @pytest.mark.parametrize("settings", [{}, {"rejected": "error"}])
 def test_what_does_not_is_refused(settings: dict[str, Any]) -> None:
     place = Place(schema="upper", **settings)
     with pytest.raises(RecordRejected, match=r"^The record does not fit its schema: not upper; really$") as refused:
-        place.validator.admit(place.topic, [0], [b"a"])
+        place.validator.validate(place.topic, [0], [b"a"])
     assert (refused.value.reasons, refused.value.index) == (["not upper", "really"], None)
     with pytest.raises(RecordRejected, match=r"^Record 1 does not fit") as refused:
-        place.validator.admit(place.topic, [0] * 4, [b"A", b"b", b"C", b"d"])
+        place.validator.validate(place.topic, [0] * 4, [b"A", b"b", b"C", b"d"])
     assert refused.value.index == 1
     assert place.metrics.records_rejected == 2
 
@@ -149,7 +149,7 @@ def test_or_becomes_a_dead_letter_beside_those_that_do() -> None:
     place = Place(schema="upper", rejected="dead-letter")
     headers = [((f"h{number}", b""),) for number in range(5)]
     keys = [b"k0", b"k1", None, b"k3", b"k4"]
-    admitted = place.validator.admit(
+    admitted = place.validator.validate(
         place.topic, [1, 2, 1, 0, 2], [b"A", b"b", b"C", b"d", b"E"], keys, headers, [1, 2, 3, 4, 5]
     )
     assert shown(admitted) == [(1, [b"A", b"C"]), (2, [b"E"]), (0, [b"b", b"d"])]
@@ -176,7 +176,7 @@ def test_or_becomes_a_dead_letter_beside_those_that_do() -> None:
 
 def test_all_of_them_may_be_dead_letters() -> None:
     place = Place(schema="upper", rejected="dead-letter")
-    admitted = place.validator.admit(place.topic, [1, 2], [b"a", b"b"])
+    admitted = place.validator.validate(place.topic, [1, 2], [b"a", b"b"])
     assert shown(admitted) == [(0, [b"a", b"b"])]
     assert admitted.offsets([7]) == [7, 8]
     assert admitted.diverted == [0, 1]
@@ -184,8 +184,8 @@ def test_all_of_them_may_be_dead_letters() -> None:
 
 def test_dead_letters_that_are_there_are_used() -> None:
     place = Place(schema="upper", rejected="dead-letter")
-    there = place.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders.dlq", 4)[0]
-    admitted = place.validator.admit(place.topic, [1], [b"a"])
+    there = place.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders.dlq", 4)[0]
+    admitted = place.validator.validate(place.topic, [1], [b"a"])
     assert admitted.events == []
     assert admitted.writes[0].partition == partition_id(there.id, 0)
 
@@ -193,7 +193,7 @@ def test_dead_letters_that_are_there_are_used() -> None:
 def test_who_brings_several_requests_is_refused_first() -> None:
     place = Place(schema="upper", rejected="dead-letter")
     with pytest.raises(RecordRejected) as refused:
-        place.validator.admit(place.topic, [0, 0], [b"A", b"b"], divert=False)
+        place.validator.validate(place.topic, [0, 0], [b"A", b"b"], allow_dead_letters=False)
     assert refused.value.index == 1
     assert place.metrics.records_rejected == 0  # they come again
 
@@ -202,32 +202,32 @@ def test_who_brings_several_requests_is_refused_first() -> None:
 def test_where_there_can_be_no_dead_letters_a_record_is_refused(name: str) -> None:
     place = Place(name=name, schema="upper", rejected="dead-letter")
     with pytest.raises(RecordRejected):
-        place.validator.admit(place.topic, [0], [b"a"])
+        place.validator.validate(place.topic, [0], [b"a"])
 
 
 def test_dead_letters_are_a_topic_like_any_other_for_the_limit() -> None:
     place = Place(schema="upper", rejected="dead-letter", limits=Limits(topics=1))
     with pytest.raises(LimitReached):
-        place.validator.admit(place.topic, [0], [b"a"])
+        place.validator.validate(place.topic, [0], [b"a"])
 
 
 def test_a_long_story_is_cut() -> None:
     place = Place(schema="upper", rejected="dead-letter")
     place.validator._check = lambda _, values: {index: ["x" * 10_000] for index in range(len(values))}
-    (letters,) = place.validator.admit(place.topic, [0], [b"a"]).writes
+    (letters,) = place.validator.validate(place.topic, [0], [b"a"]).writes
     assert letters.headers is not None
     assert len(dict(letters.headers[0])["dead-letter-reason"]) == REASON_CHARACTERS
 
 
 def test_topics_that_come_in_the_same_entry_are_counted_with_those_that_are_there() -> None:
     place = Place(schema="upper", rejected="dead-letter")
-    first = place.validator.admit(place.topic, [0], [b"a"]).events
-    again = place.validator.admit(place.topic, [0], [b"a"], coming=first)
+    first = place.validator.validate(place.topic, [0], [b"a"]).events
+    again = place.validator.validate(place.topic, [0], [b"a"], coming=first)
     assert again.events == []
     assert again.writes[0].partition == partition_id(first[0].id, 0)
-    other, _ = place.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", 1, place.topic.settings)
-    first = place.validator.admit(place.topic, [0], [b"a"]).events
-    second = place.validator.admit(other, [0], [b"a"], coming=first).events
+    other, _ = place.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "bills", 1, place.topic.settings)
+    first = place.validator.validate(place.topic, [0], [b"a"]).events
+    second = place.validator.validate(other, [0], [b"a"], coming=first).events
     assert [event.name for event in (*first, *second)] == ["orders.dlq", "bills.dlq"]
     assert second[0].id == first[0].id + 1
 
@@ -241,21 +241,23 @@ HERE = (ANONYMOUS, DEFAULT_SCOPE)
 
 def a_world(partitions: int = 3, settings: TopicSettings | None = None, **options: Any) -> BrokerFixture:
     world = BrokerFixture(**options)
-    world.broker.create_topic(*HERE, "orders", partitions, settings or TopicSettings())
+    world.broker.topics.create(*HERE, "orders", partitions, settings or TopicSettings())
     world.commit()
     return world
 
 
 def stored(world: BrokerFixture, topic: str, partition: int = 0) -> list[tuple[bytes | None, bytes]]:
-    slices = world.broker.fetch(*HERE, topic, partition, 0, 1 << 20, 1000).run()
+    slices = world.broker.fetch.plan(*HERE, topic, partition, 0, 1 << 20, 1000).run()
     return [pair for part in slices for pair in zip(part.keys(), part.values(), strict=True)]
 
 
 def test_scattered_records_are_where_the_answer_says() -> None:
     world = a_world()
-    world.broker.scatter(*HERE, "orders", [b"first"], None, [-1])
+    world.broker.produce.append_partitioned(*HERE, "orders", [b"first"], None, [-1])
     keys = [None, b"foobar", b"", b"foobar", None]
-    scattered = world.broker.scatter(*HERE, "orders", [b"%d" % n for n in range(5)], keys, [-1, -1, -1, 2, 0])
+    scattered = world.broker.produce.append_partitioned(
+        *HERE, "orders", [b"%d" % n for n in range(5)], keys, [-1, -1, -1, 2, 0]
+    )
     by_key = 0xBF9CF968 % 3
     assert list(scattered.partitions) == [1, by_key, 2, 2, 0]
     assert (scattered.timestamp, scattered.diverted) == (world.now, {})
@@ -271,10 +273,10 @@ def test_scattered_records_are_where_the_answer_says() -> None:
 def test_scattered_records_appear_together_or_not_at_all() -> None:
     world = a_world()
     fault = world.fill_disk()
-    world.broker.scatter(*HERE, "orders", [b"a", b"b", b"c"], None, [0, 1, 2])
+    world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b", b"c"], None, [0, 1, 2])
     world.commit()
     world.free_disk(fault)
-    scattered = world.broker.scatter(*HERE, "orders", [b"d", b"e", b"f"], None, [0, 1, 2])
+    scattered = world.broker.produce.append_partitioned(*HERE, "orders", [b"d", b"e", b"f"], None, [0, 1, 2])
     assert scattered.offsets == [0, 0, 0]
     world.restart()  # before the commit
     assert [stored(world, "orders", number) for number in range(3)] == [[], [], []]
@@ -283,7 +285,7 @@ def test_scattered_records_appear_together_or_not_at_all() -> None:
 
 def test_scatter_counts_what_was_committed() -> None:
     world = a_world()
-    world.broker.scatter(*HERE, "orders", [b"a", b"bc"], [b"k", None], [-1, -1])
+    world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"bc"], [b"k", None], [-1, -1])
     world.commit()
     assert (world.broker.metrics.messages_produced, world.broker.metrics.bytes_in) == (2, 4)
 
@@ -291,22 +293,22 @@ def test_scatter_counts_what_was_committed() -> None:
 def test_what_cannot_be_scattered() -> None:
     world = a_world(limits=Limits(record_bytes=10))
     with pytest.raises(TopicNotFound):
-        world.broker.scatter(*HERE, "missing", [b"v"], None, [-1])
+        world.broker.produce.append_partitioned(*HERE, "missing", [b"v"], None, [-1])
     with pytest.raises(PartitionNotFound):
-        world.broker.scatter(*HERE, "orders", [b"v", b"v"], None, [-1, 3])
+        world.broker.produce.append_partitioned(*HERE, "orders", [b"v", b"v"], None, [-1, 3])
     with pytest.raises(InvalidArgument):
-        world.broker.scatter(*HERE, "orders", [], None, [])
+        world.broker.produce.append_partitioned(*HERE, "orders", [], None, [])
     with pytest.raises(RecordTooLarge):
-        world.broker.scatter(*HERE, "orders", [b"v", b"x" * 11], None, [-1, -1])
+        world.broker.produce.append_partitioned(*HERE, "orders", [b"v", b"x" * 11], None, [-1, -1])
     assert not world.committer.run()
 
 
 def test_scattered_dead_letters_are_where_the_answer_says() -> None:
     world = a_world(settings=DIVERTED)
     with pytest.raises(RecordRejected):
-        world.broker.scatter(*HERE, "orders", [b"a", b"b"], None, [1, 2], divert=False)
+        world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], None, [1, 2], allow_dead_letters=False)
     for number in range(2):
-        scattered = world.broker.scatter(*HERE, "orders", [b"a", b"b"], [b"k", None], [1, 2])
+        scattered = world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], [b"k", None], [1, 2])
         offsets = [2 * number, 2 * number + 1]
         assert (list(scattered.partitions), scattered.offsets) == ([0, 0], offsets)
         assert scattered.diverted == {0: offsets[0], 1: offsets[1]}
@@ -322,14 +324,14 @@ def test_with_a_schema_the_good_records_are_in_the_topic_and_the_bad_ones_beside
     work.run()
     work.finish()
     values = [b'{"id":1}', b"{}", b'{"id":2}', b"nonsense", b'{"id":3}']
-    world.broker.change_topic(*HERE, "orders", TopicSettings(schema="order"))
+    world.broker.topics.change(*HERE, "orders", TopicSettings(schema="order"))
     with pytest.raises(RecordRejected, match="Record 1 does not fit its schema: missing required field: id"):
-        world.broker.scatter(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
-    world.broker.change_topic(*HERE, "orders", TopicSettings(schema="order", rejected="dead-letter"))
-    scattered = world.broker.scatter(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
+        world.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
+    world.broker.topics.change(*HERE, "orders", TopicSettings(schema="order", rejected="dead-letter"))
+    scattered = world.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
     assert (list(scattered.partitions), scattered.offsets) == ([0, 0, 0, 0, 1], [0, 0, 1, 1, 0])
     assert scattered.diverted == {1: 0, 3: 1}
-    produced = world.broker.produce(*HERE, "orders", 2, values)
+    produced = world.broker.produce.append(*HERE, "orders", 2, values)
     assert produced.base_offsets == (0, 2)
     world.commit()
     world.restart()
@@ -337,17 +339,17 @@ def test_with_a_schema_the_good_records_are_in_the_topic_and_the_bad_ones_beside
     assert [value for _, value in stored(world, "orders", 1)] == [values[4]]
     assert [value for _, value in stored(world, "orders", 2)] == [values[0], values[2], values[4]]
     assert [value for _, value in stored(world, "orders.dlq")] == [values[1], values[3]] * 2
-    assert world.broker.scatter(*HERE, "orders", [b'{"id":4}'], None, [0]).offsets == [2]
+    assert world.broker.produce.append_partitioned(*HERE, "orders", [b'{"id":4}'], None, [0]).offsets == [2]
 
 
 def test_dead_letters_whose_topic_could_not_be_kept_come_into_being_later() -> None:
     world = a_world(settings=DIVERTED)
     fault = world.fill_disk()
-    world.broker.scatter(*HERE, "orders", [b"a"], None, [-1])
+    world.broker.produce.append_partitioned(*HERE, "orders", [b"a"], None, [-1])
     world.commit()
     world.free_disk(fault)
-    assert [topic.name for topic in world.broker.list_topics(*HERE)] == ["orders"]
-    world.broker.scatter(*HERE, "orders", [b"b"], None, [-1])
+    assert [topic.name for topic in world.broker.topics.list(*HERE)] == ["orders"]
+    world.broker.produce.append_partitioned(*HERE, "orders", [b"b"], None, [-1])
     world.commit()
     assert stored(world, "orders.dlq") == [(None, b"b")]
 
@@ -355,12 +357,12 @@ def test_dead_letters_whose_topic_could_not_be_kept_come_into_being_later() -> N
 def test_produce_refuses_or_diverts_too() -> None:
     world = a_world(settings=NO_SUCH)
     with pytest.raises(RecordRejected):
-        world.broker.produce(*HERE, "orders", 0, [b"a"])
+        world.broker.produce.append(*HERE, "orders", 0, [b"a"])
     assert not world.committer.run()
-    world.broker.change_topic(*HERE, "orders", DIVERTED)
+    world.broker.topics.change(*HERE, "orders", DIVERTED)
     with pytest.raises(RecordRejected):
-        world.broker.produce(*HERE, "orders", 0, [b"a"], divert=False)
-    appended = world.broker.produce(*HERE, "orders", 1, [b"a", b"b"], [b"k", None])
+        world.broker.produce.append(*HERE, "orders", 0, [b"a"], allow_dead_letters=False)
+    appended = world.broker.produce.append(*HERE, "orders", 1, [b"a", b"b"], [b"k", None])
     assert appended.base_offsets == (0, 0)
     world.commit()
     assert stored(world, "orders", 1) == []
@@ -371,8 +373,8 @@ def test_produce_refuses_or_diverts_too() -> None:
 def test_produce_looks_at_the_expected_offset_also_for_what_it_diverts() -> None:
     world = a_world(settings=DIVERTED)
     with pytest.raises(OffsetMismatch):
-        world.broker.produce(*HERE, "orders", 0, [b"a"], expected_offset=1)
-    world.broker.produce(*HERE, "orders", 0, [b"a"], expected_offset=0)
+        world.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=1)
+    world.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=0)
     world.commit()
     assert stored(world, "orders.dlq") == [(None, b"a")]
 
@@ -381,13 +383,13 @@ def test_what_a_producer_repeats_is_diverted_once() -> None:
     world = a_world(settings=DIVERTED)
     producer = Producer(b"p", 1, 1)
     for _ in range(2):
-        appended = world.broker.produce(*HERE, "orders", 0, [b"a"], producer=producer)
+        appended = world.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer)
     assert appended.repeated
     world.commit()
     world.restart()
-    assert world.broker.produce(*HERE, "orders", 0, [b"a"], producer=producer).repeated
-    assert [topic.name for topic in world.broker.list_topics(*HERE)] == ["orders", "orders.dlq"]
+    assert world.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer).repeated
+    assert [topic.name for topic in world.broker.topics.list(*HERE)] == ["orders", "orders.dlq"]
     assert stored(world, "orders.dlq") == [(None, b"a")]
-    world.broker.delete_topic(*HERE, "orders.dlq")
-    assert world.broker.produce(*HERE, "orders", 0, [b"a"], producer=producer).repeated
-    assert [topic.name for topic in world.broker.list_topics(*HERE)] == ["orders"]  # nothing was kept, so nothing is
+    world.broker.topics.delete(*HERE, "orders.dlq")
+    assert world.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer).repeated
+    assert [topic.name for topic in world.broker.topics.list(*HERE)] == ["orders"]  # nothing was kept, so nothing is

@@ -25,7 +25,7 @@ from penstock.broker.publications.publication import REMEMBERED_US
 from penstock.broker.publications.publishing import Publishing
 from penstock.broker.publications.staging import DIRECTORY, KEPT_US, StagedWriter, Staging, new_ref
 from penstock.broker.schemas.schema import SchemaKind
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.state.state import Topic
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Durability, GroupState, PartitionId, Records
@@ -41,8 +41,8 @@ DAY = 86_400.0
 
 def a_world(**options: Any) -> BrokerFixture:
     world = BrokerFixture(**options)
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
     world.commit()
     return world
 
@@ -86,7 +86,7 @@ def publish(
 
 def records(world: BrokerFixture, topic: str, partition: int = 0, scope: Scope = DEFAULT_SCOPE) -> list[bytes]:
     read, offset = list[bytes](), 0
-    while parts := world.broker.fetch(ANONYMOUS, scope, topic, partition, offset, 1 << 30, 1 << 30).run():
+    while parts := world.broker.fetch.plan(ANONYMOUS, scope, topic, partition, offset, 1 << 30, 1 << 30).run():
         read += [value for part in parts for value in part.values()]
         offset = parts[-1].end_offset
     return read
@@ -187,7 +187,7 @@ def test_every_field_of_a_record_is_kept() -> None:
     world = a_world()
     columns: dict[str, Any] = {"keys": [b"k", None], "headers": [(("h", b"x"),), ()]}
     publish(world, 0, [stage(world, 0, [("bills", 0, [b"a", b"b"])], **columns)])
-    (part,) = world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, "bills", 0, 0, 1 << 20, 10).run()
+    (part,) = world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, "bills", 0, 0, 1 << 20, 10).run()
     assert (part.keys(), part.values(), part.headers()) == ([b"k", None], [b"a", b"b"], [(("h", b"x"),), ()])
     assert part.timestamps() == [START, START]
 
@@ -302,8 +302,8 @@ def test_records_of_a_topic_that_was_deleted_meanwhile_go_with_it() -> None:
     ref = stage(world, 0, SMALL)
     found = world.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     world.committer.run()
-    world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "orders")
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
+    world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "orders")
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
     world.commit()
     assert error_of(found) is None
     assert everything(world) == [[], [], [], [b"4"]]
@@ -392,7 +392,7 @@ def test_rights_are_looked_at_again_when_it_is_published() -> None:
     world = a_world()
     ref = stage(world, 0, SMALL)
     may = [Grant("alice", frozenset({Permission.WRITE, Permission.CREATE}), topic=topic) for topic in ("orders", "x*")]
-    world.options["access"] = Access(enforced=True, grants=may)
+    world.options["access"] = AccessPolicy(enforced=True, grants=may)
     world.restart()
     assert isinstance(error_of(publish(world, 0, [ref])), AccessDenied)
     with pytest.raises(AccessDenied):
@@ -443,7 +443,7 @@ def typed_world(rejected: Any, **options: Any) -> BrokerFixture:
     work.run()
     work.finish()
     settings = TopicSettings(schema="s", rejected=rejected)
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "typed", 2, settings)
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "typed", 2, settings)
     world.commit()
     return world
 
@@ -505,7 +505,7 @@ def test_an_application_that_publishes_once_is_not_remembered(options: dict[str,
     assert permit.key != other.key
     ref = stage(world, 0, [("bills", 0, [b"1"]), ("bills", 0, [b"2"])], permit.app)
     assert rows(publish(world, 0, [ref], permit.app)) == (2, False)
-    assert world.broker._state_log.state.publications == {}
+    assert world.broker.state_log.state.publications == {}
     assert staged(world) == []
     assert records(world, "bills") == [b"1", b"2"]
 
@@ -540,7 +540,7 @@ def test_applications_are_remembered_for_a_week_and_then_only_if_there_is_room()
     world.restart()
     assert rows(publish(world, 1, [], "a")) == (0, True)
     assert rows(publish(world, 0, [], "c")) == (0, True)
-    assert [state.batch for state in world.broker._state_log.state.publications.values()] == [1, 0]
+    assert [state.batch for state in world.broker.state_log.state.publications.values()] == [1, 0]
 
 
 def test_records_that_no_entry_can_hold_are_refused_before_anything_happens() -> None:
@@ -562,7 +562,7 @@ def test_what_is_not_there_cannot_be_published(options: dict[str, Any]) -> None:
     with pytest.raises(StagedNotFound):
         publish(world, 0, ["../journal/00000001"])
     ref = stage(world, 0, SMALL)
-    world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "orders")
+    world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "orders")
     assert isinstance(error_of(publish(world, 0, [ref])), TopicNotFound)
     assert records(world, "bills") == []
 
@@ -577,7 +577,7 @@ def test_a_topic_that_is_deleted_while_the_files_are_read_keeps_everything_out()
     for reading in range(2):
         work, done = calls.pop(0)
         if reading:
-            world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "orders")
+            world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "orders")
         work()
         done()
     world.commit()

@@ -22,7 +22,7 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.queries.queries import GRACE, QueryPolicy
 from penstock.broker.queries.query import Column, Declared, Rows
 from penstock.broker.queries.statement import Statement
-from penstock.broker.security.access import Access, Grant, Identity, Permission
+from penstock.broker.security.access import AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.errors import EntryTooLarge, OffsetMismatch
@@ -72,9 +72,9 @@ def begun(world: BrokerFixture, *args: Any, **more: Any) -> Asked:
 
 
 def stream(world: BrokerFixture, name: str, *values: bytes, scope: Scope = DEFAULT_SCOPE, **settings: Any) -> None:
-    world.broker.create_topic(ALICE, scope, name, 1, **settings)
+    world.broker.topics.create(ALICE, scope, name, 1, **settings)
     if values:
-        world.broker.produce(ALICE, scope, name, 0, values)
+        world.broker.produce.append(ALICE, scope, name, 0, values)
     world.commit()
 
 
@@ -88,10 +88,10 @@ def test_a_statement_is_taken_carried_out_and_told() -> None:
     assert taken is asked.run and (taken.sql, taken.params, taken.position) == ("SELECT $1", [7], 3)
     assert world.broker.queries.next() is None
     before = asked.done
-    world.broker.queries.desk.done(asked.number, FOUND)
+    world.broker.queries.capability.done(asked.number, FOUND)
     assert (before, asked.done) == (0, 1)
     assert asked.run.finish() == FOUND
-    world.broker.queries.desk.done(asked.number, Rows([], []))
+    world.broker.queries.capability.done(asked.number, Rows([], []))
     assert asked.run.finish() == FOUND
     metrics = world.broker.metrics
     assert (metrics.statements, metrics.statement_failures) == (1, 0)
@@ -99,7 +99,7 @@ def test_a_statement_is_taken_carried_out_and_told() -> None:
 
 def test_it_waits_for_what_its_sender_has_changed() -> None:
     world = make()
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "new", 1)
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "new", 1)
     asked = Asked(world)
     assert world.broker.queries.next() is None
     world.commit()
@@ -138,7 +138,7 @@ def test_what_waits_is_bounded_in_bytes_too() -> None:
 def test_a_result_may_come_in_pages() -> None:
     world = make()
     asked = begun(world)
-    desk = world.broker.queries.desk
+    desk = world.broker.queries.capability
     desk.page(asked.number, [[1], [2]])
     desk.page(asked.number, [[3]])
     desk.done(asked.number, Rows(["n"], [[4]]))
@@ -197,7 +197,7 @@ def test_a_cancelled_statement_leaves_its_line_and_is_not_told() -> None:
 
 def test_a_statement_that_waits_for_a_commit_can_be_cancelled() -> None:
     world = make()
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "new", 1)
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "new", 1)
     Asked(world).run.cancel()
     world.commit()
     assert world.broker.queries.next() is None
@@ -208,7 +208,7 @@ def test_a_running_statement_is_stopped_and_can_do_nothing_more() -> None:
     stream(world, "s", b"1")
     asked = begun(world)
     told: list[bool] = []
-    desk = world.broker.queries.desk
+    desk = world.broker.queries.capability
     desk.on_stopped = lambda: told.append(True)
     asked.run.cancel()
     assert told == [True] and desk.to_stop() == [asked.number] and desk.to_stop() == []
@@ -238,9 +238,9 @@ def test_streams_of_one_statement_are_open_as_of_one_position() -> None:
     stream(world, "a", b"1", b"2")
     stream(world, "b", b"3")
     asked = begun(world)
-    world.broker.produce(ALICE, DEFAULT_SCOPE, "a", 0, [b"open"])  # not committed
-    head, surveys = world.broker.queries.desk.open(asked.number, ["a", "missing", "b"])
-    assert head == world.broker.position == world.broker.queries.desk.head(asked.number)
+    world.broker.produce.append(ALICE, DEFAULT_SCOPE, "a", 0, [b"open"])  # not committed
+    head, surveys = world.broker.queries.capability.open(asked.number, ["a", "missing", "b"])
+    assert head == world.broker.position == world.broker.queries.capability.head(asked.number)
     assert [(s.topic.name, s.partitions[0].bounds) for s in surveys] == [("a", (0, 2)), ("b", (0, 1))]
 
 
@@ -248,7 +248,7 @@ def test_a_statement_sees_its_own_tenant_only() -> None:
     world = make()
     stream(world, "mine", b"1")
     stream(world, "theirs", b"2", scope=OTHERS)
-    desk = world.broker.queries.desk
+    desk = world.broker.queries.capability
     asked = begun(world)
     assert desk.names(asked.number) == ["mine"]
     assert desk.open(asked.number, ["theirs"]).surveys == []
@@ -260,7 +260,7 @@ def secured(*grants: Grant) -> BrokerFixture:
     world = make()
     for name in ("open", "closed"):
         stream(world, name, b"1")
-    world.options["access"] = Access(enforced=True, grants=grants)
+    world.options["access"] = AccessPolicy(enforced=True, grants=grants)
     world.restart()
     world.broker.queries.on_waiting = lambda: None
     return world
@@ -272,7 +272,7 @@ def may(*permissions: Permission, topic: str = "open") -> Grant:
 
 def test_what_one_may_not_read_is_neither_listed_nor_opened() -> None:
     world = secured(may(Permission.READ), may(Permission.DESCRIBE, topic="*"))
-    desk = world.broker.queries.desk
+    desk = world.broker.queries.capability
     asked = begun(world)
     assert desk.names(asked.number) == ["open"]
     assert len(desk.open(asked.number, ["open"]).surveys) == 1
@@ -286,10 +286,10 @@ def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
     for permissions, seen in ((everyday, []), (everyday | {Permission.PHI}, ["chart"])):
         world = make()
         stream(world, "chart", b"1", settings=TopicSettings(data_class="PHI"))
-        world.options["access"] = Access(enforced=True, grants=[may(*permissions, topic="*")])
+        world.options["access"] = AccessPolicy(enforced=True, grants=[may(*permissions, topic="*")])
         world.restart()
         world.broker.queries.on_waiting = lambda: None
-        desk = world.broker.queries.desk
+        desk = world.broker.queries.capability
         asked = begun(world)
         assert desk.names(asked.number) == seen
         if seen:
@@ -317,13 +317,13 @@ def test_changes_need_their_permission(permission: Permission, action: Any) -> N
     asked = begun(world)
     before = world.broker.position
     with pytest.raises(AccessDenied):
-        action(world.broker.queries.desk, asked.number)
+        action(world.broker.queries.capability, asked.number)
     world.commit()
     assert world.broker.position == before
     world = secured(may(permission, Permission.READ, topic="*"))
     asked = begun(world)
     with contextlib.suppress(TableNotFound):
-        action(world.broker.queries.desk, asked.number)
+        action(world.broker.queries.capability, asked.number)
 
 
 def test_one_who_may_read_nothing_may_ask_nothing() -> None:
@@ -340,24 +340,24 @@ def test_a_declaration_makes_the_stream_and_survives() -> None:
     stream(world, "other", b"1", b"2")
     asked = begun(world)
     before = world.broker.position
-    group = world.broker.queries.desk.declare(asked.number, "t", Declared(COLUMNS), create=True)
+    group = world.broker.queries.capability.declare(asked.number, "t", Declared(COLUMNS), create=True)
     world.commit()
     assert group.position == before + 1
     world.restart()
-    topic = world.broker.describe_topic(ALICE, DEFAULT_SCOPE, "t").topic
+    topic = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic
     assert topic.settings.declared == Declared(COLUMNS, before) and topic.position == before
 
 
 def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
     world = make()
     stream(world, "t", b"{}", settings=TopicSettings(retention_seconds=60))
-    settings = world.broker.describe_topic(ALICE, DEFAULT_SCOPE, "t").topic.settings
-    desk = world.broker.queries.desk
+    settings = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
+    desk = world.broker.queries.capability
     asked = begun(world)
     for declared in (Declared(COLUMNS), None):
         desk.declare(asked.number, "t", declared, create=True)
         world.commit()
-        now = world.broker.describe_topic(ALICE, DEFAULT_SCOPE, "t").topic.settings
+        now = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
         assert (now.declared is None) == (declared is None)
         assert now.retention_seconds == settings.retention_seconds == 60
         if declared is not None:
@@ -368,7 +368,7 @@ def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
 def test_an_append_is_conditional_and_tells_the_position_behind_it() -> None:
     world = make()
     stream(world, "t", b"1")
-    desk = world.broker.queries.desk
+    desk = world.broker.queries.capability
     asked = begun(world)
     with pytest.raises(OffsetMismatch):
         desk.append(asked.number, "t", [b"2"], [b"k"], 0)
@@ -377,7 +377,7 @@ def test_an_append_is_conditional_and_tells_the_position_behind_it() -> None:
     assert asked.run.changed
     world.commit()
     assert group.position == world.broker.position
-    read = world.broker.fetch(ALICE, DEFAULT_SCOPE, "t", 0, 1, 1000, 10).run()
+    read = world.broker.fetch.plan(ALICE, DEFAULT_SCOPE, "t", 0, 1, 1000, 10).run()
     assert [(part.keys(), part.values()) for part in read] == [([b"k", None], [b"2", b"3"])]
 
 
@@ -385,7 +385,7 @@ def test_a_refusal_comes_out_as_it_was() -> None:
     world = make()
     stream(world, "t")
     asked = begun(world)
-    desk = world.broker.queries.desk
+    desk = world.broker.queries.capability
     with pytest.raises((RecordTooLarge, EntryTooLarge)) as raised:
         desk.append(asked.number, "t", [bytes(world.broker.limits.record_bytes + 1)], None, None)
     copy = type(raised.value).__new__(type(raised.value))
@@ -399,7 +399,7 @@ def test_a_refusal_comes_out_as_it_was() -> None:
 def test_what_is_changed_and_why_somebody_looks_is_in_the_audit_log() -> None:
     world = make(audit=AuditPolicy(enabled=True))
     stream(world, "t")
-    desk = world.broker.queries.desk
+    desk = world.broker.queries.capability
     asked = begun(world, "SELECT * FROM t", reason="emergency")
     desk.break_glass(asked.number, "another")
     desk.append(asked.number, "t", [b"1", b"2"], None, None)
@@ -432,7 +432,7 @@ def test_one_that_may_have_changed_something_is_told_to_look() -> None:
     world = make()
     stream(world, "t")
     asked = begun(world)
-    world.broker.queries.desk.append(asked.number, "t", [b"1"], None, None)
+    world.broker.queries.capability.append(asked.number, "t", [b"1"], None, None)
     world.broker.queries.lost()
     assert "look whether" in asked.error(QueriesOff)
 
@@ -441,7 +441,7 @@ def test_if_one_is_to_blame_the_others_are_carried_out_again_once() -> None:
     world = make()
     stream(world, "t")
     guilty, innocent, writing = begun(world), begun(world), begun(world)
-    world.broker.queries.desk.append(writing.number, "t", [b"1"], None, None)
+    world.broker.queries.capability.append(writing.number, "t", [b"1"], None, None)
     world.pass_time(10 + GRACE / SECOND + 1)
     world.broker.queries.lost([guilty.run], "was ended")
     guilty.error(QueryTooLarge)
@@ -456,10 +456,10 @@ def test_if_one_is_to_blame_the_others_are_carried_out_again_once() -> None:
 def test_pages_of_a_try_that_was_in_vain_do_not_count() -> None:
     world = make()
     guilty, innocent = begun(world), begun(world)
-    world.broker.queries.desk.page(innocent.number, [[1]])
+    world.broker.queries.capability.page(innocent.number, [[1]])
     world.broker.queries.lost([guilty.run], "was ended")
     assert world.broker.queries.next() is innocent.run
-    world.broker.queries.desk.done(innocent.number, Rows(["n"], [[1]]))
+    world.broker.queries.capability.done(innocent.number, Rows(["n"], [[1]]))
     assert innocent.run.finish().rows == [[1]]
 
 

@@ -21,7 +21,7 @@ from penstock.broker.queues.dead_letter import DeadLetter
 from penstock.broker.queues.dead_letters import FETCH_BYTES, LetterPage, Replayed
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.security.access import ANONYMOUS as ME
-from penstock.broker.security.access import Access, Grant, Identity, Permission
+from penstock.broker.security.access import AccessPolicy, Grant, Identity, Permission
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.batch import Headers
 from penstock.log.engine import GroupState, partition_id
@@ -39,7 +39,7 @@ class Office:
 
     def __init__(self, log: LogSettings | None = None, partitions: int = 1, letters: int = 0, **options: Any) -> None:
         self.world = BrokerFixture(log, **options)
-        self.world.broker.create_topic(ME, HERE, "t", partitions)
+        self.world.broker.topics.create(ME, HERE, "t", partitions)
         self.world.commit()
         if letters:
             self.drop(*[b"%d" % number for number in range(letters)])
@@ -50,11 +50,11 @@ class Office:
 
     def drop(self, *values: bytes, key: bytes | None = None, own: Headers = (), **told: object) -> None:
         """Make dead letters of these values."""
-        if "t.dlq" not in self.broker._state_log.state.topics[HERE]:
-            self.broker.create_topic(ME, HERE, "t.dlq", 1)
+        if "t.dlq" not in self.broker.state_log.state.topics[HERE]:
+            self.broker.topics.create(ME, HERE, "t.dlq", 1)
         told = {"reason": "why", "attempts": 3, "topic": "t", "partition": 0, "offset": 7, "stored": START} | told
         headers = dead_letter.headers(own, {name.replace("_", "-"): value for name, value in told.items()})
-        self.broker.produce(
+        self.broker.produce.append(
             ME, HERE, "t.dlq", 0, values, keys=[key] * len(values) if key else None, headers=[headers] * len(values)
         )
         self.world.commit()
@@ -77,12 +77,12 @@ class Office:
         return replayed
 
     def stored(self, partition: int = 0) -> list[bytes]:
-        slices = self.broker.fetch(ME, HERE, "t", partition, 0, 1 << 30, 1 << 30).run()
+        slices = self.broker.fetch.plan(ME, HERE, "t", partition, 0, 1 << 30, 1 << 30).run()
         return [value for part in slices for value in part.values()]
 
     @property
     def removed(self) -> dict[int, Gone]:
-        removed: dict[int, Gone] = self.broker._state_log.state.removed
+        removed: dict[int, Gone] = self.broker.state_log.state.removed
         return removed
 
 
@@ -91,12 +91,12 @@ class Office:
 
 @both
 def test_a_message_that_was_given_up_is_read_with_all_that_is_known_of_it(log: LogSettings | None) -> None:
-    office = Office(log, queue_policy=NEVER)
-    queue, _ = office.broker.subscribe(ME, HERE, "t", at_least_once=True)
+    office = Office(log, queues=NEVER)
+    queue, _ = office.broker.queues.create(ME, HERE, "t", at_least_once=True)
     own = (("colour", b"red"), ("dead-letter-topic", b"made up"))
-    office.broker.produce(ME, HERE, "t", 0, [b"v"], keys=[b"k"], headers=[own])
+    office.broker.produce.append(ME, HERE, "t", 0, [b"v"], keys=[b"k"], headers=[own])
     office.world.commit()
-    taking = office.broker.take(ME, queue.id, 1)
+    taking = office.broker.queues.dequeue(ME, queue.id, 1)
     taking.read()
     taking.finish()
     office.world.commit()
@@ -115,8 +115,8 @@ def test_a_message_that_was_given_up_is_read_with_all_that_is_known_of_it(log: L
 
 def test_a_record_that_was_rejected_is_read_with_the_reason() -> None:
     office = Office()
-    office.broker.change_topic(ME, HERE, "t", TopicSettings(schema="missing", rejected="dead-letter"))
-    office.broker.produce(ME, HERE, "t", 0, [b"v"])
+    office.broker.topics.change(ME, HERE, "t", TopicSettings(schema="missing", rejected="dead-letter"))
+    office.broker.produce.append(ME, HERE, "t", 0, [b"v"])
     office.world.commit()
     ((letter,), _) = office.page()
     assert letter.reason.startswith("schema: ")
@@ -154,15 +154,15 @@ def test_a_page_holds_so_many_bytes() -> None:
 @pytest.mark.parametrize(("maximum", "topic"), [(0, "t"), (-1, "t"), (10, "missing"), (10, "t.dlq"), (10, "none")])
 def test_where_there_are_none_none_are_found(maximum: int, topic: str) -> None:
     office = Office(letters=1)
-    office.broker.create_topic(ME, HERE, "none", 1)
+    office.broker.topics.create(ME, HERE, "none", 1)
     assert office.page(maximum, topic=topic) == LetterPage([], None)
 
 
 def test_letters_that_anybody_wrote_are_read_as_well_as_they_can_be() -> None:
     office = Office()
-    office.broker.create_topic(ME, HERE, "t.dlq", 1)
+    office.broker.topics.create(ME, HERE, "t.dlq", 1)
     odd = (("dead-letter-attempts", b"-1"), ("dead-letter-reason", b"\xff"), ("dead-letter-offset", b"9" * 100))
-    office.broker.produce(ME, HERE, "t.dlq", 0, [b"a", b"b"], headers=[odd, ()])
+    office.broker.produce.append(ME, HERE, "t.dlq", 0, [b"a", b"b"], headers=[odd, ()])
     office.world.commit()
     first, second = office.page().letters
     assert (first.attempts, first.reason, first.original_offset) == (0, "�", None)
@@ -172,7 +172,7 @@ def test_letters_that_anybody_wrote_are_read_as_well_as_they_can_be() -> None:
 
 def test_expired_letters_are_passed_over_page_by_page() -> None:
     office = Office(letters=5)
-    office.broker.change_topic(ME, HERE, "t.dlq", TopicSettings(expiry_seconds=10))
+    office.broker.topics.change(ME, HERE, "t.dlq", TopicSettings(expiry_seconds=10))
     office.world.pass_time(10)
     office.drop(b"new")
     assert office.page(2) == LetterPage([], 2)
@@ -188,7 +188,7 @@ def test_a_replayed_letter_is_in_its_topic_and_no_letter_any_more(log: LogSettin
     office.drop(b"a", b"b", b"c", key=b"k", own=(("colour", b"red"),), partition=2)
     replayed = office.replay(1)
     assert (replayed.partition, replayed.appended.base_offsets) == (2, (0,))
-    (part,) = office.broker.fetch(ME, HERE, "t", 2, 0, 1000, 10).run()
+    (part,) = office.broker.fetch.plan(ME, HERE, "t", 2, 0, 1000, 10).run()
     assert (part.values(), part.keys(), part.headers()) == ([b"b"], [b"k"], [(("colour", b"red"),)])
     assert office.values() == [b"a", b"c"]
     office.world.restart()
@@ -253,16 +253,16 @@ def test_a_partition_that_there_is_not_is_chosen_anew() -> None:
 
 def test_what_a_letter_says_of_its_topic_gives_no_right_to_that_topic() -> None:
     office = Office()
-    office.broker.create_topic(ME, HERE, "secret", 1)
+    office.broker.topics.create(ME, HERE, "secret", 1)
     office.drop(b"v", topic="secret")
     office.replay(0)
     assert office.stored() == [b"v"]
-    assert office.broker.fetch(ME, HERE, "secret", 0, 0, 100, 10).run() == []
+    assert office.broker.fetch.plan(ME, HERE, "secret", 0, 0, 100, 10).run() == []
 
 
 def test_a_letter_without_its_topic_cannot_be_replayed() -> None:
     office = Office(letters=1)
-    office.broker.delete_topic(ME, HERE, "t")
+    office.broker.topics.delete(ME, HERE, "t")
     office.world.commit()
     with pytest.raises(TopicNotFound):
         office.replay(0)
@@ -272,8 +272,8 @@ def test_letters_that_are_deleted_meanwhile_are_not_found() -> None:
     office = Office(letters=1)
     work = office.broker.dead_letters.replay(ME, HERE, "t", 0)
     work.run()
-    office.broker.delete_topic(ME, HERE, "t.dlq")
-    office.broker.create_topic(ME, HERE, "t.dlq", 1)
+    office.broker.topics.delete(ME, HERE, "t.dlq")
+    office.broker.topics.create(ME, HERE, "t.dlq", 1)
     office.world.commit()
     with pytest.raises(DeadLetterNotFound):
         work.finish()
@@ -427,7 +427,7 @@ def test_the_rights_to_the_dead_letters_and_to_the_topic_decide(
         office = Office(letters=2)
         rights = needed if missing is None else everything - {missing}
         grants = [Grant("alice", frozenset({permission}), topic=topic) for topic, permission in rights]
-        office.world.options["access"] = Access(enforced=True, grants=grants)
+        office.world.options["access"] = AccessPolicy(enforced=True, grants=grants)
         office.world.restart()
         arguments = {"fetch": (10,), "replay": (0,), "purge": ()}[operation]
         call = getattr(office.broker.dead_letters, operation)

@@ -23,13 +23,13 @@ def take(desk: Desk, queue: int, count: int, *settle: int) -> tuple[list[bytes],
 
 
 def begun(desk: Desk, queue: int, count: int, *settle: int) -> Dequeue:
-    taking = desk.world.broker.take(ANONYMOUS, queue, count, settle=settle)
+    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, count, settle=settle)
     assert taking is not None
     return taking
 
 
 def in_flight(desk: Desk, queue: int) -> list[int]:
-    found, _ = desk.world.broker.queue(ANONYMOUS, queue)
+    found, _ = desk.world.broker.queues.find(ANONYMOUS, queue)
     return sorted(tag for tags in found.tries.values() for tag in tags)
 
 
@@ -58,7 +58,7 @@ def test_it_is_kept_although_there_is_nothing_to_take() -> None:
 
 
 def test_each_tag_gets_its_own_answer() -> None:
-    desk = Desk(queue_policy=QueuePolicy(attempts=9))
+    desk = Desk(queues=QueuePolicy(attempts=9))
     queue = desk.subscribe()
     desk.publish(b"1", b"2", b"3")
     desk.values(queue, 1)
@@ -84,8 +84,8 @@ def test_what_is_acknowledged_does_not_come_again_with_it_though_it_is_due() -> 
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_what_is_acknowledged_makes_room_first(partitions: int) -> None:
     """With as many in flight as the queue may hold, those that wait would be dropped."""
-    desk = Desk(queue_policy=QueuePolicy(capacity=2))
-    desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", partitions)
+    desk = Desk(queues=QueuePolicy(capacity=2))
+    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", partitions)
     queue = desk.subscribe()
     desk.publish(b"1", b"2")
     tags = [message.tag for message in taken(desk, queue)]
@@ -104,7 +104,7 @@ def test_if_it_cannot_be_kept_nothing_has_happened() -> None:
     desk.publish(b"1", b"2")
     desk.values(queue, 1)
     fault = desk.world.fill_disk()
-    desk.world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
+    desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
     desk.world.commit()
     taking = begun(desk, queue, 1, 1)
     taking.read()
@@ -121,7 +121,7 @@ def test_a_queue_that_ends_meanwhile_settles_nothing() -> None:
     desk.publish(b"1", b"2")
     desk.values(queue, 1)
     taking = begun(desk, queue, 1, 1)
-    desk.world.broker.unsubscribe(ANONYMOUS, queue)
+    desk.world.broker.queues.delete(ANONYMOUS, queue)
     taking.read()
     assert taking.finish() == ([], None)
     assert taking.answers == [False]

@@ -13,7 +13,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queue import Queue, QueuePolicy
 from penstock.broker.queues.queues import AT_MOST_ONCE, LETTERS, READ_BYTES, Message
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.state.events import RecordsRemoved
 from penstock.broker.state.state import State, decode_snapshot, encode_snapshot
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -36,8 +36,8 @@ class Desk:
         return self.world.broker.metrics
 
     def publish(self, *values: bytes, topic: str = "t", partition: int = 0, **columns: Any) -> None:
-        self.world.broker.topic_for_produce(ANONYMOUS, DEFAULT_SCOPE, topic)
-        self.world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, **columns)
+        self.world.broker.topics.ensure(ANONYMOUS, DEFAULT_SCOPE, topic)
+        self.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, **columns)
         self.world.commit()
 
     def publish_once(self, *values: bytes) -> None:
@@ -45,7 +45,7 @@ class Desk:
         self.publish(*values, headers=[AT_MOST_ONCE] * len(values))
 
     def subscribe(self, topic: str = "t", *, at_least_once: bool = True) -> int:
-        queue, group = self.world.broker.subscribe(ANONYMOUS, DEFAULT_SCOPE, topic, at_least_once=at_least_once)
+        queue, group = self.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, topic, at_least_once=at_least_once)
         self.world.commit()
         assert committed(group)
         return queue.id
@@ -55,7 +55,7 @@ class Desk:
         found: list[Message] = []
         skim = True
         while skim and len(found) < count:
-            taking = self.world.broker.take(ANONYMOUS, queue, count - len(found), skim=bool(found))
+            taking = self.world.broker.queues.dequeue(ANONYMOUS, queue, count - len(found), skip_expired=bool(found))
             assert taking is not None
             taking.read()
             messages, group = taking.finish()
@@ -69,7 +69,7 @@ class Desk:
         return [message.value for message in self.take(queue, count)]
 
     def ack(self, queue: int, *tags: int) -> list[bool]:
-        answers, group = self.world.broker.acknowledge(ANONYMOUS, queue, tags)
+        answers, group = self.world.broker.queues.acknowledge(ANONYMOUS, queue, tags)
         self.world.commit()
         assert group is None or committed(group)
         return answers
@@ -81,7 +81,7 @@ class Desk:
 
     def stored(self, topic: str) -> list[tuple[bytes, dict[str, str]]]:
         """Values and headers of all records of a topic."""
-        plan = self.world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 30, 1 << 30)
+        plan = self.world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 30, 1 << 30)
         return [
             (value, {name: data.decode() for name, data in headers})
             for part in plan.run()
@@ -89,7 +89,7 @@ class Desk:
         ]
 
     def topics(self) -> list[str]:
-        return [topic.name for topic in self.world.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)]
+        return [topic.name for topic in self.world.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_messages_of_both_kinds_keep_their_order_and_share_the_numbers(desk: Des
 
 
 def test_a_queue_over_several_partitions_delivers_all_of_them(desk: Desk) -> None:
-    desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 3)
+    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 3)
     desk.publish(b"old", partition=1)
     queue = desk.subscribe()
     for number in range(12):
@@ -180,15 +180,15 @@ def test_a_queue_may_not_be_used_by_who_may_not_read_its_topic() -> None:
         Grant("reader", frozenset({Permission.READ, Permission.CREATE})),
         Grant("other", frozenset({Permission.READ}), tenant="elsewhere"),
     ]
-    world = BrokerFixture(access=Access(enforced=True, grants=grants))
-    queue = world.broker.subscribe(reader, DEFAULT_SCOPE, "t", at_least_once=True)[0]
+    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
+    queue = world.broker.queues.create(reader, DEFAULT_SCOPE, "t", at_least_once=True)[0]
     world.commit()
-    world.broker.queue(reader, queue.id)
+    world.broker.queues.find(reader, queue.id)
     for operation in (
-        lambda: world.broker.take(other, queue.id, 1),
-        lambda: world.broker.acknowledge(other, queue.id, [1]),
-        lambda: world.broker.unsubscribe(other, queue.id),
-        lambda: world.broker.queue(reader, 99),  # whether there is such a queue is nobody's business either
+        lambda: world.broker.queues.dequeue(other, queue.id, 1),
+        lambda: world.broker.queues.acknowledge(other, queue.id, [1]),
+        lambda: world.broker.queues.delete(other, queue.id),
+        lambda: world.broker.queues.find(reader, 99),  # whether there is such a queue is nobody's business either
     ):
         with pytest.raises(AccessDenied):
             operation()
@@ -200,7 +200,7 @@ def test_the_number_of_queues_is_limited() -> None:
     first = desk.subscribe()
     with pytest.raises(LimitReached):
         desk.subscribe()
-    desk.world.broker.unsubscribe(ANONYMOUS, first)
+    desk.world.broker.queues.delete(ANONYMOUS, first)
     desk.subscribe()
 
 
@@ -208,10 +208,10 @@ def test_a_queue_ends_with_its_topic_and_its_number_is_not_used_again(desk: Desk
     queue = desk.subscribe()
     desk.publish(b"m")
     desk.take(queue)
-    desk.world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "t")
+    desk.world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "t")
     desk.world.commit()
     with pytest.raises(QueueNotFound):
-        desk.world.broker.take(ANONYMOUS, queue, 1)
+        desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
     desk.sweep(10)
     assert desk.topics() == []
     assert desk.subscribe() > queue
@@ -274,7 +274,7 @@ def test_what_falls_due_goes_before_what_was_never_delivered(desk: Desk) -> None
 
 @pytest.mark.parametrize("attempts", [1, 2, 5])
 def test_attempts_never_exceed_the_limit_and_then_it_is_a_dead_letter_once(attempts: int) -> None:
-    desk = Desk(queue_policy=QueuePolicy(attempts=attempts, ttl=0))
+    desk = Desk(queues=QueuePolicy(attempts=attempts, ttl=0))
     queue = desk.subscribe()
     desk.publish(b"m", keys=[b"k"], headers=[(("colour", b"red"),)])
     found: list[bytes] = []
@@ -303,7 +303,7 @@ def test_attempts_never_exceed_the_limit_and_then_it_is_a_dead_letter_once(attem
 
 
 def test_without_a_limit_of_attempts_a_message_comes_for_ever() -> None:
-    desk = Desk(queue_policy=QueuePolicy(attempts=0, ttl=0, backoff=10))
+    desk = Desk(queues=QueuePolicy(attempts=0, ttl=0, backoff=10))
     queue = desk.subscribe()
     desk.publish(b"m")
     for _ in range(12):
@@ -372,7 +372,7 @@ def test_giving_up_twice_at_the_same_time_makes_one_dead_letter() -> None:
 
 
 def test_many_large_messages_are_given_up_in_portions() -> None:
-    desk = Desk(LogSettings(file_bytes=4 << 20, entry_bytes=3 << 20), queue_policy=QueuePolicy(ttl=0, attempts=1))
+    desk = Desk(LogSettings(file_bytes=4 << 20, entry_bytes=3 << 20), queues=QueuePolicy(ttl=0, attempts=1))
     queue = desk.subscribe()
     for _ in range(10):
         desk.publish(bytes(READ_BYTES // 2))
@@ -383,7 +383,7 @@ def test_many_large_messages_are_given_up_in_portions() -> None:
     for _ in range(20):
         desk.sweep(1)
     assert desk.metrics.queue_dead_lettered == len(desk.stored("t.dlq")) == 10 + LETTERS * 2 // 100 * 100
-    assert desk.world.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
+    assert desk.world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
 
 
 def test_a_message_that_retention_took_is_dropped_and_counted(desk: Desk) -> None:
@@ -431,7 +431,7 @@ def test_a_message_may_have_a_limit_of_its_own(desk: Desk) -> None:
 
 
 def test_any_number_of_expired_messages_is_passed_over_at_once() -> None:
-    desk = Desk(LogSettings(file_bytes=8 << 20), queue_policy=QueuePolicy(capacity=0))
+    desk = Desk(LogSettings(file_bytes=8 << 20), queues=QueuePolicy(capacity=0))
     queue = desk.subscribe()
     for _ in range(20):
         desk.publish(*[b"old"] * 1000)
@@ -445,7 +445,7 @@ def test_any_number_of_expired_messages_is_passed_over_at_once() -> None:
 
 
 def test_beyond_its_capacity_a_queue_loses_the_oldest_that_wait_and_counts_them() -> None:
-    desk = Desk(queue_policy=QueuePolicy(capacity=4))
+    desk = Desk(queues=QueuePolicy(capacity=4))
     queue = desk.subscribe()
     desk.publish(*[b"%d" % number for number in range(10)])
     assert tagged(desk.take(queue, 1)) == [(7, b"6")]
@@ -461,7 +461,7 @@ def test_beyond_its_capacity_a_queue_loses_the_oldest_that_wait_and_counts_them(
 
 
 def test_the_capacity_of_a_queue_is_not_that_of_another() -> None:
-    desk = Desk(queue_policy=QueuePolicy(capacity=4))
+    desk = Desk(queues=QueuePolicy(capacity=4))
     slow, quick = desk.subscribe(), desk.subscribe()
     for number in range(10):
         desk.publish(b"%d" % number)
@@ -476,9 +476,9 @@ def test_nobody_takes_from_a_queue_while_another_reads() -> None:
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(*[bytes(5000)] * 4)
-    first = desk.world.broker.take(ANONYMOUS, queue, 2)
+    first = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 2)
     assert first is not None and not first.ready
-    assert desk.world.broker.take(ANONYMOUS, queue, 2) is None
+    assert desk.world.broker.queues.dequeue(ANONYMOUS, queue, 2) is None
     first.read()
     messages, group = first.finish()
     assert [message.tag for message in messages] == [1, 2] and group is not None
@@ -492,7 +492,7 @@ def test_who_gives_up_a_read_leaves_the_messages_to_others() -> None:
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(b"m")
-    first = desk.world.broker.take(ANONYMOUS, queue, 1)
+    first = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert first is not None
     first.cancel()
     assert tagged(desk.take(queue)) == [(1, b"m")]
@@ -506,7 +506,7 @@ def test_a_message_acknowledged_while_it_is_read_again_does_not_come() -> None:
     desk.publish(b"m")
     desk.take(queue)
     desk.world.pass_time(0.1)
-    taking = desk.world.broker.take(ANONYMOUS, queue, 1)
+    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert taking is not None
     taking.read()
     assert desk.ack(queue, 1) == [True]
@@ -517,9 +517,9 @@ def test_a_queue_that_ends_while_it_is_read_gives_nothing() -> None:
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(b"m")
-    taking = desk.world.broker.take(ANONYMOUS, queue, 1)
+    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert taking is not None
-    desk.world.broker.unsubscribe(ANONYMOUS, queue)
+    desk.world.broker.queues.delete(ANONYMOUS, queue)
     taking.read()
     assert taking.finish() == ([], None)
     desk.world.commit()
@@ -533,7 +533,7 @@ def test_a_read_that_fails_leaves_the_messages_where_they_are() -> None:
     (path,) = [path for path in desk.world.disk.paths() if b"the message" in desk.world.disk.content(path)]
     desk.world.disk.replace(path, desk.world.disk.content(path).replace(b"the message", b"the massage"))
     for _ in range(2):  # the queue is not stuck
-        taking = desk.world.broker.take(ANONYMOUS, queue, 1)
+        taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
         assert taking is not None
         taking.read()
         with pytest.raises(LogError):
@@ -547,14 +547,14 @@ def test_messages_whose_delivery_could_not_be_kept_were_not_delivered(desk: Desk
     queue = desk.subscribe()
     desk.publish(b"1", b"2")
     fault = desk.world.fill_disk()
-    taking = desk.world.broker.take(ANONYMOUS, queue, 2)
+    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 2)
     assert taking is not None
     taking.read()
     _, group = taking.finish()
     assert group is not None
     desk.world.commit()
     assert group.state is GroupState.FAILED
-    assert desk.world.broker.acknowledge(ANONYMOUS, queue, [1]) == ([False], None)
+    assert desk.world.broker.queues.acknowledge(ANONYMOUS, queue, [1]) == ([False], None)
     desk.world.free_disk(fault)
     assert tagged(desk.take(queue)) == [(1, b"1"), (2, b"2")]
     for _ in range(2):  # no attempt was used up by the failure
@@ -569,7 +569,7 @@ def test_an_acknowledgement_that_could_not_be_kept_was_none(desk: Desk) -> None:
     desk.publish(b"1")
     desk.take(queue)
     fault = desk.world.fill_disk()
-    answers, group = desk.world.broker.acknowledge(ANONYMOUS, queue, [1])
+    answers, group = desk.world.broker.queues.acknowledge(ANONYMOUS, queue, [1])
     assert answers == [True] and group is not None
     desk.world.commit()
     assert group.state is GroupState.FAILED
@@ -584,11 +584,11 @@ def test_while_the_log_takes_nothing_nothing_is_taken_or_given_up(desk: Desk) ->
     desk.publish(b"1")
     use_up(desk, queue)
     fault = desk.world.fill_disk()
-    desk.world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x" * 100])
+    desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x" * 100])
     desk.world.commit()
     before = desk.metrics.queue_dropped, desk.metrics.queue_dead_lettered, desk.metrics.messages_fetched
     for _ in range(3):
-        taking = desk.world.broker.take(ANONYMOUS, other, 2)
+        taking = desk.world.broker.queues.dequeue(ANONYMOUS, other, 2)
         assert taking is not None
         taking.read()
         with pytest.raises(LogFull):
@@ -604,11 +604,11 @@ def test_while_the_log_takes_nothing_nothing_is_taken_or_given_up(desk: Desk) ->
 def test_a_subscription_that_could_not_be_kept_does_not_exist(desk: Desk) -> None:
     desk.subscribe()
     fault = desk.world.fill_disk()
-    queue, group = desk.world.broker.subscribe(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
+    queue, group = desk.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
     desk.world.commit()
     assert group.state is GroupState.FAILED
     with pytest.raises(QueueNotFound):
-        desk.world.broker.queue(ANONYMOUS, queue.id)
+        desk.world.broker.queues.find(ANONYMOUS, queue.id)
     desk.world.free_disk(fault)
     assert desk.subscribe() > 0
 
@@ -618,23 +618,23 @@ def test_a_read_under_way_when_the_state_was_read_again_disturbs_nobody() -> Non
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(b"m")
-    old = desk.world.broker.take(ANONYMOUS, queue, 1)
+    old = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert old is not None
     fault = desk.world.fill_disk()
-    desk.world.broker.subscribe(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
+    desk.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
     desk.world.commit()
     desk.world.free_disk(fault)
-    new = desk.world.broker.take(ANONYMOUS, queue, 1)
+    new = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert new is not None
     old.read()
     assert old.finish() == ([], None)
-    assert desk.world.broker.take(ANONYMOUS, queue, 1) is None
+    assert desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1) is None
     new.read()
     assert tagged(new.finish()[0]) == [(1, b"m")]
 
 
 def test_a_failing_log_does_not_stop_the_sweep() -> None:
-    desk = Desk(queue_policy=QueuePolicy(idle=SECOND))
+    desk = Desk(queues=QueuePolicy(idle=SECOND))
     desk.subscribe()
     desk.world.break_disk()
     desk.publish(b"m")
@@ -682,16 +682,16 @@ def script() -> list[Step]:
     """A life of a queue: each step leaves something uncommitted, which the next kill takes or not."""
 
     def publish(value: bytes) -> Step:
-        return lambda desk: desk.world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [value])
+        return lambda desk: desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [value])
 
     def take(desk: Desk) -> None:
-        taking = desk.world.broker.take(ANONYMOUS, 1, 2)
+        taking = desk.world.broker.queues.dequeue(ANONYMOUS, 1, 2)
         assert taking is not None
         taking.read()
         taking.finish()
 
     def ack(tag: int) -> Step:
-        return lambda desk: desk.world.broker.acknowledge(ANONYMOUS, 1, [tag])
+        return lambda desk: desk.world.broker.queues.acknowledge(ANONYMOUS, 1, [tag])
 
     def sweep(desk: Desk) -> None:
         desk.world.pass_time(0.5)
@@ -705,7 +705,7 @@ def script() -> list[Step]:
 
 def _killed_at(commits: bool, point: int) -> tuple[Desk, Counter[bytes], set[bytes]]:
     """What was delivered and acknowledged, as committed, before the kill at this point."""
-    desk = Desk(queue_policy=QueuePolicy(ttl=0))
+    desk = Desk(queues=QueuePolicy(ttl=0))
     desk.subscribe()
     delivered: Counter[bytes] = Counter()
     acknowledged: set[bytes] = set()
@@ -724,7 +724,7 @@ def _killed_at(commits: bool, point: int) -> tuple[Desk, Counter[bytes], set[byt
 
 
 def _in_flight(desk: Desk) -> dict[bytes, int]:
-    queue = desk.world.broker.queue(ANONYMOUS, 1)[0]
+    queue = desk.world.broker.queues.find(ANONYMOUS, 1)[0]
     values = [value for value, _ in desk.stored("t")]
     return {values[queue.place(tag)[1]]: queue.attempt(tag) for tags in queue.tries.values() for tag in tags}
 
@@ -784,7 +784,7 @@ def test_a_snapshot_read_back_is_the_same() -> None:
 
 
 def test_a_queue_that_nobody_uses_ends_and_is_counted() -> None:
-    desk = Desk(queue_policy=QueuePolicy(idle=100 * SECOND))
+    desk = Desk(queues=QueuePolicy(idle=100 * SECOND))
     unused, polled, acknowledged = desk.subscribe(), desk.subscribe(), desk.subscribe()
     desk.publish(b"m")
     desk.take(acknowledged)
@@ -794,17 +794,17 @@ def test_a_queue_that_nobody_uses_ends_and_is_counted() -> None:
     desk.sweep(60)
     assert desk.metrics.queues_ended == 1
     with pytest.raises(QueueNotFound):
-        desk.world.broker.take(ANONYMOUS, unused, 1)
+        desk.world.broker.queues.dequeue(ANONYMOUS, unused, 1)
     desk.take(polled)
     desk.ack(acknowledged, 1)
     desk.world.restart()
     with pytest.raises(QueueNotFound):
-        desk.world.broker.take(ANONYMOUS, unused, 1)
-    assert desk.world.broker.queue(ANONYMOUS, acknowledged)
+        desk.world.broker.queues.dequeue(ANONYMOUS, unused, 1)
+    assert desk.world.broker.queues.find(ANONYMOUS, acknowledged)
 
 
 def test_a_restart_gives_every_queue_its_whole_time() -> None:
-    desk = Desk(queue_policy=QueuePolicy(idle=100 * SECOND))
+    desk = Desk(queues=QueuePolicy(idle=100 * SECOND))
     queue = desk.subscribe()
     desk.world.pass_time(1000)  # the broker was off
     desk.world.restart()
@@ -816,9 +816,9 @@ def test_a_restart_gives_every_queue_its_whole_time() -> None:
 
 
 def test_a_queue_that_is_listened_to_is_in_use_until_that_ends() -> None:
-    desk = Desk(queue_policy=QueuePolicy(idle=100 * SECOND))
+    desk = Desk(queues=QueuePolicy(idle=100 * SECOND))
     queue = desk.subscribe()
-    stop = desk.world.broker.listen(ANONYMOUS, queue, lambda: None)
+    stop = desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: None)
     desk.sweep(1000)
     stop()
     desk.sweep(60)
@@ -827,10 +827,10 @@ def test_a_queue_that_is_listened_to_is_in_use_until_that_ends() -> None:
 
 
 def test_who_listens_is_told_of_new_messages_and_of_those_that_fall_due() -> None:
-    desk = Desk(queue_policy=QueuePolicy(attempts=8))
+    desk = Desk(queues=QueuePolicy(attempts=8))
     queue = desk.subscribe()
     told: list[int] = []
-    stop = desk.world.broker.listen(ANONYMOUS, queue, lambda: told.append(desk.world.now - START))
+    stop = desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(desk.world.now - START))
     desk.publish(b"1")
     assert told == [0]
     for wait in (0.1, 0.2, 0.4):
@@ -858,10 +858,10 @@ def test_the_last_to_listen_is_the_one_that_counts(desk: Desk) -> None:
     def second() -> None:
         told.append("second")
 
-    stop_first = desk.world.broker.listen(ANONYMOUS, queue, first)
-    stop_second = desk.world.broker.listen(ANONYMOUS, queue, second)
-    assert not desk.world.broker.listens(queue, first)
-    assert desk.world.broker.listens(queue, second)
+    stop_first = desk.world.broker.queues.watch(ANONYMOUS, queue, first)
+    stop_second = desk.world.broker.queues.watch(ANONYMOUS, queue, second)
+    assert not desk.world.broker.queues.is_watching(queue, first)
+    assert desk.world.broker.queues.is_watching(queue, second)
     stop_first()
     desk.publish(b"m")
     desk.take(queue)
@@ -876,7 +876,7 @@ def test_who_listens_from_later_on_is_told_of_what_was_in_flight_before(desk: De
     desk.take(queue)
     desk.sweep(10)  # nobody listens
     told: list[int] = []
-    desk.world.broker.listen(ANONYMOUS, queue, lambda: told.append(1))
+    desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(1))
     desk.sweep()
     assert told == [1]
 
@@ -889,8 +889,8 @@ def test_an_error_of_one_who_listens_stops_nobody_else(desk: Desk, caplog: pytes
         raise RuntimeError("no")
 
     desk.publish(b"m")
-    desk.world.broker.listen(ANONYMOUS, queues[0], fails)
-    desk.world.broker.listen(ANONYMOUS, queues[1], lambda: told.append(1))
+    desk.world.broker.queues.watch(ANONYMOUS, queues[0], fails)
+    desk.world.broker.queues.watch(ANONYMOUS, queues[1], lambda: told.append(1))
     for queue in queues:
         desk.take(queue)
     desk.sweep(0.1)
@@ -902,11 +902,11 @@ def test_who_listens_is_woken_when_the_log_takes_writes_again(desk: Desk) -> Non
     queue = desk.subscribe()
     desk.publish(b"m")
     told: list[int] = []
-    desk.world.broker.listen(ANONYMOUS, queue, lambda: told.append(1))
+    desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(1))
     fault = desk.world.fill_disk()
-    desk.world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
+    desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
     desk.world.commit()
-    taking = desk.world.broker.take(ANONYMOUS, queue, 1)
+    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert taking is not None
     taking.read()
     with pytest.raises(LogFull):
@@ -918,12 +918,12 @@ def test_who_listens_is_woken_when_the_log_takes_writes_again(desk: Desk) -> Non
 
 
 def test_to_stop_listening_is_possible_after_the_broker_was_closed(desk: Desk) -> None:
-    stop = desk.world.broker.listen(ANONYMOUS, desk.subscribe(), lambda: None)
+    stop = desk.world.broker.queues.watch(ANONYMOUS, desk.subscribe(), lambda: None)
     desk.world.broker.close()
     stop()
     desk.world.broker.sweep(desk.world.now)
     with pytest.raises(ShuttingDown):
-        desk.world.broker.take(ANONYMOUS, 1, 1)
+        desk.world.broker.queues.dequeue(ANONYMOUS, 1, 1)
 
 
 # -- many
@@ -942,7 +942,7 @@ def test_an_idle_queue_costs_less_than_2_kib(many: Desk) -> None:
     many.publish(b"m")
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(10_000):
-        many.world.broker.subscribe(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
+        many.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
     many.world.commit()
     for queue in range(1, 10_001, 100):
         many.ack(queue, *(message.tag for message in many.take(queue)))
@@ -959,9 +959,9 @@ class Sealed(dict[int, Queue]):
 
 
 def test_publishing_and_polling_look_at_no_other_queue() -> None:
-    desk = Desk(queue_policy=QueuePolicy(idle=0))
+    desk = Desk(queues=QueuePolicy(idle=0))
     queue, other = desk.subscribe(), desk.subscribe()
-    state = desk.world.broker._state_log.state
+    state = desk.world.broker.state_log.state
     state.queues = Sealed(state.queues)
     desk.publish(b"m")
     assert desk.values(queue) == [b"m"]
@@ -974,15 +974,15 @@ def test_publishing_and_polling_look_at_no_other_queue() -> None:
 
 
 def remove(desk: Desk, *offsets: int, partition: int = 0) -> None:
-    desk.world.broker._state_log.keep((RecordsRemoved(1, partition, list(offsets)),))
+    desk.world.broker.state_log.commit((RecordsRemoved(1, partition, list(offsets)),))
     desk.world.commit()
 
 
 @pytest.mark.parametrize("settings", [None, ON_DISK], ids=["memory", "disk"])
 def test_the_shorter_of_the_topics_expiry_and_the_queues_counts(settings: LogSettings | None) -> None:
     for ttl, expiry in ((60, 5), (5, 60), (0, 5)):
-        desk = Desk(settings, queue_policy=QueuePolicy(ttl=ttl * SECOND))
-        desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=expiry))
+        desk = Desk(settings, queues=QueuePolicy(ttl=ttl * SECOND))
+        desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=expiry))
         queue = desk.subscribe()
         desk.publish(b"old")
         desk.world.pass_time(4)
@@ -993,8 +993,8 @@ def test_the_shorter_of_the_topics_expiry_and_the_queues_counts(settings: LogSet
 
 
 def test_what_the_topic_lets_expire_does_not_come_again() -> None:
-    desk = Desk(queue_policy=QueuePolicy(ttl=0))
-    desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=1))
+    desk = Desk(queues=QueuePolicy(ttl=0))
+    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=1))
     queue = desk.subscribe()
     desk.publish(b"m")
     assert desk.values(queue) == [b"m"]
@@ -1012,7 +1012,7 @@ def test_removed_messages_are_passed_over_and_counted(desk: Desk) -> None:
 
 
 def test_a_queue_gets_past_many_removed_messages() -> None:
-    desk = Desk(queue_policy=QueuePolicy(capacity=0))
+    desk = Desk(queues=QueuePolicy(capacity=0))
     queue = desk.subscribe()
     desk.publish(*[b"%d" % number for number in range(100)])
     remove(desk, *range(90))
@@ -1037,12 +1037,12 @@ def test_a_message_that_is_removed_in_flight_does_not_become_a_dead_letter(desk:
     remove(desk, 0)
     desk.sweep(1)
     assert [value for value, _ in desk.stored("t.dlq")] == [b"2"]
-    assert desk.world.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
+    assert desk.world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
     assert desk.metrics.queue_dropped == 1
 
 
 def test_removal_in_one_partition_says_nothing_of_another(desk: Desk) -> None:
-    desk.world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
+    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
     queue = desk.subscribe()
     for partition in range(2):
         desk.publish(b"a%d" % partition, b"b%d" % partition, partition=partition)

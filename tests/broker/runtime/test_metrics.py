@@ -37,7 +37,7 @@ def samples(world: BrokerFixture) -> dict[str, float]:
 @pytest.fixture
 def world() -> BrokerFixture:
     world = BrokerFixture()
-    world.broker.create_topic(ME, HERE, "t", 2)
+    world.broker.topics.create(ME, HERE, "t", 2)
     world.commit()
     return world
 
@@ -52,8 +52,8 @@ def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(world:
 
 
 def test_records_count_when_they_are_committed(world: BrokerFixture) -> None:
-    world.broker.produce(ME, HERE, "t", 0, [b"12345", b"1"], keys=[b"k", None])
-    world.broker.produce(ME, HERE, "t", 1, [b"1234"])
+    world.broker.produce.append(ME, HERE, "t", 0, [b"12345", b"1"], keys=[b"k", None])
+    world.broker.produce.append(ME, HERE, "t", 1, [b"1234"])
     assert samples(world)["messages_produced_total"] == 0
     assert samples(world)["log_pending_bytes"] > 0
     world.commit()
@@ -62,19 +62,19 @@ def test_records_count_when_they_are_committed(world: BrokerFixture) -> None:
     assert found["bytes_in_total"] == 11
     assert found["log_pending_bytes"] == 0
     assert found["log_position"] == 4  # with the creation of the topic
-    world.broker.produce(ME, HERE, "t", 1, [b"6"])
+    world.broker.produce.append(ME, HERE, "t", 1, [b"6"])
     world.commit()
     assert samples(world)["messages_produced_total"] == 4
 
 
 def test_records_that_could_not_be_stored_do_not_count(world: BrokerFixture) -> None:
     fault = world.fill_disk()
-    world.broker.produce(ME, HERE, "t", 0, [b"lost"])
+    world.broker.produce.append(ME, HERE, "t", 0, [b"lost"])
     world.commit()
     assert samples(world)["messages_produced_total"] == 0
     assert samples(world)["log_writable"] == 0
     world.free_disk(fault)
-    world.broker.produce(ME, HERE, "t", 0, [b"kept"])
+    world.broker.produce.append(ME, HERE, "t", 0, [b"kept"])
     world.commit()
     assert samples(world)["messages_produced_total"] == 1
     assert samples(world)["log_writable"] == 1
@@ -82,7 +82,7 @@ def test_records_that_could_not_be_stored_do_not_count(world: BrokerFixture) -> 
 
 def test_latency_is_the_time_until_the_commit(world: BrokerFixture) -> None:
     for microseconds in (1, 2, 3, 4, 100):
-        world.broker.produce(ME, HERE, "t", 0, [b"v"])
+        world.broker.produce.append(ME, HERE, "t", 0, [b"v"])
         world.elapsed += microseconds
         world.commit()
     found = samples(world)
@@ -102,7 +102,7 @@ def test_only_the_last_samples_count_for_latency() -> None:
 
 def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: BrokerFixture) -> None:
     for _ in range(metrics.LATENCY_SAMPLES + 10):
-        world.broker.produce(ME, HERE, "t", 0, [b"v"])
+        world.broker.produce.append(ME, HERE, "t", 0, [b"v"])
     pending = world.broker.metrics._pending
     assert pending is not None and len(pending.started) == metrics.LATENCY_SAMPLES
     world.commit()
@@ -111,9 +111,9 @@ def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: Brok
 
 def test_what_retention_removes_is_counted() -> None:
     world = BrokerFixture(default_retention=Retention(seconds=86_400))
-    world.broker.create_topic(ME, HERE, "t", 1)
+    world.broker.topics.create(ME, HERE, "t", 1)
     for _ in range(6):
-        world.broker.produce(ME, HERE, "t", 0, [b"v"])
+        world.broker.produce.append(ME, HERE, "t", 0, [b"v"])
         world.commit()
         world.pass_time(86_400)
         world.broker.maintain(world.now)
@@ -139,7 +139,7 @@ def lag_of(world: BrokerFixture, group: str, topic: str = "t", partition: int = 
 
 
 def test_lag_is_what_a_group_has_not_reached(world: BrokerFixture) -> None:
-    world.broker.produce(ME, HERE, "t", 0, [b"v"] * 10)
+    world.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 10)
     world.broker.groups.commit(ME, HERE, "g", "t", 0, 4)
     world.broker.groups.commit(ME, HERE, "ahead", "t", 0, 99)
     world.broker.groups.commit(ME, HERE, "g", "not there", 0, 4, topic_must_exist=False)
@@ -150,9 +150,9 @@ def test_lag_is_what_a_group_has_not_reached(world: BrokerFixture) -> None:
 
 
 def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: BrokerFixture) -> None:
-    world.broker.produce(ME, HERE, "t", 0, [b"v"] * 10)
+    world.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 10)
     world.commit()
-    world.broker.positions.note(HERE, "g", "t", 0, 7)
+    world.broker.fetch_positions.note(HERE, "g", "t", 0, 7)
     assert lag_of(world, "g") == 3
     world.broker.groups.commit(ME, HERE, "g", "t", 0, 2)
     assert lag_of(world, "g") == 8
@@ -160,9 +160,9 @@ def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: BrokerF
 
 def test_topics_of_the_same_name_in_two_tenants_are_told_apart(world: BrokerFixture) -> None:
     acme = Scope("acme", "eu")
-    world.broker.create_topic(ME, acme, "t", 1)
+    world.broker.topics.create(ME, acme, "t", 1)
     for scope, offset in ((HERE, 1), (acme, 0)):
-        world.broker.produce(ME, scope, "t", 0, [b"v"])
+        world.broker.produce.append(ME, scope, "t", 0, [b"v"])
         world.broker.groups.commit(ME, scope, "g", "t", 0, offset)
     world.commit()
     assert lag_of(world, "g") == 0

@@ -26,7 +26,7 @@ from penstock.broker.schemas import schemas as module
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.format import Validator
 from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.errors import LogError
 
@@ -59,12 +59,12 @@ def versions(world: BrokerFixture, name: str | None = None, scope: Scope = DEFAU
 
 
 def topic(world: BrokerFixture, **settings: Any) -> None:
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(**settings))
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(**settings))
     world.commit()
 
 
 def check(world: BrokerFixture, *values: bytes) -> dict[int, list[str]]:
-    found = world.broker.describe_topic(ANONYMOUS, DEFAULT_SCOPE, "t").topic
+    found = world.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, "t").topic
     return world.broker.schemas.check(found, values)
 
 
@@ -333,7 +333,7 @@ def test_of_empty_subjects_the_last_are_remembered(monkeypatch: pytest.MonkeyPat
         world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, name)
     world.commit()
     for _ in range(2):
-        assert sorted(world.broker._state_log.state.schemas[DEFAULT_SCOPE]) == ["a", "c"]
+        assert sorted(world.broker.state_log.state.schemas[DEFAULT_SCOPE]) == ["a", "c"]
         world.restart()
     assert register(world, FIRST, "a").version == 2
 
@@ -387,9 +387,9 @@ def test_records_are_checked_against_the_latest_version(
         assert list(found) == [1, 3] and found[1] and found[1] == found[3]
         world.restart()
         world.broker.schemas.warm()
-    world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good])
+    world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good])
     with pytest.raises(RecordRejected):
-        world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good, bad])
+        world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good, bad])
 
 
 def test_the_latest_version_counts_from_the_moment_it_is_registered_or_deleted() -> None:
@@ -467,8 +467,8 @@ from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.names import DEFAULT_SCOPE
 import penstock.server.server, penstock.cli.main
 world = BrokerFixture()
-world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
-world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"v"])
+world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
+world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"v"])
 world.commit()
 world.broker.schemas.warm()
 print(sorted({"jsonschema_rs", "fastavro", "avro", "google.protobuf", "grpc_tools"} & set(sys.modules)))
@@ -485,7 +485,7 @@ def test_a_list_holds_only_what_may_be_seen() -> None:
     for name in ("open-1", "open-2", "secret"):
         register(world, FIRST, name)
     grants = [Grant("alice", frozenset({Permission.DESCRIBE}), topic="open-*")]
-    world.options["access"] = Access(True, grants)
+    world.options["access"] = AccessPolicy(True, grants)
     world.restart()
     alice = Identity("alice")
     found = world.broker.schemas.list(alice, DEFAULT_SCOPE)

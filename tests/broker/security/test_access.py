@@ -24,15 +24,27 @@ from penstock.broker.errors import (
     TransactionNotFound,
     UserNotFound,
 )
+from penstock.broker.fetch.fetch_service import FetchService
 from penstock.broker.groups.groups import Groups
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.produce.delays import Delays
+from penstock.broker.produce.produce_service import ProduceService
 from penstock.broker.publications.publications import Publications
 from penstock.broker.queries.queries import Queries
 from penstock.broker.queues.dead_letters import DeadLetters
+from penstock.broker.queues.queues import Queues
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.broker.schemas.schemas import Schemas
-from penstock.broker.security.access import ANONYMOUS, EVERYWHERE, OF_CACHES, Access, Grant, Identity, Permission
+from penstock.broker.security.access import (
+    ANONYMOUS,
+    EVERYWHERE,
+    OF_CACHES,
+    Access,
+    AccessPolicy,
+    Grant,
+    Identity,
+    Permission,
+)
 from penstock.broker.security.audit import Audit, AuditQuery
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.keys import Keys
@@ -46,6 +58,7 @@ from penstock.broker.subscriptions.fanout_chunk import Cut
 from penstock.broker.tables.tables import Tables
 from penstock.broker.tenancy.tenants import Tenants
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.broker.topics.topics import Topics
 from penstock.broker.transactions.transaction import TOKEN_BYTES, new_id
 from penstock.broker.transactions.transactions import Transactions
 
@@ -53,8 +66,13 @@ ALICE = Identity("alice")
 ACME = Scope("acme", "default")
 
 
+def policy(*permissions: Permission, **where: str) -> AccessPolicy:
+    return AccessPolicy(enforced=True, grants=[Grant("alice", frozenset(permissions), **where)])
+
+
 def granted(*permissions: Permission, **where: str) -> Access:
-    return Access(enforced=True, grants=[Grant("alice", frozenset(permissions), **where)])
+    allowed = policy(*permissions, **where)
+    return Access(allowed.enforced, allowed.grants)
 
 
 @pytest.mark.parametrize("permission", Permission)
@@ -144,12 +162,12 @@ def test_a_cache_is_asked_for_by_its_name_and_is_no_topic(permission: Permission
 
 @pytest.mark.parametrize("permission", sorted(OF_CACHES))
 def test_the_list_and_the_class_of_a_topic_say_nothing_about_a_cache_of_that_name(permission: Permission) -> None:
-    world = BrokerFixture(user_policy=UserPolicy(default_public=True, allow_anonymous=True))
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "chart", 1, TopicSettings(data_class="PHI"))
+    world = BrokerFixture(users=UserPolicy(default_public=True, allow_anonymous=True))
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "chart", 1, TopicSettings(data_class="PHI"))
     world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("closed", False, ("nobody",), (), True))
     world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("open", True, ("alice",)))
     world.commit()
-    secure(world, granted(permission, Permission.READ))
+    secure(world, policy(permission, Permission.READ))
     allows = world.broker.access.allows
     for name in ("chart", "closed", "open", "unlisted"):
         assert allows(ALICE, permission, DEFAULT_SCOPE, name)
@@ -195,9 +213,7 @@ def test_what_reads_is_never_given_without_what_reads_caches_and_neither_is_what
 
 OPEN_TO_THE_PROCESS = {
     "close",
-    "has_topic",
     "health",
-    "listens",
     "maintain",
     "now",
     "retention_now",
@@ -247,16 +263,16 @@ OF_KEYS = {"keys.add", "keys.find", "keys.revoke", "keys.rotate"}  # for those o
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
     "audit": (Audit, {"denied", "flush", "note", "sweep", "topic_created"}),
-    "fanout": (FanoutLog, {"figures", "left", "offer", "sweep", "unfollowed"}),
-    "caches": (CacheService, {"figures", "forget", "name", "settled", "sweep"}),
-    "cursors": (Subscriptions, {"left", "sweep"}),
+    "fanout": (FanoutLog, {"figures", "left", "offer", "rebuilt", "sweep", "unfollowed"}),
+    "caches": (CacheService, {"figures", "forget", "name", "rebuilt", "settled", "sweep"}),
+    "subscriptions": (Subscriptions, {"left", "rebuilt", "sweep"}),
     "dead_letters": (DeadLetters, set()),
     "delays": (Delays, {"rebuilt", "sweep"}),
     "groups": (Groups, set()),
     "keys": (Keys, {"authenticate", "grants"}),
     "tenants": (Tenants, {"exists"}),
     "tokens": (Tokens, {"authenticate", "grants"}),
-    "publications": (Publications, {"clean", "sweep"}),
+    "publications": (Publications, {"clean", "rebuilt", "sweep"}),
     "queries": (
         Queries,
         {"cancel", "close", "ended", "expect", "lost", "next", "overdue", "submit", "sweep"},
@@ -267,12 +283,16 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
         {"done", "figures", "find", "forget", "left_by", "needed", "next_job", "put_back", "safe", "sizes", "trouble"},
     ),  # what the server and its process for tables call
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has
-    "users": (Users, {"any_for", "enabled", "grants", "list_roles", "login", "permissions", "verdict", "whoami"}),
+    "topics": (Topics, {"exists"}),
+    "produce": (ProduceService, set()),
+    "fetch": (FetchService, {"sweep"}),
+    "queues": (Queues, {"is_watching", "rebuilt", "sweep"}),
+    "users": (Users, {"enabled", "list_roles", "login", "permissions", "whoami"}),
 }
 """Attribute of the broker → its class, and which of its public methods take no identity."""
 
 OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
-    "scatter": {"keys": None, "partitions": [0]},
+    "produce.append_partitioned": {"keys": None, "partitions": [0]},
     "queries.run": {"sql": "SELECT 1"},
     "delays.schedule": {"key": None, "delay_us": 0},
     "schemas.register": {"kind": SchemaKind.JSON, "definition": b"{}"},
@@ -280,7 +300,7 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "schemas.validate": {"message": b"{}"},
     "dead_letters.fetch": {"maximum": 1},
     "dead_letters.replay": {"letter": 0},
-    "bounds": {"names": ["there"]},
+    "topics.bounds": {"names": ["there"]},
     "fanout.open": {"follower": None, "cut": Cut(1, 100)},
     "keys.find": {"named": "1"},
     "keys.rotate": {"named": "1"},
@@ -309,7 +329,7 @@ OPERATIONS = sorted(
 )
 
 
-def secure(world: BrokerFixture, access: Access) -> None:
+def secure(world: BrokerFixture, access: AccessPolicy) -> None:
     """The same broker, started with security on."""
     world.options["access"] = access
     world.restart()
@@ -329,12 +349,12 @@ def call(broker: Broker, operation: str, topic: str) -> object:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_is_denied_alike_for_topics_that_exist_and_that_do_not(operation: str) -> None:
     world = BrokerFixture()
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
-    world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
+    world.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
     world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
     world.commit()
     position = world.broker.position
-    secure(world, Access(enforced=True))
+    secure(world, AccessPolicy(enforced=True))
     for topic in ("there", "missing", "not\\valid"):
         with pytest.raises(AccessDenied) as raised:
             call(world.broker, operation, topic)
@@ -348,13 +368,13 @@ def test_every_operation_works_with_one_or_two_permissions_and_no_other(operatio
     needed = set()
     for permission in set(Permission) - {Permission.ADMIN}:
         world = BrokerFixture()
-        world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
-        world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
+        world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
+        world.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
         world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
         world.commit()
-        secure(world, granted(permission))
+        secure(world, policy(permission))
         try:
-            call(world.broker, operation, "new" if operation == "create_topic" else "there")
+            call(world.broker, operation, "new" if operation == "topics.create" else "there")
         except AccessDenied:
             continue
         except StreamNotFound:
@@ -362,10 +382,10 @@ def test_every_operation_works_with_one_or_two_permissions_and_no_other(operatio
         except (TransactionNotFound, DelayedNotFound, SchemaNotFound, AuditOff):
             pass  # allowed to look for it, at least
         needed.add(permission)
-    if operation == "bounds":
+    if operation in OF_READERS_AND_DESCRIBERS:
         assert needed == {Permission.READ, Permission.DESCRIBE}  # who may fetch could find them out
         return
-    if operation == "stream":
+    if operation == "topics.stream":
         assert needed == {Permission.READ, Permission.WRITE, Permission.DESCRIBE}
         return
     if operation == "sync":
@@ -384,8 +404,8 @@ def test_who_changes_a_value_and_is_told_it_may_do_both(operation: str) -> None:
         set(Permission) - OF_CACHES - {Permission.ADMIN},
     ):
         with pytest.raises(AccessDenied):
-            call(BrokerFixture(access=granted(*permissions)).broker, operation, "there")
-    call(BrokerFixture(access=granted(*OF_CACHES)).broker, operation, "there")
+            call(BrokerFixture(access=policy(*permissions)).broker, operation, "there")
+    call(BrokerFixture(access=policy(*OF_CACHES)).broker, operation, "there")
 
 
 OF_NO_TOPIC = {
@@ -393,12 +413,15 @@ OF_NO_TOPIC = {
     "publications.discard",
     "publications.publish",
     "queries.run",
-    "stream",
     "sync",
+    "topics.stream",
     "transactions.begin",
 }  # whoever may read or write something may do these; what they lead to is checked in its turn
 
-OF_ANOTHER_KIND = {"bounds", "change_topic"}  # who may describe a topic may know the first; see `test_data_class`
+OF_READERS_AND_DESCRIBERS = {"topics.bounds", "topics.partition_bounds"}
+OF_ANOTHER_KIND = OF_READERS_AND_DESCRIBERS | {
+    "topics.change"
+}  # who may describe a topic may know its bounds; see `test_data_class`
 
 
 @pytest.mark.parametrize("operation", sorted(set(OPERATIONS) - OF_NO_TOPIC - OF_ANOTHER_KIND))
@@ -406,10 +429,10 @@ def test_what_reads_or_writes_a_topic_of_health_information_takes_a_permission_f
     def allowed(phi: bool, *permissions: Permission) -> bool:
         world = BrokerFixture()
         settings = TopicSettings(data_class="PHI" if phi else None)
-        world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1, settings)
-        world.broker.subscribe(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
+        world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1, settings)
+        world.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
         world.commit()
-        secure(world, granted(*permissions))
+        secure(world, policy(*permissions))
         try:
             call(world.broker, operation, "there")
         except AccessDenied:
@@ -431,10 +454,10 @@ def test_keys_are_for_the_administrators_of_all_tenants(operation: str) -> None:
     world = BrokerFixture()
     world.broker.keys.add(ALICE, ARGUMENTS["terms"])
     world.commit()
-    secure(world, granted(Permission.ADMIN, tenant="default"))
+    secure(world, policy(Permission.ADMIN, tenant="default"))
     with pytest.raises(AccessDenied):
         call(world.broker, operation, "")
-    secure(world, granted(Permission.ADMIN))
+    secure(world, policy(Permission.ADMIN))
     with contextlib.suppress(TenantNotFound):
         call(world.broker, operation, "")
 
@@ -445,10 +468,10 @@ def test_keys_of_a_tenant_are_for_its_administrators(operation: str) -> None:
     world.broker.keys.add(ALICE, ARGUMENTS["terms"])
     world.commit()
     for where in ({"tenant": "acme"}, {"namespace": "default"}, {"topic": "there"}):
-        secure(world, granted(Permission.ADMIN, **where))
+        secure(world, policy(Permission.ADMIN, **where))
         with pytest.raises(AccessDenied):
             call(world.broker, operation, "")
-    secure(world, granted(Permission.ADMIN, tenant="default"))
+    secure(world, policy(Permission.ADMIN, tenant="default"))
     call(world.broker, operation, "")
 
 
@@ -456,26 +479,26 @@ def test_keys_of_a_tenant_are_for_its_administrators(operation: str) -> None:
 def test_users_and_the_audit_log_are_for_the_administrators_of_the_tenant(operation: str) -> None:
     narrow: list[dict[str, str]] = [{"tenant": "acme"}, {"namespace": "default"}, {"topic": "there"}]
     for where in narrow:
-        world = BrokerFixture(access=granted(Permission.ADMIN, **where))
+        world = BrokerFixture(access=policy(Permission.ADMIN, **where))
         with pytest.raises(AccessDenied):
             call(world.broker, operation, "there")
-    world = BrokerFixture(access=granted(Permission.ADMIN, tenant="default"))
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "there", 1)
+    world = BrokerFixture(access=policy(Permission.ADMIN, tenant="default"))
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
     with contextlib.suppress(UserNotFound, RoleNotFound, AuditOff):
         call(world.broker, operation, "there")
 
 
 def test_creating_on_first_use_needs_both_permissions() -> None:
-    world = BrokerFixture(access=granted(Permission.WRITE))
+    world = BrokerFixture(access=policy(Permission.WRITE))
     with pytest.raises(AccessDenied):
-        world.broker.topic_for_produce(ALICE, DEFAULT_SCOPE, "new")
-    world = BrokerFixture(access=granted(Permission.WRITE, Permission.CREATE))
-    assert world.broker.topic_for_produce(ALICE, DEFAULT_SCOPE, "new").partitions == 1
+        world.broker.topics.ensure(ALICE, DEFAULT_SCOPE, "new")
+    world = BrokerFixture(access=policy(Permission.WRITE, Permission.CREATE))
+    assert world.broker.topics.ensure(ALICE, DEFAULT_SCOPE, "new").partitions == 1
 
 
 def test_a_list_holds_only_what_may_be_seen() -> None:
     world = BrokerFixture()
     for name in ("open-1", "open-2", "secret"):
-        world.broker.create_topic(ALICE, DEFAULT_SCOPE, name, 1)
-    world.broker.access = granted(Permission.DESCRIBE, topic="open-*")
-    assert [topic.name for topic in world.broker.list_topics(ALICE, DEFAULT_SCOPE)] == ["open-1", "open-2"]
+        world.broker.topics.create(ALICE, DEFAULT_SCOPE, name, 1)
+    world.broker.access.apply(policy(Permission.DESCRIBE, topic="open-*"))
+    assert [topic.name for topic in world.broker.topics.list(ALICE, DEFAULT_SCOPE)] == ["open-1", "open-2"]

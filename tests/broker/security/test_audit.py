@@ -27,10 +27,10 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.broker.security import audit, audit_event
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, Access, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.audit_event import TYPES, AuditEvent, AuditPage, AuditPolicy, AuditQuery
 from penstock.broker.security.key import KeyTerms
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.user import Acl
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Records, partition_id
@@ -69,7 +69,7 @@ def kinds(one: BrokerFixture, tenant: str = "default") -> list[str]:
 
 def deny(one: BrokerFixture, topic: str = "secret", who: Identity = ALICE, scope: Scope = DEFAULT_SCOPE) -> None:
     with pytest.raises(AccessDenied):
-        one.broker.fetch(who, scope, topic, 0, 0, 100, 1)
+        one.broker.fetch.plan(who, scope, topic, 0, 0, 100, 1)
 
 
 def fill(one: BrokerFixture, count: int) -> None:
@@ -84,10 +84,10 @@ def fill(one: BrokerFixture, count: int) -> None:
 
 def test_topics_that_come_change_and_go() -> None:
     one = world()
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 3)
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 3)
     one.pass_time(1.5)
-    one.broker.change_topic(ADMIN, DEFAULT_SCOPE, "orders", TopicSettings(retention_seconds=60))
-    one.broker.delete_topic(ADMIN, DEFAULT_SCOPE, "orders")
+    one.broker.topics.change(ADMIN, DEFAULT_SCOPE, "orders", TopicSettings(retention_seconds=60))
+    one.broker.topics.delete(ADMIN, DEFAULT_SCOPE, "orders")
     created, changed, deleted = told(one)
     assert created == AuditEvent(
         timestamp=1_700_000_000_000,
@@ -108,8 +108,8 @@ def test_topics_that_come_change_and_go() -> None:
 
 def test_a_topic_that_comes_into_being_on_first_use_is_there_too() -> None:
     one = world()
-    one.broker.topic_for_produce(ADMIN, DEFAULT_SCOPE, "new")
-    one.broker.topic_for_produce(ADMIN, DEFAULT_SCOPE, "new")
+    one.broker.topics.ensure(ADMIN, DEFAULT_SCOPE, "new")
+    one.broker.topics.ensure(ADMIN, DEFAULT_SCOPE, "new")
     assert kinds(one) == ["topic.create"]
 
 
@@ -134,7 +134,7 @@ def test_keys_are_told_of_by_number_and_never_shown() -> None:
 
 
 def test_who_fails_to_prove_who_it_is_and_who_is_locked_out() -> None:
-    one = world(lockout=LockOut(2, 60))
+    one = world(lockout=LockoutPolicy(2, 60))
     for _ in range(4):
         one.broker.keys.authenticate("wrong", "10.0.0.9:1")
     one.pass_time(60)
@@ -154,9 +154,9 @@ def test_a_denial_says_who_wanted_what_from_where() -> None:
     with pytest.raises(AccessDenied):
         one.broker.keys.list(ALICE)
     with pytest.raises(AccessDenied):
-        one.broker.list_topics(Identity("bob"), DEFAULT_SCOPE)
+        one.broker.topics.list(Identity("bob"), DEFAULT_SCOPE)
     with pytest.raises(AccessDenied):
-        one.broker.queue(ALICE, 7)
+        one.broker.queues.find(ALICE, 7)
     assert [(e.user, e.action, e.resource) for e in told(one)[1:]] == [
         ("alice", "admin", ""),
         ("bob", "describe", ""),
@@ -167,8 +167,8 @@ def test_a_denial_says_who_wanted_what_from_where() -> None:
 def test_what_is_allowed_is_no_denial() -> None:
     one = world()
     with pytest.raises(TopicNotFound):
-        one.broker.describe_topic(ALICE, DEFAULT_SCOPE, "open")
-    assert one.broker.list_topics(ALICE, DEFAULT_SCOPE) == []
+        one.broker.topics.describe(ALICE, DEFAULT_SCOPE, "open")
+    assert one.broker.topics.list(ALICE, DEFAULT_SCOPE) == []
     assert told(one) == []
 
 
@@ -176,15 +176,15 @@ def test_an_attempt_to_forge_the_log_is_in_it() -> None:
     one = world()
     one.broker.audit.note(ADMIN, "topic.create")
     with pytest.raises(Exception, match="broker's own"):
-        one.broker.produce(ADMIN, DEFAULT_SCOPE, "__audit", 0, [b"{}"])
+        one.broker.produce.append(ADMIN, DEFAULT_SCOPE, "__audit", 0, [b"{}"])
     (event,) = told(one, types=("access.denied",))
     assert (event.user, event.resource, event.action) == ("admin", "__audit", "write")
 
 
 def test_an_event_belongs_to_the_tenant_it_is_about() -> None:
     one = world()
-    one.broker.create_topic(ADMIN, ACME, "a", 1)
-    one.broker.create_topic(ADMIN, Scope("acme", "dev"), "b", 1)
+    one.broker.topics.create(ADMIN, ACME, "a", 1)
+    one.broker.topics.create(ADMIN, Scope("acme", "dev"), "b", 1)
     deny(one, scope=ACME)  # alice is bound to no tenant
     deny(one, who=Identity("key:9", "acme"))
     deny(one, who=Identity("key:9", "acme"), scope=Scope("globex", "default"))
@@ -199,7 +199,7 @@ def test_an_event_belongs_to_the_tenant_it_is_about() -> None:
         # "globex" is like it but for the tenant, and was counted
     ]
     assert [event.details for event in told(one)] == [{"tenant": "invented"}]
-    assert not ({"invented", "../../etc", "globex"} & one.broker._state_log.state.tenants)
+    assert not ({"invented", "../../etc", "globex"} & one.broker.state_log.state.tenants)
 
 
 def test_texts_that_clients_choose_are_bounded_and_can_be_encoded() -> None:
@@ -219,20 +219,20 @@ def test_texts_that_clients_choose_are_bounded_and_can_be_encoded() -> None:
 
 def test_an_event_is_in_one_commit_group_with_its_change() -> None:
     one = world()
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     one.restart()  # before the commit
-    assert one.broker.list_topics(ADMIN, DEFAULT_SCOPE, internal=True) == []
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    assert one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True) == []
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     assert one.committer.run() and not one.committer.run()
     one.restart()
     assert kinds(one) == ["topic.create"]
-    assert [topic.name for topic in one.broker.list_topics(ADMIN, DEFAULT_SCOPE)] == ["orders"]
+    assert [topic.name for topic in one.broker.topics.list(ADMIN, DEFAULT_SCOPE)] == ["orders"]
 
 
 def test_events_are_there_after_every_restart() -> None:
     one = world()
     for number in range(5):
-        one.broker.create_topic(ADMIN, DEFAULT_SCOPE, f"t{number}", 1)
+        one.broker.topics.create(ADMIN, DEFAULT_SCOPE, f"t{number}", 1)
         one.commit()
         one.restart()
         assert [event.id for event in told(one)] == [f"2-{n}" for n in range(number + 1)]
@@ -240,7 +240,7 @@ def test_events_are_there_after_every_restart() -> None:
 
 def test_if_the_disk_is_full_denials_are_told_all_the_same_and_the_next_event_says_what_is_missing() -> None:
     one = world()
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     one.commit()
     fault = one.fill_disk()
     deny(one, "a")
@@ -269,10 +269,10 @@ def test_a_log_whose_first_event_failed_is_made_with_the_next() -> None:
 def test_a_mistake_in_a_note_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     one = world()
     monkeypatch.setattr(audit_event, "event", lambda *_: 1 / 0)
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     one.commit()
     assert one.broker.metrics.audit_lost == 1
-    assert one.broker.describe_topic(ADMIN, DEFAULT_SCOPE, "orders")
+    assert one.broker.topics.describe(ADMIN, DEFAULT_SCOPE, "orders")
 
 
 def test_a_denial_while_the_broker_shuts_down_is_a_denial() -> None:
@@ -283,16 +283,16 @@ def test_a_denial_while_the_broker_shuts_down_is_a_denial() -> None:
 
 def test_there_is_room_for_the_log_when_there_is_none_for_topics() -> None:
     one = world(limits=Limits(topics=1))
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     assert kinds(one) == ["topic.create"]
 
 
 def test_with_the_audit_log_off_nothing_is_kept_and_a_query_says_so() -> None:
     one = world(audit=AuditPolicy(enabled=False))
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     deny(one)
     one.commit()
-    assert [topic.name for topic in one.broker.list_topics(ADMIN, DEFAULT_SCOPE, internal=True)] == ["orders"]
+    assert [topic.name for topic in one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True)] == ["orders"]
     with pytest.raises(AuditOff, match=r"security\.audit"):
         ask(one)
 
@@ -310,12 +310,12 @@ def test_what_was_kept_before_it_was_turned_off_can_be_read() -> None:
 def test_the_log_has_the_retention_that_the_configuration_says_now() -> None:
     one = world(audit=AuditPolicy(enabled=True, seconds=3600, bytes=5 << 20), settings=LogSettings(file_bytes=64 << 10))
     fill(one, 400)
-    (topic,) = one.broker.list_topics(ADMIN, DEFAULT_SCOPE, internal=True)
+    (topic,) = one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True)
     assert topic.settings == TopicSettings(retention_seconds=3600, retention_bytes=5 << 20)
     one.options["audit"] = AuditPolicy(enabled=True, seconds=60, bytes=5 << 20)
     one.restart()
     fill(one, 400)
-    (topic,) = one.broker.list_topics(ADMIN, DEFAULT_SCOPE, internal=True)
+    (topic,) = one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True)
     assert topic.settings.retention_seconds == 60
     one.pass_time(120)
     one.broker.maintain(one.now)
@@ -353,7 +353,7 @@ def test_different_denials_have_a_pace_and_what_is_left_out_is_told() -> None:
     one = world()
     for number in range(10_000):
         deny(one, f"secret-{number}")
-    one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     one.broker.sweep(one.now)
     events = told(one)
     assert len(events) == 100 + 1 + 1
@@ -373,7 +373,7 @@ def test_different_denials_have_a_pace_and_what_is_left_out_is_told() -> None:
 
 def test_one_tenant_does_not_take_the_room_of_another() -> None:
     one = world()
-    one.broker.create_topic(ADMIN, ACME, "a", 1)
+    one.broker.topics.create(ADMIN, ACME, "a", 1)
     for number in range(200):
         deny(one, f"secret-{number}", scope=ACME)
     deny(one, "mine")
@@ -488,7 +488,7 @@ def test_a_query_that_makes_no_sense_is_refused() -> None:
 
 def test_only_the_administrator_of_the_tenant_may_look() -> None:
     one = world()
-    one.broker.create_topic(ADMIN, ACME, "a", 1)
+    one.broker.topics.create(ADMIN, ACME, "a", 1)
     for tenant in ("default", "acme", "invented"):
         for who in (ALICE, ANONYMOUS, Identity("admin", "globex")):
             with pytest.raises(AccessDenied):
@@ -505,13 +505,13 @@ def test_only_the_administrator_of_the_tenant_may_look() -> None:
 
 def test_records_that_are_no_events_are_passed_over() -> None:
     one = BrokerFixture()
-    one.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "x", 1)
+    one.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "x", 1)
     one.commit()
     one.options |= {"audit": AuditPolicy(enabled=True)}
     one.restart()
     one.broker.audit.note(ADMIN, "topic.create")
     one.commit()
-    topic = one.broker.list_topics(ADMIN, DEFAULT_SCOPE, internal=True)[0]
+    topic = one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True)[0]
     one.engine.append((Records(partition_id(topic.id, 0), (b"", b"\xff", b"[]", b'{"type":1}')),))
     one.broker.audit.note(ADMIN, "topic.delete")
     assert [event.id for event in told(one)] == ["2-0", "2-5"]
@@ -593,7 +593,7 @@ def finished(work: Deferred[Any, Any]) -> Any:
 
 
 def test_users_roles_and_lists() -> None:
-    one = world(lockout=LockOut(2, 60))
+    one = world(lockout=LockoutPolicy(2, 60))
     users, secrets = one.broker.users, ("first word", "second word", "wrong word")
     users.set_role(ADMIN, "default", "auditor", ["read"])
     finished(users.create(ADMIN, "default", "bob", secrets[0], ["auditor"]))
@@ -636,11 +636,11 @@ def test_users_roles_and_lists() -> None:
     everything = b"".join(map(audit_event.encode, events))
     assert not any(word.encode() in everything for word in (*secrets, "argon2"))
     assert {event.type for event in events} <= set(TYPES)
-    assert "invented" not in one.broker._state_log.state.tenants
+    assert "invented" not in one.broker.state_log.state.tenants
 
 
 def test_groups_transactions_and_dead_letters() -> None:
-    one = world(access=Access())
+    one = world(access=AccessPolicy())
     broker = one.broker
     mine = broker.transactions.begin(ADMIN, "connection", DEFAULT_SCOPE)
     broker.transactions.add(ADMIN, mine, DEFAULT_SCOPE, "orders", b"v", None, 0)
@@ -648,8 +648,8 @@ def test_groups_transactions_and_dead_letters() -> None:
     broker.transactions.commit(ADMIN, mine)
     broker.groups.commit(ADMIN, DEFAULT_SCOPE, "readers", "orders", 0, 1)
     broker.groups.delete(ADMIN, DEFAULT_SCOPE, "readers", "orders")
-    broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders.dlq", 1)
-    broker.produce(ADMIN, DEFAULT_SCOPE, "orders.dlq", 0, [b"a", b"b"])
+    broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders.dlq", 1)
+    broker.produce.append(ADMIN, DEFAULT_SCOPE, "orders.dlq", 0, [b"a", b"b"])
     one.commit()
     finished(broker.dead_letters.replay(ADMIN, DEFAULT_SCOPE, "orders", 0))
     with pytest.raises(DeadLetterNotFound):

@@ -12,7 +12,7 @@ from tests.broker.broker_fixture import BrokerFixture, later
 from penstock.broker.errors import AccessDenied, AuditOff
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security import audit, audit_chain, audit_event
-from penstock.broker.security.access import Access, Grant, Identity, Permission
+from penstock.broker.security.access import Access, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.audit import TOPIC
 from penstock.broker.security.audit_chain import GENESIS, HEADER, ChainMark, ChainReport, Check
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
@@ -48,7 +48,7 @@ def verify(one: BrokerFixture, scope: Scope = DEFAULT_SCOPE, **options: Any) -> 
 
 
 def stored(one: BrokerFixture, scope: Scope = DEFAULT_SCOPE) -> tuple[list[bytes], list[Headers]]:
-    topic = one.broker._current().topics[scope][TOPIC]
+    topic = one.broker.state_log.current().topics[scope][TOPIC]
     partition = partition_id(topic.id, 0)
     parts = one.engine.read(partition, one.engine.bounds(partition).start, 1 << 20, 10_000).run()
     return [value for part in parts for value in part.values()], [one for part in parts for one in part.headers()]
@@ -73,7 +73,7 @@ def test_an_empty_log_is_in_order_and_none_is_told_of() -> None:
         True, 0, "", None, "0 events, 0 of them chained: nothing was changed or removed"
     )
     with pytest.raises(AuditOff):
-        BrokerFixture(access=Access(True, GRANTS)).broker.audit.verify(ADMIN, DEFAULT_SCOPE)
+        BrokerFixture(access=AccessPolicy(True, GRANTS)).broker.audit.verify(ADMIN, DEFAULT_SCOPE)
 
 
 def test_the_chain_goes_on_after_a_restart_and_from_a_snapshot() -> None:
@@ -83,7 +83,7 @@ def test_the_chain_goes_on_after_a_restart_and_from_a_snapshot() -> None:
     one.restart()
     assert verify(one).head == head
     note(one, "c")
-    state = one.broker._state_log.state
+    state = one.broker.state_log.state
     assert decode_snapshot(encode_snapshot(state)).chains == state.chains != {}
     one.restart()
     note(one, "d")
@@ -127,7 +127,7 @@ def test_nobody_waits_for_the_note_that_they_came_in() -> None:
     note(one, "a")
     one.broker.audit.note(ADMIN, "auth.success", action="password")
     assert one.broker.pending_commit is None
-    group = one.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)[1]
+    group = one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)[1]
     one.broker.audit.note(ADMIN, "auth.success", action="key")
     assert one.broker.pending_commit is group  # for what they see they do
     one.commit()
@@ -136,7 +136,7 @@ def test_nobody_waits_for_the_note_that_they_came_in() -> None:
 
 def append(one: BrokerFixture, documents: Sequence[bytes], headers: Sequence[Headers] | None = None) -> None:
     """Past the module that alone writes there, as who can write to the files could."""
-    topic = one.broker._current().topics[DEFAULT_SCOPE][TOPIC]
+    topic = one.broker.state_log.current().topics[DEFAULT_SCOPE][TOPIC]
     one.engine.append((Records(partition_id(topic.id, 0), documents, headers=headers),))
     one.commit()
 
@@ -144,7 +144,7 @@ def append(one: BrokerFixture, documents: Sequence[bytes], headers: Sequence[Hea
 def test_a_log_from_before_there_was_a_chain_gets_one_from_here_on() -> None:
     one = world()
     settings = TopicSettings(retention_seconds=1e6)
-    one.broker._state_log.keep((TopicCreated(1, *DEFAULT_SCOPE, TOPIC, 1, settings, one.now),))
+    one.broker.state_log.commit((TopicCreated(1, *DEFAULT_SCOPE, TOPIC, 1, settings, one.now),))
     append(one, [b"{}", b"{}"])
     assert (verify(one).ok, verify(one).head) == (True, "")
     note(one, "a", "b")
@@ -320,7 +320,7 @@ def test_events_are_found_by_subject_and_by_actor() -> None:
 def test_what_a_request_says_is_in_the_events_of_what_it_does() -> None:
     one = world()
     who = ADMIN._replace(context=audit_event.context(actor="dr@x", reason="x" * 10_000))
-    one.broker.create_topic(who, DEFAULT_SCOPE, "orders", 1)
+    one.broker.topics.create(who, DEFAULT_SCOPE, "orders", 1)
     one.commit()
     work = one.broker.audit.query(ADMIN, "default", AuditQuery())
     work.run()

@@ -10,7 +10,7 @@ from tests.broker.broker_fixture import BrokerFixture
 from penstock.broker.errors import AccessDenied
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.schemas.schema import SchemaKind
-from penstock.broker.security.access import Access, Grant, Identity, Permission
+from penstock.broker.security.access import AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.user import Acl
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -24,9 +24,9 @@ ALL_BUT_PHI = frozenset(Permission) - {Permission.ADMIN, Permission.PHI}
 def secure_world(*permissions: Permission, **where: Any) -> BrokerFixture:
     """Where alice has these, and there are topics of several classes."""
     grants = [Grant("root", frozenset({Permission.ADMIN})), Grant("alice", frozenset(permissions), **where)]
-    world = BrokerFixture(access=Access(enforced=True, grants=grants))
+    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
     for name, data_class in (("patients", "PHI"), ("studies", "Deidentified"), ("plain", None)):
-        world.broker.create_topic(ROOT, DEFAULT_SCOPE, name, 1, TopicSettings(data_class=data_class))
+        world.broker.topics.create(ROOT, DEFAULT_SCOPE, name, 1, TopicSettings(data_class=data_class))
     world.commit()
     return world
 
@@ -41,7 +41,7 @@ def test_only_one_class_takes_a_permission() -> None:
     assert may_read(world, ALICE, "studies")
     assert may_read(world, ALICE, "plain")
     assert may_read(world, ROOT, "patients")
-    assert world.broker.describe_topic(ALICE, DEFAULT_SCOPE, "patients").topic.settings == PHI
+    assert world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "patients").topic.settings == PHI
 
 
 def test_the_permission_alone_opens_nothing() -> None:
@@ -62,15 +62,15 @@ def test_it_counts_where_the_grant_says() -> None:
 
 def test_with_security_off_everyone_may() -> None:
     world = BrokerFixture()
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "patients", 1, PHI)
-    world.broker.produce(ALICE, DEFAULT_SCOPE, "patients", 0, [b"v"])
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "patients", 1, PHI)
+    world.broker.produce.append(ALICE, DEFAULT_SCOPE, "patients", 0, [b"v"])
 
 
 def test_a_topic_of_the_same_name_elsewhere_is_another_one() -> None:
     world = secure_world(*ALL_BUT_PHI)
     elsewhere = Scope("default", "other")
-    world.broker.create_topic(ROOT, elsewhere, "patients", 1)
-    world.broker.produce(ALICE, elsewhere, "patients", 0, [b"v"])
+    world.broker.topics.create(ROOT, elsewhere, "patients", 1)
+    world.broker.produce.append(ALICE, elsewhere, "patients", 0, [b"v"])
 
 
 def test_an_access_list_does_not_give_it() -> None:
@@ -114,45 +114,45 @@ def test_dead_letters_are_of_the_same_class() -> None:
     draft.run()
     draft.finish()
     settings = TopicSettings(data_class="PHI", schema="s", rejected="dead-letter")
-    world.broker.change_topic(ROOT, DEFAULT_SCOPE, "patients", settings)
-    world.broker.produce(ROOT, DEFAULT_SCOPE, "patients", 0, [b"no object"])
+    world.broker.topics.change(ROOT, DEFAULT_SCOPE, "patients", settings)
+    world.broker.produce.append(ROOT, DEFAULT_SCOPE, "patients", 0, [b"no object"])
     world.commit()
-    box = world.broker.describe_topic(ROOT, DEFAULT_SCOPE, "patients.dlq")
+    box = world.broker.topics.describe(ROOT, DEFAULT_SCOPE, "patients.dlq")
     assert box.partitions[0].high_watermark == 1
     for forbidden in (
-        lambda: world.broker.fetch(ALICE, DEFAULT_SCOPE, "patients.dlq", 0, 0, 100, 1),
+        lambda: world.broker.fetch.plan(ALICE, DEFAULT_SCOPE, "patients.dlq", 0, 0, 100, 1),
         lambda: world.broker.dead_letters.fetch(ALICE, DEFAULT_SCOPE, "patients", 1),
     ):
         with pytest.raises(AccessDenied):
             forbidden()
-    world.broker.delete_topic(ROOT, DEFAULT_SCOPE, "patients")
+    world.broker.topics.delete(ROOT, DEFAULT_SCOPE, "patients")
     assert not may_read(world, ALICE, "patients.dlq")
 
 
 def test_dead_letters_from_before_a_topic_got_its_class() -> None:
     world = secure_world(*ALL_BUT_PHI)
-    world.broker.create_topic(ROOT, DEFAULT_SCOPE, "plain.dlq", 1)
+    world.broker.topics.create(ROOT, DEFAULT_SCOPE, "plain.dlq", 1)
     assert may_read(world, ALICE, "plain.dlq")
-    world.broker.change_topic(ROOT, DEFAULT_SCOPE, "plain", PHI)
+    world.broker.topics.change(ROOT, DEFAULT_SCOPE, "plain", PHI)
     assert not may_read(world, ALICE, "plain.dlq")
 
 
 def test_who_may_not_read_it_cannot_take_the_class_away() -> None:
     world = secure_world(*ALL_BUT_PHI)
-    world.broker.change_topic(ALICE, DEFAULT_SCOPE, "patients", TopicSettings(data_class="PHI", expiry_seconds=5))
+    world.broker.topics.change(ALICE, DEFAULT_SCOPE, "patients", TopicSettings(data_class="PHI", expiry_seconds=5))
     with pytest.raises(AccessDenied):
-        world.broker.change_topic(ALICE, DEFAULT_SCOPE, "patients", TopicSettings(data_class="Deidentified"))
-    world.broker.change_topic(ALICE, DEFAULT_SCOPE, "plain", PHI)  # the other way takes ALTER alone
+        world.broker.topics.change(ALICE, DEFAULT_SCOPE, "patients", TopicSettings(data_class="Deidentified"))
+    world.broker.topics.change(ALICE, DEFAULT_SCOPE, "plain", PHI)  # the other way takes ALTER alone
     assert not may_read(world, ALICE, "plain")
 
 
 def test_a_queue_of_before_is_closed_too() -> None:
     world = secure_world(*ALL_BUT_PHI)
-    queue, _ = world.broker.subscribe(ALICE, DEFAULT_SCOPE, "plain", at_least_once=True)
-    world.broker.queue(ALICE, queue.id)
-    world.broker.change_topic(ROOT, DEFAULT_SCOPE, "plain", PHI)
+    queue, _ = world.broker.queues.create(ALICE, DEFAULT_SCOPE, "plain", at_least_once=True)
+    world.broker.queues.find(ALICE, queue.id)
+    world.broker.topics.change(ROOT, DEFAULT_SCOPE, "plain", PHI)
     with pytest.raises(AccessDenied):
-        world.broker.queue(ALICE, queue.id)
+        world.broker.queues.find(ALICE, queue.id)
 
 
 def test_the_class_survives_a_restart() -> None:

@@ -18,13 +18,13 @@ from penstock.broker.security.access import (
     ADMINISTRATION,
     ADMINISTRATOR,
     ANONYMOUS,
-    Access,
+    AccessPolicy,
     Grant,
     Identity,
     Permission,
 )
 from penstock.broker.security.key import Key, KeyTerms
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.state import events
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
 
@@ -35,7 +35,7 @@ DAY = 86_400_000_000  # µs
 
 
 def secured(*grants: Grant, **options: Any) -> BrokerFixture:
-    return BrokerFixture(access=Access(True, [ADMINISTRATION, *grants]), **options)
+    return BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION, *grants]), **options)
 
 
 def add(world: BrokerFixture, chosen: str | None = None, **terms: Any) -> tuple[Key, str]:
@@ -52,8 +52,8 @@ def enter(world: BrokerFixture, secret: str, peer: str = PEER) -> Identity:
 
 
 def produce(world: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> None:
-    world.broker.topic_for_produce(who, scope, topic)
-    world.broker.produce(who, scope, topic, 0, [b"v"])
+    world.broker.topics.ensure(who, scope, topic)
+    world.broker.produce.append(who, scope, topic, 0, [b"v"])
     world.commit()
 
 
@@ -66,7 +66,7 @@ def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
     assert enter(world, secret) == Identity("key:1", "default", PEER)
     assert enter(world, other) == Identity("key:2", "default", PEER)
     files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
-    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._state_log.state)
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker.state_log.state)
     assert first.hash in kept
     assert secret[6:].encode() not in kept and secret[6:] not in repr(world.broker.keys.list(ADMINISTRATOR))
 
@@ -102,7 +102,7 @@ def test_with_security_off_every_key_is_taken_and_nobody_is_locked_out() -> None
     world = BrokerFixture()
     for _ in range(10):
         assert world.broker.keys.authenticate("whatever", PEER) == ANONYMOUS._replace(peer=PEER)
-    world.broker.create_topic(ANONYMOUS, Scope("any", "where"), "t", 1)
+    world.broker.topics.create(ANONYMOUS, Scope("any", "where"), "t", 1)
 
 
 # -- what a key may do
@@ -117,7 +117,7 @@ def test_a_key_may_do_what_it_was_given_in_its_tenant_and_no_more() -> None:
     refusals: list[Callable[[], object]] = [
         lambda: produce(world, who, "salaries"),
         lambda: produce(world, who, "orders.eu", Scope("acme", "default")),
-        lambda: world.broker.fetch(who, DEFAULT_SCOPE, "orders.eu", 0, 0, 1, 1),
+        lambda: world.broker.fetch.plan(who, DEFAULT_SCOPE, "orders.eu", 0, 0, 1, 1),
         lambda: world.broker.keys.list(who),
         lambda: world.broker.metrics_text(who),
     ]
@@ -131,7 +131,7 @@ def test_an_administrators_key_is_bound_to_its_tenant() -> None:
     _, secret = add(world, tenant="acme", permissions=[Permission.ADMIN])
     who = enter(world, secret)
     produce(world, who, scope=Scope("acme", "eu"))
-    world.broker.delete_topic(who, Scope("acme", "eu"), "orders")
+    world.broker.topics.delete(who, Scope("acme", "eu"), "orders")
     refusals: list[Callable[[], object]] = [lambda: produce(world, who), lambda: world.broker.keys.list(who)]
     for refused in refusals:
         with pytest.raises(AccessDenied):
@@ -355,7 +355,7 @@ def test_a_snapshot_keeps_keys_and_one_without_any_can_be_read() -> None:
     add(world, expires=START + DAY)
     add(world, CHOSEN)
     world.broker.keys.revoke(ADMINISTRATOR, 2)
-    state = world.broker._state_log.state
+    state = world.broker.state_log.state
     restored = decode_snapshot(encode_snapshot(state))
     assert restored.keys == state.keys and restored.next_key_id == 3
     old = decode_snapshot(b"\x95\x01\x01\x90\x90\x90")  # as it was before there were keys
@@ -498,7 +498,7 @@ def test_five_wrong_keys_lock_a_host_out_whatever_it_presents_then() -> None:
 
 
 def test_who_is_in_already_stays_in_when_its_host_is_locked_out() -> None:
-    world = secured(lockout=LockOut(2, 30))
+    world = secured(lockout=LockoutPolicy(2, 30))
     _, secret = add(world)
     who = enter(world, secret)
     for _ in range(2):
@@ -508,7 +508,7 @@ def test_who_is_in_already_stays_in_when_its_host_is_locked_out() -> None:
 
 
 def test_a_right_key_in_between_does_not_reset_the_count() -> None:
-    world = secured(lockout=LockOut(2, 30))
+    world = secured(lockout=LockoutPolicy(2, 30))
     _, secret = add(world)
     world.broker.keys.authenticate("wrong", PEER)
     enter(world, secret)

@@ -17,10 +17,18 @@ from tests.broker.broker_fixture import START, BrokerFixture
 from penstock.broker.errors import AccessDenied, InvalidArgument
 from penstock.broker.names import Scope
 from penstock.broker.security import token, token_keys
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Identity, Permission
+from penstock.broker.security.access import (
+    ADMINISTRATION,
+    ADMINISTRATOR,
+    Access,
+    AccessPolicy,
+    Grant,
+    Identity,
+    Permission,
+)
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
 from penstock.broker.security.key import KeyTerms
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.token import TokenPolicy
 from penstock.broker.security.token_keys import TokenKey
 from penstock.broker.security.token_permissions import ACTIONS, MAX_GRANTS, MAX_PERMISSION, MAX_STARS, grants, matches
@@ -57,7 +65,9 @@ def signed(*perms: str, key: TokenKey = SIGNER, **changed: Any) -> str:
 
 def world(*others: Grant, keys: tuple[TokenKey, ...] = (SHARED, PUBLIC), **options: Any) -> BrokerFixture:
     policy = {name: options.pop(name) for name in ("issuer", "audience", "tenants") if name in options}
-    return BrokerFixture(access=Access(True, [ADMINISTRATION, *others]), tokens=TokenPolicy(keys, **policy), **options)
+    return BrokerFixture(
+        access=AccessPolicy(True, [ADMINISTRATION, *others]), tokens=TokenPolicy(keys, **policy), **options
+    )
 
 
 def enter(one: BrokerFixture, text: str, tenant: str | None = "t1") -> Identity:
@@ -244,7 +254,7 @@ def test_a_token_without_a_usable_permission_may_do_what_everyone_may() -> None:
 
 def test_lists_and_the_class_of_a_topic_count_for_them_as_for_others() -> None:
     one = world()
-    one.broker.create_topic(ADMINISTRATOR, T1, "charts", 1, TopicSettings(data_class="PHI"))
+    one.broker.topics.create(ADMINISTRATOR, T1, "charts", 1, TopicSettings(data_class="PHI"))
     one.broker.users.set_acl(ADMINISTRATOR, T1, Acl("closed", False, ("bob",), (), True))
     one.broker.users.set_acl(ADMINISTRATOR, T1, Acl("listed", False, ("token:bob",)))
     who = enter(one, signed("stream.subscribe:stream:t1/*"))
@@ -264,11 +274,11 @@ def test_who_may_publish_may_bring_a_stream_into_being_and_who_may_subscribe_may
         enter(one, signed("stream.subscribe:stream:t1/*")),
     )
     with pytest.raises(AccessDenied):
-        one.broker.create_topic(reader, T1, "orders", 1)
-    assert one.broker.topic_for_produce(writer, T1, "orders").partitions == 1
-    one.broker.produce(writer, T1, "orders", 0, [b"v"])
+        one.broker.topics.create(reader, T1, "orders", 1)
+    assert one.broker.topics.ensure(writer, T1, "orders").partitions == 1
+    one.broker.produce.append(writer, T1, "orders", 0, [b"v"])
     with pytest.raises(AccessDenied):
-        one.broker.fetch(writer, T1, "orders", 0, 0, 100, 1)
+        one.broker.fetch.plan(writer, T1, "orders", 0, 0, 100, 1)
 
 
 # -- which are taken
@@ -302,7 +312,7 @@ def test_the_key_may_be_named_or_not() -> None:
 
 @pytest.mark.parametrize("roles", [{}, {"roles": ["Admin"], "tenant_id": "t1"}, {"tid": ..., "tenant_id": "t1"}])
 def test_permissions_that_a_secret_signed_are_refused_whatever_else_is_there(roles: dict[str, Any]) -> None:
-    one = world(lockout=LockOut(1), audit=AuditPolicy(enabled=True))
+    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     assert one.broker.keys.authenticate(signed("stream.publish:*", key=SHARED, **roles), PEER, tenant="t1") is None
     assert "signed with an Ed25519 key" in refusals(one)[0]
 
@@ -343,7 +353,7 @@ def test_no_algorithm_is_taken_for_another(algorithm: str, secret: bytes) -> Non
     ],
 )
 def test_what_was_signed_and_does_not_say_what_it_must(changed: dict[str, Any], why: str) -> None:
-    one = world(lockout=LockOut(1), audit=AuditPolicy(enabled=True))
+    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     text = signed(**({"perms": ["stream.publish:*"]} | changed))
     assert one.broker.keys.authenticate(text, PEER, tenant="t1") is None
     (told,) = refusals(one)
@@ -381,7 +391,7 @@ def test_a_number_is_a_name_here() -> None:
 
 
 def test_one_of_another_tenant_is_not_taken_whatever_it_is() -> None:
-    one = world(lockout=LockOut(1), audit=AuditPolicy(enabled=True))
+    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     key, _ = one.broker.keys.add(ADMINISTRATOR, KeyTerms("k", "t1", [CACHE_READ], ["sess*"]))
     roles = signed(perms=..., tid=..., tenant_id="t1", roles=["User"])
     for secret in (key.secret, roles, signed()):

@@ -28,7 +28,7 @@ from penstock.broker.security.access import (
 )
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
 from penstock.broker.security.key import KeyTerms
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.token import TokenPolicy
 from penstock.broker.security.token_keys import TokenKey
 from penstock.broker.security.user import Acl
@@ -156,7 +156,7 @@ def wrong() -> dict[str, str]:
 
 @pytest.mark.parametrize("how", wrong())
 def test_what_no_key_of_ours_has_signed_is_nobodys_token(how: str) -> None:
-    one = world(lockout=LockOut(2), audit=AuditPolicy(enabled=True))
+    one = world(lockout=LockoutPolicy(2), audit=AuditPolicy(enabled=True))
     assert one.broker.tokens.authenticate(wrong()[how], PEER) is None
     assert refusals(one) == ["wrong token"]
     assert one.broker.metrics.authentication_failures == 1
@@ -197,7 +197,7 @@ def test_what_no_key_of_ours_has_signed_is_nobodys_token(how: str) -> None:
     ],
 )
 def test_a_token_that_was_signed_and_does_not_say_what_it_must(changed: dict[str, Any], why: str) -> None:
-    one = world(lockout=LockOut(1), audit=AuditPolicy(enabled=True))
+    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     assert one.broker.tokens.authenticate(signed(**changed), PEER) is None
     (told,) = refusals(one)
     assert any(piece in told for piece in why.split("|"))
@@ -332,7 +332,7 @@ def test_what_each_role_allows_in_its_tenant_and_nowhere_else(
 )
 def test_protected_health_information_takes_a_role_of_its_own(roles: list[str], allowed: bool) -> None:
     one = world()
-    one.broker.create_topic(ADMINISTRATOR, ACME, "charts", 1, TopicSettings(data_class="PHI"))
+    one.broker.topics.create(ADMINISTRATOR, ACME, "charts", 1, TopicSettings(data_class="PHI"))
     who = enter(one, signed(tenant_id="acme", roles=roles))
     assert one.broker.access.allows(who, READ, ACME, "charts") is allowed
 
@@ -370,14 +370,14 @@ def test_who_has_a_token_may_do_what_everyone_may_and_lists_can_name_them() -> N
 def test_what_is_open_ends_with_the_token() -> None:
     one = world(Grant("*", frozenset({READ}), topic="open"))
     who = enter(one, signed(tenant_id="acme", exp=NOW + 60))
-    one.broker.topic_for_produce(who, ACME, "orders")
-    one.broker.produce(who, ACME, "orders", 0, [b"v"])
+    one.broker.topics.ensure(who, ACME, "orders")
+    one.broker.produce.append(who, ACME, "orders", 0, [b"v"])
     one.pass_time(89)
-    one.broker.produce(who, ACME, "orders", 0, [b"v"])
+    one.broker.produce.append(who, ACME, "orders", 0, [b"v"])
     one.pass_time(1)  # and the leeway
     for topic in ("orders", "open"):
         with pytest.raises(AccessDenied):
-            one.broker.fetch(who, ACME, topic, 0, 0, 100, 1)
+            one.broker.fetch.plan(who, ACME, topic, 0, 0, 100, 1)
     assert not one.broker.access.allows(who._replace(expires=None), READ, ACME, "orders")  # one that nobody proved
 
 

@@ -30,13 +30,13 @@ from penstock.broker.security.access import (
     ADMINISTRATOR,
     ANONYMOUS,
     OF_CACHES,
-    Access,
+    AccessPolicy,
     Grant,
     Identity,
     Permission,
 )
 from penstock.broker.security.key import KeyTerms
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.user import BUILT_IN, Acl, User, UserPolicy
 from penstock.broker.security.users import LoginRefusal, LoginVerdict, Who
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
@@ -51,7 +51,7 @@ OF_TOPICS = set(Permission) - OF_CACHES
 
 
 def secured(*grants: Grant, **options: Any) -> BrokerFixture:
-    return BrokerFixture(access=Access(True, [ADMINISTRATION, *grants]), **options)
+    return BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION, *grants]), **options)
 
 
 def done(work: Deferred[Any, Any]) -> Any:
@@ -141,7 +141,7 @@ def test_only_a_hash_of_the_password_is_kept_and_it_is_not_shown() -> None:
     world = secured()
     user = add(world, "alice")
     files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
-    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker._state_log.state)
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker.state_log.state)
     assert user.hash.startswith("$argon2id$") and user.hash.encode() in kept
     assert WORD.encode() not in kept
     assert "argon2" not in repr(user)
@@ -192,7 +192,7 @@ def test_what_changes_while_a_password_is_checked_counts() -> None:
 
 
 def test_a_host_that_guesses_is_locked_out_together_with_what_it_does_with_keys() -> None:
-    world = secured(lockout=LockOut(3, 30))
+    world = secured(lockout=LockoutPolicy(3, 30))
     add(world, "alice")
     assert [login(world, "alice", "wrong") for _ in range(2)] == [LoginRefusal.WRONG] * 2
     assert world.broker.keys.authenticate("wrong", PEER) is None
@@ -208,7 +208,7 @@ def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = secured(lockout=LockOut(3, 30), executor=later(calls))
+    world = secured(lockout=LockoutPolicy(3, 30), executor=later(calls))
     add(world, "alice")
     checked = []
     real = passwords.is_right
@@ -239,7 +239,7 @@ def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all
 
 
 def test_a_right_guess_that_was_checked_beside_wrong_ones_does_not_count_after_them() -> None:
-    world = secured(lockout=LockOut(2, 30))
+    world = secured(lockout=LockoutPolicy(2, 30))
     add(world, "alice")
     works = [world.broker.users.login(T, "alice", word, PEER) for word in ("a", "b", WORD)]
     for work in works:
@@ -384,7 +384,7 @@ def test_what_failed_is_forgotten_also_if_as_much_has_changed_since() -> None:
 
 
 def test_everything_is_there_after_a_restart_and_in_a_snapshot() -> None:
-    world = secured(user_policy=UserPolicy(allow_anonymous=True))
+    world = secured(users=UserPolicy(allow_anonymous=True))
     add(world, "alice", "admin")
     world.pass_time(5)
     world.broker.users.set_role(ADMINISTRATOR, T, "team", ["read"], "of ours")
@@ -397,10 +397,10 @@ def test_everything_is_there_after_a_restart_and_in_a_snapshot() -> None:
     add(world, "carol")
     world.broker.users.delete(ADMINISTRATOR, T, "carol")
     world.commit()
-    before = world.broker._state_log.state.directory
+    before = world.broker.state_log.state.directory
     world.restart()
-    after = world.broker._state_log.state.directory
-    again = decode_snapshot(encode_snapshot(world.broker._state_log.state)).directory
+    after = world.broker.state_log.state.directory
+    again = decode_snapshot(encode_snapshot(world.broker.state_log.state)).directory
     for directory in (after, again):
         assert (directory.users[T], directory.roles, directory.acls) == (before.users[T], before.roles, before.acls)
     alice = world.broker.users.get(ADMINISTRATOR, T, "alice")
@@ -427,16 +427,16 @@ def test_what_was_not_committed_is_not_there_after_a_restart() -> None:
         world.broker.users.set_role(ADMINISTRATOR, T, "spare", [])
         add(world, "alice", "team")
         acl(world, users=("alice",), restrict=True)
-        before = encode_snapshot(world.broker._state_log.state)
+        before = encode_snapshot(world.broker.state_log.state)
         change(world)
-        assert encode_snapshot(world.broker._state_log.state) != before
+        assert encode_snapshot(world.broker.state_log.state) != before
         world.restart()
-        assert encode_snapshot(world.broker._state_log.state) == before
+        assert encode_snapshot(world.broker.state_log.state) == before
         change(world)
         world.commit()
-        after = encode_snapshot(world.broker._state_log.state)
+        after = encode_snapshot(world.broker.state_log.state)
         world.restart()
-        assert encode_snapshot(world.broker._state_log.state) == after != before
+        assert encode_snapshot(world.broker.state_log.state) == after != before
 
 
 # -- administering
@@ -683,7 +683,7 @@ def test_a_namesake_in_another_tenant_is_somebody_else() -> None:
 
 
 def test_guessing_the_old_password_locks_the_host_out() -> None:
-    world = secured(lockout=LockOut(2, 30))
+    world = secured(lockout=LockoutPolicy(2, 30))
     add(world, "alice")
     who = enter(world, "alice")
     works = [world.broker.users.change_password(who, T, "alice", "another", old) for old in ("a", "b", "c", WORD)]
@@ -717,7 +717,7 @@ def test_a_list_adds_or_restricts_or_is_public(
     producer: set[Permission],
     guest: set[Permission],
 ) -> None:
-    world = secured(user_policy=UserPolicy(allow_anonymous=True))
+    world = secured(users=UserPolicy(allow_anonymous=True))
     world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
     add(world, "lisa", "team")
     add(world, "paul", "producer")
@@ -773,7 +773,7 @@ def test_a_user_cannot_be_taken_for_a_key_or_for_another_kind_of_principal() -> 
 def test_what_a_topic_without_a_list_is(
     policy: UserPolicy, anonymous: set[Permission], logged_in: set[Permission]
 ) -> None:
-    world = secured(user_policy=policy)
+    world = secured(users=policy)
     add(world, "gina", "guest")
     gina = enter(world, "gina")
     assert given(world, ANONYMOUS) == anonymous and given(world, gina) == logged_in
@@ -813,7 +813,7 @@ def test_a_public_list_needs_anonymous_access_and_other_lists_that_cannot_be_are
     text = "^cannot make topic public because anonymous access is disabled in server configuration$"
     with pytest.raises(InvalidArgument, match=text):
         acl(world, public=True)
-    world = secured(user_policy=UserPolicy(allow_anonymous=True))
+    world = secured(users=UserPolicy(allow_anonymous=True))
     refusals: list[tuple[dict[str, Any], type[BrokerError]]] = [
         ({"public": True, "restrict": True}, InvalidArgument),
         ({"roles": ("nothing",)}, RoleNotFound),
@@ -847,16 +847,16 @@ def test_who_gets_the_name_of_a_removed_user_does_not_get_the_place_in_lists() -
 def test_a_list_of_topics_holds_those_that_the_lists_allow() -> None:
     world = secured()
     for name in ("orders", "mail", "salaries"):
-        world.broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, name, 1)
+        world.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, name, 1)
     add(world, "gina", "guest")
     add(world, "carl", "consumer")
     gina, carl = enter(world, "gina"), enter(world, "carl")
     with pytest.raises(AccessDenied):
-        world.broker.list_topics(gina, DEFAULT_SCOPE)
+        world.broker.topics.list(gina, DEFAULT_SCOPE)
     acl(world, "mail", users=("gina",))
     acl(world, "salaries", restrict=True)
-    assert [topic.name for topic in world.broker.list_topics(gina, DEFAULT_SCOPE)] == ["mail"]
-    assert [topic.name for topic in world.broker.list_topics(carl, DEFAULT_SCOPE)] == ["mail", "orders"]
+    assert [topic.name for topic in world.broker.topics.list(gina, DEFAULT_SCOPE)] == ["mail"]
+    assert [topic.name for topic in world.broker.topics.list(carl, DEFAULT_SCOPE)] == ["mail", "orders"]
     with pytest.raises(AccessDenied):
         world.broker.access.require_any(gina, Permission.CREATE, DEFAULT_SCOPE)
 
@@ -864,24 +864,24 @@ def test_a_list_of_topics_holds_those_that_the_lists_allow() -> None:
 def test_the_lists_decide_over_real_operations() -> None:
     world = secured()
     broker = world.broker
-    broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 1)
+    broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 1)
     add(world, "lisa")
     add(world, "carl", "consumer", "producer")
     lisa, carl = enter(world, "lisa"), enter(world, "carl")
     acl(world, users=("lisa",), restrict=True)
-    broker.produce(lisa, DEFAULT_SCOPE, "orders", 0, [b"v"])
+    broker.produce.append(lisa, DEFAULT_SCOPE, "orders", 0, [b"v"])
     world.commit()
-    broker.fetch(lisa, DEFAULT_SCOPE, "orders", 0, 0, 100, 10)
+    broker.fetch.plan(lisa, DEFAULT_SCOPE, "orders", 0, 0, 100, 10)
     broker.groups.commit(lisa, DEFAULT_SCOPE, "g", "orders", 0, 1)
-    broker.describe_topic(lisa, DEFAULT_SCOPE, "orders")
-    queue, _ = broker.subscribe(lisa, DEFAULT_SCOPE, "orders", at_least_once=True)
+    broker.topics.describe(lisa, DEFAULT_SCOPE, "orders")
+    queue, _ = broker.queues.create(lisa, DEFAULT_SCOPE, "orders", at_least_once=True)
     refusals: list[Callable[[], object]] = [
-        lambda: broker.produce(carl, DEFAULT_SCOPE, "orders", 0, [b"v"]),
-        lambda: broker.fetch(carl, DEFAULT_SCOPE, "orders", 0, 0, 100, 10),
+        lambda: broker.produce.append(carl, DEFAULT_SCOPE, "orders", 0, [b"v"]),
+        lambda: broker.fetch.plan(carl, DEFAULT_SCOPE, "orders", 0, 0, 100, 10),
         lambda: broker.groups.commit(carl, DEFAULT_SCOPE, "g", "orders", 0, 1),
-        lambda: broker.describe_topic(carl, DEFAULT_SCOPE, "orders"),
-        lambda: broker.take(carl, queue.id, 1),
-        lambda: broker.delete_topic(lisa, DEFAULT_SCOPE, "orders"),
+        lambda: broker.topics.describe(carl, DEFAULT_SCOPE, "orders"),
+        lambda: broker.queues.dequeue(carl, queue.id, 1),
+        lambda: broker.topics.delete(lisa, DEFAULT_SCOPE, "orders"),
     ]
     for refused in refusals:
         with pytest.raises(AccessDenied):

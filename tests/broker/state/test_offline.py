@@ -47,7 +47,7 @@ def assert_same(log: OfflineLog, world: BrokerFixture) -> None:
     other = BrokerFixture.__new__(BrokerFixture)
     other.__dict__ |= world.__dict__ | {"disk": world.disk.copy()}
     other.open()
-    state = other.broker._state_log.state
+    state = other.broker.state_log.state
     assert encode_snapshot(log.state) == encode_snapshot(state)
     for topic in state.topics_by_id.values():
         for number in range(topic.partitions):
@@ -73,16 +73,16 @@ def worked(settings: LogSettings | None = None, seed: int = 0, steps: int = 40) 
 def work(world: BrokerFixture, rng: Random, steps: int) -> None:
     broker = world.broker
     for i in range(steps):
-        names = [topic.name for topic in broker.list_topics(ME, HERE)]
+        names = [topic.name for topic in broker.topics.list(ME, HERE)]
         match rng.randrange(6) if names else 0:
             case 0 if len(names) < 5:
-                broker.create_topic(ME, HERE, f"t{world.now}", rng.randint(1, 3), TopicSettings())
+                broker.topics.create(ME, HERE, f"t{world.now}", rng.randint(1, 3), TopicSettings())
             case 1:
                 broker.groups.commit(ME, HERE, "g", rng.choice(names), 0, i)
             case 2 if rng.random() < 0.2:
-                broker.delete_topic(ME, HERE, rng.choice(names))
+                broker.topics.delete(ME, HERE, rng.choice(names))
             case _:
-                broker.produce(ME, HERE, rng.choice(names), 0, [b"%d" % i] * rng.randint(1, 5))
+                broker.produce.append(ME, HERE, rng.choice(names), 0, [b"%d" % i] * rng.randint(1, 5))
         world.pass_time(1)
         world.commit()
 
@@ -107,12 +107,12 @@ def test_it_knows_what_a_broker_would(settings: LogSettings | None, seed: int) -
 
 def test_schemas_removals_and_trims() -> None:
     world = BrokerFixture(SMALL)
-    world.broker.create_topic(ME, HERE, "t", 1, TopicSettings(expiry_seconds=60.0))
+    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings(expiry_seconds=60.0))
     work = world.broker.schemas.register(ME, HERE, "s", SchemaKind.JSON, b'{"type": "object"}')
     work.run()
     work.finish()
     for i in range(200):
-        world.broker.produce(ME, HERE, "t", 0, [b"%0100d" % i])
+        world.broker.produce.append(ME, HERE, "t", 0, [b"%0100d" % i])
         world.pass_time(1)
         world.commit()
     log = offline(world.disk)
@@ -141,12 +141,12 @@ def test_after_a_loss_of_power_in_the_middle_of_something(seed: int) -> None:
 
 def test_a_torn_tail_is_passed_over_and_left_where_it_is() -> None:
     world = BrokerFixture()
-    world.broker.create_topic(ME, HERE, "t", 1, TopicSettings())
-    world.broker.produce(ME, HERE, "t", 0, [b"kept"])
+    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings())
+    world.broker.produce.append(ME, HERE, "t", 0, [b"kept"])
     world.commit()
     world.disk.crash_at(world.disk.operations + 1)  # in the middle of the next write
     with pytest.raises(Crash):
-        world.broker.produce(ME, HERE, "t", 0, [b"torn" * 500])
+        world.broker.produce.append(ME, HERE, "t", 0, [b"torn" * 500])
         world.commit()
     world.disk = world.disk.kill()
     before = world.disk.content(journal_path(1))
@@ -154,7 +154,7 @@ def test_a_torn_tail_is_passed_over_and_left_where_it_is() -> None:
     assert values(log) == [b"kept"]
     assert world.disk.content(journal_path(1)) == before
     world.open()  # cuts it off
-    world.broker.produce(ME, HERE, "t", 0, [b"next"])
+    world.broker.produce.append(ME, HERE, "t", 0, [b"next"])
     world.commit()
     log.refresh()
     assert values(log) == [b"kept", b"next"]
@@ -163,8 +163,8 @@ def test_a_torn_tail_is_passed_over_and_left_where_it_is() -> None:
 def test_the_end_is_synced_before_it_is_believed() -> None:
     """What was only written when the broker was killed must not be shown and then lost with the power."""
     world = BrokerFixture(LogSettings(durability="written", file_bytes=64 << 10))  # type: ignore[arg-type]
-    world.broker.create_topic(ME, HERE, "t", 1, TopicSettings())
-    world.broker.produce(ME, HERE, "t", 0, [b"a"])
+    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings())
+    world.broker.produce.append(ME, HERE, "t", 0, [b"a"])
     world.commit()
     disk = world.disk.kill()
     assert values(offline(disk)) == [b"a"]

@@ -80,20 +80,20 @@ class Taker:
 
 def a_world(records: int = 0, **options: Any) -> BrokerFixture:
     world = BrokerFixture(**options)
-    world.broker.create_topic(*HERE, "orders", 1)
+    world.broker.topics.create(*HERE, "orders", 1)
     produce(world, records)
     return world
 
 
 def produce(world: BrokerFixture, count: int, **options: Any) -> None:
     if count:
-        world.broker.produce(*HERE, "orders", 0, [b"%d" % number for number in range(count)], **options)
+        world.broker.produce.append(*HERE, "orders", 0, [b"%d" % number for number in range(count)], **options)
     world.commit()
 
 
 def follow(world: BrokerFixture, offset: int = 0, group: str | None = None, **options: Any) -> Taker:
     taker = Taker(world, **options)
-    taker.seat, _ = world.broker.cursors.open(*HERE, "orders", 0, offset, taker, group, "somebody")
+    taker.seat, _ = world.broker.subscriptions.open(*HERE, "orders", 0, offset, taker, group, "somebody")
     world.commit()
     taker.seat.ask()
     return taker
@@ -118,7 +118,7 @@ def test_what_comes_with_one_commit_is_flushed_once() -> None:
     world = a_world()
     taker = follow(world, most=10)
     for _ in range(25):
-        world.broker.produce(*HERE, "orders", 0, [b"x"])
+        world.broker.produce.append(*HERE, "orders", 0, [b"x"])
     world.commit()
     assert (taker.got, taker.portions, taker.flushes) == (list(range(25)), [10, 10, 5], 1)
 
@@ -189,31 +189,31 @@ def test_a_reader_that_leaves_hears_no_more() -> None:
     taker.seat.leave(done=True)
     produce(world, 1)
     assert taker.got == [0]
-    assert len(world.broker.cursors) == 0
+    assert len(world.broker.subscriptions) == 0
 
 
 def test_readers_of_a_deleted_topic_are_told_and_never_see_one_of_the_same_name() -> None:
     world = a_world(1)
     alone, member = follow(world), follow(world, group="g")
-    world.broker.delete_topic(*HERE, "orders")
-    world.broker.create_topic(*HERE, "orders", 1)
+    world.broker.topics.delete(*HERE, "orders")
+    world.broker.topics.create(*HERE, "orders", 1)
     produce(world, 3)
     world.broker.sweep(world.now)
     assert (alone.deleted, member.deleted) == (True, True)
     assert (alone.got, member.got) == ([0], [0])
-    assert len(world.broker.cursors) == 0
+    assert len(world.broker.subscriptions) == 0
     assert position(world) is None
 
 
 def test_a_reader_can_leave_a_topic_that_the_log_has_forgotten() -> None:
     world = a_world()
     taker = follow(world)
-    world.broker.delete_topic(*HERE, "orders")
+    world.broker.topics.delete(*HERE, "orders")
     world.commit()
     world.engine._forget_dropped()
     world.broker.sweep(world.now)
     assert taker.deleted
-    assert len(world.broker.cursors) == 0
+    assert len(world.broker.subscriptions) == 0
 
 
 def test_a_reader_that_asks_before_it_was_told_finds_the_topic_gone() -> None:
@@ -221,8 +221,8 @@ def test_a_reader_that_asks_before_it_was_told_finds_the_topic_gone() -> None:
     taker = follow(world, most=1)
     taker.room = 0
     produce(world, 1)
-    world.broker.delete_topic(*HERE, "orders")
-    world.broker.create_topic(*HERE, "orders", 1)
+    world.broker.topics.delete(*HERE, "orders")
+    world.broker.topics.create(*HERE, "orders", 1)
     taker.room = 5
     taker.seat.ask()
     assert isinstance(taker.error, TopicNotFound)
@@ -233,13 +233,13 @@ def test_access_is_looked_at_with_every_read() -> None:
     may: list[Grant] = grants
     world = a_world(1)
     access = Access(enforced=True, extra=lambda _: may)
-    world.broker.cursors.access = access
+    world.broker.subscriptions.access = access
     taker = Taker(world)
     with pytest.raises(AccessDenied):
-        world.broker.cursors.open(ALICE, DEFAULT_SCOPE, "other", 0, 0, taker)
+        world.broker.subscriptions.open(ALICE, DEFAULT_SCOPE, "other", 0, 0, taker)
     with pytest.raises(AccessDenied):  # a group's position is something to be changed
-        world.broker.cursors.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker, "g")
-    taker.seat, _ = world.broker.cursors.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker)
+        world.broker.subscriptions.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker, "g")
+    taker.seat, _ = world.broker.subscriptions.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker)
     taker.seat.ask()
     may = []
     produce(world, 1)
@@ -365,7 +365,7 @@ def test_members_are_seen_as_such() -> None:
     one.seat.leave(done=False)
     two.seat.leave(done=False)
     assert world.broker.groups.describe(*HERE, "g", "orders").members == []
-    assert world.broker.cursors._shared == {}
+    assert world.broker.subscriptions._shared == {}
 
 
 def test_a_group_that_another_door_moves_goes_there() -> None:
@@ -450,13 +450,13 @@ def test_a_group_that_could_not_begin_has_no_position() -> None:
     world = a_world(1)
     fault = world.fill_disk()
     taker = Taker(world)
-    taker.seat, kept = world.broker.cursors.open(*HERE, "orders", 0, 0, taker, "g")
+    taker.seat, kept = world.broker.subscriptions.open(*HERE, "orders", 0, 0, taker, "g")
     world.commit()
     assert isinstance(kept, CommitGroup) and kept.state is FAILED
     taker.seat.leave(done=False)
     with pytest.raises(LogError):
-        world.broker.cursors.open(*HERE, "orders", 0, 0, taker, "g")
-    assert len(world.broker.cursors) == 0
+        world.broker.subscriptions.open(*HERE, "orders", 0, 0, taker, "g")
+    assert len(world.broker.subscriptions) == 0
     world.free_disk(fault)
     assert position(world) is None
 
@@ -473,8 +473,8 @@ def test_a_member_that_is_refused_leaves_nothing_behind(limits: Limits, group: s
     world = a_world(1, limits=limits)
     with pytest.raises(error):
         follow(world, group=group)
-    assert len(world.broker.cursors) == 0
-    assert world.broker.cursors._shared == {}
+    assert len(world.broker.subscriptions) == 0
+    assert world.broker.subscriptions._shared == {}
     assert position(world, group) is None
     assert world.engine._partitions[partition_id(1, 0)].watchers == []
 

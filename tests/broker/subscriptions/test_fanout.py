@@ -9,7 +9,7 @@ from tests.broker.broker_fixture import BrokerFixture, later
 from penstock.broker.errors import AccessDenied, BrokerError, PartitionNotFound, TopicNotFound
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import DEFAULT_SCOPE
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.subscriptions import fanout as module
 from penstock.broker.subscriptions.fanout import AHEAD, FanoutCursor
 from penstock.broker.subscriptions.fanout_chunk import FRESH_BYTES, Cut, EncodedChunk
@@ -63,7 +63,7 @@ class Listener:
 
 def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> BrokerFixture:
     world = BrokerFixture(**options)
-    world.broker.create_topic(*HERE, "orders", 1, topic or TopicSettings())
+    world.broker.topics.create(*HERE, "orders", 1, topic or TopicSettings())
     world.commit()
     produce(world, records)
     return world
@@ -72,12 +72,14 @@ def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any
 def produce(world: BrokerFixture, count: int, **options: Any) -> None:
     if count:
         start = world.engine.next_offset(place(world))
-        world.broker.produce(*HERE, "orders", 0, [b"%d" % (start + number) for number in range(count)], **options)
+        world.broker.produce.append(
+            *HERE, "orders", 0, [b"%d" % (start + number) for number in range(count)], **options
+        )
     world.commit()
 
 
 def place(world: BrokerFixture) -> Any:
-    return partition_id(world.broker.describe_topic(*HERE, "orders").topic.id, 0)
+    return partition_id(world.broker.topics.describe(*HERE, "orders").topic.id, 0)
 
 
 def follow(
@@ -136,7 +138,7 @@ def test_without_an_offset_it_gets_only_what_comes() -> None:
 
 def test_what_is_not_committed_when_it_comes_is_what_comes() -> None:
     world = a_world()
-    world.broker.produce(*HERE, "orders", 0, [b"0"])
+    world.broker.produce.append(*HERE, "orders", 0, [b"0"])
     listener = follow(world)
     assert listener.got == {}
     world.commit()
@@ -147,7 +149,7 @@ def test_portions_are_cut_by_count_and_by_bytes() -> None:
     world = a_world(10)
     listener = follow(world, 0)
     assert [portion.count for portion in listener.portions] == [4, 4, 2]
-    world.broker.produce(*HERE, "orders", 0, [b"x" * 400, b"y" * 700, b"z" * 2000, b"end"])
+    world.broker.produce.append(*HERE, "orders", 0, [b"x" * 400, b"y" * 700, b"z" * 2000, b"end"])
     world.commit()
     assert [portion.size for portion in listener.portions[3:]] == [400, 700, 2000, 3]
 
@@ -223,7 +225,7 @@ def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int]
     if fresh:
         produce(world, 3)
     else:
-        world.broker.scatter(*HERE, "orders", [b"0", b"1", b"2"], None, [0, 0, 0])
+        world.broker.produce.append_partitioned(*HERE, "orders", [b"0", b"1", b"2"], None, [0, 0, 0])
         world.commit()
     assert reads == [] if fresh else [0]
     assert {id(portion) for listener in listeners for portion in listener.portions} == {id(listeners[0].portions[0])}
@@ -324,11 +326,11 @@ def test_what_could_not_be_kept_reaches_nobody() -> None:
     world = a_world()
     listener = follow(world)
     fault = world.fill_disk()
-    world.broker.produce(*HERE, "orders", 0, [b"lost"])
+    world.broker.produce.append(*HERE, "orders", 0, [b"lost"])
     world.commit()
     assert listener.got == {}
     world.free_disk(fault)
-    world.broker.produce(*HERE, "orders", 0, [b"kept"])  # at the same offset
+    world.broker.produce.append(*HERE, "orders", 0, [b"kept"])  # at the same offset
     assert listener.got == {}
     world.commit()
     assert listener.got == {0: b"kept"}
@@ -338,10 +340,12 @@ def test_what_could_not_be_kept_does_not_stand_for_what_has_its_offset_later() -
     world = a_world()
     listener = follow(world)
     fault = world.fill_disk()
-    world.broker.produce(*HERE, "orders", 0, [b"lost"])
+    world.broker.produce.append(*HERE, "orders", 0, [b"lost"])
     world.commit()
     world.free_disk(fault)
-    world.broker.produce(*HERE, "orders", 0, [b"kept"], expires=[world.now + 1_000_000])  # such are read from the log
+    world.broker.produce.append(
+        *HERE, "orders", 0, [b"kept"], expires=[world.now + 1_000_000]
+    )  # such are read from the log
     world.commit()
     assert listener.got == {0: b"kept"}
 
@@ -349,8 +353,8 @@ def test_what_could_not_be_kept_does_not_stand_for_what_has_its_offset_later() -
 def test_what_was_appended_before_a_change_and_committed_after_it_is_read() -> None:
     world = a_world(1)
     idle, late = follow(world), follow(world, 0, room=0)
-    world.broker.produce(*HERE, "orders", 0, [b"1"])
-    world.broker.change_topic(*HERE, "orders", TopicSettings(expiry_seconds=10))
+    world.broker.produce.append(*HERE, "orders", 0, [b"1"])
+    world.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
     late.room = 1
     late.go_on()  # this one sees the change first
     world.commit()
@@ -407,7 +411,7 @@ class Slowly:
         self.calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self.world = a_world(0, settings=SMALL, executor=later(self.calls))
         for _ in range(records // 8):
-            self.world.broker.produce(*HERE, "orders", 0, [bytes(100)] * 8)
+            self.world.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
             self.world.commit()
         produce(self.world, records % 8)
         self.world.restart()  # nothing is in memory after that
@@ -500,7 +504,7 @@ def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyP
 def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly = Slowly(8)
     listener = follow(slowly.world, 0)
-    slowly.world.broker.delete_topic(*HERE, "orders")
+    slowly.world.broker.topics.delete(*HERE, "orders")
     slowly.world.commit()
     with monkeypatch.context() as patched:
         patched.setattr(VisibleRead, "run", _fail)
@@ -527,7 +531,7 @@ def _fail(_: VisibleRead) -> None:
 def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
     world = a_world(0, settings=SMALL)
     for _ in range(20):
-        world.broker.produce(*HERE, "orders", 0, [bytes(100)] * 8)
+        world.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
         world.commit()
     world.restart()
     listener = follow(world, 0)
@@ -540,7 +544,7 @@ def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
 def test_records_that_expired_since_a_portion_was_read_are_not_delivered() -> None:
     world = a_world()
     follow(world)
-    world.broker.produce(*HERE, "orders", 0, [b"0", b"1", b"2"], expires=[0, world.now + 5_000_000, 0])
+    world.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", b"2"], expires=[0, world.now + 5_000_000, 0])
     world.commit()
     assert follow(world, 0).got == expected(0, 1, 2)
     world.pass_time(5)
@@ -562,7 +566,7 @@ def test_a_shorter_life_holds_for_what_was_read_before() -> None:
     world = a_world(3)
     follow(world, 0)
     world.pass_time(11)
-    world.broker.change_topic(*HERE, "orders", TopicSettings(expiry_seconds=10))
+    world.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
     world.commit()
     assert follow(world, 0).got == {}
 
@@ -571,10 +575,10 @@ def remove(world: BrokerFixture, *offsets: int) -> None:
     """As `DeadLetters` does it."""
     from penstock.broker.fetch import removal
 
-    state_log = world.broker._state_log
+    state_log = world.broker.state_log
     bounds = world.engine.bounds(place(world))
     event = removal.remove(state_log.state.removed, world.broker.limits, place(world), offsets, bounds.start)
-    state_log.keep((event,))
+    state_log.commit((event,))
 
 
 def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> None:
@@ -641,7 +645,7 @@ def test_what_was_read_for_one_that_did_not_take_it_is_looked_at_again() -> None
 def test_records_that_expire_during_a_read_are_not_delivered() -> None:
     slowly = Slowly(0)
     world = slowly.world
-    world.broker.produce(*HERE, "orders", 0, [b"0", b"1"], expires=[0, world.now + 5_000_000])
+    world.broker.produce.append(*HERE, "orders", 0, [b"0", b"1"], expires=[0, world.now + 5_000_000])
     world.commit()
     world.restart()
     listener = follow(world, 0)
@@ -686,9 +690,9 @@ def test_retention_that_overtakes_a_follower_is_told_with_what_was_lost() -> Non
 def test_a_follower_is_told_that_the_topic_is_gone() -> None:
     world = a_world(2)
     listener, idle, late = follow(world, 0), follow(world), follow(world, 0, room=0)
-    world.broker.delete_topic(*HERE, "orders")
-    world.broker.create_topic(*HERE, "orders", 1)  # another one
-    world.broker.produce(*HERE, "orders", 0, [b"other"])
+    world.broker.topics.delete(*HERE, "orders")
+    world.broker.topics.create(*HERE, "orders", 1)  # another one
+    world.broker.produce.append(*HERE, "orders", 0, [b"other"])
     with pytest.raises(TopicNotFound):
         late.seat.take()
     world.broker.sweep(world.now)
@@ -703,7 +707,7 @@ def test_a_follower_is_told_that_the_topic_is_gone() -> None:
 def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:
     grants = {"alice": [Grant("alice", frozenset({Permission.READ}))]}
     admin = Grant("anonymous", frozenset({Permission.ADMIN}))
-    world = a_world(4, access=Access(enforced=True, grants=[admin]))
+    world = a_world(4, access=AccessPolicy(enforced=True, grants=[admin]))
     world.broker.access.extra = lambda identity: grants.get(identity.name)
     with pytest.raises(AccessDenied):
         follow(world, identity=Identity("bob"))

@@ -42,14 +42,14 @@ def world(policy: TablePolicy = POLICY, **options: Any) -> BrokerFixture:
 
 
 def topic(world: BrokerFixture, name: str, settings: TopicSettings | None = None, partitions: int = 1) -> int:
-    found, _ = world.broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, name, partitions, settings or TopicSettings())
+    found, _ = world.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, name, partitions, settings or TopicSettings())
     world.commit()
     return found.id
 
 
 def produce(world: BrokerFixture, name: str, count: int = 60, partition: int = 0) -> None:
     for _ in range(count):
-        world.broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, name, partition, [b"v" * 1000])
+        world.broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, name, partition, [b"v" * 1000])
         world.commit()
 
 
@@ -290,7 +290,7 @@ def test_the_table_of_a_deleted_topic_is_removed_also_after_a_restart() -> None:
     orders = topic(here, "orders")
     produce(here, "orders")
     built(here, next_job(here))
-    here.broker.delete_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    here.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     here.commit()
     here.restart()
     assert here.broker.tables.needed()
@@ -312,7 +312,7 @@ def test_a_topic_deleted_while_its_table_is_built_leaves_nothing() -> None:
     orders = topic(here, "orders")
     produce(here, "orders")
     job = next_job(here)
-    here.broker.delete_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    here.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     here.commit()
     built(here, job)
     assert here.engine.tabled_end(partition_id(orders, 0)) == 0
@@ -322,7 +322,7 @@ def test_a_topic_deleted_while_its_table_is_built_leaves_nothing() -> None:
 def test_a_snapshot_remembers_tables_that_are_to_be_removed() -> None:
     here = world()
     topic(here, "orders")
-    here.broker.delete_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    here.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     here.commit()
     here.engine.close()
     here.restart()
@@ -359,13 +359,13 @@ def test_a_fetch_below_the_journal_comes_from_the_table(monkeypatch: pytest.Monk
         here.commit()
     here.restart()
     assert here.engine.reclaimed.files == 0
-    read = here.broker.fetch(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, 3, 5000, 100)
+    read = here.broker.fetch.plan(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, 3, 5000, 100)
     assert not read.ready
     assert read.run()[0].base_offset == 3
     assert table.reads == 1
     table.failure = OSError("the store is away")
     with pytest.raises(Exception, match="the store is away"):
-        here.broker.fetch(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, 3, 5000, 100).run()
+        here.broker.fetch.plan(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, 3, 5000, 100).run()
     assert "the store is away" in here.broker.tables.trouble()
 
 

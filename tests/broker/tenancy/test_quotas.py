@@ -27,8 +27,8 @@ def full(limit: int = 10 * KIB, **options: Any) -> BrokerFixture:
     """A world in which tenant acme has stored as much as it may."""
     world = BrokerFixture(limits=Limits(tenant_bytes=limit), **options)
     for scope in (ACME, DEFAULT_SCOPE):
-        world.broker.create_topic(ALICE, scope, "t", 2)
-    world.broker.produce(ALICE, ACME, "t", 0, [bytes(limit)])
+        world.broker.topics.create(ALICE, scope, "t", 2)
+    world.broker.produce.append(ALICE, ACME, "t", 0, [bytes(limit)])
     world.commit()
     look(world)
     return world
@@ -49,9 +49,11 @@ def transaction(broker: Broker, scope: Scope) -> None:
 
 
 WAYS: dict[str, Callable[[Broker, Scope], object]] = {
-    "produce": lambda broker, scope: broker.produce(ALICE, scope, "t", 0, [b"v"]),
-    "scatter": lambda broker, scope: broker.scatter(ALICE, scope, "t", [b"v"], None, [0]),
-    "scatter of many": lambda broker, scope: broker.scatter(ALICE, scope, "t", [b"v"] * 3, None, [0, 1, 0]),
+    "produce": lambda broker, scope: broker.produce.append(ALICE, scope, "t", 0, [b"v"]),
+    "scatter": lambda broker, scope: broker.produce.append_partitioned(ALICE, scope, "t", [b"v"], None, [0]),
+    "scatter of many": lambda broker, scope: broker.produce.append_partitioned(
+        ALICE, scope, "t", [b"v"] * 3, None, [0, 1, 0]
+    ),
     "delay": schedule,
     "transaction": transaction,
 }
@@ -72,21 +74,21 @@ def test_who_stores_as_much_as_he_may_can_append_nothing(way: str) -> None:
 
 def test_room_is_made_by_retention_or_by_deleting() -> None:
     world = full()
-    world.broker.delete_topic(ALICE, ACME, "t")
+    world.broker.topics.delete(ALICE, ACME, "t")
     world.commit()
     look(world)
-    world.broker.create_topic(ALICE, ACME, "t", 1)
-    world.broker.produce(ALICE, ACME, "t", 0, [b"v"])
+    world.broker.topics.create(ALICE, ACME, "t", 1)
+    world.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
     assert world.broker.metrics.tenant_writes_refused == 0
 
 
 def test_what_is_below_the_log_start_does_not_count() -> None:
     world = full()
-    topic = world.broker.describe_topic(ALICE, ACME, "t").topic
+    topic = world.broker.topics.describe(ALICE, ACME, "t").topic
     world.engine.trim({partition_id(topic.id, 0): 1})
     world.commit()
     look(world)
-    world.broker.produce(ALICE, ACME, "t", 0, [b"v"])
+    world.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
 
 
 def test_it_is_known_again_after_a_restart() -> None:
@@ -94,19 +96,19 @@ def test_it_is_known_again_after_a_restart() -> None:
     world.restart()
     look(world)
     with pytest.raises(QuotaReached):
-        world.broker.produce(ALICE, ACME, "t", 0, [b"v"])
+        world.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
 
 
 def test_all_topics_and_namespaces_of_a_tenant_count_together() -> None:
     world = BrokerFixture(limits=Limits(tenant_bytes=10 * KIB))
     for namespace in ("one", "two"):
         scope = Scope("acme", namespace)
-        world.broker.create_topic(ALICE, scope, "t", 1)
-        world.broker.produce(ALICE, scope, "t", 0, [bytes(6 * KIB)])
+        world.broker.topics.create(ALICE, scope, "t", 1)
+        world.broker.produce.append(ALICE, scope, "t", 0, [bytes(6 * KIB)])
         world.commit()
         look(world)
     with pytest.raises(QuotaReached):
-        world.broker.produce(ALICE, Scope("acme", "one"), "t", 0, [b"v"])
+        world.broker.produce.append(ALICE, Scope("acme", "one"), "t", 0, [b"v"])
 
 
 def test_without_a_limit_nobody_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +136,7 @@ def test_adding_up_takes_a_fiftieth_of_the_time_at_most() -> None:
 
 def test_a_clock_that_is_set_back_does_not_stop_it() -> None:
     world = full()
-    world.broker.delete_topic(ALICE, ACME, "t")
+    world.broker.topics.delete(ALICE, ACME, "t")
     world.commit()
     world.now -= 3_600_000_000
     look(world)
@@ -146,10 +148,10 @@ def test_a_clock_that_is_set_back_does_not_stop_it() -> None:
 
 def moved(world: BrokerFixture) -> tuple[int, int]:
     """Let a table take over what the closed journal file has: the topic's id, and how much that was."""
-    topic = world.broker.describe_topic(ALICE, ACME, "t").topic.id
+    topic = world.broker.topics.describe(ALICE, ACME, "t").topic.id
     before = world.engine.usage()[topic]
     while not world.engine.closed_files():
-        world.broker.produce(ALICE, DEFAULT_SCOPE, "t", 0, [bytes(16 * KIB)])
+        world.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [bytes(16 * KIB)])
         world.commit()
     job = world.broker.tables.next_job(world.now)
     assert isinstance(job, BuildJob)
@@ -187,19 +189,19 @@ def test_what_moves_to_a_table_counts_on_and_then_as_it_is_there() -> None:
 def test_a_tenant_has_only_so_many_topics() -> None:
     world = BrokerFixture(limits=Limits(tenant_topics=2))
     broker = world.broker
-    broker.create_topic(ALICE, ACME, "a", 1)
-    broker.topic_for_produce(ALICE, Scope("acme", "other"), "b")
+    broker.topics.create(ALICE, ACME, "a", 1)
+    broker.topics.ensure(ALICE, Scope("acme", "other"), "b")
     for attempt in (
-        lambda: broker.create_topic(ALICE, ACME, "c", 1),
-        lambda: broker.topic_for_produce(ALICE, ACME, "c"),
-        lambda: broker.subscribe(ALICE, ACME, "c", at_least_once=True),
+        lambda: broker.topics.create(ALICE, ACME, "c", 1),
+        lambda: broker.topics.ensure(ALICE, ACME, "c"),
+        lambda: broker.queues.create(ALICE, ACME, "c", at_least_once=True),
     ):
         with pytest.raises(QuotaReached, match="2 topics"):
             attempt()
     assert broker.metrics.tenant_topics_refused == 3
-    broker.create_topic(ALICE, DEFAULT_SCOPE, "c", 1)
-    broker.delete_topic(ALICE, ACME, "a")
-    broker.create_topic(ALICE, ACME, "c", 1)
+    broker.topics.create(ALICE, DEFAULT_SCOPE, "c", 1)
+    broker.topics.delete(ALICE, ACME, "a")
+    broker.topics.create(ALICE, ACME, "c", 1)
 
 
 def test_topics_that_come_with_a_transaction_count_too() -> None:

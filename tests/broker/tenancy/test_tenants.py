@@ -36,11 +36,11 @@ def fill(world: BrokerFixture, scope: Scope) -> None:
     broker = world.broker
     other = Scope(scope.tenant, "other")
     for where, name in ((scope, "orders"), (scope, "events"), (other, "orders")):
-        broker.create_topic(ROOT, where, name, 2)
-        broker.produce(ROOT, where, name, 1, [b"v"])
+        broker.topics.create(ROOT, where, name, 2)
+        broker.produce.append(ROOT, where, name, 1, [b"v"])
         broker.groups.commit(ROOT, where, "g", name, 0, 0)
     broker.groups.commit(ROOT, scope, "g", "still to come", 0, 5, topic_must_exist=False)
-    broker.subscribe(ROOT, scope, "orders", at_least_once=True)
+    broker.queues.create(ROOT, scope, "orders", at_least_once=True)
     broker.delays.schedule(ROOT, scope, "orders", b"later", None, 0, 1_000_000)
     draft = broker.schemas.register(ROOT, scope, "orders", SchemaKind.JSON, b"{}")
     draft.run()
@@ -132,10 +132,10 @@ def test_there_are_only_so_many() -> None:
 def test_a_tenant_that_has_topics_is_there_without_being_registered() -> None:
     world = BrokerFixture()
     assert not world.broker.tenants.exists("acme")
-    world.broker.create_topic(ROOT, ACME, "first", 1)
+    world.broker.topics.create(ROOT, ACME, "first", 1)
     created = world.now
     world.now += 5
-    world.broker.create_topic(ROOT, Scope("acme", "other"), "second", 1)
+    world.broker.topics.create(ROOT, Scope("acme", "other"), "second", 1)
     assert world.broker.tenants.exists("acme")
     assert world.broker.tenants.get(ROOT, "acme") == Tenant("acme", "", created, 2)
     assert world.broker.tenants.ensure(ROOT, "acme") is None
@@ -155,7 +155,7 @@ def test_registered_tenants_are_in_snapshots() -> None:
     world = BrokerFixture(LogSettings(file_bytes=256 << 10, snapshot_bytes=1))
     tenant, _ = world.broker.tenants.create(ROOT, "acme", "Acme")
     world.commit()
-    world.broker.create_topic(ROOT, DEFAULT_SCOPE, "t", 1)  # a snapshot with every group
+    world.broker.topics.create(ROOT, DEFAULT_SCOPE, "t", 1)  # a snapshot with every group
     world.commit()
     assert world.engine.recover().snapshot is not None
     world.restart()
@@ -168,7 +168,7 @@ def test_registered_tenants_are_in_snapshots() -> None:
 def test_an_administrator_of_all_sees_all() -> None:
     world = BrokerFixture(access=admin())
     world.broker.tenants.create(ROOT, "b", "B")
-    world.broker.create_topic(ROOT, Scope("a", "default"), "t", 1)
+    world.broker.topics.create(ROOT, Scope("a", "default"), "t", 1)
     assert [tenant.name for tenant in world.broker.tenants.list(ROOT)] == ["a", "b"]
 
 
@@ -212,22 +212,22 @@ def test_everything_of_a_tenant_goes_at_once_and_nothing_of_another() -> None:
     world = BrokerFixture()
     fill(world, ACME)
     fill(world, DEFAULT_SCOPE)
-    kinds = traces(world.broker._state_log.state, "acme")
+    kinds = traces(world.broker.state_log.state, "acme")
     assert len(kinds) == 11, f"{kinds}: there should be something of every kind"
-    ids = [topic.id for topic in world.broker.list_topics(ROOT, ACME)]
-    offsets = world.broker._state_log.state.offset_count
+    ids = [topic.id for topic in world.broker.topics.list(ROOT, ACME)]
+    offsets = world.broker.state_log.state.offset_count
 
     deleted, group = world.broker.tenants.delete(ROOT, "acme")
     assert (deleted.label, deleted.topics) == ("The acme company", 3)
     assert group.state is GroupState.OPEN
     for restarted in (False, True):
-        state = world.broker._state_log.state
+        state = world.broker.state_log.state
         assert traces(state, "acme") == []
         assert traces(state, "default") == kinds
         assert state.offset_count == offsets // 2
         assert not world.broker.tenants.exists("acme")
-        assert world.broker.list_topics(ROOT, ACME) == []
-        assert [topic.name for topic in world.broker.list_topics(ROOT, DEFAULT_SCOPE)] == ["events", "orders"]
+        assert world.broker.topics.list(ROOT, ACME) == []
+        assert [topic.name for topic in world.broker.topics.list(ROOT, DEFAULT_SCOPE)] == ["events", "orders"]
         if not restarted:
             assert world.committer.run(), "it is one group"
             assert committed(group)
@@ -241,15 +241,15 @@ def test_everything_of_a_tenant_goes_at_once_and_nothing_of_another() -> None:
 def test_a_tenant_of_the_same_name_is_another_one() -> None:
     world = BrokerFixture()
     fill(world, ACME)
-    (old,) = [topic.id for topic in world.broker.list_topics(ROOT, ACME) if topic.name == "orders"]
+    (old,) = [topic.id for topic in world.broker.topics.list(ROOT, ACME) if topic.name == "orders"]
     world.broker.tenants.delete(ROOT, "acme")
     world.commit()
     world.now += 5
     assert world.broker.tenants.create(ROOT, "acme")[0] == Tenant("acme", "", world.now, 0)
-    topic, _ = world.broker.create_topic(ROOT, ACME, "orders", 2)
+    topic, _ = world.broker.topics.create(ROOT, ACME, "orders", 2)
     assert topic.id > old
     world.commit()
-    read = world.broker.fetch(ROOT, ACME, "orders", 1, 0, 1000, 10)
+    read = world.broker.fetch.plan(ROOT, ACME, "orders", 1, 0, 1000, 10)
     assert read.run() == []
 
 
@@ -263,7 +263,7 @@ def test_a_deletion_that_fails_leaves_everything() -> None:
     assert group.state is GroupState.FAILED
     world.free_disk(fault)
     assert world.broker.tenants.get(ROOT, "acme").topics == 3
-    assert traces(world.broker._state_log.state, "acme")
+    assert traces(world.broker.state_log.state, "acme")
 
 
 def test_a_key_of_a_deleted_tenant_opens_nothing() -> None:
@@ -272,10 +272,10 @@ def test_a_key_of_a_deleted_tenant_opens_nothing() -> None:
     identity = world.broker.keys.authenticate(new.secret, "host")
     assert isinstance(identity, Identity)
     world.broker.tenants.create(ROOT, "acme")
-    world.broker.list_topics(identity, ACME)
+    world.broker.topics.list(identity, ACME)
     world.broker.tenants.delete(ROOT, "acme")
     with pytest.raises(AccessDenied):
-        world.broker.list_topics(identity, ACME)
+        world.broker.topics.list(identity, ACME)
     assert world.broker.keys.authenticate(new.secret, "host") is None
 
 
@@ -293,4 +293,4 @@ def test_it_is_audited_where_it_is_not_lost() -> None:
     (event,) = found.finish().events
     assert (event.type, event.user, event.resource) == ("tenant.delete", "root", "acme")
     assert [tenant.name for tenant in world.broker.tenants.list(ANONYMOUS)] == []
-    assert "acme" not in world.broker._state_log.state.tenants
+    assert "acme" not in world.broker.state_log.state.tenants

@@ -5,7 +5,7 @@ from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import AccessDenied, BrokerError, StreamNotFound
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.security.access import Access, Grant, Identity, Permission
+from penstock.broker.security.access import AccessPolicy, Grant, Identity, Permission
 from penstock.broker.topics.id_lookup import stream_id
 
 ALICE = Identity("alice")
@@ -14,27 +14,27 @@ ACME = Scope("acme", "default")
 
 def a_world() -> BrokerFixture:
     world = BrokerFixture()
-    world.broker.create_topic(ALICE, ACME, "orders", 3)
-    world.broker.create_topic(ALICE, DEFAULT_SCOPE, "bills", 1)
+    world.broker.topics.create(ALICE, ACME, "orders", 3)
+    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "bills", 1)
     world.commit()
     return world
 
 
 def test_a_stream_is_a_partition_of_a_topic() -> None:
     world = a_world()
-    orders = world.broker.describe_topic(ALICE, ACME, "orders").topic
+    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
     for partition in range(3):
-        assert world.broker.stream(ALICE, ACME, stream_id(orders.id, partition)) == (orders, partition)
-    assert world.broker.stream(ALICE, ACME, orders.id) == (orders, 0)
+        assert world.broker.topics.stream(ALICE, ACME, stream_id(orders.id, partition)) == (orders, partition)
+    assert world.broker.topics.stream(ALICE, ACME, orders.id) == (orders, 0)
     for missing in (0, 99, stream_id(orders.id, 3), stream_id(99, 0), (1 << 64) - 1, stream_id(orders.id, 1 << 31)):
         with pytest.raises(StreamNotFound, match=f"^Stream {missing} not found$"):
-            world.broker.stream(ALICE, ACME, missing)
+            world.broker.topics.stream(ALICE, ACME, missing)
 
 
 def test_streams_of_another_tenant_are_not_told_from_none() -> None:
     world = a_world()
-    bills = world.broker.describe_topic(ALICE, DEFAULT_SCOPE, "bills").topic
-    orders = world.broker.describe_topic(ALICE, ACME, "orders").topic
+    bills = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "bills").topic
+    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
     told = {}
     for scope, number in (
         (ACME, bills.id),
@@ -43,36 +43,36 @@ def test_streams_of_another_tenant_are_not_told_from_none() -> None:
         (ACME, 99),
     ):
         with pytest.raises(StreamNotFound) as raised:
-            world.broker.stream(ALICE, scope, number)
+            world.broker.topics.stream(ALICE, scope, number)
         told[number] = str(raised.value).replace(str(number), "N")
     assert set(told.values()) == {"Stream N not found"}
 
 
 def test_one_who_may_not_use_a_stream_is_told_that_there_is_none() -> None:
     world = a_world()
-    hidden, _ = world.broker.create_topic(ALICE, ACME, "hidden", 1)
-    orders = world.broker.describe_topic(ALICE, ACME, "orders").topic
+    hidden, _ = world.broker.topics.create(ALICE, ACME, "hidden", 1)
+    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
     world.commit()
     for permission in (Permission.DESCRIBE, Permission.READ, Permission.WRITE):
         grants = [Grant("alice", frozenset({permission}), tenant="acme", topic="ord*")]
-        world.options["access"] = Access(enforced=True, grants=grants)
+        world.options["access"] = AccessPolicy(enforced=True, grants=grants)
         world.restart()
-        assert world.broker.stream(ALICE, ACME, orders.id)[0].name == "orders"
+        assert world.broker.topics.stream(ALICE, ACME, orders.id)[0].name == "orders"
         for number in (hidden.id, 99):
             with pytest.raises(StreamNotFound):
-                world.broker.stream(ALICE, ACME, number)
+                world.broker.topics.stream(ALICE, ACME, number)
         for who, scope in ((Identity("bob"), ACME), (ALICE, DEFAULT_SCOPE), (Identity("alice", "other"), ACME)):
             texts = set()
             for number in (orders.id, hidden.id, 99):
                 with pytest.raises(AccessDenied) as raised:
-                    world.broker.stream(who, scope, number)
+                    world.broker.topics.stream(who, scope, number)
                 texts.add(str(raised.value))
             assert len(texts) == 1
 
 
 def test_a_deleted_stream_is_not_found() -> None:
     world = a_world()
-    orders = world.broker.describe_topic(ALICE, ACME, "orders").topic
-    world.broker.delete_topic(ALICE, ACME, "orders")
+    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
+    world.broker.topics.delete(ALICE, ACME, "orders")
     with pytest.raises(BrokerError):
-        world.broker.stream(ALICE, ACME, orders.id)
+        world.broker.topics.stream(ALICE, ACME, orders.id)

@@ -10,7 +10,7 @@ from tests.broker.broker_fixture import BrokerFixture
 from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, InvalidName
 from penstock.broker.names import DEFAULT_SCOPE, is_internal
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.topics.topic_settings import TopicSettings
 
@@ -19,15 +19,17 @@ ADMIN = Identity("admin")
 TOPIC = "__audit"
 
 CHANGES: dict[str, Callable[[Broker, Identity, str], object]] = {
-    "create_topic": lambda broker, who, topic: broker.create_topic(who, DEFAULT_SCOPE, topic, 1),
-    "topic_for_produce": lambda broker, who, topic: broker.topic_for_produce(who, DEFAULT_SCOPE, topic),
-    "produce": lambda broker, who, topic: broker.produce(who, DEFAULT_SCOPE, topic, 0, [b"forged"]),
-    "scatter": lambda broker, who, topic: broker.scatter(who, DEFAULT_SCOPE, topic, [b"forged"], None, [-1]),
-    "end_offset": lambda broker, who, topic: broker.end_offset(who, DEFAULT_SCOPE, topic, 0),
-    "delete_topic": lambda broker, who, topic: broker.delete_topic(who, DEFAULT_SCOPE, topic),
-    "change_topic": lambda broker, who, topic: broker.change_topic(who, DEFAULT_SCOPE, topic, TopicSettings()),
+    "create_topic": lambda broker, who, topic: broker.topics.create(who, DEFAULT_SCOPE, topic, 1),
+    "topic_for_produce": lambda broker, who, topic: broker.topics.ensure(who, DEFAULT_SCOPE, topic),
+    "produce": lambda broker, who, topic: broker.produce.append(who, DEFAULT_SCOPE, topic, 0, [b"forged"]),
+    "scatter": lambda broker, who, topic: broker.produce.append_partitioned(
+        who, DEFAULT_SCOPE, topic, [b"forged"], None, [-1]
+    ),
+    "end_offset": lambda broker, who, topic: broker.topics.end_offset(who, DEFAULT_SCOPE, topic, 0),
+    "delete_topic": lambda broker, who, topic: broker.topics.delete(who, DEFAULT_SCOPE, topic),
+    "change_topic": lambda broker, who, topic: broker.topics.change(who, DEFAULT_SCOPE, topic, TopicSettings()),
     "delete_group": lambda broker, who, topic: broker.groups.delete(who, DEFAULT_SCOPE, "g", topic),
-    "subscribe": lambda broker, who, topic: broker.subscribe(who, DEFAULT_SCOPE, topic, at_least_once=True),
+    "subscribe": lambda broker, who, topic: broker.queues.create(who, DEFAULT_SCOPE, topic, at_least_once=True),
 }
 
 
@@ -38,8 +40,8 @@ def world(*, enforced: bool) -> BrokerFixture:
         Grant("auditor", frozenset({Permission.AUDIT}), tenant="default"),
         Grant("local", frozenset({Permission.ADMIN}), tenant="default", topic="__*"),
     ]
-    made = BrokerFixture(access=Access(enforced, grants), audit=AuditPolicy(enabled=True))
-    made.broker.create_topic(ADMIN, DEFAULT_SCOPE, "orders", 1)
+    made = BrokerFixture(access=AccessPolicy(enforced, grants), audit=AuditPolicy(enabled=True))
+    made.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     made.commit()
     assert is_internal(TOPIC) and not is_internal("_audit")
     return made
@@ -54,17 +56,17 @@ def test_nobody_changes_them(change: str, topic: str) -> None:
         (True, ALICE, AccessDenied),
     ):
         one = world(enforced=enforced)
-        topics = one.broker.list_topics(ADMIN, DEFAULT_SCOPE, internal=True)
+        topics = one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True)
         with pytest.raises(error, match="broker's own" if error is InvalidName else "may not"):
             CHANGES[change](one.broker, who, topic)
         one.commit()
-        assert one.broker.list_topics(ADMIN, DEFAULT_SCOPE, internal=True) == topics
+        assert one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True) == topics
         documents = read(one, ADMIN)
         assert b"forged" not in documents and documents[0].startswith(b'{"timestamp":')
 
 
 def read(one: BrokerFixture, who: Identity) -> list[bytes]:
-    plan = one.broker.fetch(who, DEFAULT_SCOPE, TOPIC, 0, 0, 1 << 20, 100)
+    plan = one.broker.fetch.plan(who, DEFAULT_SCOPE, TOPIC, 0, 0, 1 << 20, 100)
     return [value for part in plan.run() for value in part.values()]
 
 
@@ -72,18 +74,18 @@ def test_administrators_and_auditors_of_the_tenant_read_them_and_nobody_else() -
     one = world(enforced=True)
     assert b"topic.create" in read(one, ADMIN)[0]
     broker = one.broker
-    assert broker.describe_topic(ADMIN, DEFAULT_SCOPE, TOPIC).partitions[0].high_watermark == 1
+    assert broker.topics.describe(ADMIN, DEFAULT_SCOPE, TOPIC).partitions[0].high_watermark == 1
     broker.groups.commit(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0, 1)
     assert broker.groups.committed(ADMIN, DEFAULT_SCOPE, "auditors", TOPIC, 0) == 1
     assert b"topic.create" in read(one, Identity("auditor"))[0]
     with pytest.raises(AccessDenied):
-        broker.fetch(Identity("auditor"), DEFAULT_SCOPE, "orders", 0, 0, 100, 1)
+        broker.fetch.plan(Identity("auditor"), DEFAULT_SCOPE, "orders", 0, 0, 100, 1)
     local = Identity("local")  # administrator of some topics is not administrator of the tenant
     for who in (ALICE, local, Identity("admin", tenant="acme")):
         with pytest.raises(AccessDenied):
             read(one, who)
         with pytest.raises(AccessDenied):
-            broker.describe_topic(who, DEFAULT_SCOPE, TOPIC)
+            broker.topics.describe(who, DEFAULT_SCOPE, TOPIC)
         with pytest.raises(AccessDenied):
             broker.groups.commit(who, DEFAULT_SCOPE, "g", TOPIC, 0, 1)
 
@@ -97,7 +99,7 @@ def test_a_list_has_them_only_if_they_are_asked_for(enforced: bool) -> None:
     broker = world(enforced=enforced).broker
 
     def names(who: Identity, *, internal: bool) -> list[str]:
-        return [topic.name for topic in broker.list_topics(who, DEFAULT_SCOPE, internal=internal)]
+        return [topic.name for topic in broker.topics.list(who, DEFAULT_SCOPE, internal=internal)]
 
     assert names(ADMIN, internal=False) == names(ALICE, internal=False) == ["orders"]
     assert names(ADMIN, internal=True) == [TOPIC, "orders"]

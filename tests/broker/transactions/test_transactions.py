@@ -22,7 +22,7 @@ from penstock.broker.errors import (
 )
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.broker.transactions.transaction import belongs, new_id
 from penstock.log.errors import LogFull
@@ -34,18 +34,18 @@ ACME = Scope("acme", "default")
 
 
 def records(world: BrokerFixture, topic: str, partition: int = 0, scope: Scope = DEFAULT_SCOPE) -> list[bytes]:
-    plan = world.broker.fetch(ANONYMOUS, scope, topic, partition, 0, 1 << 20, 1000)
+    plan = world.broker.fetch.plan(ANONYMOUS, scope, topic, partition, 0, 1 << 20, 1000)
     return [value for part in plan.run() for value in part.values()]
 
 
 def topics(world: BrokerFixture) -> list[str]:
-    return [topic.name for topic in world.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)]
+    return [topic.name for topic in world.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
 
 
 def a_world(**options: Any) -> BrokerFixture:
     world = BrokerFixture(**options)
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
     world.commit()
     return world
 
@@ -205,7 +205,7 @@ def test_what_was_added_keeps_its_order_within_a_partition() -> None:
     txn = begin(world)
     for number in range(50):
         add(world, txn, "bills" if number % 2 else "orders", b"%d" % number, partition=0)
-    world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "bills", 0, [b"before"])
+    world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "bills", 0, [b"before"])
     world.broker.transactions.commit(ALICE, txn)
     world.commit()
     assert records(world, "orders") == [b"%d" % number for number in range(0, 50, 2)]
@@ -219,7 +219,7 @@ def test_keys_and_expiry_are_kept() -> None:
     world.broker.transactions.add(ALICE, txn, DEFAULT_SCOPE, "bills", b"2")
     world.broker.transactions.commit(ALICE, txn)
     world.commit()
-    (part,) = world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, "bills", 0, 0, 1000, 10).run()
+    (part,) = world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, "bills", 0, 0, 1000, 10).run()
     assert list(part.keys()) == [b"k", None]
     assert list(part.expires()) == [world.now + 1_000_000, 0]
 
@@ -243,14 +243,14 @@ def test_several_new_topics_come_into_being_with_the_records() -> None:
     txn = begin(world)
     for name in ("x", "y", "z", "x"):
         add(world, txn, name, name.encode())
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "y", 2)  # somebody was quicker
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "y", 2)  # somebody was quicker
     world.broker.transactions.commit(ALICE, txn)
     world.commit()
     world.restart()
     assert topics(world) == ["bills", "orders", "x", "y", "z"]
     assert [records(world, name) for name in "xyz"] == [[b"x", b"x"], [b"y"], [b"z"]]
-    assert world.broker.describe_topic(ANONYMOUS, DEFAULT_SCOPE, "y").topic.partitions == 2
-    ids = [topic.id for topic in world.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)]
+    assert world.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, "y").topic.partitions == 2
+    ids = [topic.id for topic in world.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
     assert len(set(ids)) == 5
 
 
@@ -259,13 +259,13 @@ def test_a_topic_that_was_deleted_meanwhile_comes_back_or_the_commit_fails_as_a_
     txn = begin(world)
     add(world, txn, "bills", b"1")
     add(world, txn, "orders", b"2", partition=2)
-    world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "orders")
+    world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "orders")
     world.commit()
     with pytest.raises(PartitionNotFound):  # a new one has one partition
         world.broker.transactions.commit(ALICE, txn)
     world.commit()
     assert topics(world) == ["bills"] and records(world, "bills") == []
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
     world.broker.transactions.commit(ALICE, txn)
     world.commit()
     assert records(world, "bills") == [b"1"] and records(world, "orders", 2) == [b"2"]
@@ -277,7 +277,7 @@ def test_without_creation_on_first_use_a_topic_must_be_there() -> None:
     with pytest.raises(TopicNotFound):
         add(world, txn, "new", b"v")
     add(world, txn, "bills", b"v")
-    world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "bills")
+    world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "bills")
     with pytest.raises(TopicNotFound):
         world.broker.transactions.commit(ALICE, txn)
 
@@ -286,7 +286,7 @@ def test_dead_letters_of_several_topics_and_new_topics_come_together() -> None:
     world = a_world()
     picky = TopicSettings(schema="no such schema", rejected="dead-letter")
     for name in ("one", "two"):
-        world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, 2, picky)
+        world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 2, picky)
     txn = begin(world)
     for name in ("x", "one", "two", "y", "two.dlq", "one"):
         add(world, txn, name, name.encode())
@@ -297,7 +297,7 @@ def test_dead_letters_of_several_topics_and_new_topics_come_together() -> None:
     assert [records(world, name) for name in names] == [
         [b"x"], [b"y"], [], [b"one", b"one"], [], [b"two", b"two.dlq"]
     ]  # fmt: skip
-    assert [world.broker.describe_topic(ANONYMOUS, DEFAULT_SCOPE, name).topic.name for name in names] == names
+    assert [world.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, name).topic.name for name in names] == names
 
 
 def test_a_record_that_is_refused_for_its_schema_is_refused_when_it_is_added_or_else_with_all_others() -> None:
@@ -305,14 +305,14 @@ def test_a_record_that_is_refused_for_its_schema_is_refused_when_it_is_added_or_
     txn = begin(world)
     add(world, txn, "orders", b"1", partition=0)
     add(world, txn, "bills", b"2")
-    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", TopicSettings(schema="no such schema"))
+    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "bills", TopicSettings(schema="no such schema"))
     with pytest.raises(RecordRejected):
         add(world, txn, "bills", b"3")
     with pytest.raises(RecordRejected):
         world.broker.transactions.commit(ALICE, txn)
     world.commit()
     assert records(world, "orders") == []
-    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "bills", TopicSettings())
+    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "bills", TopicSettings())
     world.broker.transactions.commit(ALICE, txn)
     world.commit()
     assert records(world, "orders") == [b"1"] and records(world, "bills") == [b"2"]
@@ -505,7 +505,7 @@ def test_a_broker_that_shuts_down_takes_no_more_and_forgets_its_connections() ->
 def test_rights_are_looked_at_for_each_record_and_again_at_the_commit() -> None:
     grants = [Grant("alice", frozenset({Permission.WRITE}), topic="bills")]
     world = a_world()
-    world.options["access"] = access = Access(True, grants)
+    world.options["access"] = policy = AccessPolicy(True, grants)
     world.restart()
     txn = begin(world)
     add(world, txn, "bills", b"v")
@@ -514,10 +514,10 @@ def test_rights_are_looked_at_for_each_record_and_again_at_the_commit() -> None:
             add(world, txn, topic, b"v")
     with pytest.raises(AccessDenied):
         begin(world, BOB)
-    kept, access._by_principal["alice"] = access._by_principal["alice"], []
+    world.broker.access.apply(AccessPolicy(True))
     with pytest.raises(AccessDenied):
         world.broker.transactions.commit(ALICE, txn)
-    access._by_principal["alice"] = kept
+    world.broker.access.apply(policy)
     assert world.broker.transactions.commit(ALICE, txn)[0].records == 1
 
 
@@ -526,7 +526,7 @@ def test_a_topic_is_created_only_for_those_who_may() -> None:
         Grant("alice", frozenset({Permission.WRITE})),
         Grant("bob", frozenset({Permission.WRITE, Permission.CREATE})),
     ]
-    world = BrokerFixture(access=Access(True, grants))
+    world = BrokerFixture(access=AccessPolicy(True, grants))
     txn = begin(world)
     with pytest.raises(AccessDenied):
         add(world, txn, "new", b"v")
@@ -596,7 +596,7 @@ def test_of_each_transaction_all_records_are_there_once_or_none(data: st.DataObj
     stored = [
         value
         for name in topics(world)
-        for number in range(world.broker.describe_topic(ANONYMOUS, DEFAULT_SCOPE, name).topic.partitions)
+        for number in range(world.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, name).topic.partitions)
         for value in records(world, name, number)
     ]
     assert len(stored) == len(set(stored))

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 from tests.clients.blipmq.scripted_server import ScriptedServer
-from tests.transport.certificates import Authority
+from tests.clients.conftest import MakeDriver, Tls
+from tests.clients.driver import Driver
 
 from penstock.clients.blipmq import (
     AsyncClient,
-    AsyncSubscription,
     BadReply,
     Client,
     ClientError,
@@ -31,7 +29,7 @@ from penstock.clients.blipmq import (
     ServerError,
     Unsendable,
 )
-from penstock.clients.blipmq.pace import chunks
+from penstock.clients.blipmq.prefetch import chunks
 from penstock.wire.blipmq import codec, frames
 from penstock.wire.blipmq.errors import Nack
 from penstock.wire.blipmq.frames import FrameType
@@ -39,88 +37,6 @@ from penstock.wire.blipmq.messages import NO_TTL
 
 ACK, AUTH, HELLO, PING = FrameType.ACK, FrameType.AUTH, FrameType.HELLO, FrameType.PING
 POLL, PUBLISH, SUBSCRIBE = FrameType.POLL, FrameType.PUBLISH, FrameType.SUBSCRIBE
-
-
-class Blocking:
-    """Anything of the asyncio client behind blocking calls, so that one test shows both clients."""
-
-    def __init__(self, runner: asyncio.Runner, of: object) -> None:
-        self._runner = runner
-        self._of = of
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._of, name)
-        return self._call(value) if callable(value) else value
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self.messages())
-
-    def _call(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            result = method(*args, **options)
-            if isinstance(result, AsyncIterator):
-                return self._items(result)
-            if asyncio.iscoroutine(result):
-                result = self._runner.run(result)
-            return Blocking(self._runner, result) if isinstance(result, AsyncSubscription) else result
-
-        return call
-
-    def _items(self, source: AsyncIterator[Message]) -> Iterator[Message]:
-        async def next_item() -> Message:
-            return await anext(source)
-
-        try:
-            while True:
-                try:
-                    yield self._runner.run(next_item())
-                except StopAsyncIteration:
-                    return
-        finally:
-            self._runner.run(source.aclose())  # type: ignore[attr-defined]
-
-
-class Driver(Blocking):
-    """A client of either kind."""
-
-    def __init__(self, kind: str, port: int, **options: Any) -> None:
-        self.slept: list[float] = []
-        self.on_sleep: Callable[[], object] = lambda: None
-        options = {
-            "key": "good",
-            "retry": RetryPolicy(attempts=3, base=1.0, cap=60.0, random=lambda: 0.5),
-            "timeout": 10.0,
-            **options,
-        }
-        self._blocking = kind == "blocking"
-        super().__init__(asyncio.Runner(), None)
-        if self._blocking:
-            self._of = Client("127.0.0.1", port, sleep=self._sleep, **options)
-        else:
-            try:
-                self._of = self._runner.run(self._make(port, options))
-            except BaseException:
-                self._runner.close()
-                raise
-
-    def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.on_sleep()
-
-    async def _make(self, port: int, options: dict[str, Any]) -> AsyncClient:
-        async def sleep(seconds: float) -> None:
-            self._sleep(seconds)
-
-        return AsyncClient("127.0.0.1", port, sleep=sleep, **options)
-
-    def notice(self) -> None:
-        """Let an event loop, if there is one, see what has happened to its sockets."""
-        if not self._blocking:
-            self._runner.run(asyncio.sleep(0.02))
-
-    def end(self) -> None:
-        self.close()
-        self._runner.close()
 
 
 Connect = Callable[..., Any]
@@ -132,22 +48,12 @@ def server() -> Iterator[ScriptedServer]:
         yield running
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def connect(kind: str) -> Iterator[Connect]:
-    drivers: list[Driver] = []
-
+def connect(make_driver: MakeDriver) -> Connect:
     def connect(port: int, **options: Any) -> Driver:
-        drivers.append(Driver(kind, port, **options))
-        return drivers[-1]
+        return make_driver(Client, AsyncClient, "127.0.0.1", port, **{"key": "good", **options})
 
-    yield connect
-    for driver in drivers:
-        driver.end()
+    return connect
 
 
 @pytest.fixture(params=[1, 2])
@@ -241,12 +147,12 @@ def test_many_messages_keep_their_order(server: ScriptedServer, connect: Connect
     assert len(set(ids)) == len(values)
 
 
-def test_portions_of_a_pipeline() -> None:
+def test_chunks_of_a_pipeline() -> None:
     """Each is a write of at least the size asked for, but for the last."""
     values = [bytes(50)] * 100
-    portions = list(chunks(values, 7, 1000))
-    assert [value for portion in portions for value in portion] == values
-    assert [len(portion) for portion in portions] == [15] * 6 + [10]  # 15 × (13 + 7 + 50) bytes are 1050
+    split = list(chunks(values, 7, 1000))
+    assert [value for chunk in split for value in chunk] == values
+    assert [len(chunk) for chunk in split] == [15] * 6 + [10]  # 15 × (13 + 7 + 50) bytes are 1050
     assert list(chunks([], 7, 1000)) == []
 
 
@@ -625,12 +531,10 @@ def test_attempts_come_to_an_end(server: ScriptedServer, connect: Connect) -> No
     client.flush()
 
 
-def test_nobody_is_there(connect: Connect) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        client = connect(bound.getsockname()[1])
-        with pytest.raises(ConnectionFailed, match=r"No connection to 127\.0\.0\.1"):
-            client.publish("t", b"v")
+def test_nobody_is_there(connect: Connect, closed_port: int) -> None:
+    client = connect(closed_port)
+    with pytest.raises(ConnectionFailed, match=r"No connection to 127\.0\.0\.1"):
+        client.publish("t", b"v")
     assert client.slept == [0.5, 1.0]
 
 
@@ -688,13 +592,9 @@ def test_more_deliveries_than_polls(server: ScriptedServer, connect: Connect) ->
 # -- TLS
 
 
-def test_over_tls(connect: Connect, version: int, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    issued = authority.issue("server")
-    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_side.load_cert_chain(issued.cert, issued.key)
-    with ScriptedServer(server_side) as server:
-        client = connect(server.port, version=version, tls=ssl.create_default_context(cafile=authority.path))
+def test_over_tls(connect: Connect, version: int, tls: Tls) -> None:
+    with ScriptedServer(tls.server) as server:
+        client = connect(server.port, version=version, tls=tls.client)
         subscription = client.subscribe("t")
         client.publish_many("t", [b"a", bytes(100_000)])
         client.publish("t", b"b")
@@ -732,7 +632,7 @@ def test_a_cancelled_poll_leaves_the_client_usable(server: ScriptedServer) -> No
     asyncio.run(cancel())
 
 
-def test_many_tasks_share_one_failure_to_connect() -> None:
+def test_many_tasks_share_one_failure_to_connect(closed_port: int) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -744,7 +644,5 @@ def test_many_tasks_share_one_failure_to_connect() -> None:
         outcomes = await asyncio.gather(*(client.publish("t", b"v") for _ in range(10)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {ConnectionFailed}
 
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        asyncio.run(publish_all(bound.getsockname()[1]))
+    asyncio.run(publish_all(closed_port))
     assert len(slept) == 2

@@ -1,129 +1,33 @@
-"""For the client's tests: both clients behind blocking calls, so that one test shows both."""
+"""Fixtures: a running server, a faulty proxy to it, and clients of both kinds behind blocking calls."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
-from tests.clients.flymq.running import RunningServer, Way
+from tests.clients.driver import Driver
+from tests.clients.flymq.faulty_proxy import FaultyProxy
+from tests.clients.flymq.running_server import RunningServer
 
-from penstock.clients.flymq import AsyncClient, AsyncConsumer, AsyncProducer, Client, Consumer, Producer, RetryPolicy
-
-
-class Blocking:
-    """Anything that is used through asyncio behind blocking calls."""
-
-    def __init__(self, runner: asyncio.Runner, of: Any) -> None:
-        self._runner = runner
-        self._of = of
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._of, name)
-        return self._blocking(value) if callable(value) else value
-
-    def _blocking(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            async def job() -> Any:
-                result = method(*args, **options)
-                return await result if inspect.isawaitable(result) else result
-
-            return self._wrapped(self._runner.run(job()))
-
-        return call
-
-    def _wrapped(self, result: Any) -> Any:
-        waits = hasattr(result, "__aenter__") or hasattr(result, "__await__")
-        return Blocking(self._runner, result) if waits else result
-
-    def result(self) -> Any:
-        """Of something that can be awaited."""
-
-        async def job() -> Any:
-            return await self._of
-
-        return self._runner.run(job())
-
-    def __enter__(self) -> Self:
-        self._blocking(self._of.__aenter__)()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._blocking(self._of.__aexit__)(kind, error, trace)
-
-    def __iter__(self) -> Iterator[Any]:
-        source: AsyncIterator[Any] = aiter(self._of)
-
-        async def following() -> Any:
-            return await anext(source)
-
-        while True:
-            yield self._runner.run(following())
+from penstock.clients.flymq import AsyncClient, AsyncConsumer, AsyncProducer, Client, Consumer, Producer
 
 
-class Driver(Blocking):
-    """A client of either kind. What it sleeps for is written down, and takes no time."""
+class FlyMqDriver(Driver):
+    """A client of either kind, with its producers and consumers."""
 
     def __init__(self, kind: str, port: int, **options: Any) -> None:
-        super().__init__(asyncio.Runner(), None)
-        self.asyncio = kind == "asyncio"
-        self.slept: list[float] = []
-        self.on_sleep: Callable[[], object] = lambda: None
-        options = {
-            "retry": RetryPolicy(attempts=3, base=1.0, cap=60.0, random=lambda: 0.5),
-            "timeout": 20.0,
-            **options,
-        }
-        try:
-            if self.asyncio:
-                self._of = self._runner.run(self._make(port, options))
-            else:
-                self._of = Client("127.0.0.1", port, sleep=self._sleep, **options)
-        except BaseException:
-            self._runner.close()
-            raise
-
-    def _blocking(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        return super()._blocking(method) if self.asyncio else method
-
-    def _sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.on_sleep()
-
-    async def _make(self, port: int, options: dict[str, Any]) -> AsyncClient:
-        async def sleep(seconds: float) -> None:
-            self._sleep(seconds)
-
-        return AsyncClient("127.0.0.1", port, sleep=sleep, **options)
+        super().__init__(kind, Client, AsyncClient, "127.0.0.1", port, **{"timeout": 20.0, **options})
 
     def producer(self, **options: Any) -> Any:
-        if not self.asyncio:
-            return Producer(self._of, **options)
-
-        async def make() -> AsyncProducer:
-            return AsyncProducer(self._of, **options)
-
-        return Blocking(self._runner, self._runner.run(make()))
+        return self.make(Producer, AsyncProducer, **options)
 
     def consumer(self, topics: str | list[str], **options: Any) -> Any:
-        if not self.asyncio:
-            return Consumer(self._of, topics, **options)
-        return Blocking(self._runner, AsyncConsumer(self._of, topics, **options))
+        return self.make(Consumer, AsyncConsumer, topics, **options)
 
-    def notice(self) -> None:
-        """Let an event loop, if there is one, see what has happened to its sockets."""
-        if self.asyncio:
-            self._runner.run(asyncio.sleep(0.05))
 
-    def end(self) -> None:
-        self.close()
-        self._runner.close()
+Connect = Callable[..., FlyMqDriver]
 
 
 @pytest.fixture(scope="session")
@@ -134,9 +38,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
 
 
 @pytest.fixture
-def way(running: RunningServer) -> Iterator[Way]:
-    with Way(running.port) as way:
-        yield way
+def proxy(running: RunningServer) -> Iterator[FaultyProxy]:
+    with FaultyProxy(running.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
@@ -145,11 +49,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def connect(kind: str) -> Iterator[Callable[..., Driver]]:
-    drivers: list[Driver] = []
+def connect(kind: str) -> Iterator[Connect]:
+    drivers: list[FlyMqDriver] = []
 
-    def connect(port: int, **options: Any) -> Driver:
-        drivers.append(Driver(kind, port, **options))
+    def connect(port: int, **options: Any) -> FlyMqDriver:
+        drivers.append(FlyMqDriver(kind, port, **options))
         return drivers[-1]
 
     yield connect

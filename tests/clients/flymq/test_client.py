@@ -1,4 +1,4 @@
-"""Both clients against a real server, and on a way to it that loses replies."""
+"""Both clients against a real server, and through a proxy that loses replies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.flymq.conftest import Driver
-from tests.clients.flymq.running import Fault, RunningServer, Way
+from tests.clients.flymq.conftest import Connect
+from tests.clients.flymq.faulty_proxy import Fault, FaultyProxy
+from tests.clients.flymq.running_server import RunningServer
 from tests.transport.certificates import Authority
 
 from penstock.clients.flymq import (
@@ -38,13 +39,11 @@ from penstock.clients.flymq import (
     Unauthorized,
     Unsendable,
     audit_query,
-    questions,
+    requests,
 )
-from penstock.clients.flymq.outcome import refusal
+from penstock.clients.flymq.errors import reply_error
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import Op
-
-Connect = Callable[..., Driver]
 
 SCHEMA = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}).encode()
 
@@ -126,25 +125,25 @@ def test_every_opcode_that_can_be_asked_has_a_method_in_both_clients() -> None:
     assert set(named) == set(Op) - {Op.ERROR, Op.AUTH_RESPONSE}
     for name in named.values():
         assert callable(getattr(Client, name)) and callable(getattr(AsyncClient, name)), name
-        shown = list(inspect.signature(getattr(questions, name)).parameters)
+        shown = list(inspect.signature(getattr(requests, name)).parameters)
         for kind in (Client, AsyncClient):
             assert list(inspect.signature(getattr(kind, name)).parameters) == ["self", *shown]
 
 
 def test_every_method_asks_its_opcode_and_is_answered(tmp_path: Path, connect: Connect) -> None:
-    with RunningServer(tmp_path, security__audit="on") as server, Way(server.port) as way:
-        client = connect(way.port)
+    with RunningServer(tmp_path, security__audit="on") as server, FaultyProxy(server.port) as proxy:
+        client = connect(proxy.port)
         last: Any = None
         for op, name, args in CALLS:
             result = getattr(client, name)(*[last if arg is ID else arg for arg in args])
-            assert way.opcodes[-1] == op
+            assert proxy.opcodes[-1] == op
             if name in ("produce_delayed", "begin"):
                 last = result.offset if name == "produce_delayed" else result
         for op, name, args in REFUSED:
             with pytest.raises(ReplyError):
                 getattr(client, name)(*args)
-            assert way.opcodes[-1] == op
-        assert way.connections == 1
+            assert proxy.opcodes[-1] == op
+        assert proxy.connections == 1
 
 
 # -- results
@@ -246,12 +245,14 @@ def test_a_transaction_is_stored_at_the_end_of_its_block(running: RunningServer,
     assert client.fetch(topic, 0, 0).next_offset == 2
 
 
-def test_a_commit_whose_reply_is_lost_is_asked_again_and_counts_once(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_a_commit_whose_reply_is_lost_is_asked_again_and_counts_once(
+    proxy: FaultyProxy, connect: Connect, topic: str
+) -> None:
+    client = connect(proxy.port)
     with client.transaction() as transaction:
         transaction.produce(topic, b"one")
-        way.faults.append(Fault.DROP)
-    assert way.opcodes[-2:] == [Op.TXN_COMMIT] * 2
+        proxy.faults.append(Fault.DROP)
+    assert proxy.opcodes[-2:] == [Op.TXN_COMMIT] * 2
     assert client.fetch(topic, 0, 0).next_offset == 1
 
 
@@ -266,11 +267,11 @@ def test_a_transaction_is_rolled_back_on_an_exception(running: RunningServer, co
         client.produce_in_transaction(transaction.id, topic, b"late")
 
 
-def test_a_transaction_ends_with_its_connection(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_a_transaction_ends_with_its_connection(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic)
     with pytest.raises(OutcomeUnknown), client.transaction() as transaction:
-        way.faults.extend([Fault.NONE, Fault.DROP])
+        proxy.faults.extend([Fault.NONE, Fault.DROP])
         transaction.produce(topic, b"one")
         transaction.produce(topic, b"two")
     assert client.fetch(topic, 0, 0).records == []
@@ -363,22 +364,22 @@ def test_what_happened_is_in_the_audit_log(guarded: RunningServer, connect: Conn
 
 
 def test_a_login_is_repeated_after_a_reconnect(guarded: RunningServer, connect: Connect, topic: str) -> None:
-    with Way(guarded.port) as way:
-        client = connect(way.port)
+    with FaultyProxy(guarded.port) as proxy:
+        client = connect(proxy.port)
         client.authenticate("root", "root password")
         client.create_topic(topic)
-        way.drop_connections()
+        proxy.drop_connections()
         client.notice()
         assert client.who_am_i().username == "root"
-        assert way.opcodes == [Op.AUTH, Op.CREATE_TOPIC, Op.AUTH, Op.WHOAMI]
+        assert proxy.opcodes == [Op.AUTH, Op.CREATE_TOPIC, Op.AUTH, Op.WHOAMI]
 
 
 def test_a_login_that_is_refused_is_not_repeated(guarded: RunningServer, connect: Connect) -> None:
-    with Way(guarded.port) as way:
-        client = connect(way.port, username="root", password="guess")
+    with FaultyProxy(guarded.port) as proxy:
+        client = connect(proxy.port, username="root", password="guess")
         with pytest.raises(LoginFailed):
             client.list_topics()
-        assert way.opcodes == [Op.AUTH]
+        assert proxy.opcodes == [Op.AUTH]
         assert client.slept == []
 
 
@@ -389,23 +390,23 @@ def test_a_failed_login_is_shared_by_all_who_wait_for_it(guarded: RunningServer)
         async with AsyncClient(port=port, username="root", password="guess") as client:
             return list(await asyncio.gather(*[client.list_topics() for _ in range(20)], return_exceptions=True))
 
-    with Way(guarded.port) as way:
-        outcomes = asyncio.run(scene(way.port))
+    with FaultyProxy(guarded.port) as proxy:
+        outcomes = asyncio.run(scene(proxy.port))
         assert {type(outcome) for outcome in outcomes} == {LoginFailed}
-        assert way.opcodes == [Op.AUTH]
+        assert proxy.opcodes == [Op.AUTH]
 
 
 def test_a_password_is_in_no_text() -> None:
     client = Client(username="root", password="root password")
-    assert "root password" not in repr(client._options)
-    assert "root password" not in repr(questions.authenticate("root", "root password"))
+    assert "root password" not in repr(client) + repr(client._binding) + repr(client._connect_options)
+    assert "root password" not in repr(requests.authenticate("root", "root password"))
 
 
 # -- refusals
 
 
-def test_a_refusal_leaves_the_connection_usable(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_a_refusal_leaves_the_connection_usable(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     with pytest.raises(NotFound, match=r"^topic not found$"):
         client.consume(topic, 0)
     client.produce(topic, b"one")
@@ -420,7 +421,7 @@ def test_a_refusal_leaves_the_connection_usable(way: Way, connect: Connect, topi
     with pytest.raises(ReplyError, match="unknown subscribe mode") as caught:
         client.subscribe(topic, "g", 0, "sometimes")
     assert type(caught.value) is ReplyError
-    assert way.connections == 1
+    assert proxy.connections == 1
 
 
 @pytest.mark.parametrize(
@@ -442,13 +443,13 @@ def test_a_refusal_leaves_the_connection_usable(way: Way, connect: Connect, topi
     ],
 )
 def test_refusals_are_told_apart_by_their_texts(text: str, kind: type[ReplyError]) -> None:
-    error = refusal(text)
+    error = reply_error(text)
     assert type(error) is kind
     assert (str(error), error.message) == (text, text)
 
 
-def test_what_cannot_be_carried_is_refused_before_it_is_sent(way: Way, connect: Connect) -> None:
-    client = connect(way.port)
+def test_what_cannot_be_carried_is_refused_before_it_is_sent(proxy: FaultyProxy, connect: Connect) -> None:
+    client = connect(proxy.port)
     cases: list[Callable[[], object]] = [
         lambda: client.produce("x" * 70_000, b""),
         lambda: client.produce("t", b"", partition=2**31),
@@ -465,7 +466,7 @@ def test_what_cannot_be_carried_is_refused_before_it_is_sent(way: Way, connect: 
             ask()
     with pytest.raises(ValueError, match="as many keys"):
         client.produce_batch("t", [b"", b""], [None])
-    assert way.requests == []
+    assert proxy.requests == []
 
 
 @pytest.mark.parametrize(
@@ -479,100 +480,104 @@ def test_a_client_is_not_made_of_half_a_login_or_no_time(connect: Connect, optio
 # -- connections that break
 
 
-def test_it_connects_once_and_when_it_must(way: Way, connect: Connect) -> None:
-    client = connect(way.port)
-    assert way.connections == 0
+def test_it_connects_once_and_when_it_must(proxy: FaultyProxy, connect: Connect) -> None:
+    client = connect(proxy.port)
+    assert proxy.connections == 0
     client.connect()
     assert client.connections == 1
     client.list_topics()
-    assert way.connections == client.connections == 1
+    assert proxy.connections == client.connections == 1
     client.close()
     client.list_topics()
-    assert way.connections == client.connections == 2
+    assert proxy.connections == client.connections == 2
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP, Fault.HALF])
-def test_what_does_no_harm_is_asked_again(way: Way, connect: Connect, topic: str, fault: Fault) -> None:
-    client = connect(way.port)
+def test_what_does_no_harm_is_asked_again(proxy: FaultyProxy, connect: Connect, topic: str, fault: Fault) -> None:
+    client = connect(proxy.port)
     client.produce(topic, b"one")
-    way.faults.extend([fault, fault])
+    proxy.faults.extend([fault, fault])
     assert client.fetch(topic, 0, 0).next_offset == 1
-    assert way.opcodes == [Op.PRODUCE, Op.FETCH, Op.FETCH, Op.FETCH]
+    assert proxy.opcodes == [Op.PRODUCE, Op.FETCH, Op.FETCH, Op.FETCH]
     assert client.slept == [0.5, 1.0]  # doubled, and half of it by the test's dice
 
 
-def test_it_is_not_asked_for_ever(way: Way, connect: Connect) -> None:
-    client = connect(way.port)
-    way.faults.extend([Fault.DROP] * 4)
+def test_it_is_not_asked_for_ever(proxy: FaultyProxy, connect: Connect) -> None:
+    client = connect(proxy.port)
+    proxy.faults.extend([Fault.DROP] * 4)
     with pytest.raises(ConnectionFailed, match="lost 3 times"):
         client.list_topics()
-    assert len(way.requests) == 3
+    assert len(proxy.requests) == 3
 
 
-def test_a_produce_whose_reply_is_lost_is_not_repeated(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_a_produce_whose_reply_is_lost_is_not_repeated(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic)
-    way.faults.append(Fault.DROP)
+    proxy.faults.append(Fault.DROP)
     with pytest.raises(OutcomeUnknown):
         client.produce(topic, b"one")
     assert [record.value for record in client.fetch(topic, 0, 0).records] == [b"one"]
 
 
-def test_unless_that_is_wanted(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_unless_that_is_wanted(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic)
-    way.faults.append(Fault.DROP)
+    proxy.faults.append(Fault.DROP)
     assert client.produce(topic, b"one", retry=True).offset == 1
     assert [record.value for record in client.fetch(topic, 0, 0).records] == [b"one", b"one"]
 
 
 def test_a_connection_that_the_server_closed_is_noticed_before_a_produce(
-    way: Way, connect: Connect, topic: str
+    proxy: FaultyProxy, connect: Connect, topic: str
 ) -> None:
-    client = connect(way.port)
+    client = connect(proxy.port)
     client.produce(topic, b"one")
-    way.drop_connections()
+    proxy.drop_connections()
     client.notice()
     assert client.produce(topic, b"two").offset == 1
-    assert way.connections == 2
+    assert proxy.connections == 2
 
 
-def test_a_reply_that_does_not_come_ends_the_connection(way: Way, connect: Connect, topic: str) -> None:
+def test_a_reply_that_does_not_come_ends_the_connection(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
     """A late one would be taken for the reply to another request."""
-    client = connect(way.port, timeout=1.5)
+    client = connect(proxy.port, timeout=1.5)
     client.produce(topic, b"one")
-    way.faults.append(Fault.SILENCE)
+    proxy.faults.append(Fault.SILENCE)
     with pytest.raises(OutcomeUnknown, match=r"no reply in 1\.5 seconds"):
         client.produce(topic, b"two")
     assert client.fetch(topic, 0, 0).next_offset == 2
-    assert way.connections == 2
+    assert proxy.connections == 2
 
 
 @pytest.mark.parametrize("fault", [Fault.JUNK, Fault.WRONG, Fault.BAD_MAGIC])
-def test_a_reply_that_is_none_ends_the_connection(way: Way, connect: Connect, topic: str, fault: Fault) -> None:
-    client = connect(way.port)
-    way.faults.append(fault)
+def test_a_reply_that_is_none_ends_the_connection(
+    proxy: FaultyProxy, connect: Connect, topic: str, fault: Fault
+) -> None:
+    client = connect(proxy.port)
+    proxy.faults.append(fault)
     with pytest.raises(BadReply):
         client.list_topics()
     assert client.slept == []  # nor is it asked again
     client.produce(topic, b"one")
-    assert way.connections == 2
+    assert proxy.connections == 2
 
 
 @pytest.mark.parametrize("fault", [Fault.TWICE, Fault.AND_MORE])
-def test_a_reply_too_many_is_not_taken_for_the_next(way: Way, connect: Connect, topic: str, fault: Fault) -> None:
-    client = connect(way.port)
+def test_a_reply_too_many_is_not_taken_for_the_next(
+    proxy: FaultyProxy, connect: Connect, topic: str, fault: Fault
+) -> None:
+    client = connect(proxy.port)
     client.produce(topic, b"one")
-    way.faults.append(fault)
+    proxy.faults.append(fault)
     assert client.fetch(topic, 0, 0).next_offset == 1
     client.notice()
     assert client.produce(topic, b"two").offset == 1
-    assert way.connections == 2
+    assert proxy.connections == 2
 
 
-def test_replies_may_come_byte_by_byte(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
-    way.faults.extend([Fault.BYTEWISE] * 2)
+def test_replies_may_come_byte_by_byte(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
+    proxy.faults.extend([Fault.BYTEWISE] * 2)
     assert client.produce(topic, b"one").offset == 0
     assert client.fetch(topic, 0, 0).next_offset == 1
 
@@ -593,13 +598,13 @@ def test_connecting_is_tried_again_with_growing_pauses(connect: Connect, closed_
 
 
 def test_a_server_that_comes_up_meanwhile_is_found(running: RunningServer, connect: Connect) -> None:
-    way = Way(running.port)
-    client = connect(way.port)
-    opened: list[Way] = []
+    proxy = FaultyProxy(running.port)
+    client = connect(proxy.port)
+    opened: list[FaultyProxy] = []
 
     def open_once() -> None:
         if not opened:
-            opened.append(way.__enter__())
+            opened.append(proxy.__enter__())
 
     client.on_sleep = open_once
     try:
@@ -607,7 +612,7 @@ def test_a_server_that_comes_up_meanwhile_is_found(running: RunningServer, conne
         assert client.slept == [0.5]
     finally:
         client.close()
-        way.__exit__(None, None, None)
+        proxy.__exit__(None, None, None)
 
 
 # -- TLS
@@ -650,10 +655,10 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(
 # -- many at once
 
 
-def test_a_pipeline_has_an_outcome_for_each_question(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_a_pipeline_has_an_outcome_for_each_question(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     stored, missing, fetched = client.pipeline(
-        [questions.produce(topic, b"one"), questions.consume(topic, 9), questions.fetch(topic, 0, 0, filter="o")]
+        [requests.produce(topic, b"one"), requests.consume(topic, 9), requests.fetch(topic, 0, 0, filter="o")]
     )
     assert stored.offset == 0
     assert isinstance(missing, EndOfLog)
@@ -661,28 +666,28 @@ def test_a_pipeline_has_an_outcome_for_each_question(way: Way, connect: Connect,
     assert client.pipeline([]) == []
 
 
-def test_a_slow_stream_of_replies_is_no_silence(way: Way, connect: Connect) -> None:
+def test_a_slow_stream_of_replies_is_no_silence(proxy: FaultyProxy, connect: Connect) -> None:
     """The timeout is for the next reply, and not for the last of many."""
-    client = connect(way.port, timeout=2.0)
-    way.delay = 0.5
-    assert len(client.pipeline([questions.list_topics()] * 6)) == 6
-    assert way.connections == 1
+    client = connect(proxy.port, timeout=2.0)
+    proxy.delay = 0.5
+    assert len(client.pipeline([requests.list_topics()] * 6)) == 6
+    assert proxy.connections == 1
 
 
-def test_what_a_pipeline_was_answered_is_not_asked_again(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
-    way.faults.extend([Fault.NONE, Fault.DROP])
-    asked = [questions.produce(topic, b"one"), questions.list_topics(), questions.fetch(topic, 0, 0)]
+def test_what_a_pipeline_was_answered_is_not_asked_again(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
+    proxy.faults.extend([Fault.NONE, Fault.DROP])
+    asked = [requests.produce(topic, b"one"), requests.list_topics(), requests.fetch(topic, 0, 0)]
     stored, _, fetched = client.pipeline(asked)
     assert (stored.offset, fetched.next_offset) == (0, 1)
-    assert way.opcodes.count(Op.PRODUCE) == 1
-    assert way.opcodes[-2:] == [Op.LIST_TOPICS, Op.FETCH]
+    assert proxy.opcodes.count(Op.PRODUCE) == 1
+    assert proxy.opcodes[-2:] == [Op.LIST_TOPICS, Op.FETCH]
 
 
-def test_a_pipeline_with_a_produce_in_doubt_stops(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
-    way.faults.extend([Fault.NONE, Fault.DROP])
-    outcomes = client.pipeline([questions.produce(topic, b"%d" % number) for number in range(3)])
+def test_a_pipeline_with_a_produce_in_doubt_stops(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
+    proxy.faults.extend([Fault.NONE, Fault.DROP])
+    outcomes = client.pipeline([requests.produce(topic, b"%d" % number) for number in range(3)])
     assert outcomes[0].offset == 0
     assert [type(outcome) for outcome in outcomes[1:]] == [OutcomeUnknown] * 2
 
@@ -693,8 +698,8 @@ def test_large_requests_and_large_replies_do_not_block_each_other(
     """The server reads no more while its replies are not taken, and the client has more to say than buffers hold."""
     client = connect(running.port)
     client.produce_batch(topic, [bytes(1 << 20)] * 8)
-    big = questions.produce_batch(f"{topic}-more", [bytes(1 << 20)] * 8)
-    asked = [questions.fetch(topic, 0, 0), big] * 6
+    big = requests.produce_batch(f"{topic}-more", [bytes(1 << 20)] * 8)
+    asked = [requests.fetch(topic, 0, 0), big] * 6
     outcomes = client.pipeline(asked)
     assert all(not isinstance(outcome, FlyMqError) for outcome in outcomes)
     assert [len(outcome.records) > 5 for outcome in outcomes[::2]] == [True] * 6
@@ -716,21 +721,21 @@ def test_produce_many_keeps_order_and_says_where(
     assert client.produce_many(topic, []) == []
 
 
-def test_produce_many_stops_at_the_first_refusal(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_produce_many_stops_at_the_first_refusal(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic)
     with pytest.raises(PipelineError, match="partition 5") as caught:
         client.produce_many(topic, (b"%d" % number for number in range(1000)), partition=5, window=4)
     assert {type(result) for result in caught.value.results} == {NotFound}
-    assert len(caught.value.results) == way.opcodes.count(Op.PRODUCE) <= 6
+    assert len(caught.value.results) == proxy.opcodes.count(Op.PRODUCE) <= 6
     client.produce(topic, b"one")
-    assert way.connections == 1
+    assert proxy.connections == 1
 
 
-def test_produce_many_says_what_it_does_not_know(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_produce_many_says_what_it_does_not_know(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
     client.create_topic(topic)
-    way.faults.extend([Fault.NONE] * 5 + [Fault.DROP])
+    proxy.faults.extend([Fault.NONE] * 5 + [Fault.DROP])
     with pytest.raises(PipelineError) as caught:
         client.produce_many(topic, [b"%d" % number for number in range(100)], window=8)
     results = caught.value.results
@@ -740,18 +745,20 @@ def test_produce_many_says_what_it_does_not_know(way: Way, connect: Connect, top
     assert 5 <= stored <= len(results) < 100
 
 
-def test_produce_many_goes_on_if_nothing_is_lost_with_a_connection(way: Way, connect: Connect, topic: str) -> None:
+def test_produce_many_goes_on_if_nothing_is_lost_with_a_connection(
+    proxy: FaultyProxy, connect: Connect, topic: str
+) -> None:
     """It breaks when all that was sent is answered, before everything is sent."""
-    client = connect(way.port)
-    way.hold = 2
-    way.faults.extend([Fault.NONE, Fault.AND_MORE])
+    client = connect(proxy.port)
+    proxy.hold = 2
+    proxy.faults.extend([Fault.NONE, Fault.AND_MORE])
     stored = client.produce_many(topic, numbers(6), window=2)
     assert [one.offset for one in stored] == list(range(6))
-    assert way.connections == 2
+    assert proxy.connections == 2
 
 
-def test_values_that_end_by_an_exception_spoil_no_later_reply(way: Way, connect: Connect, topic: str) -> None:
-    client = connect(way.port)
+def test_values_that_end_by_an_exception_spoil_no_later_reply(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+    client = connect(proxy.port)
 
     def values() -> Iterator[bytes]:
         yield from [b"0", b"1", b"2"]
@@ -771,9 +778,9 @@ def test_values_that_end_by_an_exception_spoil_no_later_reply(way: Way, connect:
 # -- asyncio
 
 
-def test_tasks_share_a_connection_and_keep_their_order(way: Way, topic: str) -> None:
+def test_tasks_share_a_connection_and_keep_their_order(proxy: FaultyProxy, topic: str) -> None:
     async def scene() -> list[int]:
-        async with AsyncClient(port=way.port) as client:
+        async with AsyncClient(port=proxy.port) as client:
             asked = [client.produce(topic, b"%d" % number) for number in range(500)]
             stored = await asyncio.gather(*asked)
             records = (await client.fetch(topic, 0, 0, 1000)).records
@@ -781,12 +788,12 @@ def test_tasks_share_a_connection_and_keep_their_order(way: Way, topic: str) -> 
             return [one.offset for one in stored]
 
     assert asyncio.run(scene()) == list(range(500))
-    assert way.connections == 1
+    assert proxy.connections == 1
 
 
-def test_a_caller_who_leaves_takes_no_reply_along(way: Way, topic: str) -> None:
+def test_a_caller_who_leaves_takes_no_reply_along(proxy: FaultyProxy, topic: str) -> None:
     async def scene() -> None:
-        async with AsyncClient(port=way.port) as client:
+        async with AsyncClient(port=proxy.port) as client:
             await client.create_topic(topic)
             first = asyncio.create_task(client.produce(topic, b"first"))
             second = asyncio.create_task(client.produce(topic, b"second"))
@@ -796,7 +803,7 @@ def test_a_caller_who_leaves_takes_no_reply_along(way: Way, topic: str) -> None:
             assert (await client.fetch(topic, 0, 0)).next_offset == 2
 
     asyncio.run(scene())
-    assert way.connections == 1
+    assert proxy.connections == 1
 
 
 def test_a_failed_connect_is_shared_by_all_who_wait_for_it(closed_port: int) -> None:

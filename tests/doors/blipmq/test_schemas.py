@@ -24,7 +24,7 @@ def a_peer(rejected: Literal["error", "dead-letter"]) -> Peer:
     work.run()
     work.finish()
     settings = TopicSettings(schema="order", rejected=rejected)
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, settings)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, settings)
     world.commit()
     return Peer(world)
 
@@ -34,7 +34,7 @@ def published(peer: Peer, *values: bytes) -> list[str]:
 
 
 def stored(peer: Peer, topic: str) -> list[bytes]:
-    plan = peer.world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 20, 100)
+    plan = peer.world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 20, 100)
     return [value for part in plan.run() for value in part.values()]
 
 

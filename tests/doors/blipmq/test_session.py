@@ -14,7 +14,7 @@ from tests.doors.rustlog.peer import Peer as RustLogPeer
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queue import QueuePolicy
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Permission
 from penstock.doors.blipmq.states import TABLE, Action, State
 from penstock.doors.blipmq.subscriptions import PUSH_MESSAGES
 from penstock.log.errors import LogError
@@ -47,7 +47,7 @@ def acks(subscription: int, *tags: int) -> bytes:
 
 
 def stored(world: BrokerFixture, topic: str = "t") -> list[bytes]:
-    plan = world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, BIG, BIG)
+    plan = world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, BIG, BIG)
     return [value for part in plan.run() for value in part.values()]
 
 
@@ -200,7 +200,7 @@ def test_gap_05_poll_of_unknown_subscription_is_silent(world: BrokerFixture) -> 
 
 
 def test_gap_06_expired_subscription_is_unknown() -> None:
-    world = BrokerFixture(queue_policy=QueuePolicy(idle=100_000_000))
+    world = BrokerFixture(queues=QueuePolicy(idle=100_000_000))
     peer = Peer(world)
     queue = peer.subscribe()
     peer.ask(publish(b"v"), polls(queue, 1))
@@ -443,7 +443,7 @@ def test_any_split_of_the_input_gives_the_same_output(script: list[tuple[str, An
             parts.world.commit()
     parts.world.commit()
     assert parts.replies() == expected
-    if "t" in [topic.name for topic in whole.world.broker.list_topics(ANONYMOUS, DEFAULT_SCOPE)]:
+    if "t" in [topic.name for topic in whole.world.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]:
         assert stored(parts.world) == stored(whole.world)
 
 
@@ -509,7 +509,7 @@ def test_an_ack_does_not_wait_for_the_disk_that_a_poll_behind_it_asks(disk: Brok
     run(disk)
     assert peer.replies() == ["PUBLISH 1 qos 1 t: 1"]
     assert peer.ask(acks(queue, 1), polls(queue, 21)) == []
-    assert disk.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
+    assert disk.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
     run(disk)
     assert peer.replies() == ["PUBLISH 2 qos 1 t: 2"]
 
@@ -567,7 +567,7 @@ def test_the_topic_goes_while_somebody_is_subscribed(world: BrokerFixture) -> No
     queue = old.subscribe()
     pushed = new.subscribe()
     old.ask(publish(b"1"), polls(queue, 1))
-    world.broker.delete_topic(ANONYMOUS, DEFAULT_SCOPE, "t")
+    world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "t")
     world.commit()
     new.replies()
     for peer, subscription in ((old, queue), (new, pushed)):
@@ -578,7 +578,7 @@ def test_the_topic_goes_while_somebody_is_subscribed(world: BrokerFixture) -> No
 
 def test_who_may_not_read_a_topic_learns_nothing_of_its_queues() -> None:
     grants = [Grant("*", frozenset({Permission.READ, Permission.WRITE, Permission.CREATE}), topic="open")]
-    world = BrokerFixture(access=Access(enforced=True, grants=grants))
+    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
     world.broker.keys.authenticate = lambda *_: ANONYMOUS  # type: ignore[method-assign] # keys are tested elsewhere
     peer = Peer(world)
     assert peer.ask(publish(b"v", topic=b"shut", first=5)) == ["NACK 5 401 'anonymous' may not write 'shut'"]
@@ -586,7 +586,7 @@ def test_who_may_not_read_a_topic_learns_nothing_of_its_queues() -> None:
     queue = peer.subscribe(b"open")
     peer.ask(publish(b"v", topic=b"open"))
     assert peer.ask(polls(queue, 1)) == ["PUBLISH 1 qos 1 open: v"]
-    world.broker.access = Access(enforced=True)
+    world.broker.access.apply(AccessPolicy(enforced=True))
     assert peer.ask(polls(queue, 1), acks(queue, 1), PING) == ["NACK 1 404 unknown subscription or delivery tag", PONG]
 
 
@@ -728,7 +728,7 @@ def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk: BrokerFixtur
 
 
 def test_any_number_of_expired_messages_is_passed_over() -> None:
-    world = BrokerFixture(LogSettings(file_bytes=16 << 20), queue_policy=QueuePolicy(capacity=0))
+    world = BrokerFixture(LogSettings(file_bytes=16 << 20), queues=QueuePolicy(capacity=0))
     peer = Peer(world)
     queue = peer.subscribe()
     for _ in range(40):
@@ -876,11 +876,11 @@ def test_version_2_a_client_that_does_not_take_its_messages_is_not_sent_more(
     peer.session.receive(b"")
     world.commit()
     assert sent + len(peer.frames()) == 4 * PUSH_MESSAGES
-    assert world.broker.queue(ANONYMOUS, queue)[0].in_flight == 4 * PUSH_MESSAGES
+    assert world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 4 * PUSH_MESSAGES
 
 
 def test_version_2_no_more_than_the_capacity_is_in_flight() -> None:
-    world = BrokerFixture(queue_policy=QueuePolicy(capacity=10))
+    world = BrokerFixture(queues=QueuePolicy(capacity=10))
     peer = Peer(world, version=2)
     queue = peer.subscribe()
     publisher = Peer(world)
@@ -919,7 +919,7 @@ def test_version_2_from_disk(disk: BrokerFixture) -> None:
 
 
 def test_version_2_past_expired_messages() -> None:
-    world = BrokerFixture(LogSettings(file_bytes=4 << 20), queue_policy=QueuePolicy(capacity=0))
+    world = BrokerFixture(LogSettings(file_bytes=4 << 20), queues=QueuePolicy(capacity=0))
     queue = Peer(world).subscribe()
     publisher = Peer(world)
     publisher.ask(publish(*[b"old"] * 2000))
@@ -955,7 +955,7 @@ def test_stopping_answers_what_was_accepted_and_pushes_nothing_more(
     assert (peer.closed, publisher.closed) == (True, True)
     assert peer.replies() == []
     assert publisher.replies() == [PONG]
-    assert world.broker.queue(ANONYMOUS, queue)[0].in_flight == 0
+    assert world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
 
 
 def test_a_lost_connection_is_forgotten(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:

@@ -256,5 +256,5 @@ def original(peer: Peer, tenant: str = TENANT, token: str = "", client_flags: in
 
 def values(world: BrokerFixture, topic: str = "orders", tenant: str = TENANT, partition: int = 0) -> list[bytes]:
     """What a stream has in the log."""
-    read = world.broker.fetch(ADMINISTRATOR, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
+    read = world.broker.fetch.plan(ADMINISTRATOR, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
     return [value for part in read.run() for value in part.values()]

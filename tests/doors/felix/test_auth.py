@@ -13,7 +13,7 @@ from penstock.broker.security import token_keys
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Permission
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
 from penstock.broker.security.key import KeyTerms
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.token import TokenPolicy
 
 NOW = START // 1_000_000  # s
@@ -74,7 +74,7 @@ def test_a_wrong_token_is_refused_and_the_stream_ends(secret: str) -> None:
     uni = peer.stream(uni=True)
     uni.feed(auth(token=secret), batch(b"x"))
     assert (uni.refused_with, uni.finished) == (0, True)
-    assert not peer.world.broker.has_topic(HERE, "orders")
+    assert not peer.world.broker.topics.exists(HERE, "orders")
 
 
 def test_a_token_of_another_tenant_is_refused() -> None:
@@ -96,7 +96,7 @@ def test_a_token_that_has_expired_is_refused_and_one_that_expires_ends_its_right
 
 
 def test_who_tries_too_often_is_locked_out() -> None:
-    world = secured(lockout=LockOut(failures=3, seconds=60))
+    world = secured(lockout=LockoutPolicy(failures=3, seconds=60))
     good = key(world, WRITE)
     peer = Peer(world)
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_each_stream_is_let_in_by_itself() -> None:
     entered(peer, key(world, WRITE, CREATE))
     bare = peer.stream()
     assert said(bare.ask(publish(b"x"))).startswith("unauthorized: ")
-    assert not world.broker.has_topic(HERE, "orders")
+    assert not world.broker.topics.exists(HERE, "orders")
 
 
 def test_with_security_off_anybody_is_let_in_and_bound_to_the_tenant() -> None:
@@ -171,7 +171,7 @@ def test_forbidden_without_an_acknowledgement_ends_the_stream_silently(part: Any
 )
 def test_anything_else_that_is_forbidden_is_an_error_and_ends_the_stream(request_: dict[str, Any]) -> None:
     world = secured()
-    world.broker.create_topic(ADMINISTRATOR, HERE, "orders", 1)
+    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
     request = {"namespace": "default", "cache": "c", **request_}
     stream = entered(Peer(world), key(world, WRITE))
     (reply,) = stream.all(request, request)
@@ -182,7 +182,7 @@ def test_anything_else_that_is_forbidden_is_an_error_and_ends_the_stream(request
 @pytest.mark.parametrize("part", [publish(b"x", "a"), batch(b"x"), publish(b"x", ack="none"), SUBSCRIBE])
 def test_the_document_says_unauthorized_and_goes_on(part: Any) -> None:
     world = secured()
-    world.broker.create_topic(ADMINISTRATOR, HERE, "orders", 1)
+    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
     stream = Peer(world).stream()
     replies = stream.all(part, part)
     assert len(replies) == 2
@@ -211,11 +211,11 @@ def test_what_everyone_may_do_needs_no_auth() -> None:
 
 def test_what_is_forbidden_says_nothing_of_what_there_is() -> None:
     world = secured()
-    world.broker.create_topic(ADMINISTRATOR, HERE, "there", 2)
+    world.broker.topics.create(ADMINISTRATOR, HERE, "there", 2)
     for name in ("there", "missing", "there#1", "there#7", "missing#1"):
         stream = entered(Peer(world), key(world, WRITE, CREATE, topics=("mine",)))
         assert said(stream.ask(publish(b"x", 1, stream=name))) == "forbidden"
-    assert not world.broker.has_topic(HERE, "missing")
+    assert not world.broker.topics.exists(HERE, "missing")
 
 
 def test_who_may_write_but_not_create_makes_nothing() -> None:
@@ -223,7 +223,7 @@ def test_who_may_write_but_not_create_makes_nothing() -> None:
     stream = entered(Peer(world), key(world, WRITE))
     assert stream.ask(batch(b"x", request_id=1)) == ack(1, "forbidden")
     assert not world.broker.tenants.exists(TENANT)
-    world.broker.create_topic(ADMINISTRATOR, HERE, "orders", 1)
+    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
     assert stream.ask(batch(b"x", request_id=2)) == ack(2)
 
 

@@ -10,7 +10,7 @@ from tests.doors.felix.peer import Peer, Stream, b64, frame, original
 
 from penstock.broker.cache.cache_store import CachePolicy
 from penstock.broker.limits import Limits
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.doors.felix.request_context import FelixSettings
 
 SCOPE = {"tenant_id": "t1", "namespace": "default", "cache": "primary"}
@@ -298,7 +298,7 @@ def test_a_journalled_cache_survives_a_restart_with_the_time_that_is_left() -> N
 
 def test_who_may_read_only_is_told_so_by_either_dialect() -> None:
     grants = [Grant("reader", frozenset({Permission.CACHE_READ}), "t1", "*", "primary")]
-    world = BrokerFixture(access=Access(True, grants))
+    world = BrokerFixture(access=AccessPolicy(True, grants))
     stream = Peer(world, identity=Identity("reader")).stream()
     assert stream.ask(get("k", 1, **SCOPE))["value"] is None
     for request in (put("k", b"", 2, **SCOPE), delete("k", 2, **SCOPE), cas("k", None, b"", 2, **SCOPE)):

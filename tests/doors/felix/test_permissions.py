@@ -10,7 +10,7 @@ from tests.doors.felix.peer import TENANT, Peer, Stream, auth, b64, batch
 
 from penstock.broker.names import Scope
 from penstock.broker.security import token_keys
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.token import TokenPolicy
 
 NOW = START // 1_000_000  # s
@@ -45,10 +45,10 @@ def token(*perms: str, **changed: Any) -> str:
 
 
 def world() -> BrokerFixture:
-    made = BrokerFixture(access=Access(True, [ADMINISTRATION]), tokens=TokenPolicy((PUBLIC,)))
+    made = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), tokens=TokenPolicy((PUBLIC,)))
     for tenant, namespace, name in ((TENANT, "default", "orders"), (TENANT, "default", "other"),
                                     (TENANT, "n2", "orders"), ("t2", "default", "orders")):  # fmt: skip
-        made.broker.create_topic(ADMINISTRATOR, Scope(tenant, namespace), name, 1)
+        made.broker.topics.create(ADMINISTRATOR, Scope(tenant, namespace), name, 1)
     made.commit()
     return made
 
@@ -94,7 +94,7 @@ def test_who_may_publish_makes_the_stream_and_its_tenant_also_in_a_namespace_of_
     stream.ask(auth("t9", token("stream.publish:stream:t9/n9/*", tid="t9")))
     request = requests(tenant="t9", namespace="n9")["stream.publish"]
     assert stream.ask(request) == {"type": "publish_ok", "request_id": 1}
-    assert peer.world.broker.has_topic(Scope("t9", "n9"), "orders")
+    assert peer.world.broker.topics.exists(Scope("t9", "n9"), "orders")
 
 
 def test_nothing_is_allowed_once_the_token_has_expired_on_streams_that_are_open_either() -> None:
@@ -135,7 +135,7 @@ def test_no_tenant_comes_into_being_for_a_stream_that_may_not() -> None:
         Grant("bob", frozenset({Permission.WRITE}), "t9"),
         Grant("bob", frozenset({Permission.CREATE}), "t9", topic="other*"),
     ]
-    peer = Peer(BrokerFixture(access=Access(True, grants)), identity=Identity("bob"))
+    peer = Peer(BrokerFixture(access=AccessPolicy(True, grants)), identity=Identity("bob"))
     asked = requests(tenant="t9")["stream.publish"]
     assert "unauthorized" in peer.stream().ask(asked)["message"]
     assert not peer.world.broker.tenants.exists("t9")

@@ -118,7 +118,7 @@ def test_an_empty_batch_is_acknowledged_at_once(peer: Peer, monkeypatch: pytest.
     assert stream.replies() == [ack(2)]
     assert peer.stream().ask(publish_batch([])) == OK
     assert counts == []
-    assert not peer.world.broker.has_topic(HERE, "orders")
+    assert not peer.world.broker.topics.exists(HERE, "orders")
 
 
 def test_empty_payloads_are_records(peer: Peer) -> None:
@@ -138,7 +138,7 @@ def test_a_batch_of_too_many_payloads_is_refused_and_the_most_is_held(peer: Peer
     assert "a batch of 100001 payloads; the most is 100000: send several" in said(stream.ask(some(100_001)))
     (refused,) = stream.all(batch(stream="orders"), some(100_001))
     assert "the most is 100000" in said(refused)
-    assert not peer.world.broker.has_topic(HERE, "orders")
+    assert not peer.world.broker.topics.exists(HERE, "orders")
     stream.feed(some(100_000))
     assert stream.session.held_bytes > 1 << 20
     peer.world.commit()
@@ -211,16 +211,16 @@ def test_a_batch_is_stored_whole_or_not_at_all() -> None:
     world = BrokerFixture(limits=Limits(record_bytes=10))
     stream = Peer(world).stream()
     assert "larger than" in said(stream.ask(publish_batch([b"a", b"b" * 11, b"c"])))
-    assert not world.broker.has_topic(HERE, "orders") or values(world) == []
+    assert not world.broker.topics.exists(HERE, "orders") or values(world) == []
 
 
 def schema(world: BrokerFixture, rejected: str) -> None:
-    world.broker.create_topic(ADMINISTRATOR, HERE, "orders", 1)
+    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
     work = world.broker.schemas.register(ADMINISTRATOR, HERE, "orders", SchemaKind.JSON, b'{"type": "integer"}')
     work.run()
     work.finish()
     settings = TopicSettings(schema="orders", rejected=rejected)  # type: ignore[arg-type]
-    world.broker.change_topic(ADMINISTRATOR, HERE, "orders", settings)
+    world.broker.topics.change(ADMINISTRATOR, HERE, "orders", settings)
     world.commit()
 
 
@@ -250,13 +250,13 @@ def test_dead_letters_of_a_run_are_those_of_its_members(world: BrokerFixture) ->
 
 def test_a_stream_is_the_topic_of_its_name(peer: Peer) -> None:
     peer.stream().ask(publish(b"x", stream="a/b c"))
-    (topic,) = peer.world.broker.list_topics(ANONYMOUS, HERE)
+    (topic,) = peer.world.broker.topics.list(ANONYMOUS, HERE)
     assert (topic.name, topic.partitions) == ("a/b c", 1)
     assert peer.world.broker.tenants.exists(TENANT)
 
 
 def test_publications_go_to_partition_0_and_others_have_names(peer: Peer) -> None:
-    peer.world.broker.create_topic(ANONYMOUS, HERE, "orders", 3)
+    peer.world.broker.topics.create(ANONYMOUS, HERE, "orders", 3)
     stream = peer.stream()
     assert stream.all(publish(b"0"), publish(b"2", stream="orders#2"), batch(b"22", stream="orders#2")) == [OK, OK]
     assert [values(peer.world, partition=at) for at in range(3)] == [[b"0"], [], [b"2", b"22"]]
@@ -268,15 +268,15 @@ def test_publications_go_to_partition_0_and_others_have_names(peer: Peer) -> Non
 
 @pytest.mark.parametrize("name", ["a#", "#1", "a#01", "a#-1", "a#1x", "a#9999999999", "orders#2#x"])
 def test_other_names_with_that_sign_are_names(peer: Peer, name: str) -> None:
-    peer.world.broker.create_topic(ANONYMOUS, HERE, "a", 3)
+    peer.world.broker.topics.create(ANONYMOUS, HERE, "a", 3)
     assert peer.stream().ask(publish(b"x", stream=name)) == OK
     assert values(peer.world, name) == [b"x"]
 
 
 def test_a_topic_of_the_full_name_comes_first(peer: Peer) -> None:
     broker = peer.world.broker
-    broker.create_topic(ANONYMOUS, HERE, "orders#1", 1)
-    broker.create_topic(ANONYMOUS, HERE, "orders", 2)
+    broker.topics.create(ANONYMOUS, HERE, "orders#1", 1)
+    broker.topics.create(ANONYMOUS, HERE, "orders", 2)
     peer.stream().ask(publish(b"x", stream="orders#1"))
     assert values(peer.world, "orders#1") == [b"x"]
     assert values(peer.world, partition=1) == []
@@ -285,7 +285,7 @@ def test_a_topic_of_the_full_name_comes_first(peer: Peer) -> None:
 def test_where_there_is_neither_it_is_a_name_like_any_other(peer: Peer) -> None:
     assert peer.stream().ask(publish(b"x", stream="room#7")) == OK
     assert values(peer.world, "room#7") == [b"x"]
-    assert not peer.world.broker.has_topic(HERE, "room")
+    assert not peer.world.broker.topics.exists(HERE, "room")
 
 
 NOT_FOUND = "stream not found: tenant=t1 namespace=default stream=orders"
@@ -310,7 +310,7 @@ def test_nothing_comes_into_being_where_it_may_not() -> None:
 def test_a_tenant_comes_into_being_only_where_it_may(world: BrokerFixture) -> None:
     peer = Peer(world, FelixSettings(auto_create_tenants=False))
     assert said(peer.stream().ask(publish(b"x"))) == NOT_FOUND
-    assert not world.broker.has_topic(HERE, "orders")
+    assert not world.broker.topics.exists(HERE, "orders")
     world.broker.tenants.create(ADMINISTRATOR, TENANT)
     assert peer.stream().ask(publish(b"x")) == OK
 
@@ -343,7 +343,7 @@ def test_no_tenant_comes_into_being_for_a_stream_that_cannot(peer: Peer) -> None
 def test_a_topic_that_was_deleted_comes_again(peer: Peer) -> None:
     stream = peer.stream()
     stream.ask(publish(b"x"))
-    peer.world.broker.delete_topic(ANONYMOUS, HERE, "orders")
+    peer.world.broker.topics.delete(ANONYMOUS, HERE, "orders")
     assert stream.ask(publish(b"y")) == OK
     assert values(peer.world) == [b"y"]
 

@@ -14,7 +14,7 @@ from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch
 
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Grant, Identity, Permission
 from penstock.doors.felix.connection import MAX_TENANTS, ViolationLog
 from penstock.doors.felix.handlers.table import HANDLERS
 from penstock.doors.felix.produce_batch import PUBLICATIONS, ProduceBatch
@@ -487,7 +487,7 @@ def test_a_tenant_with_too_many_connections_gets_no_more() -> None:
 
 
 def test_who_may_do_nothing_in_a_tenant_takes_nothing_from_it() -> None:
-    world = BrokerFixture(access=Access(enforced=True), limits=Limits(tenant_connections=1, tenant_requests=1))
+    world = BrokerFixture(access=AccessPolicy(enforced=True), limits=Limits(tenant_connections=1, tenant_requests=1))
     stream = Peer(world).stream()
     for _ in range(3):
         assert error(stream.ask(publish(b"x"))).startswith("unauthorized")
@@ -496,7 +496,7 @@ def test_who_may_do_nothing_in_a_tenant_takes_nothing_from_it() -> None:
 
 def test_who_may_not_use_a_stream_does_not_learn_whether_it_is_a_partition() -> None:
     grants = [ADMINISTRATION, Grant("bob", frozenset({Permission.DESCRIBE}))]
-    world = BrokerFixture(access=Access(enforced=True, grants=grants))
+    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
     stream = Peer(world, identity=Identity("bob")).stream()
 
     def told() -> list[str]:
@@ -504,7 +504,7 @@ def test_who_may_not_use_a_stream_does_not_learn_whether_it_is_a_partition() -> 
         return [error(stream.ask(each)) for each in asked]
 
     before = told()
-    world.broker.create_topic(ADMINISTRATOR, Scope(TENANT, "default"), "orders", 3)
+    world.broker.topics.create(ADMINISTRATOR, Scope(TENANT, "default"), "orders", 3)
     assert told() == before
 
 

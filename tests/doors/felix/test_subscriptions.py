@@ -15,7 +15,7 @@ from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, or
 
 from penstock.broker.fetch import removal
 from penstock.broker.names import Scope
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Permission
 from penstock.doors.felix import subscriptions
 from penstock.doors.felix.errors import RequestRefused
 from penstock.doors.felix.handlers.subscribe import CursorError, beginning
@@ -34,7 +34,7 @@ Calls = list[tuple[Callable[[], None], Callable[[], None]]]
 
 def a_world(events: int = 0, partitions: int = 1, **options: Any) -> BrokerFixture:
     world = BrokerFixture(**options)
-    world.broker.create_topic(*HERE, "orders", partitions)
+    world.broker.topics.create(*HERE, "orders", partitions)
     world.commit()
     produce(world, events)
     return world
@@ -45,12 +45,12 @@ def produce(world: BrokerFixture, count: int = 1, partition: int = 0, size: int 
     if count:
         first = world.engine.next_offset(place(world, partition))
         values = [(b"%d" % offset).ljust(size) for offset in range(first, first + count)]
-        world.broker.produce(*HERE, "orders", partition, values, **options)
+        world.broker.produce.append(*HERE, "orders", partition, values, **options)
     world.commit()
 
 
 def place(world: BrokerFixture, partition: int = 0) -> Any:
-    return partition_id(world.broker.describe_topic(*HERE, "orders").topic.id, partition)
+    return partition_id(world.broker.topics.describe(*HERE, "orders").topic.id, partition)
 
 
 def trim(world: BrokerFixture, start: int) -> None:
@@ -402,7 +402,7 @@ def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
 
 def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
     world = a_world()
-    world.broker.produce(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
+    world.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
     world.commit()
     calls: Calls = []
     world.broker.executor = later(calls)
@@ -654,7 +654,7 @@ def test_when_the_topic_is_deleted_the_stream_ends_behind_what_was_sent() -> Non
     events, idle = subscribe(peer), subscribe(peer)
     produce(world, 2)
     idle.take()
-    world.broker.delete_topic(*HERE, "orders")
+    world.broker.topics.delete(*HERE, "orders")
     world.broker.sweep(world.now)
     assert not events.stream.finished, "it is not certain yet"
     world.commit()
@@ -670,13 +670,13 @@ def test_when_the_topic_is_not_deleted_after_all_the_stream_does_not_end_as_if_i
     peer = Peer(world)
     events = subscribe(peer)
     fault = world.fill_disk()
-    world.broker.delete_topic(*HERE, "orders")
+    world.broker.topics.delete(*HERE, "orders")
     world.broker.sweep(world.now)
     world.commit()
     assert not events.stream.finished
     assert events.stream.reset_with == Reset.FAILED
     world.free_disk(fault)
-    assert world.broker.has_topic(HERE[1], "orders")
+    assert world.broker.topics.exists(HERE[1], "orders")
 
 
 def test_at_shutdown_the_stream_is_left_without_an_end_so_that_clients_go_on_elsewhere() -> None:
@@ -684,7 +684,7 @@ def test_at_shutdown_the_stream_is_left_without_an_end_so_that_clients_go_on_els
     peer = Peer(world)
     events = subscribe(peer)
     produce(world, 2)
-    world.broker.create_topic(*HERE, "another", 1)  # so that there is something unsettled
+    world.broker.topics.create(*HERE, "another", 1)  # so that there is something unsettled
     peer.stop()
     assert not events.stream.left
     world.commit()
@@ -698,7 +698,7 @@ def test_a_stream_that_was_ending_ends_also_at_shutdown() -> None:
     world = a_world()
     peer = Peer(world)
     events = subscribe(peer)
-    world.broker.delete_topic(*HERE, "orders")
+    world.broker.topics.delete(*HERE, "orders")
     world.broker.sweep(world.now)
     peer.stop()
     world.commit()
@@ -724,9 +724,9 @@ def test_retention_that_overtakes_a_subscriber_breaks_the_stream_off(caplog: pyt
 
 def test_who_may_not_read_any_more_gets_no_more() -> None:
     grants = {"anonymous": [Grant("anonymous", frozenset({Permission.ADMIN}))]}
-    world = BrokerFixture(access=Access(enforced=True))
+    world = BrokerFixture(access=AccessPolicy(enforced=True))
     world.broker.access.extra = lambda identity: grants.get(identity.name)
-    world.broker.create_topic(*HERE, "orders", 1)
+    world.broker.topics.create(*HERE, "orders", 1)
     world.commit()
     peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
     reply = peer.stream().ask(SUBSCRIBE)
@@ -744,10 +744,10 @@ def test_who_may_not_read_any_more_gets_no_more() -> None:
 
 def test_who_may_not_read_makes_nothing_come_into_being() -> None:
     writer = Grant(READER, frozenset({Permission.WRITE, Permission.CREATE, Permission.DESCRIBE}))
-    world = BrokerFixture(access=Access(enforced=True, grants=[writer]))
+    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=[writer]))
     peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
     assert "unauthorized" in peer.stream().ask(SUBSCRIBE)["message"]
-    assert not world.broker.has_topic(HERE[1], "orders")
+    assert not world.broker.topics.exists(HERE[1], "orders")
 
 
 def test_what_depended_on_a_change_that_failed_is_not_sent() -> None:
@@ -755,7 +755,7 @@ def test_what_depended_on_a_change_that_failed_is_not_sent() -> None:
     peer = Peer(world)
     stream = peer.stream()
     fault = world.fill_disk()
-    world.broker.create_topic(*HERE, "another", 1)  # so that there is something unsettled
+    world.broker.topics.create(*HERE, "another", 1)  # so that there is something unsettled
     stream.feed({**SUBSCRIBE, "start": "earliest"})
     (opened,) = peer.line.opened
     assert opened.sent == []
@@ -768,7 +768,7 @@ def test_what_depends_on_a_change_waits_for_it() -> None:
     world = a_world(4)
     peer = Peer(world)
     stream = peer.stream()
-    world.broker.create_topic(*HERE, "another", 1)
+    world.broker.topics.create(*HERE, "another", 1)
     stream.feed({**SUBSCRIBE, "start": "earliest"})
     (opened,) = peer.line.opened
     assert opened.sent == []
@@ -778,11 +778,11 @@ def test_what_depends_on_a_change_waits_for_it() -> None:
 
 def test_only_so_much_is_made_that_waits_for_a_change() -> None:
     world = a_world()
-    world.broker.produce(*HERE, "orders", 0, [b"%d" % number + bytes(10_000) for number in range(200)])
+    world.broker.produce.append(*HERE, "orders", 0, [b"%d" % number + bytes(10_000) for number in range(200)])
     world.commit()
     peer = Peer(world)
     stream = peer.stream()
-    world.broker.create_topic(*HERE, "another", 1)
+    world.broker.topics.create(*HERE, "another", 1)
     stream.feed({**SUBSCRIBE, "start": "earliest"})
     (opened,) = peer.line.opened
     assert opened.session.held_bytes < HELD_BYTES + 200_000
@@ -792,9 +792,9 @@ def test_only_so_much_is_made_that_waits_for_a_change() -> None:
 
 def remove(world: BrokerFixture, offset: int) -> CommitGroup:
     """Take a record out of the midst of the log, as the broker does by itself at times."""
-    state_log, partition = world.broker._state_log, place(world)
+    state_log, partition = world.broker.state_log, place(world)
     event = removal.remove(state_log.state.removed, world.broker.limits, partition, [offset], 0)
-    return state_log.keep((event,))
+    return state_log.commit((event,))
 
 
 def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
@@ -861,7 +861,7 @@ def test_every_subscriber_gets_everything_once_and_in_order(
     for what, number in steps:
         if what == "publish":
             first = world.engine.next_offset(place(world))
-            world.broker.produce(*HERE, "orders", 0, [b"%d" % (first + index) for index in range(number)])
+            world.broker.produce.append(*HERE, "orders", 0, [b"%d" % (first + index) for index in range(number)])
         elif what == "commit":
             world.commit()
         elif what == "offload" and calls:
@@ -874,7 +874,7 @@ def test_every_subscriber_gets_everything_once_and_in_order(
             subscribed.append((Events(peer.line.opened[-1]), start))
         elif what == "state":
             topics += 1
-            world.broker.create_topic(*HERE, f"topic{topics}", 1)
+            world.broker.topics.create(*HERE, f"topic{topics}", 1)
         elif number < len(subscribed):
             events, _ = subscribed[number]
             if what == "drain":

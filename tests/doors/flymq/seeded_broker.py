@@ -13,7 +13,7 @@ from penstock.broker.names import DEFAULT_SCOPE, INTERNAL
 from penstock.broker.produce.delay import WAITING, Delayed
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security import passwords
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Identity
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, AccessPolicy, Identity
 from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.security.user import Acl
 from penstock.broker.state.events import RoleSet, UserSet
@@ -59,11 +59,11 @@ class Estate:
 
     def __init__(self, **options: Any) -> None:
         self.world = world = BrokerFixture(
-            access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options
+            access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options
         )
         broker = world.broker
         people = [UserSet("default", name, _hash(), roles, True, START, START) for name, roles in ROLES.items()]
-        broker._state_log.keep((RoleSet("default", "clerk", ["read", "write"], ""), *people))
+        broker.state_log.commit((RoleSet("default", "clerk", ["read", "write"], ""), *people))
         for topic in ("secret", "ghost"):
             broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl(topic, False, ("owner",), (), restrict=True))
         delayed: dict[str, int] = {}
@@ -85,9 +85,9 @@ class Estate:
         work = broker.schemas.register(*place, topic, SchemaKind.JSON, SCHEMA)
         work.run()
         work.finish()
-        broker.create_topic(*place, topic, 2, TopicSettings(schema=topic, rejected="dead-letter"))
-        broker.produce(*place, topic, 0, [FITS, UNFIT])
-        broker.change_topic(*place, topic, TopicSettings())
+        broker.topics.create(*place, topic, 2, TopicSettings(schema=topic, rejected="dead-letter"))
+        broker.produce.append(*place, topic, 0, [FITS, UNFIT])
+        broker.topics.change(*place, topic, TopicSettings())
         broker.groups.commit(*place, "g", topic, 0, 1)
         delayed, _ = broker.delays.schedule(*place, topic, FITS, None, -1, 60_000_000)
         assert isinstance(delayed, Delayed)
@@ -107,7 +107,7 @@ class Estate:
     def all(self) -> object:
         """Everything that a request could have changed. The audit log is not in it: what is refused is noted there."""
         broker = self.world.broker
-        state = broker._state_log.state
+        state = broker.state_log.state
         places = [
             partition_id(topic.id, number)
             for topic in state.topics_by_id.values()
@@ -117,8 +117,8 @@ class Estate:
         ends = {place: self.world.engine.next_offset(place) for place in (WAITING, *places)}
         starts = {place: self.world.engine.bounds(place).start for place in (WAITING, *places)}
         open_ = {one.id: one.records for one in broker.transactions._open.values()}
-        members = {place: broker.members.of(DEFAULT_SCOPE, place[1], place[0]) for place in self._places()}
+        members = {place: broker.group_membership.of(DEFAULT_SCOPE, place[1], place[0]) for place in self._places()}
         return encode_snapshot(replace(state, chains={})), ends, starts, open_, members
 
     def _places(self) -> list[tuple[str, str]]:
-        return list(self.world.broker.members.places(DEFAULT_SCOPE))
+        return list(self.world.broker.group_membership.places(DEFAULT_SCOPE))

@@ -22,7 +22,7 @@ from tests.doors.flymq.peer import Peer
 from tests.doors.flymq.seeded_broker import SCHEMA, Estate
 from tests.doors.flymq.test_security import TABLE
 
-from penstock.broker.broker import FILTERS_AT_ONCE
+from penstock.broker.broker import CONCURRENT_SCANS
 from penstock.broker.fetch.filters import MAX_WORK, Filter, compile_filter
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
@@ -198,9 +198,9 @@ def test_every_name_that_means_harm(op: Op) -> None:
         survives(estate.world, peer, data)
     assert {path.partition("/")[0] for path in estate.world.disk.paths()} <= {"journal", "snapshots"}
     # What was taken is told as it is, and read again as it was written.
-    before = decode_snapshot(encode_snapshot(estate.world.broker._state_log.state))
+    before = decode_snapshot(encode_snapshot(estate.world.broker.state_log.state))
     estate.world.restart()
-    assert encode_snapshot(estate.world.broker._state_log.state) == encode_snapshot(before)
+    assert encode_snapshot(estate.world.broker.state_log.state) == encode_snapshot(before)
 
 
 @every_opcode
@@ -283,11 +283,11 @@ def test_a_filter_that_takes_long_holds_up_nobody_else() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
     world = BrokerFixture()
     Peer(world).ask(m.Produce("t", None, b"v"))
-    world.broker.filtering._executor = later(calls)
-    slow = [Peer(world, port=number) for number in range(FILTERS_AT_ONCE + 3)]
+    world.broker.scan_executor._executor = later(calls)
+    slow = [Peer(world, port=number) for number in range(CONCURRENT_SCANS + 3)]
     for peer in slow:
         peer.feed(m.Fetch("t", 0, 0, 10, "(a+)+$", code_order=True))
-    assert len(calls) == FILTERS_AT_ONCE  # the others wait without a thread
+    assert len(calls) == CONCURRENT_SCANS  # the others wait without a thread
     served(world)
     while calls:
         work, done = calls.pop(0)
@@ -300,7 +300,7 @@ def test_a_filter_of_one_who_is_gone_is_not_tried(monkeypatch: pytest.MonkeyPatc
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
     world = BrokerFixture()
     Peer(world).ask(m.Produce("t", None, b"v"))
-    world.broker.filtering._executor = later(calls)
+    world.broker.scan_executor._executor = later(calls)
     peer = Peer(world)
     peer.feed(m.Fetch("t", 0, 0, 10, "(a+)+$", code_order=True))
     peer.session.lost()
@@ -384,10 +384,10 @@ def test_memberships_of_one_connection_are_bounded_and_end_with_it() -> None:
     for one, expected in ((peer, 100), (other, 50)):
         replies = one.all(*[m.Subscribe("t", f"g{number}", 0, "earliest") for number in range(1000)])
         assert [type(reply) for reply in replies] == [m.Position] * expected + [m.Failure] * (1000 - expected)
-    assert len(world.broker.members) == 150
+    assert len(world.broker.group_membership) == 150
     peer.session.lost()
     other.session.end_of_input()
-    assert len(world.broker.members) == 0
+    assert len(world.broker.group_membership) == 0
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1_000_000])
@@ -421,7 +421,7 @@ def test_requests_that_wait_are_counted_though_they_have_no_payload() -> None:
     world = BrokerFixture()
     peer = Peer(world)
     peer.ask(m.Produce("t", None, b"v"))
-    world.broker.filtering._executor = later(calls)
+    world.broker.scan_executor._executor = later(calls)
     peer.feed(m.Fetch("t", 0, 0, 10, "v", code_order=True))
     idle = peer.session.held_bytes
     peer.feed(requests.encode(m.WhoAmI()) * 10_000)
@@ -457,10 +457,10 @@ def test_a_refused_request_is_let_go_at_once(op: int) -> None:
 def test_what_is_told_of_a_dead_letter_may_be_made_up() -> None:
     world = BrokerFixture()
     place = (ANONYMOUS, DEFAULT_SCOPE)
-    world.broker.create_topic(*place, "t", 1)
-    world.broker.create_topic(*place, "t.dlq", 1)
+    world.broker.topics.create(*place, "t", 1)
+    world.broker.topics.create(*place, "t.dlq", 1)
     headers = (("dead-letter-reason", b"x" * 100_000), ("dead-letter-attempts", b"9" * 19))
-    world.broker.produce(*place, "t.dlq", 0, [b"v"], None, [headers])
+    world.broker.produce.append(*place, "t.dlq", 0, [b"v"], None, [headers])
     world.commit()
     reply = Peer(world).ask(m.FetchDlq("t", 10))
     assert isinstance(reply, m.DlqMessages)
@@ -533,6 +533,7 @@ def test_nothing_is_fetched_for_a_schema(reference: str, draft: str) -> None:
         served(world)
 
 
+@pytest.mark.process  # definitions of Protobuf are compiled by one
 @pytest.mark.parametrize(
     "definition",
     [
@@ -634,6 +635,7 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("kind", "definition"), [row[1:] for row in HEAVY], ids=[row[0] for row in HEAVY])
 def test_definitions_that_explode_and_messages_that_do(kind: str, definition: bytes) -> None:
     world, peer, said = registered(kind, definition)

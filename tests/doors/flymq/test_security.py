@@ -12,8 +12,8 @@ from tests.doors.flymq.peer import Peer
 from tests.doors.flymq.seeded_broker import FITS, NOBODY, ROLES, SCHEMA, UNFIT, WORD, Estate
 
 from penstock.broker.names import DEFAULT_SCOPE
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.passwords import MAX_PASSWORD
 from penstock.broker.security.user import Acl, UserPolicy
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -386,13 +386,13 @@ def test_a_run_of_produces_is_denied_one_by_one() -> None:
 def test_a_fetch_that_waits_ends_when_the_right_is_lost() -> None:
     estate = Estate()
     world = estate.world
-    world.broker.change_topic(ADMINISTRATOR, DEFAULT_SCOPE, "mine", TopicSettings(fetch_wait_seconds=5))
+    world.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "mine", TopicSettings(fetch_wait_seconds=5))
     world.commit()
     peer = estate.peer("second")
     peer.feed(m.Fetch("mine", 1, 0, 10))
     assert peer.raw() == b""
     LOSSES["disabled"].happens(world)
-    world.broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, "mine", 1, [b"not for you"])
+    world.broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "mine", 1, [b"not for you"])
     world.commit()
     assert peer.replies() == [m.Failure(DISABLED)]
 
@@ -454,7 +454,7 @@ def test_work_under_way_is_not_finished_for_one_who_lost_the_right() -> None:
 
 
 def test_public_topics_are_for_those_who_may_and_nothing_else_is() -> None:
-    estate = Estate(user_policy=UserPolicy(allow_anonymous=True))
+    estate = Estate(users=UserPolicy(allow_anonymous=True))
     world = estate.world
     world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("mine", True))
     world.commit()
@@ -588,7 +588,7 @@ def test_a_disabled_user_is_told_so_with_the_right_password_only() -> None:
 
 
 def test_a_host_that_fails_too_often_is_locked_out_for_a_while() -> None:
-    estate = Estate(lockout=LockOut(3, 60))
+    estate = Estate(lockout=LockoutPolicy(3, 60))
     world = estate.world
     inside = entered(world, "clerk")
     peer = Peer(world)
@@ -606,7 +606,7 @@ def test_a_host_that_fails_too_often_is_locked_out_for_a_while() -> None:
 
 
 def test_guessing_by_changing_a_password_locks_out_too() -> None:
-    estate = Estate(lockout=LockOut(3, 60))
+    estate = Estate(lockout=LockoutPolicy(3, 60))
     peer = estate.peer("clerk")
     for _ in range(3):
         assert said(peer, m.ChangePassword("clerk", "new", "wrong", [])) == "invalid current password"
@@ -654,7 +654,7 @@ def test_the_last_administrator_stays() -> None:
 
 def test_with_security_off_nothing_of_this_ends_a_connection() -> None:
     """The original dies of AUTH and of everything about users if it has none."""
-    world = BrokerFixture(access=Access(False, [ADMINISTRATION]))
+    world = BrokerFixture(access=AccessPolicy(False, [ADMINISTRATION]))
     peer = Peer(world)
     for op, row in TABLE.items():
         if Op.AUTH <= op <= Op.ROLE_DELETE and not row.topic:

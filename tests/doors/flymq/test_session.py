@@ -313,7 +313,7 @@ def test_a_fetch_waits_no_longer_than_it_may(world: BrokerFixture) -> None:
 def test_a_topics_own_wait_counts_more(world: BrokerFixture) -> None:
     reader = Peer(world)
     reader.ask(m.CreateTopic("t", 1))
-    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(fetch_wait_seconds=2))
+    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(fetch_wait_seconds=2))
     world.commit()
     reader.feed(m.Fetch("t", 0, 0, 10))
     assert reader.sent[1:] == []
@@ -363,7 +363,7 @@ def test_who_leaves_while_waiting_is_forgotten(world: BrokerFixture) -> None:
 
 def test_a_fetch_below_the_start_goes_on_at_the_start(world: BrokerFixture, peer: Peer) -> None:
     peer.all(*[m.Produce("t", None, b"%d" % number) for number in range(10)])
-    topic = world.broker.topic_for_produce(ANONYMOUS, DEFAULT_SCOPE, "t")
+    topic = world.broker.topics.ensure(ANONYMOUS, DEFAULT_SCOPE, "t")
     world.engine.trim({partition_id(topic.id, 0): 4})
     world.commit()
     assert [record.offset for record in fetch(peer).records] == [4, 5, 6, 7, 8, 9]
@@ -502,7 +502,7 @@ def test_schemas(world: BrokerFixture, peer: Peer) -> None:
 def test_a_topics_schema_counts_at_every_door(world: BrokerFixture, peer: Peer, rejected: Any) -> None:
     peer.ask(m.RegisterSchema("s", "json", SCHEMA))
     peer.ask(m.CreateTopic("t", 1))
-    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected=rejected))
+    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected=rejected))
     world.commit()
     found = peer.all(m.Produce("t", None, b'{"a": 1}'), m.Produce("t", None, b"{}"), m.Produce("t", None, b'{"a": 2}'))
     assert values(fetch(peer)) == [b'{"a": 1}', b'{"a": 2}']
@@ -524,10 +524,10 @@ def test_dead_letters(world: BrokerFixture, peer: Peer) -> None:
     assert letters(peer) == []
     peer.ask(m.RegisterSchema("s", "json", SCHEMA))
     peer.ask(m.CreateTopic("t", 1))
-    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected="dead-letter"))
+    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected="dead-letter"))
     world.commit()
     peer.all(*[m.Produce("t", b"k%d" % number, b"bad %d" % number) for number in range(3)])
-    world.broker.change_topic(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings())
+    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings())
     world.commit()
     first, second, third = letters(peer)
     assert peer.ask(m.ReplayDlq("t", second.message_id)) == m.Done()
@@ -671,7 +671,7 @@ def test_a_mistake_of_ours_is_told_and_ends_this_connection_only(
     def broken(*_given: Any) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(world.broker, "list_topics", broken)
+    monkeypatch.setattr(world.broker.topics, "list", broken)
     with caplog.at_level(logging.ERROR):
         peer.feed(m.ListTopics(), m.WhoAmI())
     assert peer.replies() == [m.Failure("internal error")]

@@ -107,7 +107,7 @@ class Peer(Channel):
 
     def length(self, stream: int) -> int:
         """Where it ends, whatever this client's version can ask."""
-        for topic in self.world.broker._state_log.state.topics_by_id.values():
+        for topic in self.world.broker.state_log.state.topics_by_id.values():
             if topic.id == stream:
                 return self.world.engine.bounds(stream << 32).high_watermark  # type: ignore[arg-type]
         raise AssertionError(stream)

@@ -52,7 +52,7 @@ def test_a_tenant_is_created_once_found_listed_and_deleted_with_its_streams(worl
 def test_tenants_that_have_no_number_are_not_listed(world: BrokerFixture) -> None:
     peer = Peer(world, settings=KimberliteSettings(tenants={9: "acme"}))
     for name in ("acme", "default", "8"):
-        world.broker.create_topic(ANONYMOUS, Scope(name, "default"), "t", 1)
+        world.broker.topics.create(ANONYMOUS, Scope(name, "default"), "t", 1)
     listed = peer.ask(m.TenantList())
     assert isinstance(listed, m.TenantListResponse)
     assert [tenant.tenant_id for tenant in listed.tenants] == [8, 9]
@@ -180,7 +180,7 @@ def test_the_chain_of_audit_events_holds_until_somebody_changes_one() -> None:
     verified = peer.ask(m.VerifyAuditChain())
     assert isinstance(verified, m.VerifyAuditChainResponse) and verified.ok and verified.event_count >= 3
     assert len(verified.chain_head_hex) == 64 and verified.error_message is None
-    log = world.broker._state_log.state.topics[Scope(str(TENANT), "default")]["__audit"]
+    log = world.broker.state_log.state.topics[Scope(str(TENANT), "default")]["__audit"]
     world.engine.append((Records(partition_id(log.id, 0), (b'{"forged": true}',)),))
     world.commit()
     forged = peer.ask(m.VerifyAuditChain())

@@ -26,13 +26,13 @@ from tests.doors.kimberlite.test_session import key
 from penstock.broker.errors import TopicExists
 from penstock.broker.names import DEFAULT_SCOPE, Scope, is_internal
 from penstock.broker.queries.queries import Queries
-from penstock.broker.queries.query_capability import QueryDesk
+from penstock.broker.queries.query_capability import QueryCapability
 from penstock.broker.security import audit, keys
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, AccessPolicy
 from penstock.broker.security.audit import Audit
 from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.security.keys import Keys
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.token import TokenPolicy
 from penstock.broker.tenancy.tenants import Tenants
 from penstock.broker.topics import id_lookup, topic_rules
@@ -79,10 +79,10 @@ class Scene:
 
     def __init__(self, owner: int, *, gone: bool = False, sql: bool = True) -> None:
         self.world = SqlWorld(
-            access=Access(True, [ADMINISTRATION]),
+            access=AccessPolicy(True, [ADMINISTRATION]),
             audit=AuditPolicy(enabled=True),
             tokens=TokenPolicy((SHARED,)),
-            lockout=LockOut(0),
+            lockout=LockoutPolicy(0),
         )
         self.steps: list[str] | None = None
         roles = (None, "Admin", "User", "Auditor")
@@ -119,10 +119,10 @@ class Scene:
 
     def _fill_up(self) -> None:
         broker = self.world.broker
-        broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 1)
+        broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 1)
         self.world.commit()
         while broker.position < POSITION:
-            broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 0, [b""])
+            broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 0, [b""])
             self.world.commit()
         assert broker.position == POSITION
 
@@ -160,8 +160,7 @@ class Scene:
             if event == "call" and "/penstock/" in frame.f_code.co_filename:
                 steps.append(frame.f_code.co_qualname)
 
-        gc.collect()  # what others left behind is not finalized in the middle
-        gc.disable()
+        gc.disable()  # what others left behind is not finalized in the middle
         sys.setprofile(step)
         try:
             yield
@@ -171,7 +170,7 @@ class Scene:
 
     def others(self) -> object:
         """Everything of the other tenant that a request could have changed."""
-        state = self.world.broker._state_log.state
+        state = self.world.broker.state_log.state
         topics = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == str(OTHER)]
         ends = [self.world.engine.next_offset(partition_id(topic.id, 0)) for topic in topics]
         keys = [one for one in state.keys.values() if one.tenant == str(OTHER)]
@@ -365,8 +364,8 @@ def _tables_of_all_tenants(patch: pytest.MonkeyPatch) -> None:
         found = desk._state_log.state.topics_by_id.values()
         return {topic.name: topic for topic in found if topic.scope != DEFAULT_SCOPE and not is_internal(topic.name)}
 
-    patch.setattr(QueryDesk, "names", lambda desk, number: sorted(known(desk, number)))
-    patch.setattr(QueryDesk, "_known", known)
+    patch.setattr(QueryCapability, "names", lambda desk, number: sorted(known(desk, number)))
+    patch.setattr(QueryCapability, "_known", known)
 
 
 def _names_for_all_tenants(patch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def create(name: str, data_class: DataClass = DataClass.PII, placement: m.Placem
 
 def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(world: BrokerFixture, peer: Peer) -> None:
     number = peer.create("events", DataClass.FINANCIAL)
-    topic = world.broker.describe_topic(ANONYMOUS, SCOPE, "events").topic
+    topic = world.broker.topics.describe(ANONYMOUS, SCOPE, "events").topic
     assert (topic.id, topic.partitions) == (number, 1)
     assert topic.settings == TopicSettings(data_class="Financial", placement="global")
 
@@ -62,7 +62,7 @@ def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(world: B
 )
 def test_a_placement_is_kept_as_text(world: BrokerFixture, peer: Peer, placement: m.Placement, kept: str) -> None:
     peer.ask(create("t", placement=placement))
-    assert world.broker.describe_topic(ANONYMOUS, SCOPE, "t").topic.settings.placement == kept
+    assert world.broker.topics.describe(ANONYMOUS, SCOPE, "t").topic.settings.placement == kept
 
 
 @pytest.mark.parametrize("region", ["", "x" * 256, "a\nb"])
@@ -96,7 +96,7 @@ def test_later_versions_find_a_stream_by_creating_it_again_as_it_is(world: Broke
 def test_a_topic_of_another_door_is_found_by_whoever_asks_for_nothing_to_keep_to(
     world: BrokerFixture, peer: Peer
 ) -> None:
-    topic, _ = world.broker.create_topic(ANONYMOUS, SCOPE, "orders", 3)
+    topic, _ = world.broker.topics.create(ANONYMOUS, SCOPE, "orders", 3)
     assert peer.create("orders", DataClass.PUBLIC) == topic.id
     assert peer.refused(create("orders", DataClass.PHI)).code == ErrorCode.STREAM_ALREADY_EXISTS
     regional = create("orders", DataClass.PUBLIC, m.Regional(m.UsEast1()))
@@ -104,7 +104,7 @@ def test_a_topic_of_another_door_is_found_by_whoever_asks_for_nothing_to_keep_to
 
 
 def test_every_partition_of_a_topic_is_a_stream(world: BrokerFixture, peer: Peer) -> None:
-    topic, _ = world.broker.create_topic(ANONYMOUS, SCOPE, "orders", 3)
+    topic, _ = world.broker.topics.create(ANONYMOUS, SCOPE, "orders", 3)
     second = topic.id + (1 << 32)
     assert peer.ask(m.AppendEvents(second, [b"x"], 0)) == m.AppendEventsResponse(0, 1)
     assert world.engine.bounds(partition_id(topic.id, 1)).high_watermark == 1
@@ -132,7 +132,7 @@ def test_a_tenant_comes_into_being_with_its_first_stream_or_has_to_be_there(worl
 def test_a_tenant_may_have_a_name_instead_of_its_number(world: BrokerFixture) -> None:
     peer = Peer(world, settings=KimberliteSettings(tenants={TENANT: "default"}))
     number = peer.create()
-    assert world.broker.describe_topic(ANONYMOUS, Scope("default", "default"), "events").topic.id == number
+    assert world.broker.topics.describe(ANONYMOUS, Scope("default", "default"), "events").topic.id == number
 
 
 # -- appending
@@ -188,7 +188,7 @@ def test_an_event_that_does_not_fit_the_schema_refuses_the_whole_batch_with_reas
     work.finish()
     for rejected in ("error", "dead-letter"):
         settings = TopicSettings(schema="s", rejected=rejected)
-        topic, _ = world.broker.create_topic(ANONYMOUS, SCOPE, rejected, 1, settings)
+        topic, _ = world.broker.topics.create(ANONYMOUS, SCOPE, rejected, 1, settings)
         refused = peer.refused(m.AppendEvents(topic.id, [b'{"a": 1}', b"{}"], 0))
         assert refused.code == ErrorCode.INVALID_REQUEST and "missing required field: a" in refused.message
         assert peer.length(topic.id) == 0
@@ -273,7 +273,7 @@ def test_what_expired_is_passed_by_however_much_it_is(world: BrokerFixture, peer
     for _ in range(4):
         peer.append(number, *[b"old"] * 10_000)
     world.pass_time(100)
-    world.broker.change_topic(ANONYMOUS, SCOPE, "events", TopicSettings(expiry_seconds=50))
+    world.broker.topics.change(ANONYMOUS, SCOPE, "events", TopicSettings(expiry_seconds=50))
     assert peer.read(number) == m.ReadEventsResponse([], None)
     peer.append(number, b"new")
     assert peer.read(number) == m.ReadEventsResponse([b"new"], None)
@@ -311,8 +311,8 @@ def test_a_stream_that_is_deleted_while_it_is_read_is_not_found() -> None:
     world.broker.executor = later(calls)
     peer = Peer(world)
     peer.feed(m.ReadEvents(number, 0, 100))
-    world.broker.delete_topic(ANONYMOUS, SCOPE, "events")
-    world.broker.create_topic(ANONYMOUS, SCOPE, "events", 1)
+    world.broker.topics.delete(ANONYMOUS, SCOPE, "events")
+    world.broker.topics.create(ANONYMOUS, SCOPE, "events", 1)
     for work, done in calls:
         work()
         done()

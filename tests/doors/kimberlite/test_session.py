@@ -17,10 +17,10 @@ from tests.doors.kimberlite.test_operations import FIRST, LATER, queries
 
 from penstock.broker.limits import Limits
 from penstock.broker.queries.query import Rows
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Access, Permission
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Permission
 from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.security.key import KeyTerms
-from penstock.broker.security.lockout import LockOut
+from penstock.broker.security.lockout import LockoutPolicy
 from penstock.doors.kimberlite.handlers.table import HANDLERS
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.wire.kimberlite import messages as m
@@ -37,7 +37,7 @@ def world() -> BrokerFixture:
 
 
 def secured(**options: Any) -> BrokerFixture:
-    return BrokerFixture(access=Access(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options)
+    return BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options)
 
 
 def key(world: BrokerFixture, tenant: int = TENANT, *roles: str) -> str:
@@ -148,7 +148,7 @@ def test_a_key_that_was_chosen_may_have_points_in_it() -> None:
 
 
 def test_a_wrong_token_is_an_error_and_after_too_many_the_host_is_locked_out() -> None:
-    world = secured(lockout=LockOut(3, 60))
+    world = secured(lockout=LockoutPolicy(3, 60))
     good = key(world)
     peer = Peer(world, greets=False)
     for token in ("psk_1_wrong", "a.b.c", "eyJhbGciOiJub25lIn0.e30."):

@@ -8,7 +8,7 @@ from tests.broker.broker_fixture import BrokerFixture, LaterScheduler, later
 from tests.doors.kimberlite.peer import TENANT, Peer
 
 from penstock.broker.names import Scope
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, Access, Permission
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, AccessPolicy, Permission
 from penstock.broker.security.key import KeyTerms
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.doors.kimberlite.session import KimberliteSession
@@ -99,7 +99,7 @@ class Scene:
 
     def secure(self) -> None:
         """The same broker, started with security on."""
-        self.world.options["access"] = Access(True, [ADMINISTRATION])
+        self.world.options["access"] = AccessPolicy(True, [ADMINISTRATION])
         self.world.restart()
         self.author, _ = self.keyed(Permission.WRITE, Permission.READ)
 
@@ -151,7 +151,7 @@ def test_events_in_a_frame_are_without_gaps() -> None:
     scene = Scene()
     for number in range(6):
         expires = [scene.world.now + 1] if number in (2, 3) else None
-        scene.world.broker.produce(ANONYMOUS, SCOPE, "events", 0, [b"e%d" % number], expires=expires)
+        scene.world.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [b"e%d" % number], expires=expires)
     scene.world.commit()
     scene.world.pass_time(1)
     peer = scene.peer(settings=KimberliteSettings(push_events=100))
@@ -195,18 +195,18 @@ def test_an_offset_beyond_the_end_is_waited_for() -> None:
 
 def test_a_partition_of_a_topic_with_several_is_a_stream_of_its_own() -> None:
     scene = Scene()
-    topic, _ = scene.world.broker.create_topic(ANONYMOUS, SCOPE, "wide", 3)
+    topic, _ = scene.world.broker.topics.create(ANONYMOUS, SCOPE, "wide", 3)
     peer = scene.peer()
     subscribe(peer, topic.id + (2 << 32))
     for partition in range(3):
-        scene.world.broker.produce(ANONYMOUS, SCOPE, "wide", partition, [b"p%d" % partition])
+        scene.world.broker.produce.append(ANONYMOUS, SCOPE, "wide", partition, [b"p%d" % partition])
     scene.world.commit()
     assert events(peer) == [(0, b"p2")]
 
 
 def test_a_record_that_no_frame_can_hold_ends_the_subscription_behind_what_came_before() -> None:
     scene = Scene(2)
-    scene.world.broker.produce(ANONYMOUS, SCOPE, "events", 0, [bytes(16 << 20)])
+    scene.world.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [bytes(16 << 20)])
     scene.world.commit()
     peer = scene.peer()
     subscribe(peer, scene.stream)
@@ -314,7 +314,7 @@ def test_who_unsubscribes_while_its_events_are_read_gets_none_of_them() -> None:
 
 def test_events_behind_expired_ones_cost_credit_as_well() -> None:
     scene = Scene()
-    scene.world.broker.produce(ANONYMOUS, SCOPE, "events", 0, [b"dead"] * 3, expires=[scene.world.now + 1] * 3)
+    scene.world.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [b"dead"] * 3, expires=[scene.world.now + 1] * 3)
     scene.world.commit()
     scene.append(5)
     scene.world.pass_time(1)
@@ -355,7 +355,7 @@ def test_what_depends_on_a_change_that_fails_is_not_sent() -> None:
     scene = Scene(3)
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0)
-    scene.world.broker.create_topic(ANONYMOUS, SCOPE, "other", 1)  # a change of state, as a removal would be
+    scene.world.broker.topics.create(ANONYMOUS, SCOPE, "other", 1)  # a change of state, as a removal would be
     peer.feed(m.SubscribeCredit(number, 2))
     assert peer.raw() == b""
     fault = scene.world.fill_disk()
@@ -363,7 +363,7 @@ def test_what_depends_on_a_change_that_fails_is_not_sent() -> None:
     peer.responses()
     assert peer.pushed == [m.SubscriptionClosed(number, m.CloseReason.PROTOCOL_ERROR)]
     scene.world.free_disk(fault)
-    assert len(scene.world.broker.cursors) == 0
+    assert len(scene.world.broker.subscriptions) == 0
 
 
 # -- ending
@@ -401,7 +401,7 @@ def test_a_deleted_stream_closes_its_subscriptions() -> None:
     peer = scene.peer()
     number = subscribe(peer, scene.stream)
     assert offsets(peer) == [0]
-    scene.world.broker.delete_topic(ANONYMOUS, SCOPE, "events")
+    scene.world.broker.topics.delete(ANONYMOUS, SCOPE, "events")
     scene.world.broker.sweep(scene.world.now)
     assert pushed(peer) == []  # it may still fail
     scene.world.commit()
@@ -424,9 +424,9 @@ def test_a_connection_that_ends_leaves_nothing_behind(end: str) -> None:
     peer = scene.peer()
     subscribe(peer, scene.stream)
     subscribe(peer, scene.stream, group="g")
-    assert len(scene.world.broker.cursors) == 2
+    assert len(scene.world.broker.subscriptions) == 2
     getattr(peer.session, end)()
-    assert len(scene.world.broker.cursors) == 0
+    assert len(scene.world.broker.subscriptions) == 0
     assert scene.world.engine._partitions[partition_id(scene.stream, 0)].watchers == []
     sent = len(peer.sent)
     scene.append(1)
@@ -574,7 +574,7 @@ def test_a_group_that_cannot_begin_has_no_subscription() -> None:
     fault = scene.world.fill_disk()
     assert peer.refused(m.Subscribe(scene.stream, 0, 1, "g")).code is m.ErrorCode.STORAGE_ERROR
     assert pushed(peer) == []
-    assert len(scene.world.broker.cursors) == 0
+    assert len(scene.world.broker.subscriptions) == 0
     scene.world.free_disk(fault)
     subscribe(peer, scene.stream, group="g")
     assert offsets(peer) == [0]
@@ -605,7 +605,7 @@ def test_version_1_is_told_where_to_begin_and_gets_no_pushes(dialect: str) -> No
         assert reply == m.SubscribeResponse(subscription_id(TENANT, scene.stream), 1, 128)
     scene.append(1)
     assert peer.raw() == b""
-    assert len(scene.world.broker.cursors) == 0
+    assert len(scene.world.broker.subscriptions) == 0
 
 
 def test_version_1_begins_where_its_group_is() -> None:

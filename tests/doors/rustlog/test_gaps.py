@@ -30,7 +30,7 @@ ON_DISK = LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0)
 @pytest.fixture(params=[None, ON_DISK], ids=["memory", "disk"])
 def world(request: pytest.FixtureRequest) -> BrokerFixture:
     world = BrokerFixture(request.param)
-    world.broker.create_topic(ME, HERE, "t", 1)
+    world.broker.topics.create(ME, HERE, "t", 1)
     world.commit()
     return world
 
@@ -38,12 +38,12 @@ def world(request: pytest.FixtureRequest) -> BrokerFixture:
 def store(world: BrokerFixture, count: int, *, expire: bool = False, start: int = 0) -> None:
     values = [b"%d" % number for number in range(start, start + count)]
     expires = [world.now + SECOND] * count if expire else None
-    world.broker.produce(ME, HERE, "t", 0, values, expires=expires)
+    world.broker.produce.append(ME, HERE, "t", 0, values, expires=expires)
     world.commit()
 
 
 def take_out(world: BrokerFixture, *offsets: int) -> None:
-    world.broker._state_log.keep((RecordsRemoved(1, 0, list(offsets)),))
+    world.broker.state_log.commit((RecordsRemoved(1, 0, list(offsets)),))
     world.commit()
 
 
@@ -93,7 +93,7 @@ def test_binary_ends_at_the_gap(world: BrokerFixture) -> None:
 
 @both
 def test_a_topic_whose_records_have_all_expired(world: BrokerFixture, dialect: Dialect) -> None:
-    world.broker.change_topic(ME, HERE, "t", TopicSettings(expiry_seconds=1))
+    world.broker.topics.change(ME, HERE, "t", TopicSettings(expiry_seconds=1))
     store(world, 5)
     world.pass_time(1)
     assert told(Peer(world, dialect).ask(Fetch("t", 0, 0, BIG))) == ([], 5)
@@ -114,7 +114,7 @@ def test_only_what_is_delivered_counts(world: BrokerFixture, dialect: Dialect) -
 def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: Dialect) -> None:
     calls: list[Any] = []
     world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
-    world.broker.create_topic(ME, HERE, "t", 1)
+    world.broker.topics.create(ME, HERE, "t", 1)
     for start in range(0, 4 * LOOKS, LOOKS):
         store(world, LOOKS, expire=True, start=start)
     store(world, 1, start=4 * LOOKS)
@@ -138,7 +138,7 @@ def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: 
 def test_a_client_that_leaves_ends_the_search() -> None:
     calls: list[Any] = []
     world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
-    world.broker.create_topic(ME, HERE, "t", 1)
+    world.broker.topics.create(ME, HERE, "t", 1)
     for _ in range(3):
         store(world, LOOKS, expire=True)
     world.pass_time(2)
@@ -154,13 +154,13 @@ def test_a_client_that_leaves_ends_the_search() -> None:
 def test_a_reply_that_depends_on_a_removal_waits_until_that_is_kept() -> None:
     calls: list[Any] = []
     world = BrokerFixture(ON_DISK, executor=later(calls))
-    world.broker.create_topic(ME, HERE, "t", 1)
+    world.broker.topics.create(ME, HERE, "t", 1)
     world.commit()
     store(world, 2)
     peer = Peer(world)
     fault = world.fill_disk()
     for outcome in ("failed", "committed"):
-        world.broker._state_log.keep((RecordsRemoved(1, 0, [0]),))
+        world.broker.state_log.commit((RecordsRemoved(1, 0, [0]),))
         peer.send_requests(Fetch("t", 0, 0, 100))
         work, done = calls.pop(0)
         work()
@@ -178,10 +178,10 @@ def test_a_reply_that_depends_on_a_removal_waits_until_that_is_kept() -> None:
 
 def test_a_json_reply_has_room_for_its_next_offset_however_far_that_is() -> None:
     world = BrokerFixture(LogSettings(file_bytes=64 << 20))
-    world.broker.create_topic(ME, HERE, "t", 1)
+    world.broker.topics.create(ME, HERE, "t", 1)
     world.engine.append([Records(partition_id(1, 0), [b"x" * MAX_RECORD])])
     world.commit()
-    slices = world.broker.fetch(ME, HERE, "t", 0, 0, BIG, 1).run()
+    slices = world.broker.fetch.plan(ME, HERE, "t", 0, 0, BIG, 1).run()
     far = 10 ** (MAX_FRAME - len(JSON.encode_fetch(slices, 1)) + 1)  # one digit more than there is room for
     payload = JSON.encode_fetch(slices, far)
     assert len(payload) <= MAX_FRAME

@@ -27,13 +27,13 @@ def a_peer(dialect: Dialect, rejected: Literal["error", "dead-letter"]) -> Peer:
     work.run()
     work.finish()
     settings = TopicSettings(schema="order", rejected=rejected)
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1, settings)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, settings)
     world.commit()
     return Peer(world, dialect)
 
 
 def stored(peer: Peer, topic: str) -> list[bytes]:
-    plan = peer.world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 20, 100)
+    plan = peer.world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 20, 100)
     return [value for part in plan.run() for value in part.values()]
 
 

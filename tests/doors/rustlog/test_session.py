@@ -13,7 +13,7 @@ from tests.doors.rustlog.peer import Peer
 
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Records, partition_id
 from penstock.log.file_engine import LogSettings
@@ -55,7 +55,7 @@ both = pytest.mark.parametrize("dialect", [JSON, BINARY], ids=["json", "binary"]
 @pytest.fixture
 def world() -> BrokerFixture:
     world = BrokerFixture()
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
     world.commit()
     return world
 
@@ -251,7 +251,9 @@ def test_limits_of_the_broker_are_told(dialect: Dialect) -> None:
 @both
 def test_what_may_not_be_done_is_refused_and_nothing_is_revealed(dialect: Dialect) -> None:
     grants = [Grant("alice", frozenset({Permission.READ, Permission.DESCRIBE}), topic="open")]
-    world = BrokerFixture(access=Access(enforced=True, grants=[*grants, Grant("root", frozenset({Permission.ADMIN}))]))
+    world = BrokerFixture(
+        access=AccessPolicy(enforced=True, grants=[*grants, Grant("root", frozenset({Permission.ADMIN}))])
+    )
     root = Peer(world, dialect, Identity("root"))
     root.ask_all(CreateTopic("open", 1), CreateTopic("secret", 1))
     alice = Peer(world, dialect, Identity("alice"))
@@ -286,9 +288,9 @@ def test_a_missing_topic_is_told_with_the_names_that_this_client_may_see() -> No
     ]
     world = BrokerFixture()
     for name in ("open-b", "secret", "open-a"):
-        world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, 1)
+        world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)
     world.commit()
-    world.broker.access = Access(enforced=True, grants=grants)
+    world.broker.access.apply(AccessPolicy(enforced=True, grants=grants))
     error = Peer(world, JSON, Identity("alice")).ask(Fetch("x", 0, 0, 1))
     assert isinstance(error, Error) and error.details == {"available_topics": ["open-a", "open-b"]}
     error = Peer(world, JSON, Identity("bob")).ask(Fetch("x", 0, 0, 1))
@@ -301,7 +303,7 @@ def test_a_mistake_of_ours_is_told_logged_and_ends_the_connection(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(world.broker, "list_topics", fail)
+    monkeypatch.setattr(world.broker.topics, "list", fail)
     peer = Peer(world, JSON)
     with caplog.at_level(logging.ERROR):
         peer.send_requests(Ping(), ListTopics(), Ping())
@@ -739,7 +741,7 @@ def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(world: Broker
 @pytest.mark.parametrize("request_", [Produce("x", 0, [b"v"]), Fetch("x", 0, 0, 1), DescribeTopic("x")])
 def test_errors_do_not_pile_up_either(world: BrokerFixture, request_: Request) -> None:
     for number in range(100):
-        world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, f"{number}".rjust(255, "n"), 1)
+        world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, f"{number}".rjust(255, "n"), 1)
     world.commit()
     peer = Peer(world)
     peer.limit = 500_000
@@ -760,9 +762,9 @@ def disk_world() -> BrokerFixture:
     calls: list[Any] = []
     world = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
     world.options["calls"] = calls
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
     for number in range(40):
-        world.broker.produce(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"%d" % number + b"x" * 5000])
+        world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"%d" % number + b"x" * 5000])
         world.commit()
     return world
 
@@ -928,7 +930,7 @@ def test_no_input_makes_a_session_fail(data: bytes, framed: bool) -> None:
 
 
 def test_topics_with_names_of_other_doors_can_be_used(world: BrokerFixture) -> None:
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "eu/Bestellungen.für-uns", 1, TopicSettings())
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "eu/Bestellungen.für-uns", 1, TopicSettings())
     for dialect in (JSON, BINARY):
         peer = Peer(world, dialect)
         peer.ask(Produce("eu/Bestellungen.für-uns", 0, [b"v"]))

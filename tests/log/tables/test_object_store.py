@@ -27,6 +27,7 @@ def store(source: Source) -> Iterator[Store]:
         yield Store(source.ref)
 
 
+@pytest.mark.process
 def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 3)
     assert Table.open(source.ref) is None

@@ -52,25 +52,25 @@ class Maker:
             pass
 
     def topic(self, name: str, partitions: int = 1, scope: Scope = DEFAULT_SCOPE, **settings: Any) -> int:
-        topic, _ = self.broker.create_topic(ADMINISTRATOR, scope, name, partitions, TopicSettings(**settings))
+        topic, _ = self.broker.topics.create(ADMINISTRATOR, scope, name, partitions, TopicSettings(**settings))
         self.commit()
         return topic.id
 
     def append(self, topic: str, values: Sequence[bytes], partition: int = 0, **more: Any) -> None:
         scope = more.pop("scope", DEFAULT_SCOPE)
-        self.broker.produce(ADMINISTRATOR, scope, topic, partition, values, **more)
+        self.broker.produce.append(ADMINISTRATOR, scope, topic, partition, values, **more)
         self.commit()
 
     def remove(self, topic: int, offsets: Sequence[int], below: int = 0) -> None:
-        self.broker._state_log.keep((RecordsRemoved(topic, 0, list(offsets), below),))
+        self.broker.state_log.commit((RecordsRemoved(topic, 0, list(offsets), below),))
         self.commit()
 
     def seen(self, topic: str, partition: int = 0) -> list[Seen]:
         """All live records, as a fetch finds them."""
         found: list[Seen] = []
-        at = self.broker.bounds(ADMINISTRATOR, DEFAULT_SCOPE, [topic])[topic][partition].start
+        at = self.broker.topics.bounds(ADMINISTRATOR, DEFAULT_SCOPE, [topic])[topic][partition].start
         while True:
-            read = self.broker.fetch(ADMINISTRATOR, DEFAULT_SCOPE, topic, partition, at, 1 << 20, 10_000)
+            read = self.broker.fetch.plan(ADMINISTRATOR, DEFAULT_SCOPE, topic, partition, at, 1 << 20, 10_000)
             for part in read.run():
                 columns = (part.timestamps(), part.keys(), part.values(), map(tuple, part.headers()))
                 found += map(Seen, range(part.base_offset, part.end_offset), *columns)

@@ -27,7 +27,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.produce.partitioning import fnv1a
 from penstock.broker.publications.staging import Staging
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.flight import wire
 from penstock.log.engine import Durability
 from penstock.log.errors import LogError
@@ -98,7 +98,7 @@ class Stream:
 def world(monkeypatch: pytest.MonkeyPatch) -> BrokerFixture:
     world = BrokerFixture()
     monkeypatch.setattr(flight_put, "OsFiles", lambda _: world.disk)
-    world.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, "orders", 2)
+    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 2)
     world.commit()
     return world
 
@@ -113,7 +113,7 @@ def put(
 
 
 def records(world: BrokerFixture, topic: str, partition: int = 0) -> list[bytes]:
-    parts = world.broker.fetch(ANONYMOUS, DEFAULT_SCOPE, topic, partition, 0, 1 << 20, 1 << 20).run()
+    parts = world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, partition, 0, 1 << 20, 1 << 20).run()
     return [value for part in parts for value in part.values()]
 
 
@@ -210,7 +210,7 @@ def test_limits(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_only_who_may_write_may_stage(world: BrokerFixture) -> None:
     grants = [Grant("alice", frozenset({Permission.WRITE}), topic="orders")]
-    world.options["access"] = Access(enforced=True, grants=grants)
+    world.options["access"] = AccessPolicy(enforced=True, grants=grants)
     world.restart()
     bob = ALICE._replace(identity=Identity("bob"))
     batch = pa.record_batch({"value": ["x", "y"], "topic": ["orders", "secret"]})

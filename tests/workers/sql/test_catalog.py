@@ -50,7 +50,7 @@ class Line:
             return Position(broker.position)
         if reply is Names:
             return Names(["t"])
-        surveys = [broker.read_view(ME, DEFAULT_SCOPE, name) for name in request.names]
+        surveys = [broker.fetch.read_view(ME, DEFAULT_SCOPE, name) for name in request.names]
         return Opened(
             broker.position,
             [

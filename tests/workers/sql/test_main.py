@@ -25,7 +25,7 @@ from penstock.broker.errors import AccessDenied, DuplicateKey, QueriesOff, Query
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.queries.query import Rows, Timestamp, Value
 from penstock.broker.queries.statement import Stage, Statement
-from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.clients.rustlog import Client
 from penstock.config.layers import load
 from penstock.config.settings import DOOR_NAMES
@@ -292,21 +292,21 @@ def test_what_is_only_in_memory_yet_is_waited_for(house: House) -> None:
     house.play(scene())
 
 
-def test_a_statement_has_the_rights_of_its_sender(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_has_the_rights_of_its_sender(house: House) -> None:
     reader = Identity("reader", tenant="acme")
 
     async def scene() -> None:
         await house.ask("CREATE TABLE t (id BIGINT)", scope=ACME)
         await house.ask("INSERT INTO t VALUES (5)", scope=ACME)
-        granted = Access(enforced=True, grants=[Grant("reader", frozenset({Permission.READ}))])
-        with monkeypatch.context() as patch:
-            patch.setattr(house.broker, "access", granted)
-            assert await house.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
-            for statement in ("INSERT INTO t VALUES (6)", "DROP TABLE t", "CREATE TABLE new (id BIGINT)"):
-                with pytest.raises(AccessDenied):
-                    await house.ask(statement, scope=ACME, identity=reader)
+        reading = AccessPolicy(enforced=True, grants=[Grant("reader", frozenset({Permission.READ}))])
+        house.broker.access.apply(reading)
+        assert await house.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
+        for statement in ("INSERT INTO t VALUES (6)", "DROP TABLE t", "CREATE TABLE new (id BIGINT)"):
             with pytest.raises(AccessDenied):
-                house.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+                await house.ask(statement, scope=ACME, identity=reader)
+        with pytest.raises(AccessDenied):
+            house.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+        house.broker.access.apply(AccessPolicy())
         assert (await house.ask("SELECT COUNT(*) AS n FROM t", scope=ACME)).rows == [[1]]
 
     house.play(scene())
@@ -329,7 +329,7 @@ def test_streams_are_seen_as_of_one_position_while_others_append(house: House) -
     """Each append has one record for either stream, so a statement that counts both finds the same number."""
 
     async def scene() -> None:
-        topics = [house.broker.create_topic(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
+        topics = [house.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
         writes = [Records(partition_id(topic.id, 0), [b"x"]) for topic in topics]
         over = False
 

@@ -38,7 +38,7 @@ class House:
 
     def stream(self, name: str = "t", check: Callable[[], None] = lambda: None) -> TopicStream:
         broker = self.directory.broker
-        found = broker.read_view(ME, DEFAULT_SCOPE, name)
+        found = broker.fetch.read_view(ME, DEFAULT_SCOPE, name)
         ref = table_ref(self.tables, {}, *found.topic.scope, name, found.topic.id)
         read_view = told(broker, ME, DEFAULT_SCOPE, found)
         read_view = msgspec.structs.replace(read_view, table=TablePlace(ref.url, {}, {}))
@@ -109,10 +109,10 @@ def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_s
     directory.produce("t", 0, b"1", b"2")
     seen = directory.broker.position
     directory.produce("t", 0, b"3")
-    settings = directory.broker.describe_topic(ME, DEFAULT_SCOPE, "t").topic.settings
+    settings = directory.broker.topics.describe(ME, DEFAULT_SCOPE, "t").topic.settings
     declared = Declared((Column("a", "BIGINT"),), directory.broker.position)
     changed = msgspec.structs.replace(settings, declared=declared)
-    directory.broker.change_topic(ME, DEFAULT_SCOPE, "t", changed)
+    directory.broker.topics.change(ME, DEFAULT_SCOPE, "t", changed)
     directory.commit()
     assert house.stream().declared == declared
     stream = house.stream().as_of(seen)
@@ -188,8 +188,8 @@ def test_removed_records_and_a_topic_whose_records_expire_are_not_dense(house: H
     directory = house.directory
     directory.create("t")
     directory.fill("t", 0, 0, 5)
-    topic = directory.broker.read_view(ME, DEFAULT_SCOPE, "t").topic.id
-    directory.broker._state_log.keep((RecordsRemoved(topic, 0, [3], 0),))
+    topic = directory.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").topic.id
+    directory.broker.state_log.commit((RecordsRemoved(topic, 0, [3], 0),))
     directory.commit()
     assert not house.stream().dense
     assert rows(house.stream()) == [(0, 0), (0, 1), (0, 2), (0, 4)]
@@ -207,7 +207,7 @@ def test_the_first_position_is_that_of_the_oldest_record_if_older_ones_are_gone(
     at = directory.broker.position
     directory.fill("t", 0, 0, 10)
     assert house.stream().first_position() == 0
-    place = partition_id(directory.broker.read_view(ME, DEFAULT_SCOPE, "t").topic.id, 0)
+    place = partition_id(directory.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").topic.id, 0)
     directory.engine.trim({place: 4})
     directory.commit()
     assert house.stream().partitions == [(0, 4, 10)]

@@ -15,7 +15,9 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATOR
+from penstock.broker.settings import BrokerSettings
 from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, TablePolicy
+from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Retention, partition_id
 from penstock.log.errors import TableUnreadable
@@ -39,14 +41,15 @@ class House:
         self.options = options
         self.random = Random(1)
         self.open()
-        self.broker.create_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 1)
+        self.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 1)
 
     def open(self) -> None:
         self.committer = InlineCommitter()
         clock = lambda: self.now  # noqa: E731 - one line says it
         self.engine = FileEngine(OsFiles(str(self.folder)), SETTINGS, committer=self.committer, clock=clock)
         policy = TablePolicy(True, str(self.folder / "tables"), keep_us=0, care_us=1_000_000)
-        self.broker = Broker(self.engine, tables=policy, clock=clock, monotonic=clock, **self.options)
+        settings = BrokerSettings(tables=policy, **self.options)
+        self.broker = Broker(self.engine, settings, clock=clock, monotonic=clock)
         self.workshop = Workshop(OsFiles(str(self.folder)))
 
     def restart(self) -> None:
@@ -61,7 +64,7 @@ class House:
         for _ in range(count):
             self.now += 1_000_000
             values, keys = [self.random.randbytes(700), b""], [b"key", None]
-            self.broker.produce(ADMINISTRATOR, DEFAULT_SCOPE, topic, 0, values, keys, [(("h", b"\xff"),), ()])
+            self.broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, topic, 0, values, keys, [(("h", b"\xff"),), ()])
             self.commit()
 
     def work(self, *, answers: bool = True) -> list[Any]:
@@ -85,7 +88,7 @@ class House:
         found: list[tuple[Any, ...]] = []
         end = self.engine.bounds(self.place).high_watermark
         while offset < end:
-            read = self.broker.fetch(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, offset, 20_000, 1000)
+            read = self.broker.fetch.plan(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, offset, 20_000, 1000)
             for part in read.run():
                 offsets = range(part.base_offset, part.end_offset)
                 found += zip(offsets, part.timestamps(), part.keys(), part.values(), part.headers(), strict=True)
@@ -197,7 +200,8 @@ def test_retention_over_table_and_journal(tmp_path: Path, limit: Retention) -> N
     before = house.records()
     house.work()
     house.forget_files()
-    house.broker.default_retention = limit
+    settings = TopicSettings(retention_seconds=limit.seconds, retention_bytes=limit.bytes)
+    house.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "orders", settings)
     house.now += 1_500_000
     house.work()
     start = house.engine.bounds(house.place).start
@@ -220,7 +224,7 @@ def test_a_deleted_topic_takes_its_table_along(tmp_path: Path) -> None:
     house.produce(60)
     house.work()
     assert house.parquet()
-    house.broker.delete_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    house.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     house.commit()
     jobs = house.work()
     assert [type(job) for job in jobs] == [RemoveJob]
@@ -252,7 +256,7 @@ def test_the_next_job_is_waited_for_and_what_is_removed_must_be_unwanted_for_goo
         task = asyncio.create_task(calls.next(Nothing()))
         await asyncio.sleep(0.05)
         assert not task.done()
-        house.broker.delete_topic(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+        house.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
         house.commit()
         return (await asyncio.wait_for(task, 20)).job
 

@@ -151,6 +151,10 @@ class CacheService:
 
     # -- for the broker
 
+    def rebuilt(self) -> None:
+        """The state was read from the log again."""
+        self._journal.rebuilt()
+
     def sweep(self) -> None:
         """Give back the room of what is over. A few times a second; each is a step of a bounded size."""
         now = self._monotonic()
@@ -246,7 +250,6 @@ class _Journal:
         self._clock = clock
         self._monotonic = monotonic
         self._left: list[CacheName] = []  # in the state, but not to be journalled any more
-        state_log.on_rebuilt.append(self.rebuilt)
         self.rebuilt()
 
     def rebuilt(self) -> None:
@@ -276,7 +279,7 @@ class _Journal:
             self.remove(victims)
             self._metrics.cache_evicted += len(victims)
         ttl = None if deadline == NEVER else deadline - now
-        group = self._state_log.keep((CacheSet(*cache.scope, cache.name, key, value, self._clock(), ttl),))
+        group = self._state_log.commit((CacheSet(*cache.scope, cache.name, key, value, self._clock(), ttl),))
         self.store.set(cache, key, value, deadline, now)
         return group
 

@@ -47,7 +47,7 @@ class Groups:
         state = self._state_log.current()
         if topic_must_exist:
             topic_rules.find_partition(state, scope, topic, partition)
-        return self._state_log.keep((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
+        return self._state_log.commit((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
 
     def committed(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
         """The group's next offset, or None if it has none there, whatever exists."""
@@ -77,7 +77,7 @@ class Groups:
     def delete(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
         """The group's offsets in the topic go, and so do its members."""
         self._access.require(identity, Permission.DELETE, scope, topic)
-        kept = self._state_log.keep((rules.delete(self._state_log.current(), self._members, scope, group, topic),))
+        kept = self._state_log.commit((rules.delete(self._state_log.current(), self._members, scope, group, topic),))
         self._members.forget(scope, topic, group)
         self._audit.note(identity, "group.delete", scope=scope, resource=group, action="delete", topic=topic)
         return kept
@@ -97,7 +97,7 @@ class Groups:
         found = topic_rules.find_partition(state, scope, topic, partition)
         bounds = self._state_log.engine.bounds(partition_id(found.id, partition))
         offset = to if isinstance(to, int) else rules.start(to, None, bounds)
-        return offset, self._state_log.keep(
+        return offset, self._state_log.commit(
             (rules.commit(state, self._limits, scope, group, topic, partition, offset),)
         )
 

@@ -65,7 +65,6 @@ class Delays:
         self._advancing = False
         self._not_before = 0  # when to try again after a failure
         self._trimmed = 0  # when that was last looked at
-        state_log.on_rebuilt.append(self.rebuilt)
         self.rebuilt()
 
     # -- for clients
@@ -95,12 +94,12 @@ class Delays:
         event = delay.schedule(state.delayed, state.next_delayed_id, limits, found.id, partition, delay_us, offset, now)
         columns = [value], None if key is None else [key], [headers] if headers else None
         self._validator.check_room(scope.tenant)
-        admitted = self._validator.admit(found, [partition], *columns)
+        admitted = self._validator.validate(found, [partition], *columns)
         if admitted.diverted:
             appended = self._state_log.append(admitted.writes, admitted.events)
             self._metrics.records_diverted += 1
             return appended.base_offsets[0], appended.group
-        group = self._state_log.keep((event,), (Records(WAITING, *columns),))
+        group = self._state_log.commit((event,), (Records(WAITING, *columns),))
         heapq.heappush(self._heap, (event.due, event.id))
         self._metrics.delayed_scheduled += 1
         return state.delayed[event.id], group
@@ -117,7 +116,7 @@ class Delays:
             or not self._access.allows(identity, Permission.WRITE, scope, topic.name)
         ):
             raise DelayedNotFound(id)
-        group = self._state_log.keep((DelayedEnded([id]),))
+        group = self._state_log.commit((DelayedEnded([id]),))
         self._metrics.delayed_cancelled += 1
         self._tidy()
         return group
@@ -293,7 +292,7 @@ class _Appearing:
         while True:
             ended = [content.delayed.id for content in self._contents]
             try:
-                return self._delays._state_log.keep((DelayedEnded(ended + lost),), self._records(state))
+                return self._delays._state_log.commit((DelayedEnded(ended + lost),), self._records(state))
             except EntryTooLarge:
                 if len(ended) <= 1:
                     raise

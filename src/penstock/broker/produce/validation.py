@@ -50,7 +50,7 @@ class ValidatedRecords(NamedTuple):
 
 
 class ProducedPartitioned(NamedTuple):
-    """Where each record of `Broker.scatter` went. True once the group is committed."""
+    """Where each record of `ProduceService.append_partitioned` went. True once the group is committed."""
 
     group: CommitGroup
     partitions: Sequence[int]  # as for `offsets`: those of diverted records are of the dead letters
@@ -91,7 +91,7 @@ class RecordValidator:
             raise RecordTooLarge(largest, self._limits.record_bytes)
         return sum(sizes)
 
-    def admit(
+    def validate(
         self,
         topic: Topic,
         partitions: Sequence[int],
@@ -100,20 +100,20 @@ class RecordValidator:
         headers: Sequence[Headers] | None = None,
         expires: Sequence[int] | None = None,
         *,
-        divert: bool = True,
+        allow_dead_letters: bool = True,
         coming: Sequence[TopicCreated] = (),
     ) -> ValidatedRecords:
         """What is to be appended so that each record is in its partition. Raises InvalidArgument or RecordTooLarge, or
         RecordRejected for a record that does not fit the topic's schema, unless it becomes a dead letter.
 
-        With `divert` off such a record is refused though the topic wants it diverted: for those who bring records of
-        several requests as one, and then each of them alone. `coming` are topics that are created in the same entry;
-        `topic` may be one of them."""
+        With `allow_dead_letters` off such a record is refused though the topic routes it to its dead letters: for
+        callers that append the records of several requests as one, and then those of each alone. `coming` are topics
+        that are created in the same entry; `topic` may be one of them."""
         size = self.measure(values, keys)
         bad = {} if topic.settings.schema is None else self._check(topic, values)
         if bad:
             columns = _Columns(values, keys, headers, expires)
-            return self._without(bad, topic, partitions, columns, size, divert, coming)
+            return self._without(bad, topic, partitions, columns, size, allow_dead_letters, coming)
         members = _by_partition(partitions)
         if len(members) == 1:
             records = Records(partition_id(topic.id, partitions[0]), values, keys, headers, expires)
@@ -129,16 +129,16 @@ class RecordValidator:
         partitions: Sequence[int],
         columns: _Columns,
         size: int,
-        divert: bool,
+        allow_dead_letters: bool,
         coming: Sequence[TopicCreated],
     ) -> ValidatedRecords:
         """The good records in their partitions, the bad ones as dead letters; or RecordRejected."""
         now = self._clock()
         target, events = None, list[TopicCreated]()
-        if divert and topic.settings.rejected == "dead-letter":
+        if allow_dead_letters and topic.settings.rejected == "dead-letter":
             target, events = dead_letter.target(self._state(), self._limits, topic, now, coming)
         if target is None:
-            self._metrics.records_rejected += divert  # else they will be brought again
+            self._metrics.records_rejected += allow_dead_letters  # else they will be brought again
             first = min(bad)
             raise RecordRejected(bad[first], first if len(columns.values) > 1 else None)
         rejected = sorted(bad)

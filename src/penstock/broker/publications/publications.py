@@ -57,7 +57,6 @@ class Publications:
         self._started = desk.clock()
         self._cleaned: int | None = None
         self._try_at: int | None = 0  # when to look for what was begun and is not finished
-        desk.state_log.on_rebuilt.append(self._rebuilt)
 
     def __len__(self) -> int:
         """How many are under way."""
@@ -205,7 +204,7 @@ class Publications:
         )
         self._desk.metrics.publications_dropped += 1
         try:
-            self._desk.state_log.keep((PublicationDropped(run.key),))
+            self._desk.state_log.commit((PublicationDropped(run.key),))
         except LogError:
             self._try_at = self._desk.clock() + TRY_AGAIN
 
@@ -214,7 +213,7 @@ class Publications:
 
     # -- by the clock
 
-    def _rebuilt(self) -> None:
+    def rebuilt(self) -> None:
         self._try_at = self._desk.clock() + TRY_AGAIN
 
     def sweep(self, now: int) -> None:

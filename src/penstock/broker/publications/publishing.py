@@ -188,7 +188,7 @@ class PublicationRun:
     def _begin(self) -> None:
         limits, now = self._desk.limits, self._desk.clock()
         event = PublicationStarted(self.key, self.batch, now, limits.publishing_apps, self.refs, self.once)
-        self._desk.state_log.keep((event,))
+        self._desk.state_log.commit((event,))
         self.begun = True
         self._go_on()
 
@@ -288,13 +288,13 @@ class PublicationRun:
         return _Writes(writes, created, rows, size, diverted)
 
     def _admit(self, topic: Topic, chunk: Chunk, columns: Columns, coming: Sequence[TopicCreated]) -> ValidatedRecords:
-        """As any other client's records; see `RecordValidator.admit`."""
+        """As any other client's records; see `RecordValidator.validate`."""
         count = columns.count
         batch = Batch(columns.build(0, 0, 0, bytes(8 * count), 0, 0))
         keys = batch.keys(0, count) if columns.flags & KEYS else None
         headers = batch.headers(0, count) if columns.flags & HEADERS else None
         expires = batch.expires()
-        return self._desk.validator.admit(
+        return self._desk.validator.validate(
             topic,
             [chunk.partition] * count,
             batch.values(0, count),

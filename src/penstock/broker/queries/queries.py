@@ -1,5 +1,5 @@
 """Statements of SQL: who waits for what, and what becomes of it. They are carried out in a process of their own, which
-knows nothing of identities: what one may do is checked by the `desk`, with the identity that it came with.
+knows nothing of identities: what one may do is checked by the `capability`, with the identity that it came with.
 
 Each tenant has its own line, and the lines take turns, so that nobody waits for all the statements of one tenant.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.broker.errors import QueriesOff, QueryError, QueryTooLarge, ShuttingDown, TooFast
 from penstock.broker.names import Scope
 from penstock.broker.queries.query import Value
-from penstock.broker.queries.query_capability import QueryDesk
+from penstock.broker.queries.query_capability import QueryCapability
 from penstock.broker.queries.statement import Stage, Statement
 from penstock.broker.runtime.clock import Clock
-from penstock.broker.security.access import Identity, Permission
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.state_log import StateLog
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
 GRACE: Final = 5_000_000  # µs that the process may go on with a statement that should have ended
 _SECOND: Final = 1_000_000  # µs
@@ -37,11 +35,21 @@ class QueryPolicy(NamedTuple):
 
 
 class Queries:
-    def __init__(self, broker: Broker, state_log: StateLog, policy: QueryPolicy, monotonic: Clock) -> None:
+    def __init__(
+        self,
+        capability: QueryCapability,
+        state_log: StateLog,
+        access: Access,
+        policy: QueryPolicy,
+        metrics: Metrics,
+        monotonic: Clock,
+    ) -> None:
         self.policy = policy
         self.on_waiting: Callable[[], None] | None = None  # somebody wants a statement carried out; None: nobody would
-        self.desk = QueryDesk(broker, state_log, monotonic)
-        self._broker = broker
+        self.capability = capability
+        self._state_log = state_log
+        self._access = access
+        self._metrics = metrics
         self._monotonic = monotonic
         self._number = 0
         self._lines: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
@@ -60,7 +68,7 @@ class Queries:
         was there; `reason` is why somebody looks at what is not usually theirs, and is noted in the audit log.
 
         Which streams it may read or change is checked for each of them when it comes to it."""
-        self._broker.access.require_any(identity, Permission.READ, scope)
+        self._access.require_any(identity, Permission.READ, scope)
         self._number += 1
         return Statement(self, self._number, identity, scope, sql, params, position, reason)
 
@@ -76,7 +84,7 @@ class Queries:
         if not self.policy.enabled or self.on_waiting is None:
             statement.end(QueriesOff("SQL is not available: sql.enabled is off, or this is no running broker"), 0)
             return
-        pending_commit = self._broker.pending_commit
+        pending_commit = self._state_log.pending_commit
         if pending_commit is None:
             self._line_up(statement)
         else:
@@ -103,12 +111,12 @@ class Queries:
         if statement.stage is Stage.WAITING:
             self._leave(statement)
         elif statement.stage is Stage.RUNNING:
-            self.desk.stop(statement)
+            self.capability.stop(statement)
         statement.end(QueryError("The statement was cancelled"), now)
 
     def ended(self, statement: Statement) -> None:
-        self._broker.metrics.statements += 1
-        self._broker.metrics.statement_failures += statement.error is not None
+        self._metrics.statements += 1
+        self._metrics.statement_failures += statement.error is not None
 
     def _leave(self, statement: Statement) -> None:
         tenant = statement.scope.tenant
@@ -121,7 +129,7 @@ class Queries:
         self._waiting += sign
         self._bytes += sign * statement.byte_size
 
-    # -- for the desk and the server
+    # -- for the capability and the server
 
     def next(self) -> Statement | None:
         """The next statement to be carried out; its tenant's next one comes behind those of the others."""
@@ -133,14 +141,14 @@ class Queries:
         self._count(statement, -1)
         if line:
             self._lines[tenant] = line
-        self.desk.begin(statement)
+        self.capability.begin(statement)
         return statement
 
     def lost(self, culprits: Sequence[Statement] = (), why: str = "ended unexpectedly") -> None:
         """The process is gone, and what it was at with it. Those who are not to blame, if it is known who is, are
         carried out again, unless they have changed something."""
         now = self._monotonic()
-        for statement in self.desk.drop_all():
+        for statement in self.capability.drop_all():
             if statement.stage is not Stage.RUNNING:
                 continue
             if culprits and statement not in culprits and not statement.changed and not statement.tries:
@@ -160,7 +168,7 @@ class Queries:
         now, allowed = self._monotonic(), int(self.policy.seconds * _SECOND) + GRACE
         return [
             statement
-            for statement in self.desk.running()
+            for statement in self.capability.running()
             if now - statement.since > (GRACE if statement.stage is Stage.OVER else allowed)
         ]
 

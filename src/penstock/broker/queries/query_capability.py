@@ -7,25 +7,26 @@ What of a stream is committed, all streams of one `open` show as of the same pos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.broker.errors import BrokerError, QueryError, TableNotFound
+from penstock.broker.fetch.fetch_service import FetchService
 from penstock.broker.fetch.read_view import ReadView
+from penstock.broker.produce.produce_service import ProduceService
 from penstock.broker.queries.query import Declared, Rows, Value
 from penstock.broker.queries.statement import Stage, Statement
 from penstock.broker.runtime.clock import Clock
-from penstock.broker.security.access import Permission
+from penstock.broker.security.access import Access, Permission
+from penstock.broker.security.audit import Audit
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.broker.topics.topics import Topics
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetMismatch
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
 
 
 class Opened(NamedTuple):
@@ -35,13 +36,26 @@ class Opened(NamedTuple):
     surveys: list[ReadView]
 
 
-class QueryDesk:
+class QueryCapability:
     """On the broker's thread. What a statement is refused is kept with it, for the one who gets to see it."""
 
-    def __init__(self, broker: Broker, state_log: StateLog, monotonic: Clock) -> None:
+    def __init__(
+        self,
+        state_log: StateLog,
+        access: Access,
+        topics: Topics,
+        produce: ProduceService,
+        fetch: FetchService,
+        audit: Audit,
+        monotonic: Clock,
+    ) -> None:
         self.on_stopped: Callable[[], None] | None = None  # the process is to stop a statement: see `to_stop`
-        self._broker = broker
         self._state_log = state_log
+        self._access = access
+        self._topics = topics
+        self._produce = produce
+        self._fetch = fetch
+        self._audit = audit
         self._monotonic = monotonic
         self._running: dict[int, Statement] = {}
         self._to_stop: list[int] = []
@@ -66,7 +80,7 @@ class QueryDesk:
             statement.end(rows, self._monotonic())
 
     def failed(self, number: int, error: Exception) -> None:
-        """If it is what the desk refused, that is told as it was: with everything that was known."""
+        """If it is what was refused here, that is told as it was: with everything that was known."""
         if (statement := self._running.pop(number, None)) is not None:
             refusal = statement.refusal
             same = type(refusal) is type(error) and str(refusal) == str(error)
@@ -97,43 +111,45 @@ class QueryDesk:
     def head(self, number: int) -> int:
         """Up to where everything is committed."""
         self.find(number)
-        return self._broker.position
+        return self._state_log.engine.position
 
     def names(self, number: int) -> list[str]:
         """The streams that its sender may read. True once what is `pending_commit` is committed."""
         statement = self.find(number)
-        identity, scope, allows = statement.identity, statement.scope, self._broker.access.allows
+        identity, scope, allows = statement.identity, statement.scope, self._access.allows
         found = topic_rules.in_scope(self._state_log.current(), scope)
         return [topic.name for topic in found if allows(identity, Permission.READ, scope, topic.name)]
 
     def open(self, number: int, names: Sequence[str]) -> Opened:
         """Those of the streams that exist, for one who may read them. True once `pending_commit` is committed."""
-        statement, broker = self.find(number), self._broker
+        statement = self.find(number)
         with _Kept(statement):
             for name in names:
-                broker.access.require(statement.identity, Permission.READ, statement.scope, name)
+                self._access.require(statement.identity, Permission.READ, statement.scope, name)
             known = self._known(statement)
-            surveys = [broker.read_view(statement.identity, statement.scope, name) for name in names if name in known]
-        return Opened(broker.position, surveys)
+            surveys = [
+                self._fetch.read_view(statement.identity, statement.scope, name) for name in names if name in known
+            ]
+        return Opened(self._state_log.engine.position, surveys)
 
     def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
         """Its position is that of what is committed: all that can be known before the declaration is written."""
-        statement, broker = self.find(number), self._broker
+        statement = self.find(number)
         identity, scope = statement.identity, statement.scope
         if declared is not None:
-            declared = msgspec.structs.replace(declared, position=broker.position)
+            declared = msgspec.structs.replace(declared, position=self._state_log.engine.position)
         with _Kept(statement):
             if create and name not in self._known(statement):
                 statement.changed = True
-                return broker.create_topic(identity, scope, name, 1, TopicSettings(declared=declared))[1]
+                return self._topics.create(identity, scope, name, 1, TopicSettings(declared=declared))[1]
             settings = self._settings(statement, name)
             if declared is not None and settings.declared is not None:  # by somebody else, just now
                 raise QueryError(f"Table '{name}' already exists")
             statement.changed = True
-            return broker.change_topic(identity, scope, name, msgspec.structs.replace(settings, declared=declared))
+            return self._topics.change(identity, scope, name, msgspec.structs.replace(settings, declared=declared))
 
     def _settings(self, statement: Statement, name: str) -> TopicSettings:
-        self._broker.access.require(statement.identity, Permission.ALTER, statement.scope, name)
+        self._access.require(statement.identity, Permission.ALTER, statement.scope, name)
         found = self._known(statement).get(name)
         if found is None:
             raise TableNotFound(name)
@@ -151,17 +167,24 @@ class QueryDesk:
         expected: int | None,
     ) -> CommitGroup:
         """Raises OffsetMismatch if the stream has grown past `expected`: then nothing was appended."""
-        statement, broker = self.find(number), self._broker
+        statement = self.find(number)
         with _Kept(statement):
             try:
                 statement.changed = True
-                appended = broker.produce(
-                    statement.identity, statement.scope, name, 0, events, keys, expected_offset=expected, divert=False
+                appended = self._produce.append(
+                    statement.identity,
+                    statement.scope,
+                    name,
+                    0,
+                    events,
+                    keys,
+                    expected_offset=expected,
+                    allow_dead_letters=False,
                 )
             except OffsetMismatch:
                 statement.changed = False
                 raise
-        broker.audit.note(
+        self._audit.note(
             statement.identity,
             "query.insert",
             scope=statement.scope,
@@ -173,7 +196,7 @@ class QueryDesk:
 
     def break_glass(self, number: int, reason: str) -> None:
         statement = self.find(number)
-        self._broker.audit.note(
+        self._audit.note(
             statement.identity,
             "query.break_glass",
             scope=statement.scope,

@@ -163,7 +163,7 @@ class DeadLetters:
         ends = {place: end for place, end in ends.items() if end > engine.bounds(place).start}
         if not ends:
             return None
-        self._state_log.keep(
+        self._state_log.commit(
             [RecordsRemoved(box.id, number, [], ends[place]) for number, place in enumerate(places) if place in ends]
         )
         group = engine.trim(ends)  # in the same group

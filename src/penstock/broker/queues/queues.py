@@ -12,20 +12,26 @@ import heapq
 import logging
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from penstock.broker.errors import BrokerError, LimitReached, ShuttingDown
+from penstock.broker.errors import BrokerError, InvalidName, LimitReached, ShuttingDown
 from penstock.broker.fetch import visible_read
+from penstock.broker.fetch.fetch_waiters import watch_all
 from penstock.broker.fetch.removal import Gone
 from penstock.broker.limits import Limits
+from penstock.broker.names import Scope, is_internal
 from penstock.broker.queues import dead_letter
 from penstock.broker.queues.queue import FOREVER, Queue, QueuePolicy
 from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import Metrics
-from penstock.broker.state.events import AnyEvent, QueueEnded, QueueMoved, QueueStarted
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.state.events import QueueEnded, QueueMoved, QueueStarted
 from penstock.broker.state.state import State, Topic
+from penstock.broker.state.state_log import StateLog
+from penstock.broker.topics import id_lookup
+from penstock.broker.topics.topics import Topics
 from penstock.log.batch import EXPIRES, HEADERS, Headers, RecordSlice
-from penstock.log.engine import CommitGroup, Engine, PartitionId, ReadPlan, Records, partition_id
+from penstock.log.engine import CommitGroup, PartitionId, ReadPlan, Records, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.log.reading import ReadyPlan
 
@@ -36,7 +42,7 @@ AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
 
 READ_BYTES: Final = 1 << 20  # about the most bytes taken at once
 AGAIN: Final = 256  # most messages taken once more at once: each is a read of its own
-SKIM_RECORDS: Final = 4096  # most records looked at to get past expired ones
+MAX_SKIPPED_PER_STEP: Final = 4096  # expired or removed records passed over in one step
 LETTERS: Final = 256  # most messages given up at once
 LOOK_AGAIN: Final = 1_000_000  # µs after which a queue is looked at again whose overdue messages nobody takes
 
@@ -48,11 +54,6 @@ class Message(NamedTuple):
     tag: int
     at_least_once: bool
     value: bytes
-
-
-class Keep(Protocol):
-    def __call__(self, events: Sequence[AnyEvent], writes: Sequence[Records] = ()) -> CommitGroup:
-        """Keep records and events as one entry of the log, and apply the events. Raises LogError."""
 
 
 class Dequeue:
@@ -119,13 +120,11 @@ class Dequeue:
 
 
 class Queues:
-    """Access has been checked before any of this is called."""
-
     def __init__(
         self,
-        engine: Engine,
-        state: Callable[[], State],
-        keep: Keep,
+        state_log: StateLog,
+        access: Access,
+        topics: Topics,
         policy: QueuePolicy,
         limits: Limits,
         metrics: Metrics,
@@ -133,9 +132,11 @@ class Queues:
         executor: Executor,
     ) -> None:
         self.policy = policy
-        self._engine = engine
-        self._state = state
-        self._keep = keep
+        self._engine = state_log.engine
+        self._state = state_log.current
+        self._commit = state_log.commit
+        self._access = access
+        self._topics = topics
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
@@ -144,32 +145,50 @@ class Queues:
         self._armed: dict[int, int] = {}  # when to look at a queue again
         self._heap: list[tuple[int, int]] = []  # the same, in order; an entry that `_armed` does not have is void
         self._stalled: set[int] = set()  # queues whose messages could not be taken, though they are there
-        self._listeners: dict[int, Callable[[], None]] = {}
+        self._watchers: dict[int, Callable[[], None]] = {}
         self._idle_checked = 0
+        self.rebuilt()
 
     # -- for clients
 
-    def start(self, topic: Topic, *, at_least_once: bool) -> tuple[Queue, CommitGroup]:
-        """A queue of everything that is stored in the topic from now on."""
+    def create(self, identity: Identity, scope: Scope, topic: str, *, at_least_once: bool) -> tuple[Queue, CommitGroup]:
+        """A queue of everything that is stored in the topic from now on. The topic is created if that is allowed."""
+        self._access.require(identity, Permission.READ, scope, topic)
+        if is_internal(topic):  # its records are not to be dequeued, nor routed to a topic of dead letters
+            raise InvalidName(f"'{topic}' is the broker's own: it can be read, but there are no queues of it")
+        return self._create(self._topics.ensure(identity, scope, topic, Permission.READ), at_least_once)
+
+    def _create(self, topic: Topic, at_least_once: bool) -> tuple[Queue, CommitGroup]:
         state = self._state()
         if len(state.queues) >= self._limits.queues:
             raise LimitReached(f"The broker holds {self._limits.queues} queues, which is its limit")
         starts = [self._engine.bounds(partition_id(topic.id, n)).high_watermark for n in range(topic.partitions)]
         event = QueueStarted(state.next_queue_id, topic.id, at_least_once, starts, self._clock())
-        group = self._keep((event,))
+        group = self._commit((event,))
         return self._state().queues[event.id], group
 
-    def end(self, queue: Queue) -> CommitGroup:
-        return self._keep((QueueEnded(queue.id),))
+    def find(self, identity: Identity, id: int) -> tuple[Queue, Topic]:  # noqa: A002 - it is the queue's id
+        """The queue and its topic: see `id_lookup.queue`."""
+        return id_lookup.queue(self._state(), self._access, identity, id)
 
-    def take(
-        self, queue: Queue, topic: Topic, count: int, *, skim: bool = False, settle: Sequence[int] = ()
+    def delete(self, identity: Identity, id: int) -> CommitGroup:  # noqa: A002 - it is the queue's id
+        return self._commit((QueueEnded(self.find(identity, id)[0].id),))
+
+    def dequeue(
+        self,
+        identity: Identity,
+        id: int,  # noqa: A002 - it is the queue's id
+        count: int,
+        *,
+        skip_expired: bool = False,
+        settle: Sequence[int] = (),
     ) -> Dequeue | None:
-        """Plan to take up to `count` messages; None if somebody else's read of this queue is under way. `skim` after a
-        `Dequeue` that `passed` some: look at many records at once to get past the expired ones.
+        """Plan to dequeue up to `count` messages; None if another read of this queue is under way. `skip_expired` after
+        a `Dequeue` that `passed` some: look at many records at once to get past the expired ones.
 
-        What is in `settle` is acknowledged first, as `acknowledge` does, but by the event of `finish`: one instead of
-        two for a client that acknowledges a message and asks for the next. Who cannot finish at once takes it out."""
+        The tags in `settle` are acknowledged first, as `acknowledge` does, but by the event of `finish`: one instead of
+        two for a client that acknowledges a message and asks for the next. Who cannot finish at once takes them out."""
+        queue, topic = self.find(identity, id)
         now = self._clock()
         queue.used = max(queue.used, now)
         if queue.id in self._taking:
@@ -186,7 +205,7 @@ class Queues:
             start, end = self._engine.bounds(partition_id(queue.topic, partition))
             offset = queue.floor(self.policy, partition, start, end, taking.settle)
             if offset < end:
-                limit = max(left, SKIM_RECORDS) if skim else left
+                limit = max(left, MAX_SKIPPED_PER_STEP) if skip_expired else left
                 taking.plan_fresh(partition, self._read(queue, partition, offset, limit))
                 left -= end - offset
         self._taking[queue.id] = taking
@@ -227,7 +246,7 @@ class Queues:
         if event is None:
             return turn.messages, None
         try:
-            group = self._keep((event,))
+            group = self._commit((event,))
         except LogError:
             self._stall(queue, now)
             raise
@@ -257,26 +276,42 @@ class Queues:
         self._stalled.add(queue.id)
         self._look_at(queue.id, now + LOOK_AGAIN)
 
-    def acknowledge(self, queue: Queue, tags: Sequence[int]) -> tuple[list[bool], CommitGroup | None]:
+    def acknowledge(
+        self,
+        identity: Identity,
+        id: int,  # noqa: A002 - it is the queue's id
+        tags: Sequence[int],
+    ) -> tuple[list[bool], CommitGroup | None]:
         """Which of the tags were in flight, and are no longer."""
+        queue = self.find(identity, id)[0]
         answers, known = _in_flight(queue, tags)
         if not known:
             return answers, None
         queue.used = max(queue.used, self._clock())
-        return answers, self._keep((QueueMoved(queue.id, queue.used, queue.cursors, settled=known),))
+        return answers, self._commit((QueueMoved(queue.id, queue.used, queue.cursors, settled=known),))
 
-    def listen(self, id: int, callback: Callable[[], None]) -> None:  # noqa: A002 - it is the queue's id
-        """Call back when messages of the queue fall due again. The last one to ask is the one who is told."""
-        self._listeners[id] = callback
-        self._arm(self._state().queues[id])
+    def watch(self, identity: Identity, id: int, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: A002
+        """Call back when the queue may have messages: the topic grew, or some fall due again. Ends when the function
+        that is returned is called. Of several watchers of a queue, the last one is called back; see `is_watching`."""
+        queue, topic = self.find(identity, id)
+        partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
+        unwatch = watch_all(self._engine, partitions, callback)
+        self._watchers[id] = callback
+        self._arm(queue)
 
-    def listens(self, id: int, callback: Callable[[], None]) -> bool:  # noqa: A002 - it is the queue's id
-        """Whether nobody else has asked since."""
-        return self._listeners.get(id) == callback
+        def stop() -> None:
+            unwatch()
+            self._unwatch(id, callback)
 
-    def unlisten(self, id: int, callback: Callable[[], None]) -> None:  # noqa: A002 - it is the queue's id
-        if self.listens(id, callback):
-            del self._listeners[id]
+        return stop
+
+    def is_watching(self, id: int, callback: Callable[[], None]) -> bool:  # noqa: A002 - it is the queue's id
+        """Whether nobody else has begun to watch the queue since this one did."""
+        return self._watchers.get(id) == callback
+
+    def _unwatch(self, id: int, callback: Callable[[], None]) -> None:  # noqa: A002 - it is the queue's id
+        if self.is_watching(id, callback):
+            del self._watchers[id]
             with contextlib.suppress(ShuttingDown):
                 if (queue := self._state().queues.get(id)) is not None:
                     queue.used = max(queue.used, self._clock())  # in use until now
@@ -317,32 +352,32 @@ class Queues:
             self._end_idle(now)
 
     def _look(self, queue: Queue, now: int) -> None:
-        policy, listener = self.policy, self._listeners.get(queue.id)
+        policy, watcher = self.policy, self._watchers.get(queue.id)
         overdue = list(queue.overdue(policy, now))
         doomed = [tag for tag, attempt in overdue if policy.exhausted(attempt)]
         if doomed:
             _GivingUp(self, queue, doomed[:LETTERS]).start()
         stalled = queue.id in self._stalled
         self._stalled.discard(queue.id)
-        if listener is not None and (stalled or len(doomed) < len(overdue)):
+        if watcher is not None and (stalled or len(doomed) < len(overdue)):
             try:
-                listener()
+                watcher()
             except Exception:
                 logger.exception("whoever pushes queue %d failed", queue.id)
         # Who polls finds by itself what is due: only what will have to be given up needs another look then.
-        attempts = policy.attempts if listener is None else 1
+        attempts = policy.attempts if watcher is None else 1
         if attempts and (due := queue.due_after(policy, now, attempts)) < FOREVER:
             self._look_at(queue.id, due)
-        if doomed or (listener is not None and overdue):
+        if doomed or (watcher is not None and overdue):
             self._look_at(queue.id, now + (1 if len(doomed) > LETTERS else LOOK_AGAIN))
 
     def _end_idle(self, now: int) -> None:
         idle = [q for q in self._state().queues.values() if now - q.used > self.policy.idle]
-        idle = [queue for queue in idle if queue.id not in self._listeners]
+        idle = [queue for queue in idle if queue.id not in self._watchers]
         if not idle:
             return
         try:
-            self._keep([QueueEnded(queue.id) for queue in idle])
+            self._commit([QueueEnded(queue.id) for queue in idle])
         except LogError as error:
             logger.warning("%d queues that nobody uses could not be ended yet: %s", len(idle), error)
             return
@@ -558,7 +593,7 @@ class _GivingUp:
             letters = []
         writes = [self._records(target, topic, letters, now)] if target is not None else []
         if still:
-            queues._keep((*created, QueueMoved(queue.id, queue.used, queue.cursors, settled=still)), writes)
+            queues._commit((*created, QueueMoved(queue.id, queue.used, queue.cursors, settled=still)), writes)
             queues._metrics.queue_dead_lettered += len(letters)
             queues._metrics.queue_dropped += len(still) - len(letters)
         if len(self._slices) < len(self._plans):

@@ -120,7 +120,7 @@ class Schemas:
 
     def set_mode(self, identity: Identity, scope: Scope, name: str, mode: Compatibility) -> CommitGroup:
         self._access.require(identity, Permission.ALTER, scope, name)
-        group = self._state_log.keep((rules.set_mode(self._state_log.current().schemas, scope, name, mode),))
+        group = self._state_log.commit((rules.set_mode(self._state_log.current().schemas, scope, name, mode),))
         self._audit.note(identity, "schema.alter", scope=scope, resource=name, action="alter", mode=mode)
         return group
 
@@ -128,7 +128,7 @@ class Schemas:
         """One version, or all. A topic that wants the subject then rejects every record until there is one again."""
         self._access.require(identity, Permission.ALTER, scope, name)
         event = rules.remove(self._state_log.current().schemas, scope, name, version)
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         versions = ",".join(map(str, event.versions))
         self._audit.note(identity, "schema.delete", scope=scope, resource=name, action="delete", versions=versions)
         return group
@@ -175,7 +175,7 @@ class Schemas:
         if found.latest is not latest or found.mode is not mode:  # somebody else was quicker
             problems = _problems(draft, latest, mode)
         event = rules.register(subjects, self._limits, scope, draft, problems, self._clock())
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         schema = rules.find(subjects, scope, draft.name, event.version)
         self._validators.add(scope, schema, found.validator)
         version = str(event.version)

@@ -144,6 +144,22 @@ def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001
     return None
 
 
+def _by_principal(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
+    found: dict[str, list[Grant]] = defaultdict(list)
+    for grant in grants:
+        found[grant.principal].append(grant)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPolicy:
+    """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
+    denied."""
+
+    enforced: bool = False
+    grants: Sequence[Grant] = ()
+
+
 @dataclass(slots=True)
 class Access:
     """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
@@ -153,7 +169,7 @@ class Access:
     of that kind; an identity for which it answers nothing at all has lost even what everyone may do."""
 
     enforced: bool = False
-    grants: Iterable[Grant] = ()
+    grants: Sequence[Grant] = ()
     extra: Callable[[Identity], Sequence[Grant] | None] = _nothing_more
     lists: TopicLists = field(default_factory=_NoLists)
     classified: Callable[[Scope, str], bool] = _nothing_classified  # whether a topic's records are of the class PHI
@@ -161,9 +177,12 @@ class Access:
     _by_principal: dict[str, list[Grant]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._by_principal = defaultdict(list)
-        for grant in self.grants:
-            self._by_principal[grant.principal].append(grant)
+        self._by_principal = _by_principal(self.grants)
+
+    def apply(self, policy: AccessPolicy) -> None:
+        """Replace the policy: every check from now on follows this one."""
+        self.enforced, self.grants = policy.enforced, policy.grants
+        self._by_principal = _by_principal(policy.grants)
 
     def allows(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> bool:
         if resource.startswith(INTERNAL):

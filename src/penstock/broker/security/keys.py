@@ -80,7 +80,7 @@ class Keys:
         event, secret = rules.add(
             state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, most
         )
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         key = state.keys[event.id]
         self._note(identity, "key.add", key, **_described(key))
         return NewKey(key, secret), group
@@ -110,7 +110,7 @@ class Keys:
         event = rules.revoke(self._state_log.current().keys, id, self._clock())
         if event is None:
             return self._state_log.pending_commit
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         self._ring.forget()
         self._note(identity, "key.revoke", key)
         return group
@@ -128,7 +128,7 @@ class Keys:
         added, secret = rules.add(others, state.next_key_id, terms, None, now, secrets.token_bytes)
         revoked = rules.revoke(state.keys, old.id, now)
         assert revoked is not None, "it was active"
-        group = self._state_log.keep((added, revoked))
+        group = self._state_log.commit((added, revoked))
         self._ring.forget()
         key = state.keys[added.id]
         self._note(identity, "key.rotate", key, instead_of=old.principal, **_described(key))

@@ -15,6 +15,14 @@ SECOND: Final = 1_000_000  # µs
 _V6_NETWORK: Final = 64  # bits; who has one IPv6 address usually has all of its network
 
 
+@dataclass(frozen=True, slots=True)
+class LockoutPolicy:
+    """After `failures` within `seconds`, a host is locked out for as long. Zero failures: nobody ever is."""
+
+    failures: int = 5
+    seconds: float = 60.0
+
+
 @dataclass(slots=True)
 class _Record:
     failures: list[int] = field(default_factory=list)  # when, µs; only those that still count
@@ -22,7 +30,7 @@ class _Record:
 
 
 class LockOut:
-    """After `failures` within `seconds`, a host is locked out for as long. Zero failures: nobody ever is.
+    """Hosts and their failures, by a `LockoutPolicy`.
 
     A success in between changes nothing: else whoever has one key could guess others for ever. Attempts during a
     lock-out do not make it longer."""

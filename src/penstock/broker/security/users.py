@@ -1,8 +1,7 @@
 """All users of a broker: logging in, administering them, and what they may do.
 
 The rules about users, roles and access lists are in `user`; this module brings them together with the log, with
-passwords, and with the access check, which asks here for a user's grants and for a topic's own list. Both follow the
-state: a change acts at once, also on connections that are open.
+passwords. What users may do is answered by `user_access`. A change acts at once, also on connections that are open.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ from typing import Final, NamedTuple, TypeAlias
 from penstock.broker.errors import AccessDenied, InvalidArgument, WrongPassword
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
-from penstock.broker.queues.dead_letter import SUFFIX
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security import passwords, user
-from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS, OF_CACHES, Access, Grant, Identity, Permission
+from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS, OF_CACHES, Access, Identity, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.security.lockout import LockOut, host_of
 from penstock.broker.security.user import (
@@ -31,11 +29,10 @@ from penstock.broker.security.user import (
     PERMISSIONS,
     PRINCIPAL,
     Acl,
-    Directory,
     Role,
     User,
-    UserPolicy,
 )
+from penstock.broker.security.user_access import UserAccess
 from penstock.broker.state.events import UserSet
 from penstock.broker.state.state_log import StateLog
 from penstock.log.engine import CommitGroup
@@ -66,8 +63,6 @@ class Who(NamedTuple):
 
 
 class Users:
-    """What the access check asks of it is `grants`, and it is its `TopicLists`."""
-
     def __init__(
         self,
         state_log: StateLog,
@@ -77,10 +72,10 @@ class Users:
         clock: Clock,
         executor: Executor,
         lockout: LockOut,
-        policy: UserPolicy,
+        user_access: UserAccess,
         audit: Audit,
     ) -> None:
-        self.policy = policy
+        self._user_access = user_access
         self._audit = audit
         self._state_log = state_log
         self._access = access
@@ -89,9 +84,6 @@ class Users:
         self._clock = clock
         self._lane = BoundedExecutor(executor, AT_ONCE)
         self._lockout = lockout
-        self._seen = Directory()  # what `_grants` was made of, and in which version
-        self._version = 0
-        self._grants: dict[tuple[str | None, str, int | None], tuple[Grant, ...]] = {}
         # Passwords that were right once, by a hash that means nothing outside this process: argon2 is too slow to
         # repeat whenever a thousand clients come back.
         self._pepper = os.urandom(32)
@@ -163,7 +155,7 @@ class Users:
         self._proved[stored] = self._mark(password)
 
     def whoami(self, identity: Identity) -> Who:
-        found = self._user_of(identity)
+        found = self._user_access.user_of(identity)
         if found is not None:
             return Who(found.name, found.roles, self.permissions(found))
         if not self._access.enforced:
@@ -178,15 +170,8 @@ class Users:
 
     def enabled(self, identity: Identity) -> bool:
         """False for a user who was disabled or deleted since the login."""
-        found = self._user_of(identity)
+        found = self._user_access.user_of(identity)
         return not identity.name.startswith(PRINCIPAL) if found is None else found.enabled
-
-    def _user_of(self, identity: Identity) -> User | None:
-        if not identity.name.startswith(PRINCIPAL) or identity.tenant is None:
-            return None
-        found = self._state_log.state.directory.user(identity.tenant, identity.name.removeprefix(PRINCIPAL))
-        known = found is not None and identity.since in (None, found.created)
-        return found if known else None
 
     # -- users
 
@@ -199,7 +184,7 @@ class Users:
             return user.create(directory, self._limits, tenant, name, hash, roles, self._clock())
 
         def conclude(hash: str) -> tuple[User, CommitGroup]:  # noqa: A002
-            group = self._state_log.keep((decide(hash),))
+            group = self._state_log.commit((decide(hash),))
             self._note(identity, "user.create", tenant, name, roles=",".join(roles))
             return self._state_log.state.directory.users[tenant][name], group
 
@@ -220,7 +205,7 @@ class Users:
         directory = self._state_log.current().directory
         may_lock = _by_socket(identity)
         event = user.update(directory, tenant, name, self._clock(), roles=roles, enabled=enabled, may_lock=may_lock)
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         self._note(
             identity, "user.update", tenant, name, roles=",".join(event.roles), enabled=str(event.enabled).lower()
         )
@@ -253,7 +238,7 @@ class Users:
                 self._audit.note(identity, "password.change", resource=name, action="change", result="failure")
                 raise WrongPassword("The old password is wrong")
             event = user.update(self._state_log.state.directory, tenant, name, self._clock(), hash=hash)
-            group = self._state_log.keep((event,))
+            group = self._state_log.commit((event,))
             self._note(identity, "password.change", tenant, name)
             return group
 
@@ -268,7 +253,7 @@ class Users:
         if identity.name == PRINCIPAL + name and identity.tenant == tenant:
             raise InvalidArgument("cannot delete your own account")
         event = user.remove(directory, tenant, name, may_lock=_by_socket(identity))
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         self._note(identity, "user.delete", tenant, name)
         return group
 
@@ -301,13 +286,13 @@ class Users:
         event = user.set_role(
             directory, self._limits, tenant, name, permissions, description, may_lock=_by_socket(identity)
         )
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         self._note(identity, "role.set", tenant, name, permissions=",".join(event.permissions))
         return group
 
     def delete_role(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
         self._require(identity, tenant)
-        group = self._state_log.keep((user.remove_role(self._state_log.current().directory, tenant, name),))
+        group = self._state_log.commit((user.remove_role(self._state_log.current().directory, tenant, name),))
         self._note(identity, "role.delete", tenant, name)
         return group
 
@@ -324,12 +309,12 @@ class Users:
     @property
     def default_public(self) -> bool:
         """What a topic is that has no list."""
-        return self.policy.default_public
+        return self._user_access.policy.default_public
 
     def set_acl(self, identity: Identity, scope: Scope, acl: Acl) -> CommitGroup:
         self._require(identity, scope.tenant)
         directory = self._state_log.current().directory
-        group = self._state_log.keep((user.set_acl(directory, self._limits, self.policy, scope, acl),))
+        group = self._state_log.commit((user.set_acl(directory, self._limits, self._user_access.policy, scope, acl),))
         self._audit.note(
             identity,
             "acl.set",
@@ -353,7 +338,7 @@ class Users:
         event = user.remove_acl(self._state_log.current().directory, scope, topic)
         if event is None:
             return self._state_log.pending_commit
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         self._audit.note(identity, "acl.delete", scope=scope, resource=topic, action="delete")
         return group
 
@@ -362,59 +347,6 @@ class Users:
         self._require(identity, scope.tenant)
         acls = self._state_log.current().directory.acls.get(scope, {})
         return [acls[topic] for topic in sorted(acls)]
-
-    # -- what the access check asks
-
-    def grants(self, identity: Identity) -> Sequence[Grant] | None:
-        """For `Access.extra`: None for one who is no user, nothing for a user who is disabled or gone."""
-        if not identity.name.startswith(PRINCIPAL):
-            return None
-        directory = self._state_log.state.directory
-        if directory is not self._seen or directory.version != self._version:
-            self._grants.clear()
-            self._seen, self._version = directory, directory.version
-        key = (identity.tenant, identity.name, identity.since)
-        grants = self._grants.get(key)
-        if grants is None:
-            grants = self._grants[key] = self._made(identity)
-        return grants
-
-    def _made(self, identity: Identity) -> tuple[Grant, ...]:
-        found = self._user_of(identity)
-        if found is None or not found.enabled:
-            return ()
-        given = (PERMISSIONS[name] for name in self.permissions(found))
-        # One grant even of nothing: who is there at all may do what everyone may.
-        return (Grant(identity.name, frozenset[Permission]().union(*given), found.tenant),)
-
-    def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
-        acls = self._state_log.state.directory.acls.get(scope)
-        acl = None if acls is None else acls.get(topic)
-        if acl is None and acls and topic.endswith(SUFFIX):
-            acl = acls.get(topic.removesuffix(SUFFIX))  # else a restricted topic could be read in its dead letters
-        if acl is None:
-            return self._public(identity) if self.policy.default_public and topic else None
-        return self._listed(identity, acl)
-
-    def any_for(self, identity: Identity, scope: Scope) -> bool:
-        if self.policy.default_public and self._public(identity):
-            return True
-        acls = self._state_log.state.directory.acls.get(scope, {})
-        return any(self._listed(identity, acl) for acl in acls.values())
-
-    def _public(self, identity: Identity) -> bool | None:
-        return True if self.policy.allow_anonymous or identity.name != ANONYMOUS.name else None
-
-    def _listed(self, identity: Identity, acl: Acl) -> bool | None:
-        found = self._user_of(identity)
-        if found is not None:
-            listed = found.name in acl.users or any(role in acl.roles for role in found.roles)
-        else:
-            proved = identity.name.startswith(user.NO_USERS) and identity.name in acl.users
-            listed = proved or any(role in acl.roles for role in identity.roles)
-        if listed or acl.restrict:
-            return listed
-        return self._public(identity) if acl.public else None
 
     def _note(self, identity: Identity, what: str, tenant: str, name: str, **details: str) -> None:
         """What was done to a user or a role."""

@@ -1,4 +1,4 @@
-"""The ledger: the broker's state and the log, kept in step. Every part of the broker changes state through it.
+"""The state log: the broker's state and the log, in step. Every part of the broker changes state through it.
 
 A change is applied as soon as it is appended, before it is durable. So that nobody is shown what a crash could take
 back, a reply waits for the commit group it came with, and a reply that only looked at the state waits for
@@ -19,10 +19,11 @@ from penstock.log.engine import COMMITTED, FAILED, OPEN, Appended, CommitGroup, 
 class StateLog:
     """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, on_rebuilt: Callable[[], None] = lambda: None) -> None:
+        """`on_rebuilt` is called when `state` has become another object: read from the log again."""
         self.engine = engine
         self.closed = False
-        self.on_rebuilt: list[Callable[[], None]] = []  # called when `state` is another object than before
+        self._on_rebuilt = on_rebuilt
         self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
         self._shown: CommitGroup | None = None  # the last of them whose events a reply could show
         self.state, self.notes = self._recover()  # the notes: what recovery did, for the operator
@@ -35,7 +36,7 @@ class StateLog:
         self.drop_failed()
         return self.state
 
-    def keep(self, events: Sequence[AnyEvent], writes: Sequence[Write] = ()) -> CommitGroup:
+    def commit(self, events: Sequence[AnyEvent], writes: Sequence[Write] = ()) -> CommitGroup:
         """Append records and events as one entry of the log, and apply the events, in the hope that they will be
         committed. Raises LogError, and then nothing happened."""
         if writes or len(events) != 1:
@@ -54,7 +55,7 @@ class StateLog:
         *,
         shown: bool = True,
     ) -> Appended:
-        """As `keep`, for those who want to know the records' offsets. If the events are not `shown` in any reply, no
+        """As `commit`, for those who want to know the records' offsets. If the events are not `shown` in any reply, no
         reply has to wait for them."""
         appended = self.engine.append(writes, list(map(encode, events)), producer)
         if appended.repeated:
@@ -86,8 +87,7 @@ class StateLog:
             self.state = self._recover()[0]
             self._speculation.clear()
             self._shown = None
-            for callback in self.on_rebuilt:
-                callback()
+            self._on_rebuilt()
 
     def close(self) -> None:
         """Commit what was appended, then close the log. Blocks."""

@@ -282,7 +282,7 @@ class PartitionDispatcher:
             return
         event = rules.commit(state, cursors.limits, place.scope, self.group, place.topic, place.partition, position)
         self._late = False
-        self._keeping = cursors.state_log.keep((event,))
+        self._keeping = cursors.state_log.commit((event,))
         self.known = position
         self._keeping.on_done(self._kept)
 
@@ -309,7 +309,6 @@ class Subscriptions:
         self._members = members
         self._feeds: set[PartitionDispatcher] = set()
         self._shared: dict[tuple[PartitionRef, str], PartitionDispatcher] = {}
-        state_log.on_rebuilt.append(self._rebuilt)
 
     def open(
         self,
@@ -363,7 +362,7 @@ class Subscriptions:
         try:
             self._members.join(place.scope, group, place.topic, member, seat)
             if event is not None:
-                kept = self.state_log.keep((event,))
+                kept = self.state_log.commit((event,))
         except BaseException:
             seat.leave(done=False)
             raise
@@ -398,7 +397,7 @@ class Subscriptions:
         """How many cursors are followed."""
         return len(self._feeds)
 
-    def _rebuilt(self) -> None:
+    def rebuilt(self) -> None:
         for feed in self._shared.values():
             feed.rebuilt(self.state_log.state)
 

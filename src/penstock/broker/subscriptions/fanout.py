@@ -330,7 +330,6 @@ class FanoutLog:
         self.followed: dict[PartitionId, list[PartitionFanout]] = {}
         self._fanout: dict[FanoutPartition, PartitionFanout] = {}
         self._rested = 0  # µs: when what nobody uses was looked for last
-        state_log.on_rebuilt.append(self._rebuilt)
 
     def open(
         self, identity: Identity, scope: Scope, topic: str, partition: int, follower: FanoutSubscriber, cut: Cut,
@@ -387,7 +386,7 @@ class FanoutLog:
         figures = [broadcast.figures() for broadcast in self._fanout.values()]
         return BroadcastFigures(sum(each.followers for each in figures), max((each.lag for each in figures), default=0))
 
-    def _rebuilt(self) -> None:
+    def rebuilt(self) -> None:
         for broadcast in self._fanout.values():
             broadcast.rebuilt()
 

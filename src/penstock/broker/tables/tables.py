@@ -263,7 +263,7 @@ class Tables:
             case CareJob():
                 return self._looked_after(job, outcomes, now)
             case RemoveJob():
-                return self._state_log.keep((TableRemoved(job.ref.topic),)) if outcomes else None
+                return self._state_log.commit((TableRemoved(job.ref.topic),)) if outcomes else None
 
     def _not_kept(self, outcomes: list[TableOutcome], error: Exception | None) -> None:
         """The log does not take it, so the same job comes again; without a pause it would come at once."""

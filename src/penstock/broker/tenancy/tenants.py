@@ -97,7 +97,7 @@ class Tenants:
         event = register(self._state_log.current().registered, self._limits, tenant, label, self._clock())
         if event is None:
             return self._state_log.pending_commit
-        group = self._state_log.keep((event,))
+        group = self._state_log.commit((event,))
         scope = Scope(tenant, "*")
         self._audit.note(identity, "tenant.create", scope=scope, resource=tenant, action="create", label=event.label)
         return group

@@ -121,8 +121,8 @@ class Transactions:
     ) -> None:
         """One more record. What would make the commit fail is refused here already, as far as it can be known.
 
-        A record for the dead letters (see `RecordValidator.admit`) is one of the transaction's like any other; so is a
-        topic that comes into being on first use, which it does when the transaction is committed."""
+        A record for the dead letters (see `RecordValidator.validate`) is one of the transaction's like any other; so is
+        a topic that is created on first use, which happens when the transaction is committed."""
         self._access.require(identity, Permission.WRITE, scope, topic)
         transaction = self._active(identity, id)
         found = self._topic(identity, scope, topic, [])
@@ -130,7 +130,7 @@ class Transactions:
         if chosen >= found.partitions:
             raise PartitionNotFound(topic, partition, found.partitions)
         self._validator.check_room(scope.tenant)
-        admitted = self._validator.admit(found, [chosen], [value], [key])
+        admitted = self._validator.validate(found, [chosen], [value], [key])
         size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.diverted))
         self._check_room(transaction, size)
         transaction.add(scope, topic, value, key, partition, expires, size)
@@ -240,7 +240,7 @@ class Transactions:
             chosen = self._partitioner.choose(topic, lot.keys, lot.partitions)
             keys = lot.keys if any(lot.keys) else None
             expires = lot.expires if any(lot.expires) else None
-            admitted = self._validator.admit(topic, chosen, lot.values, keys, None, expires, coming=created)
+            admitted = self._validator.validate(topic, chosen, lot.values, keys, None, expires, coming=created)
             writes += admitted.writes
             created += admitted.events
             size += admitted.size

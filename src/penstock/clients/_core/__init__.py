@@ -20,8 +20,10 @@ their imports:
     blocking     BlockingConnection, BlockingDriver, BlockingClient (base class of the public blocking clients)
     aio          AsyncConnection, AsyncDriver, AsyncClientCore (base class of the public asyncio clients)
     methods      blocking_method, async_method of a function that makes a RequestSpec; blocking_procedure,
-                 async_procedure of a function that is a Procedure
+                 async_procedure of a function that is a Procedure; request_method and procedure_method are either, by
+                 the class that has them: a list of methods for both clients, in a class that both derive from
     pool         BlockingPool, AsyncPool: several clients used by many threads, or tasks
+    closing      Closing, AsyncClosing: context managers that close at the end of the block
     backoff      AsyncBackoff: pauses of an operation that is tried again, where connections are not sockets (QUIC)
     loop_thread  LoopThread: blocking calls on top of an asyncio client
 
@@ -63,6 +65,6 @@ A procedure that must stay on one connection takes it by `connection = yield CON
 `connection.send(batch)`, which never blocks a task nor raises because of a lost connection, and waits by
 `yield Wait(connection, batch)`; then `batch.outcomes` has the results, `batch.lost` the reason why some are missing.
 Before it sends much it yields `Drain(connection)`. Pushes go to whatever `NumberedRequests.pushed` gives them to: an
-event buffer of the door with a `Signal` that is set when there is something new, and that `Wait` waits for; `lose` has
-to set it, too.
+event buffer of the door with a `Signal` that is set when there is something new, and that `Wait` waits for. `Wait` also
+ends when the connection is lost.
 """

@@ -6,17 +6,17 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.closing import AsyncClosing
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.inflight import InFlightRequests
 from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, Step, Wait
-from penstock.clients._core.requests import RequestBatch, RequestSpec, result_of
+from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec, result_of
 from penstock.clients._core.signal import Signal
 
 WRITE_SIZE: Final = 64 * 1024  # bytes that go out at once; less is collected for one turn of the event loop
@@ -37,8 +37,9 @@ class AsyncConnection(Connection, asyncio.Protocol):
         self._closed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._waiters = 0
+        self._wakers: set[Callable[[], None]] = set()  # of those who wait for something
         self._paused = False
+        self._listening = False
         self._retired = False
 
     # -- called by the event loop
@@ -60,7 +61,11 @@ class AsyncConnection(Connection, asyncio.Protocol):
         except PenstockError as error:
             self.fail(error)
             return
-        if not self._waiters and not requests.accepting and self._transport is not None:
+        listening = requests.listening
+        if listening and not self._listening:  # from now on the server is probed when it is silent
+            self._schedule(requests.deadline())
+        self._listening = listening
+        if not self._wakers and not requests.accepting and self._transport is not None:
             self._transport.pause_reading()  # until somebody waits for something
             self._paused = True
         if self._retired:
@@ -81,6 +86,10 @@ class AsyncConnection(Connection, asyncio.Protocol):
     @property
     def ready(self) -> bool:
         return self.lost is None and self._writable.is_set()
+
+    @property
+    def congested(self) -> bool:
+        return not self._writable.is_set()
 
     async def drain(self) -> None:
         """Wait until the socket takes more, or is lost."""
@@ -108,6 +117,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
             return signal.is_set
         if self._paused and self._transport is not None:
             self._paused = False
+            self.requests.heard = time.monotonic()  # what was sent meanwhile is still to be read
             self._transport.resume_reading()
         if self._timer is None:
             self._schedule(self.requests.deadline())
@@ -119,11 +129,11 @@ class AsyncConnection(Connection, asyncio.Protocol):
 
         timer = None if until is None else self._loop.call_later(max(until - time.monotonic(), 0), wake)
         signal.add_listener(wake)
-        self._waiters += 1
+        self._wakers.add(wake)
         try:
             await future
         finally:
-            self._waiters -= 1
+            self._wakers.discard(wake)
             if timer is not None:
                 timer.cancel()
             signal.remove_listener(wake)
@@ -180,6 +190,8 @@ class AsyncConnection(Connection, asyncio.Protocol):
         if self.lost is None:
             self.lost = reason
             self.requests.lose(reason)
+            for wake in tuple(self._wakers):
+                wake()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -221,13 +233,29 @@ class AsyncDriver(Channel[AsyncConnection]):
             return end.value  # type: ignore[no-any-return]
 
     async def call(self, spec: RequestSpec[T]) -> T:
-        return result_of((await self.run(self.call_all((spec,))))[0])  # type: ignore[no-any-return]
+        """The result of one request. A procedure is needed only if there is no connection, or if it fails."""
+        specs = (spec,)
+        connection = self.ready
+        if connection is None:
+            return result_of((await self.run(self.call_all(specs)))[0])  # type: ignore[no-any-return]
+        batch = self.binding.batch(specs)
+        connection.send(batch)
+        await connection.wait(batch)
+        outcome = batch.outcomes[0]
+        if outcome is PENDING or isinstance(outcome, PenstockError):
+            outcome = (await self.run(self.call_all(specs, attempted=(connection, batch))))[0]
+        return result_of(outcome)  # type: ignore[no-any-return]
+
+    @property
+    def ready(self) -> AsyncConnection | None:
+        connection = self.connection
+        return connection if connection is not None and connection.ready and not self._queued else None
 
     async def connected(self) -> AsyncConnection:
         """The connection, opened if there is none or it is lost, when it takes more. No task gets a turn between this
         and what follows."""
-        connection = self.connection
-        if connection is not None and connection.ready and not self._queued:
+        connection = self.ready
+        if connection is not None:
             return connection
         failures = self._failures
         self._queued += 1
@@ -293,19 +321,11 @@ class AsyncDriver(Channel[AsyncConnection]):
         return connection
 
 
-class AsyncClientCore:
+class AsyncClientCore(AsyncClosing):
     """What all asyncio clients have. For the tasks of one event loop."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self._driver = driver
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def connections(self) -> int:

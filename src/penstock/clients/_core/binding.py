@@ -17,9 +17,9 @@ class Binding(ABC):
     errors: ErrorFamily
     numbered = False  # requests have ids that belong to their connection, and are encoded when they are sent
 
-    @abstractmethod
     def encode(self, spec: RequestSpec[Any], request_id: int) -> bytes:
         """The bytes of a request; the id is 0 if requests are not numbered. Raises Unsendable."""
+        raise NotImplementedError
 
     @abstractmethod
     def in_flight(self) -> InFlightRequests[Any]:

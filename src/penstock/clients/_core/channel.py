@@ -14,7 +14,7 @@ from penstock.clients._core.binding import Binding
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError, ReplyError, TimedOut
 from penstock.clients._core.procedure import CONNECTED, Open, Procedure, Wait
-from penstock.clients._core.requests import RequestSpec
+from penstock.clients._core.requests import RequestBatch, RequestSpec
 from penstock.clients._core.retry import RetryPolicy, RetryState
 
 C = TypeVar("C", bound=Connection)
@@ -48,25 +48,37 @@ class Channel(Generic[C]):
         self.connection: C | None = None  # perhaps lost
         self.connections = 0  # opened so far: what belongs to a connection is gone when this has changed
 
+    @property
+    def ready(self) -> C | None:
+        """The connection, if it can be sent on now: `channel.ready or (yield CONNECTED)` saves a step."""
+        raise NotImplementedError
+
     def call_all(
-        self, specs: Sequence[RequestSpec[Any]], on_connection: Callable[[Connection], None] | None = None
+        self,
+        specs: Sequence[RequestSpec[Any]],
+        on_connection: Callable[[Connection], None] | None = None,
+        attempted: tuple[Connection, RequestBatch] | None = None,
     ) -> Procedure[list[Any]]:
         """Send requests without waiting in between. Returns, for each in order, its result or its error; raises
         Unsendable if requests are not numbered and one cannot be sent: then none is. `on_connection` is called with
-        every connection on which they are sent."""
+        every connection on which they are sent. `attempted` is a first attempt that the caller has made."""
         state = RetryState(specs, self.options.retry, self.binding.errors)
-        batch = self.binding.batch(state.next())
-        while not batch.is_set:
-            try:
-                connection: Connection = yield CONNECTED
-            except PenstockError as error:
-                state.unreachable(error)
-                break
-            if on_connection is not None:
-                on_connection(connection)
-            connection.send(batch)
-            if not batch.is_set:
-                yield Wait(connection, batch)
+        left = state.next()
+        while left:
+            if attempted is not None:
+                (connection, batch), attempted = attempted, None
+            else:
+                batch = self.binding.batch(left)
+                try:
+                    connection = self.ready or (yield CONNECTED)
+                except PenstockError as error:
+                    state.unreachable(error)
+                    break
+                if on_connection is not None:
+                    on_connection(connection)
+                connection.send(batch)
+                if not batch.is_set:
+                    yield Wait(connection, batch)
             pause = state.record(batch)
             if state.redirect is not None:
                 self._leave(connection, state.redirect.leader)
@@ -75,7 +87,7 @@ class Channel(Generic[C]):
                 break
             if pause:
                 yield pause
-            batch = self.binding.batch(state.next())
+            left = state.next()
         return state.outcomes
 
     def open(self) -> Procedure[C]:

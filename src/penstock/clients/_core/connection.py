@@ -18,6 +18,11 @@ class Connection(ABC):
         self.requests = requests
         self.lost: Exception | None = None
 
+    @property
+    def congested(self) -> bool:
+        """Whether to `Drain` before more is sent."""
+        return False
+
     @abstractmethod
     def send(self, batch: RequestBatch) -> None:
         """Send requests; `Wait` for the batch, or look at it later."""

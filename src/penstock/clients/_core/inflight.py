@@ -179,12 +179,17 @@ class NumberedRequests(InFlightRequests[Frame]):
         """A request that any server answers at once."""
         return None
 
+    def allocate(self, count: int) -> int:
+        """The first of so many new ids."""
+        first = self._last_id + 1
+        self._last_id += count
+        return first
+
     # -- called by drivers
 
     def begin(self, batch: RequestBatch, now: float) -> bytes:
         """What cannot be encoded has Unsendable as its outcome."""
-        first = batch.first_id = self._last_id + 1
-        self._last_id += batch.count
+        first = batch.first_id = self.allocate(batch.count)
         batch.sent_at = now
         parts = []
         for at, spec in enumerate(batch.specs):
@@ -194,8 +199,7 @@ class NumberedRequests(InFlightRequests[Frame]):
                 batch.settle(at, error)
             else:
                 self._waiting[first + at] = batch
-        timeouts = [spec.timeout for spec in batch.specs if spec.timeout is not None]
-        batch.deadline = now + (min(timeouts) if timeouts else self.timeout)
+        batch.deadline = now + min(map(self._timeout_of, batch.specs), default=self.timeout)
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         batch.size = len(data)
         self.bytes_in_flight += batch.size
@@ -207,13 +211,15 @@ class NumberedRequests(InFlightRequests[Frame]):
             number = self.request_id(frame)
             if number is None:
                 self.pushed(frame)
-                continue
-            batch = self._waiting.pop(number, None)
-            if batch is None:
-                raise self.unexpected(number, frame)
-            self._answered(batch, number - batch.first_id, frame)
+            else:
+                self.answer(number, frame)
 
-    def _answered(self, batch: RequestBatch, at: int, frame: Frame) -> None:
+    def answer(self, number: int, frame: Frame) -> None:
+        """Take the reply to the request of this id."""
+        batch = self._waiting.pop(number, None)
+        if batch is None:
+            raise self.unexpected(number, frame)
+        at = number - batch.first_id
         if batch.count == 1 or not self._in_flight(batch):
             self.bytes_in_flight -= batch.size
         if batch.outcomes[at] is not PENDING:  # it was given up
@@ -239,17 +245,26 @@ class NumberedRequests(InFlightRequests[Frame]):
     def expire(self, now: float) -> RequestBatch | None:
         overdue = {id(batch): batch for batch in self._waiting.values() if batch.deadline <= now and not batch.is_set}
         for batch in overdue.values():
-            for at, outcome in enumerate(batch.outcomes):
-                if outcome is PENDING:
-                    seconds = batch.deadline - batch.sent_at
-                    text = f"No reply to {batch.specs[at].name} in {seconds:g} seconds"
-                    batch.settle(at, self.errors.timed_out(text))
+            self._give_up_overdue(batch, now)
         if any(self.heard <= batch.sent_at for batch in overdue.values()):
             raise TimeoutError("the server has been silent for too long")
         if self._keepalive is not None and self.listening and not self._waiting and now >= self.heard + self._keepalive:
             probe = self.probe()
             return None if probe is None else RequestBatch([probe])
         return None
+
+    def _give_up_overdue(self, batch: RequestBatch, now: float) -> None:
+        """Each request has a timeout of its own."""
+        timeouts = [self._timeout_of(spec) for spec in batch.specs]
+        for at, outcome in enumerate(batch.outcomes):
+            if outcome is PENDING and batch.sent_at + timeouts[at] <= now:
+                text = f"No reply to {batch.specs[at].name} in {timeouts[at]:g} seconds"
+                batch.settle(at, self.errors.timed_out(text))
+        left = [timeouts[at] for at, outcome in enumerate(batch.outcomes) if outcome is PENDING]
+        batch.deadline = batch.sent_at + min(left, default=0.0)
+
+    def _timeout_of(self, spec: RequestSpec[Any]) -> float:
+        return self.timeout if spec.timeout is None else spec.timeout
 
     def lose(self, reason: Exception) -> None:
         waiting, self._waiting = self._waiting, {}

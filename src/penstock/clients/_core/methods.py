@@ -7,7 +7,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from penstock.clients._core.procedure import Procedure
 from penstock.clients._core.requests import RequestSpec
@@ -73,6 +74,49 @@ def async_procedure(
 
     _describe(method, procedure, takes_self=True)
     return method
+
+
+class request_method(Generic[P, T]):  # noqa: N801 - used as a function
+    """A method, blocking or not as the class that has it, that makes the request which this function specifies: so a
+    door lists the methods of both its clients once."""
+
+    def __init__(self, spec: Callable[P, RequestSpec[T]]) -> None:
+        self._spec = spec
+        self._methods: dict[type, Any] = {}  # by the class through which it is called
+
+    @overload
+    def __get__(self, caller: None, owner: Any) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, caller: BlockingCaller, owner: Any) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, caller: AsyncCaller, owner: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, caller: Any, owner: Any) -> Any:
+        method = self._methods.get(owner)
+        if method is None:
+            make: Any = async_method if inspect.iscoroutinefunction(owner.call) else blocking_method
+            method = self._methods[owner] = make(self._spec)
+        return method if caller is None else MethodType(method, caller)
+
+
+class procedure_method(Generic[S, P, T]):  # noqa: N801 - used as a decorator
+    """The same of a procedure, which takes the object as its first argument."""
+
+    def __init__(self, procedure: Callable[Concatenate[S, P], Procedure[T]]) -> None:
+        self._procedure = procedure
+        self._methods: dict[type, Any] = {}
+
+    @overload
+    def __get__(self, runner: None, owner: Any) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, runner: BlockingRunner, owner: Any) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, runner: AsyncRunner, owner: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, runner: Any, owner: Any) -> Any:
+        method = self._methods.get(owner)
+        if method is None:
+            make: Any = async_procedure if inspect.iscoroutinefunction(owner.run) else blocking_procedure
+            method = self._methods[owner] = make(self._procedure)
+        return method if runner is None else MethodType(method, runner)
 
 
 def _describe(method: Any, function: Callable[..., Any], *, takes_self: bool) -> None:

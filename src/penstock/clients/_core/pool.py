@@ -12,10 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
+from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.errors import PenstockError, PoolTimeout
+from penstock.clients._core.procedure import Procedure
 from penstock.clients._core.requests import RequestSpec
 
 SIZE: Final = 4
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 class PooledClient(Protocol):
     def call(self, spec: RequestSpec[T], /) -> T: ...
+
+    def run(self, procedure: Procedure[T], /) -> T: ...
 
     def check(self) -> bool:
         """Whether the connection holds and the server answers on it. If not, it is closed. True if there is none."""
@@ -40,6 +43,8 @@ class AsyncPooledClient(Protocol):
 
     async def call(self, spec: RequestSpec[T], /) -> T: ...
 
+    async def run(self, procedure: Procedure[T], /) -> T: ...
+
     async def check(self) -> bool:
         """Whether the connection holds and the server answers on it. If not, it is closed. True if there is none."""
 
@@ -50,7 +55,7 @@ C = TypeVar("C", bound=PooledClient)
 A = TypeVar("A", bound=AsyncPooledClient)
 
 
-class BlockingPool(Generic[C]):
+class BlockingPool(Closing, Generic[C]):
     """Clients for any number of threads, `size` of them at most; each is made when it is first needed. Every `health`
     seconds a thread checks the connections that nobody uses, and closes those that do not hold. `patience` is for how
     many seconds to wait for a free client."""
@@ -70,14 +75,6 @@ class BlockingPool(Generic[C]):
         self._give_back(self._borrow())
         self._checker = threading.Thread(target=self._check_regularly, args=(health,), name="client-pool", daemon=True)
         self._checker.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections. Those of clients that are lent are closed when they come back."""
@@ -102,6 +99,11 @@ class BlockingPool(Generic[C]):
         """The result of a request, or the exception that stands for it."""
         with self.client() as client:
             return client.call(spec)
+
+    def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, all on one client."""
+        with self.client() as client:
+            return client.run(procedure)
 
     def check(self) -> int:
         """Check every connection that nobody uses. Returns how many did not hold."""
@@ -145,7 +147,7 @@ class BlockingPool(Generic[C]):
                 self._change.notify()
 
 
-class AsyncPool(Generic[A]):
+class AsyncPool(AsyncClosing, Generic[A]):
     """Clients for the tasks of one event loop. A client of asyncio serves many tasks, so nothing is lent: a request
     goes to the connection with the fewest requests in flight. Use it as a context manager: within it, a task checks
     the connections every `health` seconds."""
@@ -160,11 +162,6 @@ class AsyncPool(Generic[A]):
     async def __aenter__(self) -> Self:
         self._checker = asyncio.create_task(self._check_regularly())
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close all connections. A later request opens one again."""
@@ -182,6 +179,10 @@ class AsyncPool(Generic[A]):
     async def call(self, spec: RequestSpec[T]) -> T:
         """The result of a request, or the exception that stands for it."""
         return await self.client().call(spec)
+
+    async def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, all on one client."""
+        return await self.client().run(procedure)
 
     async def check(self) -> int:
         """Check every connection. Returns how many did not hold."""

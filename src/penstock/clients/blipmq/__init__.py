@@ -1,21 +1,20 @@
 """Clients for BlipMQ: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
 
 from penstock.clients._core.retry import RetryPolicy
-from penstock.clients.blipmq.asynchronous import AsyncClient, AsyncSubscription
-from penstock.clients.blipmq.blocking import Client, Subscription
-from penstock.clients.blipmq.outcome import (
+from penstock.clients.blipmq.client import AsyncClient, Client
+from penstock.clients.blipmq.errors import (
     BadReply,
     BlipMQError,
     ClientError,
     ConnectionFailed,
-    Message,
     OutcomeUnknown,
     PublishRefused,
-    Refusal,
     ReplyError,
     ServerError,
     Unsendable,
 )
+from penstock.clients.blipmq.results import Message, Refusal
+from penstock.clients.blipmq.subscription import AsyncSubscription, Subscription
 
 __all__ = [
     "AsyncClient",

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.clients._core import errors as core
 
-class FelixError(Exception):
+
+class FelixError(core.PenstockError):
     """Any failure."""
 
 
-class Unsendable(FelixError):
+class Unsendable(FelixError, core.Unsendable):
     """The request cannot be written in this dialect, or does not fit a frame. Nothing was sent."""
 
 
-class BadReply(FelixError):
+class BadReply(FelixError, core.BadReply):
     """The server sent something that is no answer. The stream was given up. As far as this server can be trusted at
     all, the outcome is unknown."""
 
@@ -23,9 +25,8 @@ class ClientClosed(FelixError):
     """The client was closed. Nothing was sent."""
 
 
-class ConnectionFailed(FelixError):
-    """No connection, or none that held until the reply, in as many attempts as the retry policy allows. The request was
-    not carried out, or changes nothing."""
+class ConnectionFailed(FelixError, core.ConnectionFailed):
+    __doc__ = core.ConnectionFailed.__doc__
 
 
 class CertificateRefused(ConnectionFailed):
@@ -37,13 +38,12 @@ class StreamLost(FelixError):
     it becomes OutcomeUnknown."""
 
 
-class OutcomeUnknown(FelixError):
+class OutcomeUnknown(FelixError, core.OutcomeUnknown):
     """The request was sent and its reply did not come: it may have been carried out, or not."""
 
 
-class TimedOut(OutcomeUnknown):
-    """No reply in the time that the caller allows. It is not asked again, whatever it was: a slow server would only
-    become slower."""
+class TimedOut(OutcomeUnknown, core.TimedOut):
+    __doc__ = core.TimedOut.__doc__
 
 
 class SubscriptionEnded(FelixError):
@@ -59,20 +59,20 @@ class SubscriptionLost(FelixError):
         self.offset = offset
 
 
-class PipelineError(FelixError):
+class PipelineError(FelixError, core.PipelineError):
     """Not all of `publish_batches` succeeded. `results` has one entry for each batch that was sent, in order: None if
     it is stored, or the error. Batches behind those were not sent."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if result is not None]
-        super().__init__(f"{len(errors)} of {len(results)} batches were not stored, the first because: {errors[0]}")
-        self.results = list(results)
+        text = f"{len(errors)} of {len(results)} batches were not stored, the first because: {errors[0]}"
+        super().__init__(text, results)
 
 
 # -- error replies
 
 
-class ReplyError(FelixError):
+class ReplyError(FelixError, core.ReplyError):
     """The server refused the request. A more exact class stands for most reasons."""
 
     def __init__(self, message: str) -> None:

@@ -3,13 +3,12 @@
 `Producer`, `Consumer` and `Transaction`, and their asyncio kinds, work on top of them.
 """
 
+from penstock.clients._core.requests import RequestSpec
 from penstock.clients._core.retry import RetryPolicy
-from penstock.clients.flymq import questions
-from penstock.clients.flymq.asynchronous import AsyncClient
-from penstock.clients.flymq.blocking import Client
-from penstock.clients.flymq.consumer import AsyncConsumer, Consumer
-from penstock.clients.flymq.consuming import Record
-from penstock.clients.flymq.outcome import (
+from penstock.clients.flymq import requests
+from penstock.clients.flymq.client import AsyncClient, Client
+from penstock.clients.flymq.consumer import AsyncConsumer, Consumer, Record
+from penstock.clients.flymq.errors import (
     AlreadyExists,
     AuthenticationRequired,
     BadReply,
@@ -28,7 +27,7 @@ from penstock.clients.flymq.outcome import (
     Unsendable,
 )
 from penstock.clients.flymq.producer import AsyncDelivery, AsyncProducer, Delivery, Producer
-from penstock.clients.flymq.questions import DIVERTED, Question, audit_query
+from penstock.clients.flymq.requests import DIVERTED, audit_query
 from penstock.clients.flymq.transaction import AsyncTransaction, Transaction
 
 __all__ = [
@@ -52,9 +51,9 @@ __all__ = [
     "OutcomeUnknown",
     "PipelineError",
     "Producer",
-    "Question",
     "Record",
     "ReplyError",
+    "RequestSpec",
     "RetryPolicy",
     "SchemaRejected",
     "ServerFailed",
@@ -63,5 +62,5 @@ __all__ = [
     "Unauthorized",
     "Unsendable",
     "audit_query",
-    "questions",
+    "requests",
 ]

@@ -1,7 +1,7 @@
-"""Producers: take single records, and send them in batches. What goes together is decided in `batching`.
+"""Producers: take single records, and send them in batches. Which records go together is decided in `batches`.
 
 Batches of one topic are sent in the order of their records, and the next ones are sent when the last ones are
-answered: while a request is under way, records gather for the next.
+answered: while a request is in flight, records collect for the next.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from penstock.clients.flymq import questions as q
-from penstock.clients.flymq.asynchronous import AsyncClient
-from penstock.clients.flymq.batching import Batch, Batcher
-from penstock.clients.flymq.blocking import Client
-from penstock.clients.flymq.outcome import FlyMqError, OutcomeUnknown, Unsendable
+from penstock.clients._core.procedure import Procedure
+from penstock.clients.flymq.batches import Batch, Batcher
+from penstock.clients.flymq.client import AsyncClient, Client
+from penstock.clients.flymq.errors import FlyMqError, OutcomeUnknown, Unsendable
+from penstock.clients.flymq.requests import ANY
 from penstock.wire.flymq import messages as m
 
 MAX_RECORDS: Final = 1000
@@ -26,8 +26,8 @@ LINGER: Final = 0.005
 BUFFER_BYTES: Final = 32 << 20
 
 
-class Delivery:
-    """What becomes of a record."""
+class _Delivery:
+    """The outcome of a record, once it is there."""
 
     __slots__ = ("_batch", "_index")
 
@@ -39,20 +39,81 @@ class Delivery:
     def done(self) -> bool:
         return self._batch.outcome is not None
 
+
+class Delivery(_Delivery):
+    """The outcome of a record, once it is there."""
+
+    __slots__ = ()
+
     def result(self, timeout: float | None = None) -> m.RecordMetadata:
         """Wait, and say where the record is stored; at offset `DIVERTED` it is among the topic's dead letters. Raises
-        what kept it from being stored, or TimeoutError."""
+        the reason why it is not stored, or TimeoutError."""
         if not self._batch.signal.wait(timeout):
             raise TimeoutError(f"the record was not stored in {timeout:g} seconds")
         return self._batch.metadata(self._index)
 
 
-class Producer:
+class AsyncDelivery(_Delivery):
+    """The outcome of a record: await it."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, m.RecordMetadata]:
+        """Where the record is stored; at offset `DIVERTED` it is among the topic's dead letters. Raises the reason why
+        it is not stored."""
+        yield from self._batch.signal.wait().__await__()
+        return self._batch.metadata(self._index)
+
+
+class _ProducerState:
+    """What both kinds of producer have in common."""
+
+    def __init__(self, batcher: Batcher, buffer_bytes: int, retry: bool) -> None:
+        self._batcher = batcher
+        self._buffer_bytes = buffer_bytes
+        self._retry = retry
+        self._flushes = 0  # callers that wait for everything to be sent
+        self._failure: FlyMqError | None = None  # the first since the last flush
+        self._closed = False
+
+    def _send(self, batches: Sequence[Batch]) -> Procedure[None]:
+        """Send these batches together, and settle them, whatever happens."""
+        outcomes: Sequence[Any] = [OutcomeUnknown("The producer was interrupted")] * len(batches)
+        try:
+            outcomes = yield [batch.request(self._retry) for batch in batches]
+        except Exception as error:  # noqa: BLE001 - nobody above would see it
+            outcomes = [_batch_failure(error)] * len(batches)
+        finally:
+            self._settle(batches, outcomes)
+
+    def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Any]) -> None:
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            self._batcher.settled(batch, outcome)
+            batch.signal.set()
+            if isinstance(outcome, FlyMqError) and self._failure is None:
+                self._failure = outcome
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+
+def _batch_failure(error: Exception) -> FlyMqError:
+    """Mostly there is no connection. Anything but a FlyMqError is a record that does not consist of bytes."""
+    if isinstance(error, FlyMqError):
+        return error
+    failure = Unsendable(f"The batch cannot be sent: {error!r}")
+    failure.__cause__ = error
+    return failure
+
+
+class Producer(_ProducerState):
     """Sends records in batches, from any number of threads, by a thread and a connection of its own.
 
     A batch is sent when it has `max_records` records or `max_bytes` bytes, or its first record has waited for `linger`
-    seconds. `send` waits while more than `buffer_bytes` are on their way. What the connection may have lost is not
-    sent again, unless `retry` is set: then records are stored at least once, and perhaps twice.
+    seconds. `send` waits while more than `buffer_bytes` are not settled. A batch whose connection was lost is not sent
+    again, unless `retry` is set: then records are stored at least once, and perhaps twice.
     """
 
     def __init__(
@@ -65,15 +126,10 @@ class Producer:
         buffer_bytes: int = BUFFER_BYTES,
         retry: bool = False,
     ) -> None:
-        self._batcher = Batcher(max_records, max_bytes, linger)
-        self._buffer_bytes = buffer_bytes
-        self._retry = retry
+        super().__init__(Batcher(max_records, max_bytes, linger), buffer_bytes, retry)
         self._client = client.another()
         self._changed = threading.Condition()
-        self._flushes = 0  # those who wait for everything to be sent
-        self._under_way = 0  # batches
-        self._failure: BaseException | None = None  # the first since the last flush
-        self._closing = False
+        self._in_flight = 0  # batches
         self._thread = threading.Thread(target=self._work, name="flymq-producer", daemon=True)
         self._thread.start()
 
@@ -85,18 +141,18 @@ class Producer:
     ) -> None:
         self.close()
 
-    def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = q.ANY) -> Delivery:
+    def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY) -> Delivery:
         """Take a record, to be sent soon."""
         with self._changed:
-            while self._batcher.byte_size >= self._buffer_bytes and not self._closing:
+            while self._batcher.byte_size >= self._buffer_bytes and not self._closed:
                 self._changed.wait()
-            if self._closing:
+            if self._closed:
                 raise ValueError("the producer is closed")
-            waiting = self._batcher.wait(0.0) is not None
-            place = self._batcher.add(topic, value, key, partition, time.monotonic(), threading.Event)
-            if not waiting or self._batcher.wait(time.monotonic()) == 0.0:
+            idle = self._batcher.wait(0.0) is None
+            batch, index = self._batcher.add(topic, value, key, partition, time.monotonic(), threading.Event)
+            if idle or self._batcher.wait(time.monotonic()) == 0.0:
                 self._changed.notify_all()
-        return Delivery(*place)
+        return Delivery(batch, index)
 
     def flush(self) -> None:
         """Send everything now, and wait until it is stored. Raises the first failure since the last flush, whether or
@@ -104,20 +160,18 @@ class Producer:
         with self._changed:
             self._flushes += 1
             self._changed.notify_all()
-            while self._under_way or self._batcher.wait(0.0) is not None:
+            while self._in_flight or self._batcher.wait(0.0) is not None:
                 self._changed.wait()
             self._flushes -= 1
-            failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+            self._raise_failure()
 
     def close(self) -> None:
-        """Flush, and let go of the connection. Raises as `flush` does."""
+        """Flush, and close the producer's connection. Raises as `flush` does."""
         try:
             self.flush()
         finally:
             with self._changed:
-                self._closing = True
+                self._closed = True
                 self._changed.notify_all()
             self._thread.join()
             self._client.close()
@@ -128,62 +182,28 @@ class Producer:
                 batches = self._next()
             if batches is None:
                 return
-            outcomes: Sequence[Any] = [OutcomeUnknown("The producer was interrupted")] * len(batches)
-            try:
-                outcomes = self._sent(batches)
-            finally:
-                self._settle(batches, outcomes)
+            self._client.run(self._send(batches))
 
     def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Any]) -> None:
         with self._changed:
-            for batch, outcome in zip(batches, outcomes, strict=True):
-                self._batcher.settled(batch, outcome)
-                batch.signal.set()
-                if isinstance(outcome, FlyMqError) and self._failure is None:
-                    self._failure = outcome
-            self._under_way = 0
+            super()._settle(batches, outcomes)
+            self._in_flight = 0
             self._changed.notify_all()
 
     def _next(self) -> list[Batch] | None:
         """Wait for batches to send; None if there will be none any more."""
         while True:
             now = time.monotonic()
-            batches = self._batcher.due(now, everything=self._flushes > 0 or self._closing)
+            batches = self._batcher.due(now, everything=self._flushes > 0 or self._closed)
             if batches:
-                self._under_way = len(batches)
+                self._in_flight = len(batches)
                 return batches
-            if self._closing:
+            if self._closed:
                 return None
             self._changed.wait(self._batcher.wait(now))
 
-    def _sent(self, batches: Sequence[Batch]) -> list[Any]:
-        try:
-            return self._client.pipeline([batch.question(self._retry) for batch in batches])
-        except Exception as error:  # noqa: BLE001 - nobody above would see it
-            return [_failure(error)] * len(batches)
 
-
-class AsyncDelivery:
-    """What becomes of a record: await it to know."""
-
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
-
-    @property
-    def done(self) -> bool:
-        return self._batch.outcome is not None
-
-    def __await__(self) -> Generator[Any, None, m.RecordMetadata]:
-        """Where the record is stored; at offset `DIVERTED` it is among the topic's dead letters. Raises what kept it
-        from being stored."""
-        yield from self._batch.signal.wait().__await__()
-        return self._batch.metadata(self._index)
-
-
-class AsyncProducer:
+class AsyncProducer(_ProducerState):
     """The same as `Producer` for the tasks of one event loop, through their client."""
 
     def __init__(
@@ -196,20 +216,15 @@ class AsyncProducer:
         buffer_bytes: int = BUFFER_BYTES,
         retry: bool = False,
     ) -> None:
-        self._batcher = Batcher(max_records, max_bytes, linger)
-        self._buffer_bytes = buffer_bytes
-        self._retry = retry
+        super().__init__(Batcher(max_records, max_bytes, linger), buffer_bytes, retry)
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
-        self._idle = asyncio.Event()  # nothing is on its way
+        self._idle = asyncio.Event()  # nothing is waiting or in flight
         self._idle.set()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._flushes = 0
-        self._failure: FlyMqError | None = None
-        self._closed = False
+        self._below_limit = asyncio.Event()
+        self._below_limit.set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -219,30 +234,28 @@ class AsyncProducer:
     ) -> None:
         await self.close()
 
-    async def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = q.ANY) -> AsyncDelivery:
+    async def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY) -> AsyncDelivery:
         """Take a record, to be sent soon."""
-        await self._room.wait()
+        await self._below_limit.wait()
         if self._closed:
             raise ValueError("the producer is closed")
-        place = self._batcher.add(topic, value, key, partition, self._loop.time(), asyncio.Event)
+        batch, index = self._batcher.add(topic, value, key, partition, self._loop.time(), asyncio.Event)
         self._idle.clear()
         if self._batcher.byte_size >= self._buffer_bytes:
-            self._room.clear()
-        self._arrange()
-        return AsyncDelivery(*place)
+            self._below_limit.clear()
+        self._schedule()
+        return AsyncDelivery(batch, index)
 
     async def flush(self) -> None:
         """Send everything now, and wait until it is stored. Raises the first failure since the last flush, whether or
         not somebody has asked for it."""
         self._flushes += 1
         try:
-            self._arrange()
+            self._schedule()
             await self._idle.wait()
         finally:
             self._flushes -= 1
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        self._raise_failure()
 
     async def close(self) -> None:
         """Flush; the client stays open. Raises as `flush` does."""
@@ -253,8 +266,8 @@ class AsyncProducer:
             if self._sending is not None:
                 await self._sending
 
-    def _arrange(self) -> None:
-        """See to it that what is waiting is sent in time. While a request is under way, its end sees to it."""
+    def _schedule(self) -> None:
+        """See to it that what is waiting is sent in time. While a request is in flight, its end sees to it."""
         if self._sending is not None:
             return
         wait = self._batcher.wait(self._loop.time())
@@ -275,38 +288,14 @@ class AsyncProducer:
     async def _work(self) -> None:
         try:
             while batches := self._batcher.due(self._loop.time(), everything=self._flushes > 0):
-                outcomes: Sequence[Any] = [OutcomeUnknown("The producer was interrupted")] * len(batches)
-                try:
-                    outcomes = await _outcomes(self._client, batches, self._retry)
-                finally:
-                    self._settle(batches, outcomes)
+                await self._client.run(self._send(batches))
         finally:
             self._sending = None
         if self._batcher.wait(0.0) is None:
             self._idle.set()
-        self._arrange()
+        self._schedule()
 
     def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Any]) -> None:
-        for batch, outcome in zip(batches, outcomes, strict=True):
-            self._batcher.settled(batch, outcome)
-            batch.signal.set()
-            if isinstance(outcome, FlyMqError) and self._failure is None:
-                self._failure = outcome
+        super()._settle(batches, outcomes)
         if self._batcher.byte_size < self._buffer_bytes:
-            self._room.set()
-
-
-async def _outcomes(client: AsyncClient, batches: Sequence[Batch], retry: bool) -> list[Any]:
-    try:
-        return await client.pipeline([batch.question(retry) for batch in batches])
-    except Exception as error:  # noqa: BLE001 - nobody above would see it
-        return [_failure(error)] * len(batches)
-
-
-def _failure(error: Exception) -> FlyMqError:
-    """Most likely there is no connection. Anything but a FlyMqError is a record that consists of no bytes."""
-    if isinstance(error, FlyMqError):
-        return error
-    failure = Unsendable(f"The batch cannot be sent: {error!r}")
-    failure.__cause__ = error
-    return failure
+            self._below_limit.set()

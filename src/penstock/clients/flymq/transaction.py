@@ -1,7 +1,7 @@
 """Transactions as blocks: committed at the end, rolled back on an exception.
 
 A transaction belongs to its connection. If that breaks, the server rolls it back, and what is done in it afterwards is
-refused with TransactionOver. A commit whose reply is lost is asked again, and counts once: a block that ends without an
+refused with TransactionOver. A commit whose reply is lost is sent again, and counts once: a block that ends without an
 exception has stored all of its records, and one that ends by TransactionOver none.
 """
 
@@ -9,72 +9,77 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Generic, Self, TypeVar
 
-from penstock.clients.flymq import questions as q
-from penstock.clients.flymq.outcome import FlyMqError
+from penstock.clients._core.aio import AsyncClientCore
+from penstock.clients._core.blocking import BlockingClient
+from penstock.clients._core.methods import procedure_method
+from penstock.clients._core.procedure import Procedure
+from penstock.clients._core.requests import results_of
+from penstock.clients.flymq import requests
+from penstock.clients.flymq.errors import FlyMqError
 from penstock.wire.flymq import messages as m
 
-if TYPE_CHECKING:  # they make transactions
-    from penstock.clients.flymq.asynchronous import AsyncClient
-    from penstock.clients.flymq.blocking import Client
+C = TypeVar("C", BlockingClient, AsyncClientCore)
+T = TypeVar("T")
 
 
-class Transaction:
-    """`with client.transaction() as transaction: transaction.produce(…)`: all of the records, or none."""
+class _TransactionProcedures(Generic[C]):
+    """The procedures of both kinds of transaction."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: C) -> None:
+        self._client: C = client
         self._id = ""
 
     @property
     def id(self) -> str:
         return self._id
 
-    def __enter__(self) -> Self:
-        self._id = self._client.begin()
+    @procedure_method
+    def produce(
+        self, topic: str, value: bytes, key: bytes | None = None, partition: int = requests.ANY
+    ) -> Procedure[m.RecordMetadata]:
+        """Store a record with the others. It has no offset until the end of the block."""
+        (stored,) = results_of((yield [requests.produce_in_transaction(self._id, topic, value, key, partition)]))
+        return stored  # type: ignore[no-any-return]
+
+    def _begin(self) -> Procedure[Self]:
+        (self._id,) = results_of((yield [requests.begin()]))
         return self
+
+    def _end(self, error: BaseException | None) -> Procedure[None]:
+        if error is None:
+            results_of((yield [requests.commit_transaction(self._id)]))
+            return
+        with contextlib.suppress(FlyMqError):  # it is rolled back in any case; the block's own exception is the news
+            yield [requests.rollback_transaction(self._id)]
+
+
+class Transaction(_TransactionProcedures[BlockingClient]):
+    """`with client.transaction() as transaction: transaction.produce(…)`: all of the records, or none."""
+
+    def __enter__(self) -> Self:
+        return self.run(self._begin())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self._client.commit_transaction(self._id)
-            return
-        with contextlib.suppress(FlyMqError):  # it is rolled back in any case; the block's own exception is the news
-            self._client.rollback_transaction(self._id)
+        self.run(self._end(error))
 
-    def produce(self, topic: str, value: bytes, key: bytes | None = None, partition: int = q.ANY) -> m.RecordMetadata:
-        """Store a record with the others. It has no offset until the end of the block."""
-        return self._client.produce_in_transaction(self._id, topic, value, key, partition)
+    def run(self, procedure: Procedure[T]) -> T:
+        return self._client.run(procedure)
 
 
-class AsyncTransaction:
+class AsyncTransaction(_TransactionProcedures[AsyncClientCore]):
     """The same as `Transaction`, for `async with`. Other tasks may use the client meanwhile."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-        self._id = ""
-
-    @property
-    def id(self) -> str:
-        return self._id
-
     async def __aenter__(self) -> Self:
-        self._id = await self._client.begin()
-        return self
+        return await self.run(self._begin())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self._client.commit_transaction(self._id)
-            return
-        with contextlib.suppress(FlyMqError):
-            await self._client.rollback_transaction(self._id)
+        await self.run(self._end(error))
 
-    async def produce(
-        self, topic: str, value: bytes, key: bytes | None = None, partition: int = q.ANY
-    ) -> m.RecordMetadata:
-        """Store a record with the others. It has no offset until the end of the block."""
-        return await self._client.produce_in_transaction(self._id, topic, value, key, partition)
+    async def run(self, procedure: Procedure[T]) -> T:
+        return await self._client.run(procedure)

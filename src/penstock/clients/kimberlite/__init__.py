@@ -3,9 +3,8 @@ methods and outcomes, in every version of the protocol; `Pool` and `AsyncPool` k
 """
 
 from penstock.clients._core.retry import RetryPolicy
-from penstock.clients.kimberlite import questions
-from penstock.clients.kimberlite.aio import AsyncKimberliteClient
-from penstock.clients.kimberlite.blocking import KimberliteClient
+from penstock.clients.kimberlite import requests
+from penstock.clients.kimberlite.client import AsyncKimberliteClient, AsyncPool, KimberliteClient, Pool
 from penstock.clients.kimberlite.errors import (
     ApiKeyNotFound,
     AuthenticationFailed,
@@ -37,8 +36,7 @@ from penstock.clients.kimberlite.errors import (
     TimedOut,
     Unsendable,
 )
-from penstock.clients.kimberlite.pool import AsyncPool, Pool
-from penstock.clients.kimberlite.questions import Question
+from penstock.clients.kimberlite.requests import RequestSpec
 from penstock.clients.kimberlite.results import Appended, Event, Executed, Page, Rows, Timestamp
 from penstock.clients.kimberlite.subscription import AsyncSubscription, Subscription
 from penstock.wire.kimberlite.messages import AuditMetadata, CustomRegion, DataClass, ErrorCode, Everywhere, Regional
@@ -75,10 +73,10 @@ __all__ = [
     "ProjectionLag",
     "QueryExecutionError",
     "QueryParseError",
-    "Question",
     "RateLimited",
     "Regional",
     "ReplyError",
+    "RequestSpec",
     "RetryPolicy",
     "Rows",
     "ServerFailed",
@@ -93,5 +91,5 @@ __all__ = [
     "TimedOut",
     "Timestamp",
     "Unsendable",
-    "questions",
+    "requests",
 ]

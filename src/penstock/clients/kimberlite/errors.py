@@ -1,6 +1,6 @@
-"""What can come of a request that is no result: the exceptions of both clients. Nothing here does input or output.
+"""Exceptions of the Kimberlite clients. What they mean in general is in `clients._core.errors`.
 
-Kimberlite tells an error by a code and a text. `refusal` makes an exception of them, by a table.
+Kimberlite tells an error by a code and a text. `reply_error` makes an exception of them, by a table.
 """
 
 from __future__ import annotations
@@ -9,39 +9,36 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from penstock.clients._core import errors as core
 from penstock.wire.kimberlite.messages import CloseReason, ErrorCode
 
 
-class KimberliteError(Exception):
+class KimberliteError(core.PenstockError):
     """Any failure of a request."""
 
 
-class Unsendable(KimberliteError):
+class Unsendable(KimberliteError, core.Unsendable):
     """The request cannot be carried by this version of the protocol. Nothing was sent."""
 
 
-class BadReply(KimberliteError):
-    """The server sent something that is no answer to the request. The connection was closed. As far as this server can
-    be trusted at all, the outcome is unknown."""
+class BadReply(KimberliteError, core.BadReply):
+    __doc__ = core.BadReply.__doc__
 
 
-class ConnectionFailed(KimberliteError):
-    """No connection, or none that held until the reply, in as many attempts as the retry policy allows. The request was
-    not carried out, or may be repeated without harm."""
+class ConnectionFailed(KimberliteError, core.ConnectionFailed):
+    __doc__ = core.ConnectionFailed.__doc__
 
 
-class PoolTimeout(KimberliteError):
-    """All connections of the pool were in use for too long. Nothing was sent."""
+class PoolTimeout(KimberliteError, core.PoolTimeout):
+    __doc__ = core.PoolTimeout.__doc__
 
 
-class OutcomeUnknown(KimberliteError):
-    """The request was sent and its reply did not come: it may have been carried out, or not. Raised for what must not
-    be carried out twice."""
+class OutcomeUnknown(KimberliteError, core.OutcomeUnknown):
+    __doc__ = core.OutcomeUnknown.__doc__
 
 
-class TimedOut(OutcomeUnknown):
-    """No reply in the time that the caller allows. It is not asked again, whatever it was: a slow server would only
-    become slower."""
+class TimedOut(OutcomeUnknown, core.TimedOut):
+    __doc__ = core.TimedOut.__doc__
 
 
 class SubscriptionEnded(KimberliteError):
@@ -52,17 +49,20 @@ class SubscriptionEnded(KimberliteError):
         self.reason = reason
 
 
-class PipelineError(KimberliteError):
+class PipelineError(KimberliteError, core.PipelineError):
     """Not all of `append_many` succeeded. `results` has one entry for each batch that was sent, in order: where it is
     stored, or the error. Batches behind those were not sent."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if isinstance(result, KimberliteError)]
-        super().__init__(f"{len(errors)} of {len(results)} batches were not stored, the first because: {errors[0]}")
-        self.results = list(results)
+        text = f"{len(errors)} of {len(results)} batches were not stored, the first because: {errors[0]}"
+        super().__init__(text, results)
 
 
-# -- what the server says
+FAMILY: Final = core.ErrorFamily(Unsendable, BadReply, ConnectionFailed, OutcomeUnknown, TimedOut, PoolTimeout)
+
+
+# -- error replies
 
 RETRYABLE: Final = frozenset(
     (
@@ -75,11 +75,11 @@ RETRYABLE: Final = frozenset(
 )
 """By the specification's table."""
 
-_BEFOREHAND: Final = frozenset((ErrorCode.PROJECTION_LAG, ErrorCode.RATE_LIMITED, ErrorCode.NOT_LEADER))
-"""Of these, what is said before anything is carried out."""
+_BEFORE_EXECUTION: Final = frozenset((ErrorCode.PROJECTION_LAG, ErrorCode.RATE_LIMITED, ErrorCode.NOT_LEADER))
+"""Those of them that are sent before anything is carried out."""
 
 
-class ReplyError(KimberliteError):
+class ReplyError(KimberliteError, core.ReplyError):
     """The server refused the request. A more exact class stands for most codes."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -92,14 +92,14 @@ class ReplyError(KimberliteError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the specification advises to ask again after a while."""
+        """Whether the specification advises to send it again after a while."""
         return self.code in RETRYABLE
 
     @property
-    def untouched(self) -> bool:
-        """Whether the request was certainly not carried out, so that anything may be asked again."""
+    def not_executed(self) -> bool:
+        """Whether the request was certainly not carried out: anything may be sent again."""
         # The original uses the code of its rate limit for a commit that it gave up waiting for, too.
-        return self.code in _BEFOREHAND and not self.message.startswith("no_quorum")
+        return self.code in _BEFORE_EXECUTION and not self.message.startswith("no_quorum")
 
 
 class ServerFailed(ReplyError):
@@ -158,11 +158,15 @@ _HINT: Final = re.compile(r"(?:\btry |\bleader hint: )(\[[0-9A-Fa-f:.]+\]|[\w.-]
 
 
 class NotLeader(ReplyError):
-    """Another server of the cluster is the one to ask."""
+    """Another server of the cluster has to be used."""
+
+    @property
+    def not_leader(self) -> bool:
+        return True
 
     @property
     def leader(self) -> str | None:
-        """Where it is, as host:port, if the server said so."""
+        """The address of that server, as host:port, if this one said so."""
         found = _HINT.search(self.message)
         return None if found is None or not 0 < int(found[2]) < 65536 else f"{found[1]}:{found[2]}"
 
@@ -220,6 +224,6 @@ _CLASSES: Final[dict[ErrorCode, type[ReplyError]]] = {
 }
 
 
-def refusal(code: ErrorCode, message: str) -> ReplyError:
-    """The exception for what an error reply says."""
+def reply_error(code: ErrorCode, message: str) -> ReplyError:
+    """The exception for an error reply."""
     return _CLASSES.get(code, ReplyError)(code, message)

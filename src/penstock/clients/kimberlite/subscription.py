@@ -1,4 +1,4 @@
-"""Subscriptions of both kinds: events of a stream as they come. What does not need a socket is in `feed`."""
+"""Subscriptions of both clients: the events of a stream as they come. Their steps are procedures, written once."""
 
 from __future__ import annotations
 
@@ -7,22 +7,121 @@ import contextlib
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Final, Generic, Self, TypeVar
 
-from penstock.clients.kimberlite import questions as q
-from penstock.clients.kimberlite.aio_line import AsyncConnection, AsyncLine
-from penstock.clients.kimberlite.conversation import Call, result_of
-from penstock.clients.kimberlite.errors import BadReply, KimberliteError, ReplyError, SubscriptionNotFound
-from penstock.clients.kimberlite.feed import POLL, Feed
-from penstock.clients.kimberlite.line import Line
-from penstock.clients.kimberlite.options import HEALTH
+from penstock.clients._core.aio import AsyncDriver
+from penstock.clients._core.blocking import BlockingDriver
+from penstock.clients._core.connection import Connection
+from penstock.clients._core.procedure import Procedure, Wait
+from penstock.clients._core.requests import RequestBatch, result_of
+from penstock.clients.kimberlite import requests as r
+from penstock.clients.kimberlite.binding import KimberliteBinding, KimberliteRequests
+from penstock.clients.kimberlite.errors import KimberliteError, SubscriptionNotFound, Unsendable
+from penstock.clients.kimberlite.event_buffer import EventBuffer
 from penstock.clients.kimberlite.results import Event
+from penstock.wire.kimberlite import messages as m
+
+POLL_INTERVAL: Final = 0.1  # seconds between two reads, where the protocol has no pushes
+
+D = TypeVar("D", BlockingDriver, AsyncDriver)
 
 
-class Subscription:
+class SubscriptionSteps(Generic[D]):
+    """The state of a subscription, and the procedures that both kinds run."""
+
+    def __init__(self, driver: D, buffer: EventBuffer, tenant: int | None) -> None:
+        assert isinstance(driver.binding, KimberliteBinding)
+        self._version = driver.binding.version
+        if buffer.group is not None and not self._version.pushes:
+            raise Unsendable("Groups can be subscribed to from version 2 on")
+        # A member that unsubscribes from its group is taken to be done with all events on their way to it. A lost
+        # connection is safer, so a member has its own.
+        self._driver: D = driver if buffer.group is None else driver.another()
+        self._buffer = buffer
+        self._tenant = tenant
+        self._connection: Connection | None = None  # that the subscription is on
+        self._closed = False
+
+    def _take(self) -> Event | None:
+        """The next event, if it is there. Gives credit for the events before it."""
+        self._give_credit()
+        return self._buffer.take()
+
+    def _subscribe(self) -> Procedure[None]:
+        buffer, driver = self._buffer, self._driver
+        if not self._version.subscribes:
+            buffer.start_polling()
+            return
+        if buffer.barren_attempts:
+            yield driver.options.retry.delay(buffer.barren_attempts - 1)
+        outcomes = yield from driver.call_all([r.subscription(buffer, tenant=self._tenant)], self._on_connection)
+        result_of(outcomes[0])
+
+    def _on_connection(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def _wait(self, until: float | None) -> Procedure[bool]:
+        """Wait for something to happen. False if nothing has until then."""
+        if not self._version.pushes:
+            return (yield from self._poll(until))
+        buffer, connection = self._buffer, self._connection
+        self._give_credit(everything=buffer.group is not None)
+        assert connection is not None
+        buffer.changed.clear()
+        if len(buffer) or buffer.subscription_id is None:
+            return True
+        return bool((yield Wait(connection, buffer.changed, until)))
+
+    def _poll(self, until: float | None) -> Procedure[bool]:
+        buffer = self._buffer
+        (outcome,) = yield [r.read_page(buffer.stream_id, buffer.next_offset, tenant=self._tenant)]
+        page = result_of(outcome)
+        buffer.add_page(page)
+        if page.events:
+            return True
+        if until is not None and time.monotonic() >= until:
+            return False
+        yield POLL_INTERVAL
+        return True
+
+    def _unsubscribe(self) -> Procedure[None]:
+        """The last requests. What a group's member has not finished goes to the others."""
+        buffer, connection = self._buffer, self._connection
+        subscription_id = buffer.subscription_id
+        if subscription_id is None or connection is None or connection.lost is not None or not self._version.pushes:
+            return
+        assert isinstance(connection.requests, KimberliteRequests)
+        connection.requests.forget(buffer)
+        credit = buffer.credit(everything=True)
+        if buffer.group is None:
+            batch = RequestBatch([r.unsubscribe(subscription_id, tenant=self._tenant)])
+        elif credit is not None:
+            batch = RequestBatch([r.subscription_credit(credit, tenant=self._tenant)])
+        else:
+            return
+        connection.send(batch)
+        yield Wait(connection, batch)
+
+    def _give_credit(self, everything: bool = False) -> None:
+        credit = self._buffer.credit(everything)
+        if credit is not None and self._connection is not None and self._version.pushes:
+            self._send_credit(self._connection, credit)
+
+    def _send_credit(self, connection: Connection, credit: m.SubscribeCredit) -> None:
+        batch = RequestBatch([r.subscription_credit(credit, tenant=self._tenant)])
+
+        def on_reply() -> None:
+            if isinstance(batch.outcomes[0], SubscriptionNotFound):
+                self._buffer.on_lost()
+
+        batch.add_listener(on_reply)
+        connection.send(batch)
+
+
+class Subscription(SubscriptionSteps[BlockingDriver]):
     """Events of a stream as they come; iterate over it, or call `next`. Use it as a context manager, or close it.
 
-    It goes on after a lost connection where it was. Alone (without a group) every event comes once. In a group every
+    It resumes after a lost connection where it was. Alone (without a group) every event comes once. In a group every
     event goes to one of the members, and again to one of them if the first is lost before it was done with the event,
     which is when it asks for the next one or leaves the `with` block without an error.
 
@@ -31,23 +130,16 @@ class Subscription:
     no pushes, the stream is read again and again instead.
     """
 
-    def __init__(self, line: Line, feed: Feed, tenant: int | None) -> None:
-        # Who leaves a group by saying so is taken to be done with all that is on its way to it. To be gone is safer.
-        self._line = line if feed.group is None else line.another()
-        self._feed = feed
-        self._tenant = tenant
-        self._closed = False
-
     def __enter__(self) -> Self:
-        if self._feed.id is None:
-            self._subscribe()
+        if self._buffer.subscription_id is None:
+            self._driver.run(self._subscribe())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._feed.finished()
+            self._buffer.finish_taken()
         self.close()
 
     def __iter__(self) -> Iterator[Event]:
@@ -57,17 +149,15 @@ class Subscription:
     def next(self, timeout: float | None = None) -> Event | None:
         """The next event. None if none has come in so many seconds, or if this was closed. To connect again, if that is
         needed, may take longer."""
-        end = None if timeout is None else time.monotonic() + timeout
-        feed = self._feed
-        feed.finished()
+        until = None if timeout is None else time.monotonic() + timeout
+        self._buffer.finish_taken()
         while not self._closed:
-            self._top_up()
-            event = feed.take()
+            event = self._take()
             if event is not None:
                 return event
-            if feed.id is None:
-                self._subscribe()
-            elif not self._await(end):
+            if self._buffer.subscription_id is None:
+                self._driver.run(self._subscribe())
+            elif not self._driver.run(self._wait(until)):
                 return None
         return None
 
@@ -76,102 +166,29 @@ class Subscription:
         if self._closed:
             return
         self._closed = True
-        feed, line = self._feed, self._line
-        connection, number = line.connection, feed.id
-        if number is not None and connection is not None and line.options.version.pushes:
-            connection.conversation.forget(feed)
-            credit = feed.credit(everything=True)
-            if feed.group is None:
-                line.exchange(connection, [Call(q.unsubscribe(number, tenant=self._tenant))])
-            elif credit is not None:
-                line.exchange(connection, [Call(q.subscription_credit(credit, tenant=self._tenant))])
-        if feed.group is not None:
-            line.close()
-
-    def _subscribe(self) -> None:
-        if not self._line.options.version.subscribes:
-            self._feed.begin()
-            return
-        if self._feed.fruitless:
-            self._line.sleep(self._line.options.retry.delay(self._feed.fruitless - 1))
-        question = q.subscription(self._feed.request(), tenant=self._tenant)
-        result_of(self._line.ask_all([question], self._feed)[0])
-
-    def _top_up(self, everything: bool = False) -> None:
-        credit = self._feed.credit(everything)
-        if credit is not None and self._line.options.version.pushes:
-            call = Call(q.subscription_credit(credit, tenant=self._tenant))
-            call.on_end = self._acknowledged
-            self._line.tell(call)
-
-    def _acknowledged(self, call: Call) -> None:
-        if isinstance(call.outcome, SubscriptionNotFound):
-            self._feed.lost()
-
-    def _await(self, end: float | None) -> bool:
-        """Wait for something to happen. False if nothing has until then."""
-        line, feed = self._line, self._feed
-        if not line.options.version.pushes:
-            return self._poll(end)
-        self._top_up(everything=feed.group is not None)
-        connection = line.connection
-        if connection is None:
-            feed.lost()
-            return True
-        look = connection.conversation.heard + HEALTH
-        try:
-            if connection.listen(look if end is None else min(look, end)):
-                return True
-        except (OSError, BadReply, ReplyError) as error:
-            line.drop(error)
-            return True
-        except BaseException:
-            line.drop(ConnectionAbortedError("interrupted"))  # perhaps with something taken from it that is lost
-            raise
-        if end is not None and time.monotonic() >= end:
-            return False
-        line.check()
-        return True
-
-    def _poll(self, end: float | None) -> bool:
-        question = q.read_page(self._feed.stream_id, self._feed.next_offset, tenant=self._tenant)
-        page = result_of(self._line.ask_all([question])[0])
-        self._feed.read(page)
-        if page.events:
-            return True
-        if end is not None and time.monotonic() >= end:
-            return False
-        self._line.sleep(POLL)
-        return True
+        self._driver.run(self._unsubscribe())
+        if self._buffer.group is not None:
+            self._driver.close()
 
 
-class AsyncSubscription:
+class AsyncSubscription(SubscriptionSteps[AsyncDriver]):
     """Events of a stream as they come; iterate over it, or call `next`. What it guarantees is as for `Subscription`.
 
     It is for one task. It shares the connection of its client with any number of others, except for a member of a
     group, whose connection is its own."""
 
-    def __init__(self, line: AsyncLine, feed: Feed, tenant: int | None) -> None:
-        # Who leaves a group by saying so is taken to be done with all that is on its way to it. To be gone is safer.
-        self._line = line if feed.group is None else line.another()
-        self._feed = feed
-        self._tenant = tenant
-        self._connection: AsyncConnection | None = None  # that it is subscribed on
-        self._subscribing: asyncio.Task[None] | None = None  # goes on if its caller is cancelled, or does not wait
-        self._change = asyncio.Event()
-        self._closed = False
-        feed.on_change = self._change.set
+    _subscribing: asyncio.Task[None] | None = None  # continues if its caller gives up
 
     async def __aenter__(self) -> Self:
-        if self._feed.id is None:
-            await self._subscribe()
+        if self._buffer.subscription_id is None:
+            await self._subscribe_shielded()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._feed.finished()
+            self._buffer.finish_taken()
         await self.close()
 
     def __aiter__(self) -> Self:
@@ -185,19 +202,17 @@ class AsyncSubscription:
 
     async def next(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109  (it is no error here)
         """The next event. None if none has come in so many seconds, or if this was closed."""
-        feed = self._feed
-        feed.finished()
+        self._buffer.finish_taken()
         try:
             async with asyncio.timeout(timeout) as limit:
                 while not self._closed:
-                    self._top_up()
-                    event = feed.take()
+                    event = self._take()
                     if event is not None:
                         return event
-                    if feed.id is None:
-                        await self._subscribe()
+                    if self._buffer.subscription_id is None:
+                        await self._subscribe_shielded()
                     else:
-                        await self._await()
+                        await self._driver.run(self._wait(None))
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -208,68 +223,21 @@ class AsyncSubscription:
         if self._closed:
             return
         self._closed = True
-        self._change.set()
+        self._buffer.changed.set()
         if self._subscribing is not None:
             with contextlib.suppress(KimberliteError):
-                await self._subscribe()
-        feed, connection, number = self._feed, self._connection, self._feed.id
-        if number is not None and connection is not None and connection.lost is None:
-            connection.conversation.forget(feed)
-            credit = feed.credit(everything=True)
-            if feed.group is None:
-                await connection.ask(Call(q.unsubscribe(number, tenant=self._tenant)))
-            elif credit is not None:
-                await connection.ask(Call(q.subscription_credit(credit, tenant=self._tenant)))
-        if feed.group is not None:
-            await self._line.close()
+                await self._subscribe_shielded()
+        await self._driver.run(self._unsubscribe())
+        if self._buffer.group is not None:
+            await self._driver.close()
 
-    async def _subscribe(self) -> None:
-        """A caller who gives up does not end this: a subscription must not be made twice, nor without our knowing."""
-        if not self._line.options.version.subscribes:
-            self._feed.begin()
-            return
+    async def _subscribe_shielded(self) -> None:
+        """Subscribe in a task that a cancelled caller does not end: a subscription must not be made twice, nor without
+        our knowing."""
         if self._subscribing is None:
-            self._subscribing = asyncio.create_task(self._subscribed())
+            self._subscribing = asyncio.create_task(self._driver.run(self._subscribe()))
         try:
             await asyncio.shield(self._subscribing)
         finally:
             if self._subscribing.done():
                 self._subscribing = None
-
-    async def _subscribed(self) -> None:
-        if self._feed.fruitless:
-            await self._line.sleep(self._line.options.retry.delay(self._feed.fruitless - 1))
-        question = q.subscription(self._feed.request(), tenant=self._tenant)
-        result_of((await self._line.ask_all([question], self._feed, self._carried_by))[0])
-        if self._connection is not None:
-            self._connection.look_after()
-
-    def _carried_by(self, connection: AsyncConnection) -> None:
-        if self._line.options.version.pushes:
-            self._connection = connection
-
-    def _top_up(self, everything: bool = False) -> None:
-        credit = self._feed.credit(everything)
-        if credit is not None and self._connection is not None:
-            call = Call(q.subscription_credit(credit, tenant=self._tenant))
-            call.on_end = self._acknowledged
-            self._connection.tell(call)
-
-    def _acknowledged(self, call: Call) -> None:
-        if isinstance(call.outcome, SubscriptionNotFound):
-            self._feed.lost()
-
-    async def _await(self) -> None:
-        """Wait for something to happen."""
-        feed = self._feed
-        if not self._line.options.version.pushes:
-            question = q.read_page(feed.stream_id, feed.next_offset, tenant=self._tenant)
-            page = result_of((await self._line.ask_all([question]))[0])
-            feed.read(page)
-            if not page.events:
-                await self._line.sleep(POLL)
-            return
-        self._top_up(everything=feed.group is not None)
-        self._change.clear()
-        if not feed.waiting and feed.id is not None:
-            await self._change.wait()

@@ -1,4 +1,4 @@
-"""Which version of the protocol a client speaks, and what can be said in it. Read from the tables in `generations`."""
+"""Versions of the protocol: the requests and fields that each of them has, by the tables in `generations`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from penstock.wire.kimberlite.codec.generations import GENERATIONS
 class Version:
     __slots__ = (
         "_castagnoli",
-        "_lacking",
+        "_missing",
         "audited",
-        "lengths",
+        "has_stream_info",
         "name",
         "number",
-        "offsets",
+        "offset_required",
         "old_classes",
         "pushes",
         "subscribes",
@@ -35,37 +35,37 @@ class Version:
         fields = {variant.make: {field.name for field in variant.fields} for variant in generation.requests().variants}
         self.name = name
         self.number = generation.version
-        self.pushes = generation.wrapped  # events of a subscription; and questions about the server can be asked
+        self.pushes = generation.wrapped  # the server pushes events; and has `server_info`
         self.audited = generation.audited
         self.subscribes = m.Subscribe in fields
-        self.lengths = m.StreamInfo in fields  # of streams can be asked for
-        self.offsets = "expected_offset" in fields[m.AppendEvents]  # have to be told with every append
+        self.has_stream_info = m.StreamInfo in fields  # there is a request for the length of a stream
+        self.offset_required = "expected_offset" in fields[m.AppendEvents]  # in every append
         self.old_classes = name == "v0.1" or name.startswith("seed")
         self._castagnoli = castagnoli
-        self._lacking = {make: _lacking(make, known) for make, known in fields.items()}
+        self._missing = {make: _missing(make, known) for make, known in fields.items()}
 
-    def wire(self) -> ClientCodec:
-        """For one connection."""
+    def codec(self) -> ClientCodec:
+        """A codec for one connection."""
         return ClientCodec(self.name, castagnoli=self._castagnoli)
 
-    def fitted(self, request: m.Message, audit: m.AuditMetadata | None) -> m.Message:
-        """The request as it can be said here. Raises Unsendable rather than leave out what the caller relies on."""
+    def adapt(self, request: m.Message, audit: m.AuditMetadata | None) -> m.Message:
+        """The request as this version has it. Raises Unsendable rather than leave out what the caller relies on."""
         if audit is not None and not self.audited:
             raise Unsendable("Notes for the audit log can be sent from version 3 on")
-        lacking = self._lacking.get(type(request))
-        if lacking is None:
+        missing = self._missing.get(type(request))
+        if missing is None:
             raise Unsendable(f"Version {self.name} of the protocol has no {type(request).__name__}")
-        for name, default in lacking:
+        for name, default in missing:
             if getattr(request, name) != default:
                 raise Unsendable(f"In version {self.name} a {type(request).__name__} has no {name}")
         if isinstance(request, m.AppendEvents):
-            if request.expected_offset is None and self.offsets:
+            if request.expected_offset is None and self.offset_required:
                 raise Unsendable(f"In version {self.name} an append must say where the stream ends: expected_offset")
         elif isinstance(request, m.CreateStream):
-            return self._classed(request)
+            return self._with_data_class(request)
         return request
 
-    def _classed(self, request: m.CreateStream) -> m.CreateStream:
+    def _with_data_class(self, request: m.CreateStream) -> m.CreateStream:
         """The first versions have one class for all that is not about patients."""
         if self.old_classes and request.data_class is m.DataClass.PUBLIC:
             return msgspec.structs.replace(request, data_class=m.DataClass.NON_PHI)
@@ -74,11 +74,11 @@ class Version:
         return request
 
 
-def _lacking(make: Any, known: set[str]) -> tuple[tuple[str, Any], ...]:
-    """Fields of a request that a version does not have, and what stands there if nothing was said."""
+def _missing(make: Any, known: set[str]) -> tuple[tuple[str, Any], ...]:
+    """Fields of a request that a version does not have, and their defaults."""
     return tuple((field.name, field.default) for field in msgspec.structs.fields(make) if field.name not in known)
 
 
 @cache
-def version(name: str, castagnoli: bool = False) -> Version:
+def find_version(name: str, castagnoli: bool = False) -> Version:
     return Version(name, castagnoli)

@@ -33,12 +33,12 @@ class Push:
         self._reading = False
         self._skip_expired = False
         self._stopped = False
-        self._stop_listening = pushes.broker.listen(identity, queue_id, self._wake)
+        self._stop_listening = pushes.broker.queues.watch(identity, queue_id, self._wake)
 
     @property
     def is_current(self) -> bool:
         """Whether no other connection has asked for the messages since."""
-        return self._pushes.broker.listens(self._queue_id, self._wake)
+        return self._pushes.broker.queues.is_watching(self._queue_id, self._wake)
 
     def stop(self) -> None:
         if not self._stopped:
@@ -72,12 +72,14 @@ class Push:
         broker = self._pushes.broker
         if not self.is_current:
             raise QueueNotFound(f"queue {self._queue_id} is pushed elsewhere")
-        queue, topic = broker.queue(self._identity, self._queue_id)
-        room = (broker.queue_policy.capacity or PUSH_WINDOW) - queue.in_flight
+        queue, topic = broker.queues.find(self._identity, self._queue_id)
+        room = (broker.queues.policy.capacity or PUSH_WINDOW) - queue.in_flight
         if room <= 0:
             return None  # it goes on when something is acknowledged or falls due
         self._topic = topic.name.encode()
-        return broker.take(self._identity, self._queue_id, min(room, PUSH_MESSAGES), skim=self._skip_expired)
+        return broker.queues.dequeue(
+            self._identity, self._queue_id, min(room, PUSH_MESSAGES), skip_expired=self._skip_expired
+        )
 
     def _read(self, dequeue: Dequeue) -> None:
         self._reading = False

@@ -29,7 +29,7 @@ def locate(context: FelixContext, scope: Scope, stream: str, permission: Permiss
     if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:
         return StreamTarget(stream)
     broker = context.broker
-    if broker.has_topic(scope, stream) or not broker.has_topic(scope, found[1]):
+    if broker.topics.exists(scope, stream) or not broker.topics.exists(scope, found[1]):
         return StreamTarget(stream)
     if not broker.access.allows(context.identity, permission, scope, found[1]):
         broker.access.require(context.identity, permission, scope, stream)
@@ -40,7 +40,7 @@ def ensure_topic(context: FelixContext, scope: Scope, topic: str) -> None:
     """Make a topic that is missing, for one who may write or read it: that has been looked at before. Raises
     TopicNotFound or TenantNotFound where nothing comes into being on first use."""
     broker, identity = context.broker, context.identity
-    if not broker.auto_create_topics:
+    if not broker.topics.auto_create:
         raise TopicNotFound(topic)
     check_topic(topic)  # so that no tenant comes into being for nothing
     broker.access.require(identity, Permission.CREATE, scope, topic)
@@ -48,4 +48,4 @@ def ensure_topic(context: FelixContext, scope: Scope, topic: str) -> None:
         broker.tenants.ensure(identity, *scope)
     elif not broker.tenants.exists(scope.tenant):
         raise TenantNotFound(scope.tenant)
-    broker.create_topic(identity, scope, topic, 1)
+    broker.topics.create(identity, scope, topic, 1)

@@ -37,7 +37,7 @@ class FlyMqContext(RequestContext):
     def release(self) -> None:
         """The connection has ended: so have its transactions and its memberships."""
         self.broker.transactions.abandon(self.owner)
-        self.broker.members.leave(self.owner)
+        self.broker.group_membership.leave(self.owner)
 
     @property
     def anonymous(self) -> bool:

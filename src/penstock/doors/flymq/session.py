@@ -93,7 +93,9 @@ class FlyMqSession(RequestPipeline):
     def _append(self, batch: CoalescedProduce) -> Reply | None:
         """Append all records of a batch as one: if that is refused, each of them alone."""
         try:
-            produced = append(self._context, batch.topic, batch.values, batch.keys, batch.partitions, divert=False)
+            produced = append(
+                self._context, batch.topic, batch.values, batch.keys, batch.partitions, allow_dead_letters=False
+            )
         except EXPECTED:
             if batch.count == 1:
                 return produce(self._context, batch.request())

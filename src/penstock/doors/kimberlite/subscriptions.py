@@ -195,7 +195,7 @@ class Subscriptions:
             raise LimitReached(f"The connection has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
         number = self._number(tenant, request.stream_id)
         subscription = Subscription(self, number, request.stream_id, scope, request.initial_credits)
-        subscription.slot, group = self.broker.cursors.open(
+        subscription.slot, group = self.broker.subscriptions.open(
             identity,
             scope,
             topic,

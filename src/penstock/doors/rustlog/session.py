@@ -164,7 +164,7 @@ class RustLogSession(RequestPipeline):
 
     def _visible_topics(self) -> Sequence[str]:
         try:
-            return [topic.name for topic in self.broker.list_topics(self._context.identity, SCOPE)]
+            return [topic.name for topic in self.broker.topics.list(self._context.identity, SCOPE)]
         except (BrokerError, LogError):
             return ()
 

@@ -63,20 +63,20 @@ class FlightCalls:
 
     async def topics(self, asked: Asked) -> Topics:
         check_scope(asked.scope)
-        found = self._broker.list_topics(asked.identity, asked.scope)
+        found = self._broker.topics.list(asked.identity, asked.scope)
         await self._settled()
         return Topics({topic.name: topic.partitions for topic in found})
 
     async def bounds(self, asked: AskedTopics) -> Bounds:
         check_scope(asked.scope)
-        found = self._broker.bounds(asked.identity, asked.scope, asked.names)
+        found = self._broker.topics.bounds(asked.identity, asked.scope, asked.names)
         await self._settled()
         return Bounds({name: [(start, end) for start, end in bounds] for name, bounds in found.items()})
 
     async def read_view(self, asked: AskedTopic) -> ReadViewMessage:
         check_scope(asked.scope)
         identity, scope = asked.identity, asked.scope
-        found = self._broker.read_view(identity, scope, asked.topic, asked.partition)
+        found = self._broker.fetch.read_view(identity, scope, asked.topic, asked.partition)
         told = read_view_message.told(self._broker, identity, scope, found)
         await self._settled()
         return told

@@ -38,7 +38,7 @@ class SqlCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._queries = broker.queries
-        self._desk = broker.queries.desk
+        self._desk = broker.queries.capability
         self._waiting = asyncio.Event()
         self._stopped = asyncio.Event()
         self._desk.on_stopped = self._stopped.set

@@ -91,7 +91,7 @@ class PollTask:
         for subscription in subscriptions:
             indexes = self._acks.pop(subscription)
             try:
-                known, group = context.broker.acknowledge(context.identity, subscription, self._tags(indexes))
+                known, group = context.broker.queues.acknowledge(context.identity, subscription, self._tags(indexes))
             except _UNKNOWN:
                 self._known(indexes, [False] * len(indexes))
             except EXPECTED as error:
@@ -158,8 +158,8 @@ class PollTask:
             acks = self._acks.get(subscription, ())
             settle = self._tags(acks) if acks else ()
             try:
-                dequeue = context.broker.take(
-                    context.identity, subscription, len(indexes), skim=self._skip_expired, settle=settle
+                dequeue = context.broker.queues.dequeue(
+                    context.identity, subscription, len(indexes), skip_expired=self._skip_expired, settle=settle
                 )
             except _UNKNOWN:
                 dequeue = None  # a POLL of an unknown subscription is silent

@@ -126,8 +126,8 @@ class Publisher:
         expires = None
         if publication.ttl != messages.NO_TTL:
             expires = [max(broker.now() + publication.ttl * 1000, 1)] * len(values)
-        broker.topic_for_produce(identity, SCOPE, topic)
-        appended = broker.produce(identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
+        broker.topics.ensure(identity, SCOPE, topic)
+        appended = broker.produce.append(identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
         context.written = appended.group
         return appended.group
 

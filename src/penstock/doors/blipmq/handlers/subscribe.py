@@ -20,7 +20,7 @@ def subscribe(context: BlipMqContext, frames: Sequence[f.Frame]) -> Reply | None
     if refusal is not None or fields is None:
         context.refuse(correlation, refusal or INVALID_SUBSCRIBE)
         return None
-    queue, group = context.broker.subscribe(context.identity, SCOPE, topic, at_least_once=fields[1] == 1)
+    queue, group = context.broker.queues.create(context.identity, SCOPE, topic, at_least_once=fields[1] == 1)
     context.written = group
     if context.version == 2:
         context.pushes.start(context.identity, queue.id)

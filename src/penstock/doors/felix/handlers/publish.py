@@ -29,7 +29,9 @@ def publish(context: FelixContext, batch: ProduceBatch) -> Reply:
         return Reply(reply)
 
     def produce() -> Appended:
-        return context.broker.produce(context.identity, scope, topic, partition or 0, batch.values, divert=not several)
+        return context.broker.produce.append(
+            context.identity, scope, topic, partition or 0, batch.values, allow_dead_letters=not several
+        )
 
     try:
         appended = produce()

@@ -51,9 +51,9 @@ def _partitions(context: FelixContext, scope: Scope, place: StreamTarget) -> Seq
     """Those that are to be followed, and what they hold. The topic comes into being if that is allowed."""
     broker, topic = context.broker, place.topic
     broker.access.require(context.identity, Permission.READ, scope, topic)
-    if not broker.has_topic(scope, topic):
+    if not broker.topics.exists(scope, topic):
         ensure_topic(context, scope, topic)
-    bounds = broker.bounds(context.identity, scope, [topic])[topic]
+    bounds = broker.topics.bounds(context.identity, scope, [topic])[topic]
     if place.partition is None:
         return list(enumerate(bounds))
     if place.partition >= len(bounds):

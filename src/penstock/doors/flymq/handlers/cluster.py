@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.broker.errors import InvalidArgument
@@ -38,9 +39,9 @@ def status(context: FlyMqContext, _request: m.GetClusterStatus) -> Reply:
 def metadata(context: FlyMqContext, request: m.GetClusterMetadata) -> Reply:
     broker = context.broker
     if request.topic:
-        topics = [broker.describe_topic(context.identity, SCOPE, request.topic).topic]
+        topics: Sequence[Topic] = [broker.topics.describe(context.identity, SCOPE, request.topic).topic]
     else:
-        topics = broker.list_topics(context.identity, SCOPE)
+        topics = broker.topics.list(context.identity, SCOPE)
         if (count := sum(topic.partitions for topic in topics)) > MAX_PARTITIONS:
             raise InvalidArgument(f"the topics have {count} partitions: ask for one topic at a time")
     return Reply(m.ClusterMetadata(CLUSTER, [_placement(context, topic) for topic in topics]))

@@ -61,7 +61,7 @@ class FlyMqFetch(FetchTask):
 
     @property
     def _executor(self) -> Executor | None:
-        return None if self._filter is None else self.broker.filtering
+        return None if self._filter is None else self.broker.scan_executor
 
     def _next_plan(self) -> VisibleRead:
         continuation = self.plan.continuation() if self.plan is not None else None
@@ -73,10 +73,10 @@ class FlyMqFetch(FetchTask):
             records, size = STEP_RECORDS, min(size, MAX_WORK // self._filter.cost)
         partition = (self._context.identity, SCOPE, request.topic, request.partition)
         try:
-            return self.broker.fetch(*partition, self._offset, size, records)
+            return self.broker.fetch.plan(*partition, self._offset, size, records)
         except OffsetOutOfRange as error:
             self._offset = error.start  # retention has removed what was there: on with the next that is there
-            return self.broker.fetch(*partition, self._offset, size, records)
+            return self.broker.fetch.plan(*partition, self._offset, size, records)
 
     def _collect(self, slices: list[RecordSlice]) -> None:
         for part in slices:
@@ -123,11 +123,11 @@ class FlyMqFetch(FetchTask):
     def _starts_to_wait(self) -> bool:
         """Long poll: wait for the partition to grow, if the topic or the configuration says so."""
         context, request = self._context, self._request
-        seconds = self.broker.fetch_wait(context.identity, SCOPE, request.topic)
+        seconds = self.broker.fetch.max_wait(context.identity, SCOPE, request.topic)
         wait = min(context.settings.fetch_wait if seconds is None else int(seconds * 1_000_000), MAX_WAIT)
         if not self._has_time(wait):
             return False
-        self._waiter = self.broker.wait(
+        self._waiter = self.broker.fetch.wait(
             context.identity, SCOPE, request.topic, request.partition, self._began + wait, self.resume
         )
         return True

@@ -25,7 +25,7 @@ def subscribe(context: FlyMqContext, request: m.Subscribe) -> Reply:
     broker = context.broker
     offset = broker.groups.start(context.identity, SCOPE, request.topic, request.partition, mode, request.group)
     if request.group:
-        broker.members.join(SCOPE, request.group, request.topic, context.peer, context.owner)
+        broker.group_membership.join(SCOPE, request.group, request.topic, context.peer, context.owner)
     return Reply(m.Position(offset))
 
 
@@ -73,7 +73,7 @@ def delete(context: FlyMqContext, request: m.DeleteGroup) -> Reply:
 def seek_to_timestamp(context: FlyMqContext, request: m.SeekToTimestamp) -> Outcome:
     """The first offset that is not older; with a group, that is where the group stands from now on."""
     broker, place = context.broker, (request.topic, request.partition)
-    work = broker.offset_at(context.identity, SCOPE, *place, request.timestamp_ms * 1000)
+    work = broker.topics.offset_at(context.identity, SCOPE, *place, request.timestamp_ms * 1000)
 
     def answer(offset: int) -> Reply:
         if not request.group:

@@ -47,20 +47,24 @@ def append(
     partitions: Sequence[int],
     expires: Sequence[int] | None = None,
     *,
-    divert: bool = True,
+    allow_dead_letters: bool = True,
 ) -> ProducedPartitioned:
     """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
     are stored."""
     broker, identity = context.broker, context.identity
     try:
-        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+        return broker.produce.append_partitioned(
+            identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
+        )
     except TopicNotFound:  # rarely so: asked only then
-        if broker.auto_create_topics:  # what would be refused anyway brings no topic into being
+        if broker.topics.auto_create:  # what would be refused anyway brings no topic into being
             broker.validator.measure(values, keys)
             if (highest := max(partitions)) > 0:
                 raise PartitionNotFound(topic, highest, 1) from None
-        broker.topic_for_produce(identity, SCOPE, topic)
-        return broker.scatter(identity, SCOPE, topic, values, keys, partitions, expires=expires, divert=divert)
+        broker.topics.ensure(identity, SCOPE, topic)
+        return broker.produce.append_partitioned(
+            identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
+        )
 
 
 def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
@@ -94,7 +98,7 @@ def produce_with_ttl(context: FlyMqContext, request: m.ProduceWithTtl) -> Reply:
 def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
     """The offset in the reply is the id by which the record can be cancelled while it waits."""
     broker = context.broker
-    broker.topic_for_produce(context.identity, SCOPE, request.topic)
+    broker.topics.ensure(context.identity, SCOPE, request.topic)
     delayed, group = broker.delays.schedule(
         context.identity, SCOPE, request.topic, request.value, request.key, request.partition, request.delay_ms * 1000
     )
@@ -115,7 +119,7 @@ def cancel_delayed(context: FlyMqContext, request: m.CancelDelayed) -> Reply:
 def consume(context: FlyMqContext, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
     offset = request.offset
     try:
-        plan = context.broker.fetch(context.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
+        plan = context.broker.fetch.plan(context.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
     except OffsetOutOfRange:
         raise EndOfLog from None
 

@@ -18,7 +18,7 @@ def create(context: FlyMqContext, request: m.CreateTopic) -> Reply:
     if request.partitions < 0:
         raise InvalidPartitionCount(request.partitions, context.broker.limits.partitions_per_topic)
     try:
-        _, group = context.broker.create_topic(context.identity, SCOPE, request.topic, request.partitions or 1)
+        _, group = context.broker.topics.create(context.identity, SCOPE, request.topic, request.partitions or 1)
     except TopicExists:
         return Reply(m.Done(message="topic exists"))
     return Reply(m.Done(), group)
@@ -27,19 +27,19 @@ def create(context: FlyMqContext, request: m.CreateTopic) -> Reply:
 def delete(context: FlyMqContext, request: m.DeleteTopic) -> Reply:
     """A topic that is not there is deleted already."""
     try:
-        return Reply(m.Done(), context.broker.delete_topic(context.identity, SCOPE, request.topic))
+        return Reply(m.Done(), context.broker.topics.delete(context.identity, SCOPE, request.topic))
     except TopicNotFound:
         return Reply(m.Done(message="no such topic"))
 
 
 def list_topics(context: FlyMqContext, _request: m.ListTopics) -> Reply:
-    names = [topic.name for topic in context.broker.list_topics(context.identity, SCOPE)]
+    names = [topic.name for topic in context.broker.topics.list(context.identity, SCOPE)]
     return Reply(m.TopicList([name for name in names if not name.startswith("__")]))
 
 
 def metadata(context: FlyMqContext, request: m.Metadata) -> Reply:
     """This node leads every partition; its number is 0."""
-    described = context.broker.describe_topic(context.identity, SCOPE, request.topic)
+    described = context.broker.topics.describe(context.identity, SCOPE, request.topic)
     partitions = [
         m.PartitionMetadata(part.partition, 0, part.log_start, part.high_watermark) for part in described.partitions
     ]

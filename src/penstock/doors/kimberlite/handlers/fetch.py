@@ -41,9 +41,9 @@ class KimberliteFetch(FetchTask):
             return continuation
         context = self._context
         # Looked up for every read: the stream may be deleted, and another one have its name.
-        topic, partition = self.broker.stream(context.identity, context.scope, self._stream)
+        topic, partition = self.broker.topics.stream(context.identity, context.scope, self._stream)
         self._topic = topic.name
-        plan = self.broker.fetch(
+        plan = self.broker.fetch.plan(
             context.identity, context.scope, topic.name, partition, self._offset, self._max_bytes, MAX_EVENTS
         )
         self._end = plan.high_watermark
@@ -62,7 +62,7 @@ class KimberliteFetch(FetchTask):
     def _check_stream(self) -> None:
         """Raise if the stream was deleted during the read, or the right to read it revoked."""
         identity, scope = self._context.identity, self._context.scope
-        topic, _ = self.broker.stream(identity, scope, self._stream)
+        topic, _ = self.broker.topics.stream(identity, scope, self._stream)
         self.broker.access.require(identity, Permission.READ, scope, topic.name)
 
     def _reply(self) -> Reply:

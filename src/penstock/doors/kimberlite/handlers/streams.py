@@ -42,11 +42,11 @@ def create(context: KimberliteContext, request: m.CreateStream) -> Reply:
         broker.access.require(identity, Permission.PHI, scope, name)
     try:
         _check_tenant(context)
-        topic, group = broker.create_topic(identity, scope, name, 1, settings)
+        topic, group = broker.topics.create(identity, scope, name, 1, settings)
     except TopicExists:
         if not broker.access.allows(identity, Permission.DESCRIBE, scope, name):
             raise
-        found = broker.describe_topic(identity, scope, name).topic
+        found = broker.topics.describe(identity, scope, name).topic
         if context.version == 1 or not _fits(found.settings, settings):
             raise RequestRefused(m.ErrorCode.STREAM_ALREADY_EXISTS, _exists(found)) from None
         return Reply(m.CreateStreamResponse(found.id))
@@ -92,15 +92,15 @@ def append(context: KimberliteContext, request: m.AppendEvents) -> Reply:
     size = sum(map(len, events))
     if size > MAX_BYTES:
         raise InvalidArgument(f"a batch of {size} bytes is larger than the limit of {MAX_BYTES} bytes")
-    topic, partition = context.broker.stream(context.identity, context.scope, request.stream_id)
-    appended = context.broker.produce(
+    topic, partition = context.broker.topics.stream(context.identity, context.scope, request.stream_id)
+    appended = context.broker.produce.append(
         context.identity,
         context.scope,
         topic.name,
         partition,
         events,
         expected_offset=request.expected_offset,
-        divert=False,
+        allow_dead_letters=False,
     )
     context.note("stream.append", topic.name)
     return Reply(m.AppendEventsResponse(appended.base_offsets[0], len(events)), appended.group)
@@ -109,9 +109,9 @@ def append(context: KimberliteContext, request: m.AppendEvents) -> Reply:
 def info(context: KimberliteContext, request: m.StreamInfo) -> Reply:
     """For those who may read, and for those who may append: they have to name the offset at which they do."""
     broker, identity, scope = context.broker, context.identity, context.scope
-    topic, partition = broker.stream(identity, scope, request.stream_id)
+    topic, partition = broker.topics.stream(identity, scope, request.stream_id)
     if broker.access.allows(identity, Permission.WRITE, scope, topic.name):
-        length = broker.end_offset(identity, scope, topic.name, partition)
+        length = broker.topics.end_offset(identity, scope, topic.name, partition)
     else:
-        length = broker.bounds(identity, scope, [topic.name])[topic.name][partition].high_watermark
+        length = broker.topics.bounds(identity, scope, [topic.name])[topic.name][partition].high_watermark
     return Reply(m.StreamInfoResponse(length))

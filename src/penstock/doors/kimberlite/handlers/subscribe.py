@@ -14,7 +14,7 @@ from penstock.wire.kimberlite import messages as m
 
 def subscribe(context: KimberliteContext, request: m.Subscribe) -> Reply:
     identity, scope = context.identity, context.scope
-    topic, partition = context.broker.stream(identity, scope, request.stream_id)
+    topic, partition = context.broker.topics.stream(identity, scope, request.stream_id)
     if not context.codec.pushes:
         return _acknowledge(context, request, topic, partition)
     return context.subscriptions.open(identity, scope, context.tenant, topic.name, partition, request)
@@ -36,7 +36,7 @@ def _acknowledge(context: KimberliteContext, request: m.Subscribe, topic: Topic,
     if request.consumer_group is not None:
         check_group(request.consumer_group)
         start = broker.groups.committed(identity, scope, request.consumer_group, topic.name, partition)
-    bounds = broker.bounds(identity, scope, [topic.name])[topic.name][partition]
+    bounds = broker.topics.bounds(identity, scope, [topic.name])[topic.name][partition]
     if start is None and request.from_offset < bounds.start:
         raise OffsetOutOfRange(request.from_offset, *bounds)
     number = subscription_id(context.tenant, request.stream_id)

@@ -45,7 +45,9 @@ class RustLogFetch(FetchTask):
         context, request = self._context, self._request
         limit = context.dialect.read_limit(request.max_bytes)
         try:
-            return self.broker.fetch(context.identity, SCOPE, request.topic, request.partition, self._offset, *limit)
+            return self.broker.fetch.plan(
+                context.identity, SCOPE, request.topic, request.partition, self._offset, *limit
+            )
         except OffsetOutOfRange:
             if context.dialect.reports_out_of_range:
                 raise
@@ -67,7 +69,9 @@ class RustLogFetch(FetchTask):
         request = self._request
         self.broker.metrics.fetched(self._count, self._bytes, self.started)
         if request.group_id:
-            self.broker.positions.note(SCOPE, request.group_id, request.topic, request.partition, self._next_offset)
+            self.broker.fetch_positions.note(
+                SCOPE, request.group_id, request.topic, request.partition, self._next_offset
+            )
         return Reply(frame(self._payload))
 
 

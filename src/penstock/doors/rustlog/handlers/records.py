@@ -23,8 +23,8 @@ def append(context: RustLogContext, first: Produce, batch: list[list[bytes]]) ->
     """Append the records of these Produces, of which `first` is the first: one list of records for each. Each one's
     records stay together."""
     values = batch[0] if len(batch) == 1 else list(chain.from_iterable(batch))
-    appended = context.broker.produce(
-        context.identity, SCOPE, first.topic, first.partition, values, divert=len(values) == 1
+    appended = context.broker.produce.append(
+        context.identity, SCOPE, first.topic, first.partition, values, allow_dead_letters=len(values) == 1
     )
     counts = list(map(len, batch))
     if len(appended.base_offsets) > 1:
@@ -39,5 +39,5 @@ def check_sizes(request: Produce) -> None:
 
 
 def end_offset(context: RustLogContext, request: Produce) -> Reply:
-    end = context.broker.end_offset(context.identity, SCOPE, request.topic, request.partition)
+    end = context.broker.topics.end_offset(context.identity, SCOPE, request.topic, request.partition)
     return Reply(ProduceResponse(end, 0))

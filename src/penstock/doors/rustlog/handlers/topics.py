@@ -20,21 +20,21 @@ from penstock.wire.rustlog.messages import (
 
 def create(context: RustLogContext, request: CreateTopic) -> Reply:
     count = request.partition_count
-    _, group = context.broker.create_topic(context.identity, SCOPE, request.topic, count)
+    _, group = context.broker.topics.create(context.identity, SCOPE, request.topic, count)
     return Reply(CreateTopicResponse(True, count), group)
 
 
 def list_topics(context: RustLogContext, _request: ListTopics) -> Reply:
-    topics = context.broker.list_topics(context.identity, SCOPE)
+    topics = context.broker.topics.list(context.identity, SCOPE)
     return Reply(ListTopicsResponse([TopicSummary(topic.name, topic.partitions) for topic in topics]))
 
 
 def describe(context: RustLogContext, request: DescribeTopic) -> Reply:
-    described = context.broker.describe_topic(context.identity, SCOPE, request.topic)
+    described = context.broker.topics.describe(context.identity, SCOPE, request.topic)
     partitions = [PartitionSummary(*partition) for partition in described.partitions]
     return Reply(DescribeTopicResponse(request.topic, partitions))
 
 
 def describe_partition(context: RustLogContext, request: DescribePartition) -> Reply:
-    described = context.broker.describe_partition(context.identity, SCOPE, request.topic, request.partition)
+    described = context.broker.topics.describe_partition(context.identity, SCOPE, request.topic, request.partition)
     return Reply(DescribePartitionResponse(request.topic, *described))

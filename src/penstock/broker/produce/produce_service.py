@@ -1,0 +1,128 @@
+"""Produce: append clients' records to a topic, after access, quotas, sizes and the topic's schema are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.broker.names import Scope
+from penstock.broker.produce.partitioning import Partitioner
+from penstock.broker.produce.validation import ProducedPartitioned, RecordValidator
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.state.state_log import StateLog
+from penstock.broker.subscriptions.fanout import FanoutLog
+from penstock.broker.tenancy.quotas import Quotas
+from penstock.broker.topics import topic_rules
+from penstock.log.batch import Headers
+from penstock.log.engine import Appended, Producer, Records, partition_id
+
+
+class ProduceService:
+    def __init__(
+        self,
+        state_log: StateLog,
+        access: Access,
+        validator: RecordValidator,
+        partitioner: Partitioner,
+        quotas: Quotas,
+        fanout: FanoutLog,
+        metrics: Metrics,
+    ) -> None:
+        self._state_log = state_log
+        self._current = state_log.current
+        self._engine = state_log.engine
+        self._access = access
+        self._validator = validator
+        self._partitioner = partitioner
+        self._quotas = quotas
+        self._tenants_over_quota = quotas.over
+        self._fanout = fanout
+        self._followed = fanout.followed
+        self._metrics = metrics
+
+    def append(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        expires: Sequence[int] | None = None,
+        *,
+        expected_offset: int | None = None,
+        producer: Producer | None = None,
+        allow_dead_letters: bool = True,
+    ) -> Appended:
+        """Append the records to one partition, contiguously, as one entry of the log. True once the group in the reply
+        is committed.
+
+        A record that does not fit the topic's schema is refused, or becomes a dead letter; see
+        `RecordValidator.validate`. The reply is about the others; with none, it has the offset of the next one."""
+        metrics = self._metrics
+        started = metrics.timer()
+        self._access.require(identity, Permission.WRITE, scope, topic)
+        found = topic_rules.find_partition(self._current(), scope, topic, partition)
+        if self._tenants_over_quota:
+            self._quotas.check_room(scope.tenant)
+        if found.settings.schema is None:
+            size = self._validator.measure(values, keys)
+            records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
+            appended = self._engine.append((records,), (), producer)
+            if self._followed and expires is None and not appended.repeated:
+                self._fanout.offer(records.partition, appended.base_offsets[0], values, appended.group)
+        else:
+            validated = self._validator.validate(
+                found, [partition] * len(values), values, keys, headers, expires, allow_dead_letters=allow_dead_letters
+            )
+            size, writes = validated.size, validated.writes
+            if len(validated.diverted) == len(values):
+                writes = [Records(partition_id(found.id, partition), ()), *writes]
+            writes[0].expected_offset = expected_offset
+            appended = self._state_log.append(writes, validated.events, producer)
+            metrics.records_diverted += 0 if appended.repeated else len(validated.diverted)
+        if not appended.repeated:
+            metrics.produced(appended.group, len(values), size, started)
+        return appended
+
+    def append_partitioned(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        partitions: Sequence[int],
+        headers: Sequence[Headers] | None = None,
+        expires: Sequence[int] | None = None,
+        *,
+        allow_dead_letters: bool = True,
+    ) -> ProducedPartitioned:
+        """Append the records as one entry of the log, each to the partition of the request, or else by its key or in
+        turn; see `Partitioner.choose` and, for those that do not fit the topic's schema, `RecordValidator.validate`."""
+        metrics = self._metrics
+        started = metrics.timer()
+        self._access.require(identity, Permission.WRITE, scope, topic)
+        found = topic_rules.find(self._current(), scope, topic)
+        if self._tenants_over_quota:
+            self._quotas.check_room(scope.tenant)
+        chosen = self._partitioner.choose(found, keys, partitions)
+        if len(values) == 1 and found.settings.schema is None:  # as a client appends that waits for each reply
+            size = self._validator.measure(values, keys)
+            records = Records(partition_id(found.id, chosen[0]), values, keys, headers, expires)
+            appended = self._engine.append((records,))
+            metrics.produced(appended.group, 1, size, started)
+            return ProducedPartitioned(appended.group, chosen, appended.base_offsets, appended.timestamp, {})
+        validated = self._validator.validate(
+            found, chosen, values, keys, headers, expires, allow_dead_letters=allow_dead_letters
+        )
+        if validated.events:
+            appended = self._state_log.append(validated.writes, validated.events)
+        else:
+            appended = self._engine.append(validated.writes)
+        metrics.produced(appended.group, len(values), validated.size, started)
+        metrics.records_diverted += len(validated.diverted)
+        offsets = validated.offsets(appended.base_offsets)
+        diverted = {index: offsets[index] for index in validated.diverted}
+        return ProducedPartitioned(appended.group, validated.partitions, offsets, appended.timestamp, diverted)

@@ -1,0 +1,25 @@
+"""Retention: how long, and how much of, each partition's records are kept."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.broker.produce.delay import WAITING
+from penstock.broker.state.state_log import StateLog
+from penstock.broker.topics import topic_rules
+from penstock.log.engine import PartitionId, Retention, topic_of
+
+_KEEP_ALL: Final = Retention()
+
+
+class RetentionRules:
+    def __init__(self, state_log: StateLog, default: Retention) -> None:
+        self._state_log = state_log
+        self._default = default  # of topics that have no rule of their own
+
+    def of(self, partition: PartitionId) -> Retention:
+        if partition == WAITING:
+            return _KEEP_ALL  # `Delays` trims it
+        topic = self._state_log.state.topics_by_id.get(topic_of(partition))
+        # None: the topic is deleted, and its records with it.
+        return self._default if topic is None else topic_rules.retention(topic, self._default)

@@ -1,0 +1,184 @@
+"""The clients: `Client` blocks its thread, `AsyncClient` serves the tasks of an event loop.
+
+Both connect when they first have something to send, and again when the connection is lost; their subscriptions go on by
+their old ids. The requests are in `requests`; what the exceptions mean is in `errors`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterable
+
+from penstock.clients._core.address import Address
+from penstock.clients._core.addresses import Addresses
+from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
+from penstock.clients._core.blocking import BlockingClient, BlockingDriver
+from penstock.clients._core.channel import ConnectOptions
+from penstock.clients._core.connection import Connection
+from penstock.clients._core.methods import async_procedure, blocking_procedure
+from penstock.clients._core.procedure import CONNECTED, Drain, Procedure
+from penstock.clients._core.requests import results_of
+from penstock.clients._core.retry import RetryPolicy
+from penstock.clients.blipmq import requests as r
+from penstock.clients.blipmq.event_buffer import EventBuffer
+from penstock.clients.blipmq.prefetch import WRITE_SIZE, chunks
+from penstock.clients.blipmq.results import Refusal
+from penstock.clients.blipmq.subscription import AsyncSubscription, Subscription, requests_of
+from penstock.transport.spin_budget import BUSY_POLL
+
+# -- procedures of both clients
+
+
+def publish_many(
+    client: Client | AsyncClient, topic: str, values: Iterable[bytes], *, qos: int = 1, ttl_ms: int | None = None
+) -> Procedure[list[int]]:
+    """Send messages in large writes, and do not wait. The ids are those of the messages, in order.
+
+    OutcomeUnknown if the connection breaks: it counts all messages since the last `flush`."""
+    state = client._state
+    prefix = r.checked_prefix(state.version, topic, qos, ttl_ms)
+    ids: list[int] = []
+    for chunk in chunks(values, len(prefix), WRITE_SIZE):
+        r.check_values(prefix, chunk)
+        connection: Connection = client._driver.ready or (yield CONNECTED)
+        data, sent = requests_of(connection).publish(prefix, chunk)
+        connection.write(data)
+        ids.extend(sent)
+        if connection.congested:
+            yield Drain(connection)
+        if connection.lost is not None:
+            raise state.take_unknown() from connection.lost
+    return ids
+
+
+def publish(
+    client: Client | AsyncClient, topic: str, value: bytes, *, qos: int = 1, ttl_ms: int | None = None
+) -> Procedure[int]:
+    """Send a message, and do not wait: `flush` tells what became of it. The result is its id in a refusal."""
+    return (yield from publish_many(client, topic, (value,), qos=qos, ttl_ms=ttl_ms))[0]
+
+
+def flush(client: Client | AsyncClient) -> Procedure[None]:
+    """Wait until the server has dealt with everything sent so far.
+
+    PublishRefused if it did not store some of it; OutcomeUnknown if the connection was lost since the last `flush`, and
+    it is not known what became of some of it."""
+    results_of((yield from client._driver.call_all((r.ping(),))))
+    client._state.report()
+
+
+def _subscribe(client: Client | AsyncClient, topic: str, qos: int) -> Procedure[EventBuffer]:
+    buffer = _buffer(client, topic, qos)
+    try:
+        results_of((yield from client._driver.call_all((r.subscribe(buffer),))))
+    except BaseException:
+        client._state.discard(buffer)
+        raise
+    return buffer
+
+
+def _resume(client: Client | AsyncClient, subscription: int, topic: str, qos: int) -> Procedure[EventBuffer]:
+    buffer = _buffer(client, topic, qos)
+    buffer.id = subscription
+    if client._state.version == 2 and client._driver.connection is not None:
+        connections = client._driver.connections
+        connection: Connection = yield CONNECTED
+        if client._driver.connections == connections:  # a new one has asked for it already
+            connection.write(requests_of(connection).attach(buffer))
+    return buffer
+
+
+def _buffer(client: Client | AsyncClient, topic: str, qos: int) -> EventBuffer:
+    r.check_qos(qos)
+    r.topic_bytes(topic)
+    buffer = EventBuffer(client._state, topic, qos)
+    client._state.add(buffer)
+    return buffer
+
+
+# -- the clients
+
+
+class Client(BlockingClient):
+    """A BlipMQ client for one thread at a time.
+
+    With `version` 1 it polls for messages; with 2 the server sends them. `timeout` is the longest silence in seconds:
+    while connecting, or while a reply is due. `busy_poll` is for how many seconds to keep looking for a reply before
+    going to sleep; 0 saves processor time. `sleep` is for tests.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 5555,
+        *,
+        key: str,
+        version: int = 1,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        retry: RetryPolicy | None = None,
+        busy_poll: float = BUSY_POLL,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        binding = r.BlipMQBinding(key, version, timeout)
+        addresses = Addresses([Address(host, port)])
+        options = ConnectOptions(addresses, tls, timeout, retry or RetryPolicy(), busy_poll)
+        super().__init__(BlockingDriver(binding, options, sleep))
+        self._state = binding.state
+
+    publish = blocking_procedure(publish)
+    publish_many = blocking_procedure(publish_many)
+    flush = blocking_procedure(flush)
+
+    def refusals(self) -> list[Refusal]:
+        """What was refused since the last time, and has been in no exception: most likely ACKs that came too late."""
+        return self._state.take_refusals()
+
+    def subscribe(self, topic: str, qos: int = 1) -> Subscription:
+        """A subscription to what is published from now on. If the connection breaks meanwhile, it is asked for again;
+        then the server may have made one that nobody polls, which it ends by itself."""
+        return Subscription(self._driver, self.run(_subscribe(self, topic, qos)))
+
+    def resume(self, subscription: int, topic: str, qos: int = 1) -> Subscription:
+        """The subscription that was given this id some time ago, perhaps to another client. The server does not say if
+        there is none any more: it then looks empty."""
+        return Subscription(self._driver, self.run(_resume(self, subscription, topic, qos)))
+
+
+class AsyncClient(AsyncClientCore):
+    """A BlipMQ client for the tasks of one event loop. `version`, `timeout` and `sleep` are as for `Client`."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 5555,
+        *,
+        key: str,
+        version: int = 1,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        binding = r.BlipMQBinding(key, version, timeout)
+        options = ConnectOptions(Addresses([Address(host, port)]), tls, timeout, retry or RetryPolicy())
+        super().__init__(AsyncDriver(binding, options, sleep))
+        self._state = binding.state
+
+    publish = async_procedure(publish)
+    publish_many = async_procedure(publish_many)
+    flush = async_procedure(flush)
+
+    def refusals(self) -> list[Refusal]:
+        """What was refused since the last time, and has been in no exception: most likely ACKs that came too late."""
+        return self._state.take_refusals()
+
+    async def subscribe(self, topic: str, qos: int = 1) -> AsyncSubscription:
+        """A subscription to what is published from now on; see `Client.subscribe`."""
+        return AsyncSubscription(self._driver, await self.run(_subscribe(self, topic, qos)))
+
+    async def resume(self, subscription: int, topic: str, qos: int = 1) -> AsyncSubscription:
+        """The subscription that was given this id some time ago; see `Client.resume`."""
+        return AsyncSubscription(self._driver, await self.run(_resume(self, subscription, topic, qos)))

@@ -1,0 +1,226 @@
+"""Subscriptions of both kinds. What takes several steps is written once, as procedures of `SubscriptionCore`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Generic, TypeVar
+
+from penstock.clients._core.aio import AsyncDriver
+from penstock.clients._core.blocking import BlockingDriver
+from penstock.clients._core.channel import Channel
+from penstock.clients._core.connection import Connection
+from penstock.clients._core.errors import PenstockError
+from penstock.clients._core.procedure import CONNECTED, Drain, Procedure, Wait
+from penstock.clients._core.requests import RequestBatch, results_of
+from penstock.clients.blipmq.event_buffer import EventBuffer, Round
+from penstock.clients.blipmq.prefetch import ACK_BATCH, check_prefetch, idle_delay, refill
+from penstock.clients.blipmq.requests import BlipMQBinding, BlipMQRequests, poll
+from penstock.clients.blipmq.results import Message
+
+D = TypeVar("D", bound=Channel[Any])
+
+
+def requests_of(connection: Connection) -> BlipMQRequests:
+    requests = connection.requests
+    assert isinstance(requests, BlipMQRequests)
+    return requests
+
+
+class SubscriptionCore(Generic[D]):
+    """A subscription of a client. It lives on at the server until nobody has asked for its messages for long."""
+
+    def __init__(self, driver: D, buffer: EventBuffer) -> None:
+        self._driver = driver
+        self._buffer = buffer
+
+    @property
+    def id(self) -> int:
+        return self._buffer.id
+
+    @property
+    def topic(self) -> str:
+        return self._buffer.topic
+
+    @property
+    def qos(self) -> int:
+        return self._buffer.qos
+
+    def _poll(self) -> Procedure[Message | None]:
+        if not self._buffer.messages:
+            yield from self._request(1, eager=True)
+        return self._buffer.take() if self._buffer.messages else None
+
+    def _poll_many(self, count: int) -> Procedure[list[Message]]:
+        buffer = self._buffer
+        check_prefetch(count)
+        if len(buffer.messages) < count:
+            yield from self._request(count - len(buffer.messages), eager=False)
+        return [buffer.take() for _ in range(min(count, len(buffer.messages)))]
+
+    def _request(self, count: int, *, eager: bool) -> Procedure[None]:
+        results_of((yield from self._driver.call_all((poll(self._buffer, count, eager=eager),))))
+
+    def _ack(self, *tags: int) -> Procedure[None]:
+        self._buffer.acks.extend(tags)
+        connection: Connection = self._driver.ready or (yield CONNECTED)
+        connection.write(requests_of(connection).acknowledge(self._buffer))
+        if connection.congested:
+            yield Drain(connection)
+
+
+class Iteration:
+    """One iteration over the messages of a subscription: `fetch` when the buffer is empty, `done` with every message,
+    `send_ahead` when that says so, and `finish` at the end."""
+
+    def __init__(self, driver: BlockingDriver | AsyncDriver, buffer: EventBuffer, prefetch: int, stop: bool) -> None:
+        check_prefetch(prefetch)
+        binding = driver.binding
+        assert isinstance(binding, BlipMQBinding)
+        self._driver = driver
+        self._buffer = buffer
+        self._prefetch = prefetch
+        self._stop_when_empty = stop
+        self._version = binding.state.version
+        self._round: Round | None = None  # the last POLLs that were sent
+
+    def fetch(self) -> Procedure[Message | None]:
+        """Wait for a message. None if there is none, and that ends the iteration."""
+        buffer = self._buffer
+        idle = 0
+        while not buffer.messages:
+            if self._round is not None:
+                yield from self._await_round(self._round)
+            if not buffer.messages:
+                results_of((yield from self._driver.call_all((poll(buffer, self._prefetch, eager=True),))))
+                self._round = buffer.last_round
+            if not buffer.messages:
+                if self._stop_when_empty:
+                    return None
+                yield from self._pause(idle)
+                idle += 1
+        return buffer.take()
+
+    def done(self, message: Message) -> bool:
+        """The caller is done with a message. Returns whether it is time to `send_ahead`."""
+        buffer = self._buffer
+        if message.qos:
+            buffer.acks.append(message.tag)
+        return len(buffer.acks) >= ACK_BATCH or (self._version == 1 and refill(buffer, self._prefetch) > 0)
+
+    def send_ahead(self) -> Procedure[None]:
+        """POLLs while there are messages left to work on, or the ACKs that have gathered."""
+        connection: Connection = self._driver.ready or (yield CONNECTED)
+        count = refill(self._buffer, self._prefetch) if self._version == 1 else 0
+        if count:
+            connection.send(RequestBatch([poll(self._buffer, count, eager=True)]))
+            self._round = self._buffer.last_round
+        else:
+            connection.write(requests_of(connection).acknowledge(self._buffer))
+        if connection.congested:
+            yield Drain(connection)
+
+    def finish(self) -> None:
+        """Acknowledge what was done, if there is still a connection."""
+        if self._buffer.acks:
+            connection = self._driver.ready
+            if connection is not None:
+                connection.write(requests_of(connection).acknowledge(self._buffer))
+
+    def _await_round(self, current: Round) -> Procedure[None]:
+        """Wait for a message of POLLs that are in flight. If they are lost, others have to be sent."""
+        buffer = self._buffer
+        while not current.done and not buffer.messages:
+            connection = self._driver.connection
+            if connection is None:
+                break
+            buffer.arrived.clear()
+            yield Wait(connection, buffer.arrived)
+        if current.done:
+            self._round = None
+        if current.error is not None:
+            raise current.error
+        if isinstance(current.lost, PenstockError):
+            raise current.lost
+
+    def _pause(self, idle: int) -> Procedure[None]:
+        """Nothing is there: in version 1 wait a little, in version 2 until something comes or the timeout has passed;
+        a PING then shows whether the server is still there."""
+        connection = self._driver.connection
+        if self._version == 1 or connection is None:
+            yield idle_delay(idle)
+        else:
+            self._buffer.arrived.clear()
+            yield Wait(connection, self._buffer.arrived, time.monotonic() + self._driver.options.timeout)
+
+
+class Subscription(SubscriptionCore[BlockingDriver]):
+    __doc__ = SubscriptionCore.__doc__
+
+    def poll(self) -> Message | None:
+        """The next message; None if there is none now."""
+        return self._driver.run(self._poll())
+
+    def poll_many(self, count: int) -> list[Message]:
+        """Up to `count` messages in one round trip."""
+        return self._driver.run(self._poll_many(count))
+
+    def ack(self, *tags: int) -> None:
+        """Acknowledge deliveries. If it is too late for that, they come again; see `Client.refusals`."""
+        self._driver.run(self._ack(*tags))
+
+    def __iter__(self) -> Iterator[Message]:
+        return self.messages()
+
+    def messages(self, *, prefetch: int = 1, stop_when_empty: bool = False) -> Iterator[Message]:
+        """Messages as they come. Each is acknowledged when the next one is asked for, in the same write as the next
+        POLL: leave the loop by an exception or `break`, and the last one comes again.
+
+        In version 1, `prefetch` POLLs are in flight. What has been prefetched must be worked off before the server
+        loses patience and delivers it again."""
+        driver, buffer = self._driver, self._buffer
+        iteration = Iteration(driver, buffer, prefetch, stop_when_empty)
+        try:
+            while True:
+                message = buffer.take() if buffer.messages else driver.run(iteration.fetch())
+                if message is None:
+                    return
+                yield message
+                if iteration.done(message):
+                    driver.run(iteration.send_ahead())
+        finally:
+            iteration.finish()
+
+
+class AsyncSubscription(SubscriptionCore[AsyncDriver]):
+    __doc__ = SubscriptionCore.__doc__
+
+    async def poll(self) -> Message | None:
+        """The next message; None if there is none now."""
+        return await self._driver.run(self._poll())
+
+    async def poll_many(self, count: int) -> list[Message]:
+        """Up to `count` messages in one round trip."""
+        return await self._driver.run(self._poll_many(count))
+
+    async def ack(self, *tags: int) -> None:
+        """Acknowledge deliveries. If it is too late for that, they come again; see `AsyncClient.refusals`."""
+        await self._driver.run(self._ack(*tags))
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.messages()
+
+    async def messages(self, *, prefetch: int = 1, stop_when_empty: bool = False) -> AsyncIterator[Message]:
+        """Messages as they come; see `Subscription.messages`."""
+        driver, buffer = self._driver, self._buffer
+        iteration = Iteration(driver, buffer, prefetch, stop_when_empty)
+        try:
+            while True:
+                message = buffer.take() if buffer.messages else await driver.run(iteration.fetch())
+                if message is None:
+                    return
+                yield message
+                if iteration.done(message):
+                    await driver.run(iteration.send_ahead())
+        finally:
+            iteration.finish()

@@ -1,0 +1,120 @@
+"""Batches of a producer: which records go together, and when. Nothing here does input or output.
+
+Records of one topic are collected until there are enough of them, by number or size, or the oldest has lingered long
+enough. Each batch becomes one PRODUCE_BATCH, which is stored as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from penstock.clients._core.requests import RequestSpec
+from penstock.clients.flymq import requests
+from penstock.clients.flymq.errors import FlyMqError, Unsendable
+from penstock.clients.flymq.produce_pipeline import check_partition, encoded_topic
+from penstock.wire.flymq import messages as m
+from penstock.wire.flymq.opcodes import MAX_PAYLOAD
+
+RECORD_OVERHEAD: Final = 12  # bytes of a record in a batch beside key and value
+MAX_BATCH_BYTES: Final = 16 << 20
+MAX_BATCH_RECORDS: Final = 100_000
+MAX_RECORD_BYTES: Final = MAX_PAYLOAD - (1 << 17)  # a frame has the topic's name too
+
+
+class Batch:
+    """Records of one topic that are sent together."""
+
+    __slots__ = ("byte_size", "created", "keys", "outcome", "partitions", "signal", "topic", "values")
+
+    def __init__(self, topic: str, created: float, signal: Any) -> None:
+        self.topic = topic
+        self.created = created
+        self.values: list[bytes] = []
+        self.keys: list[bytes | None] = []
+        self.partitions: list[int] = []
+        self.byte_size = 0
+        self.outcome: m.ProducedBatch | FlyMqError | None = None
+        self.signal = signal  # set when the outcome is there
+
+    def request(self, retry: bool) -> RequestSpec[m.ProducedBatch]:
+        return requests.produce_batch(self.topic, self.values, self.keys, self.partitions, retry=retry)
+
+    def metadata(self, index: int) -> m.RecordMetadata:
+        """Where a record is stored, or the error."""
+        outcome = self.outcome
+        assert outcome is not None
+        if isinstance(outcome, FlyMqError):
+            raise outcome
+        key = self.keys[index]
+        return m.RecordMetadata(
+            self.topic,
+            outcome.partitions[index],
+            outcome.offsets[index],
+            outcome.timestamp_ms,
+            len(key) if key else m.NO_KEY,
+            len(self.values[index]),
+        )
+
+
+class Batcher:
+    """Collects records. `now` is any clock that does not go back, in seconds."""
+
+    def __init__(self, max_records: int, max_bytes: int, linger: float) -> None:
+        if not 1 <= max_records <= MAX_BATCH_RECORDS or not 1 <= max_bytes <= MAX_BATCH_BYTES or linger < 0:
+            limit = f"{MAX_BATCH_RECORDS} records, {MAX_BATCH_BYTES} bytes"
+            raise ValueError(f"a batch has at least 1 record and 1 byte, at most {limit}, and lingers 0 s or more")
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._linger = linger
+        self._open: dict[str, Batch] = {}  # by topic, oldest first
+        self._full: deque[Batch] = deque()
+        self.byte_size = 0  # of all records that were added and not settled
+
+    def add(
+        self, topic: str, value: bytes, key: bytes | None, partition: int, now: float, new_signal: Any
+    ) -> tuple[Batch, int]:
+        """The batch that the record is in, and its index there. Raises Unsendable for what would spoil the batch."""
+        size = RECORD_OVERHEAD + len(value) + len(key or b"")
+        if size > MAX_RECORD_BYTES:
+            raise Unsendable(f"A record of {size} bytes does not fit a frame")
+        check_partition(partition)
+        batch = self._open.get(topic)
+        if batch is not None and batch.byte_size + size > self._max_bytes:
+            self._close(batch)
+            batch = None
+        if batch is None:
+            encoded_topic(topic)
+            batch = self._open[topic] = Batch(topic, now, new_signal())
+        batch.values.append(value)
+        batch.keys.append(key)
+        batch.partitions.append(partition)
+        batch.byte_size += size
+        self.byte_size += size
+        if len(batch.values) >= self._max_records or batch.byte_size >= self._max_bytes:
+            self._close(batch)
+        return batch, len(batch.values) - 1
+
+    def _close(self, batch: Batch) -> None:
+        del self._open[batch.topic]
+        self._full.append(batch)
+
+    def due(self, now: float, everything: bool = False) -> list[Batch]:
+        """The batches to send now. They are not returned again."""
+        for batch in list(self._open.values()):
+            if everything or now - batch.created >= self._linger:
+                self._close(batch)
+        batches = list(self._full)
+        self._full.clear()
+        return batches
+
+    def wait(self, now: float) -> float | None:
+        """Seconds until something is due; None if there is nothing at all."""
+        if self._full:
+            return 0.0
+        oldest = next(iter(self._open.values()), None)
+        return None if oldest is None else max(0.0, oldest.created + self._linger - now)
+
+    def settled(self, batch: Batch, outcome: m.ProducedBatch | FlyMqError) -> None:
+        batch.outcome = outcome
+        self.byte_size -= batch.byte_size

@@ -1,0 +1,184 @@
+"""The clients of FlyMQ: `Client` blocks, `AsyncClient` runs on asyncio. Their methods come from one list."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+
+from penstock.clients._core.address import Address
+from penstock.clients._core.addresses import Addresses
+from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
+from penstock.clients._core.blocking import BlockingClient, BlockingDriver
+from penstock.clients._core.channel import ConnectOptions, tls_context
+from penstock.clients._core.methods import procedure_method, request_method
+from penstock.clients._core.procedure import Procedure
+from penstock.clients._core.requests import result_of
+from penstock.clients._core.retry import RetryPolicy
+from penstock.clients.flymq import produce_pipeline, requests
+from penstock.clients.flymq.binding import FlyMqBinding
+from penstock.clients.flymq.transaction import AsyncTransaction, Transaction
+from penstock.wire.flymq import messages as m
+
+
+class FlyMqMethods:
+    """The methods of both clients: one for each opcode, as in `requests`, and some that take several requests."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        username: str | None,
+        password: str | None,
+        tls: ssl.SSLContext | str | None,
+        timeout: float,
+        retry: RetryPolicy | None,
+    ) -> None:
+        if (username is None) != (password is None):
+            raise ValueError("a user name and a password go together")
+        credentials = None if username is None or password is None else (username, password)
+        self._connect_options = ConnectOptions(
+            Addresses([Address(host, port)]), tls_context(tls), timeout, retry or RetryPolicy()
+        )
+        self._binding = FlyMqBinding(credentials, timeout)
+
+    @procedure_method
+    def authenticate(self, username: str, password: str) -> Procedure[m.AuthResult]:
+        """Log in, now and after every reconnect. LoginFailed if that is refused; then nothing has changed."""
+        (outcome,) = yield [requests.authenticate(username, password)]
+        result: m.AuthResult = result_of(outcome)
+        self._binding.credentials = (username, password)
+        return result
+
+    produce_many = procedure_method(produce_pipeline.produce_many)
+
+    produce = request_method(requests.produce)
+    produce_batch = request_method(requests.produce_batch)
+    produce_delayed = request_method(requests.produce_delayed)
+    cancel_delayed = request_method(requests.cancel_delayed)
+    produce_with_ttl = request_method(requests.produce_with_ttl)
+    produce_with_schema = request_method(requests.produce_with_schema)
+    consume = request_method(requests.consume)
+    consume_zero_copy = request_method(requests.consume_zero_copy)
+    fetch = request_method(requests.fetch)
+    fetch_binary = request_method(requests.fetch_binary)
+    create_topic = request_method(requests.create_topic)
+    delete_topic = request_method(requests.delete_topic)
+    list_topics = request_method(requests.list_topics)
+    metadata = request_method(requests.metadata)
+    subscribe = request_method(requests.subscribe)
+    commit = request_method(requests.commit)
+    get_offset = request_method(requests.get_offset)
+    reset_offset = request_method(requests.reset_offset)
+    seek_to_timestamp = request_method(requests.seek_to_timestamp)
+    get_lag = request_method(requests.get_lag)
+    list_groups = request_method(requests.list_groups)
+    describe_group = request_method(requests.describe_group)
+    delete_group = request_method(requests.delete_group)
+    register_schema = request_method(requests.register_schema)
+    get_schema = request_method(requests.get_schema)
+    list_schemas = request_method(requests.list_schemas)
+    validate_schema = request_method(requests.validate_schema)
+    delete_schema = request_method(requests.delete_schema)
+    set_compatibility = request_method(requests.set_compatibility)
+    fetch_dlq = request_method(requests.fetch_dlq)
+    replay_dlq = request_method(requests.replay_dlq)
+    purge_dlq = request_method(requests.purge_dlq)
+    begin = request_method(requests.begin)
+    produce_in_transaction = request_method(requests.produce_in_transaction)
+    commit_transaction = request_method(requests.commit_transaction)
+    rollback_transaction = request_method(requests.rollback_transaction)
+    join_cluster = request_method(requests.join_cluster)
+    leave_cluster = request_method(requests.leave_cluster)
+    cluster_status = request_method(requests.cluster_status)
+    cluster_metadata = request_method(requests.cluster_metadata)
+    who_am_i = request_method(requests.who_am_i)
+    create_user = request_method(requests.create_user)
+    update_user = request_method(requests.update_user)
+    change_password = request_method(requests.change_password)
+    delete_user = request_method(requests.delete_user)
+    list_users = request_method(requests.list_users)
+    get_user = request_method(requests.get_user)
+    set_acl = request_method(requests.set_acl)
+    get_acl = request_method(requests.get_acl)
+    delete_acl = request_method(requests.delete_acl)
+    list_acls = request_method(requests.list_acls)
+    list_roles = request_method(requests.list_roles)
+    set_role = request_method(requests.set_role)
+    delete_role = request_method(requests.delete_role)
+    query_audit = request_method(requests.query_audit)
+    export_audit = request_method(requests.export_audit)
+
+
+class Client(FlyMqMethods, BlockingClient):
+    """A FlyMQ client for one thread at a time.
+
+    It connects with its first request, and again when the connection is lost, and then logs in with the name and the
+    password of the last login that was accepted. `tls` is a context or the path of a file with trusted certificates.
+    `timeout` is the longest silence in seconds: while connecting, or while a reply is due. `sleep` is for tests.
+
+    A request whose connection broke is sent again, up to `retry.attempts` times, if to carry it out twice is the same
+    as once: everything that only reads, positions of groups, and settings. Anything else raises `OutcomeUnknown`.
+    Records may be produced with `retry=True`: they are then stored at least once, and perhaps twice. A reply that does
+    not come in time ends the connection, because replies are told apart by their order alone.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 9092,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | str | None = None,
+        timeout: float = 30.0,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        FlyMqMethods.__init__(self, host, port, username, password, tls, timeout, retry)
+        BlockingClient.__init__(self, BlockingDriver(self._binding, self._connect_options, sleep))
+
+    def another(self) -> Client:
+        """A client of the same options, with a connection of its own."""
+        options = self._connect_options
+        (address,) = options.addresses.ordered()
+        username, password = self._binding.credentials or (None, None)
+        return Client(
+            *address,
+            username=username,
+            password=password,
+            tls=options.tls,
+            timeout=options.timeout,
+            retry=options.retry,
+            sleep=self._driver.sleep,
+        )
+
+    def transaction(self) -> Transaction:
+        """A block whose records are stored together at its end, or not at all if it ends by an exception."""
+        return Transaction(self)
+
+
+class AsyncClient(FlyMqMethods, AsyncClientCore):
+    """A FlyMQ client for the tasks of one event loop, with the options and the guarantees of `Client`: what is sent
+    again if a connection breaks, and what raises `OutcomeUnknown`. Requests of all tasks share one connection, and go
+    out in the order of the calls without waiting for replies."""
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 9092,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | str | None = None,
+        timeout: float = 30.0,
+        retry: RetryPolicy | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        FlyMqMethods.__init__(self, host, port, username, password, tls, timeout, retry)
+        AsyncClientCore.__init__(self, AsyncDriver(self._binding, self._connect_options, sleep))
+
+    def transaction(self) -> AsyncTransaction:
+        """A block whose records are stored together at its end, or not at all if it ends by an exception."""
+        return AsyncTransaction(self)

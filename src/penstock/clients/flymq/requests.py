@@ -1,0 +1,428 @@
+"""Requests: for every opcode a function that makes a `RequestSpec` of plain arguments.
+
+Both clients have a method for each of these functions, of the same name and arguments; `pipeline` of both takes the
+specs themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from penstock.clients._core.requests import RequestSpec, whole
+from penstock.clients.flymq.errors import BadReply, LoginFailed, reply_error
+from penstock.wire.flymq import messages as m
+
+T = TypeVar("T")
+
+ANY: Final = m.ANY_PARTITION
+DIVERTED: Final = -1
+"""The offset of a record in a batch that was not stored in its topic but among the topic's dead letters."""
+
+
+# -- decoders of replies
+
+
+def _done(reply: m.Done) -> None:
+    """We never say failure in this way; the original does."""
+    if not reply.success:
+        raise reply_error(reply.message)
+
+
+def _offset(reply: m.Position) -> int:
+    return reply.offset
+
+
+def _transaction(reply: m.TransactionState) -> str:
+    if not reply.success:
+        raise reply_error(f"transaction not found: {reply.transaction_id}")
+    return reply.transaction_id
+
+
+def _transaction_ended(reply: m.TransactionState) -> None:
+    _transaction(reply)
+
+
+def _logged_in(reply: m.AuthResult) -> m.AuthResult:
+    if not reply.success:
+        raise LoginFailed(reply.error)
+    return reply
+
+
+def _batch(reply: m.ProducedBatch, count: int) -> m.ProducedBatch:
+    if len(reply.offsets) != count:
+        raise BadReply(f"The server sent the places of {len(reply.offsets)} records where {count} are due")
+    unsigned = 2**64 + DIVERTED
+    if unsigned not in reply.offsets:
+        return reply
+    offsets = [DIVERTED if offset == unsigned else offset for offset in reply.offsets]
+    return m.ProducedBatch(reply.topic, reply.timestamp_ms, reply.partitions, offsets)
+
+
+def _idempotent(request: m.Request, decode: Callable[[Any], T]) -> RequestSpec[T]:
+    return RequestSpec(request, decode, idempotent=True)
+
+
+# -- records
+
+
+def produce(
+    topic: str, value: bytes, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
+) -> RequestSpec[m.RecordMetadata]:
+    """Store a record; the answer says where. Without a partition, the key or else the turn decides.
+
+    With `retry` it is sent again if its outcome is unknown: it may then be there twice."""
+    return RequestSpec(m.Produce(topic, key, value, partition), whole, idempotent=retry)
+
+
+def produce_batch(
+    topic: str,
+    values: Iterable[bytes],
+    keys: Iterable[bytes | None] | None = None,
+    partitions: Iterable[int] | int = ANY,
+    *,
+    retry: bool = False,
+) -> RequestSpec[m.ProducedBatch]:
+    """Store records of one topic, all or none; one partition for all, or one for each. A record at offset `DIVERTED`
+    did not fit the topic's schema and is among its dead letters. About `retry` see `produce`."""
+    columns = list(values)
+    count = len(columns)
+    chosen = [partitions] * count if isinstance(partitions, int) else list(partitions)
+    texts: list[bytes | None] = [None] * count if keys is None else list(keys)
+    if not count == len(chosen) == len(texts):
+        raise ValueError("as many keys and partitions as values are needed")
+    return RequestSpec(
+        m.ProduceBatch(topic, texts, columns, chosen), functools.partial(_batch, count=count), idempotent=retry
+    )
+
+
+def produce_delayed(
+    topic: str, value: bytes, delay_ms: int, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
+) -> RequestSpec[m.RecordMetadata]:
+    """Store a record that appears later. The offset in the answer is the id for `cancel_delayed`."""
+    return RequestSpec(m.ProduceDelayed(topic, value, delay_ms, key, partition), whole, idempotent=retry)
+
+
+def cancel_delayed(message_id: int | str) -> RequestSpec[None]:
+    """NotFound if it has appeared already."""
+    return RequestSpec(m.CancelDelayed(str(message_id)), _done)
+
+
+def produce_with_ttl(
+    topic: str, value: bytes, ttl_ms: int, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
+) -> RequestSpec[m.RecordMetadata]:
+    """Store a record that is not served any more after so many milliseconds; 0: as the topic says."""
+    return RequestSpec(m.ProduceWithTtl(topic, value, ttl_ms, key, partition), whole, idempotent=retry)
+
+
+def produce_with_schema(topic: str, schema: str, value: bytes, *, retry: bool = False) -> RequestSpec[m.RecordMetadata]:
+    """Store a record if it fits the schema; SchemaRejected if it does not."""
+    return RequestSpec(m.ProduceWithSchema(topic, schema, value), whole, idempotent=retry)
+
+
+def consume(topic: str, offset: int, partition: int = 0) -> RequestSpec[m.Consumed]:
+    """The record at this offset; EndOfLog if there is none."""
+    return _idempotent(m.Consume(topic, partition, offset), whole)
+
+
+def consume_zero_copy(topic: str, offset: int, partition: int = 0) -> RequestSpec[m.Consumed]:
+    """The same as `consume`, by the opcode that the original has for large records."""
+    return _idempotent(m.ConsumeZeroCopy(topic, partition, offset), whole)
+
+
+def fetch(
+    topic: str,
+    partition: int,
+    offset: int,
+    max_messages: int = 100,
+    filter: str = "",  # noqa: A002 - its name
+) -> RequestSpec[m.Fetched]:
+    """Records from this offset on, and the offset to go on with. With a filter, only those that match: `$.path`, a part
+    of the key or the value, or a regular expression."""
+    return _idempotent(m.Fetch(topic, partition, offset, max_messages, filter, bool(filter)), whole)
+
+
+def fetch_binary(
+    topic: str,
+    partition: int,
+    offset: int,
+    max_messages: int = 100,
+    filter: str = "",  # noqa: A002 - its name
+) -> RequestSpec[m.Fetched]:
+    """The same as `fetch`, by the other opcode."""
+    return _idempotent(m.FetchBinary(topic, partition, offset, max_messages, filter), whole)
+
+
+# -- topics
+
+
+def create_topic(topic: str, partitions: int = 1) -> RequestSpec[None]:
+    """A topic that exists is left as it is."""
+    return _idempotent(m.CreateTopic(topic, partitions), _done)
+
+
+def delete_topic(topic: str) -> RequestSpec[None]:
+    """The topic with its records. One that is not there is deleted already."""
+    return RequestSpec(m.DeleteTopic(topic), _done)
+
+
+def list_topics() -> RequestSpec[list[str]]:
+    return _idempotent(m.ListTopics(), lambda reply: reply.topics)
+
+
+def metadata(topic: str) -> RequestSpec[m.TopicMetadata]:
+    """The partitions, each with its first offset and the one behind its last record."""
+    return _idempotent(m.Metadata(topic), whole)
+
+
+# -- consumer groups
+
+
+def subscribe(topic: str, group: str = "", partition: int = 0, mode: str = "latest") -> RequestSpec[int]:
+    """The offset at which to start: `earliest`, `latest`, or `commit`, where the group stands. The connection is a
+    member of the group from then on."""
+    return _idempotent(m.Subscribe(topic, group, partition, mode), _offset)
+
+
+def commit(topic: str, group: str, partition: int, offset: int) -> RequestSpec[None]:
+    """Keep the offset with which the group goes on."""
+    return _idempotent(m.Commit(topic, group, partition, offset), _done)
+
+
+def get_offset(topic: str, group: str, partition: int = 0) -> RequestSpec[int]:
+    """Where the group stands; 0 if it has committed nothing in this partition."""
+    return _idempotent(m.GetOffset(topic, group, partition), _offset)
+
+
+def reset_offset(topic: str, group: str, partition: int, to: int | str) -> RequestSpec[None]:
+    """Move the group: to an offset, `earliest` or `latest`."""
+    if isinstance(to, int):
+        return _idempotent(m.ResetOffset(topic, group, partition, "offset", to), _done)
+    return _idempotent(m.ResetOffset(topic, group, partition, to), _done)
+
+
+def seek_to_timestamp(topic: str, partition: int, timestamp_ms: int, group: str = "") -> RequestSpec[int]:
+    """The first offset that is not older. With a group, that is where it stands from then on."""
+    return _idempotent(m.SeekToTimestamp(topic, group, partition, timestamp_ms), _offset)
+
+
+def get_lag(topic: str, group: str, partition: int = 0) -> RequestSpec[m.Lag]:
+    return _idempotent(m.GetLag(topic, group, partition), whole)
+
+
+def list_groups() -> RequestSpec[list[m.GroupInfo]]:
+    return _idempotent(m.ListGroups(), lambda reply: reply.groups)
+
+
+def describe_group(topic: str, group: str) -> RequestSpec[m.GroupInfo]:
+    return _idempotent(m.DescribeGroup(topic, group), whole)
+
+
+def delete_group(topic: str, group: str) -> RequestSpec[None]:
+    return RequestSpec(m.DeleteGroup(topic, group), _done)
+
+
+# -- schemas
+
+
+def register_schema(name: str, schema_type: str, definition: bytes) -> RequestSpec[m.SchemaSummary]:
+    """The next version of a schema of type `json`, `avro` or `protobuf`; SchemaRejected if it does not fit."""
+    return RequestSpec(m.RegisterSchema(name, schema_type, definition), whole)
+
+
+def get_schema(name: str, version: int = 0) -> RequestSpec[m.SchemaInfo]:
+    """A version, or the latest."""
+    return _idempotent(m.GetSchema(name, version), whole)
+
+
+def list_schemas(name: str = "") -> RequestSpec[list[m.SchemaSummary]]:
+    """All schemas, or the versions of one."""
+    return _idempotent(m.ListSchemas(name), lambda reply: reply.schemas)
+
+
+def validate_schema(name: str, value: bytes) -> RequestSpec[m.SchemaVerdict]:
+    """Whether the value fits the schema, and if not, why."""
+    return _idempotent(m.ValidateSchema(name, value), whole)
+
+
+def delete_schema(name: str, version: int = 0) -> RequestSpec[None]:
+    """A version, or all."""
+    return RequestSpec(m.DeleteSchema(name, version), _done)
+
+
+def set_compatibility(name: str, mode: str) -> RequestSpec[None]:
+    """How the versions of a schema must fit each other: `none`, `backward`, `forward`, `full`."""
+    return _idempotent(m.SetCompatibility(name, mode), _done)
+
+
+# -- dead letters
+
+
+def fetch_dlq(topic: str, max_messages: int = 100) -> RequestSpec[list[m.DlqMessage]]:
+    """What was refused or given up, oldest first."""
+    return _idempotent(m.FetchDlq(topic, max_messages), lambda reply: reply.messages)
+
+
+def replay_dlq(topic: str, which: str | int) -> RequestSpec[None]:
+    """Store a dead letter in its topic again: by its id, or by its offset."""
+    if isinstance(which, int):
+        return RequestSpec(m.ReplayDlq(topic, offset=which), _done)
+    return RequestSpec(m.ReplayDlq(topic, message_id=which), _done)
+
+
+def purge_dlq(topic: str) -> RequestSpec[None]:
+    """Delete all dead letters of the topic."""
+    return RequestSpec(m.PurgeDlq(topic), _done)
+
+
+# -- transactions
+
+
+def begin() -> RequestSpec[str]:
+    """The id of a new transaction. It ends with the connection, unless it is committed before."""
+    return RequestSpec(m.BeginTransaction(), _transaction)
+
+
+def produce_in_transaction(
+    transaction_id: str, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY
+) -> RequestSpec[m.RecordMetadata]:
+    """Store a record with the transaction. It has no offset until then."""
+    return RequestSpec(m.ProduceInTransaction(transaction_id, topic, value, key, partition), whole)
+
+
+def commit_transaction(transaction_id: str) -> RequestSpec[None]:
+    """Store the records of the transaction, all or none. May be asked again: it counts once, and TransactionOver says
+    that nothing is stored."""
+    return _idempotent(m.CommitTransaction(transaction_id), _transaction_ended)
+
+
+def rollback_transaction(transaction_id: str) -> RequestSpec[None]:
+    return RequestSpec(m.RollbackTransaction(transaction_id), _transaction_ended)
+
+
+# -- the cluster
+
+
+def join_cluster(peer: str) -> RequestSpec[None]:
+    return RequestSpec(m.JoinCluster(peer), _done)
+
+
+def leave_cluster() -> RequestSpec[None]:
+    return RequestSpec(m.LeaveCluster(), _done)
+
+
+def cluster_status() -> RequestSpec[m.ClusterStatus]:
+    return _idempotent(m.GetClusterStatus(), whole)
+
+
+def cluster_metadata(topic: str = "") -> RequestSpec[m.ClusterMetadata]:
+    """Which node has which partitions, of one topic or of all."""
+    return _idempotent(m.GetClusterMetadata(topic), whole)
+
+
+# -- users, roles, access
+
+
+def authenticate(username: str, password: str) -> RequestSpec[m.AuthResult]:
+    """Log in; LoginFailed if that is refused. Name and roles are in the answer only if the server is set to tell."""
+    return _idempotent(m.Authenticate(username, password), _logged_in)
+
+
+def who_am_i() -> RequestSpec[m.CurrentUser]:
+    return _idempotent(m.WhoAmI(), whole)
+
+
+def create_user(username: str, password: str, roles: Sequence[str] = ()) -> RequestSpec[m.UserInfo]:
+    return RequestSpec(m.CreateUser(username, password, "", list(roles), True), whole)
+
+
+def update_user(username: str, roles: Sequence[str], enabled: bool | None = None) -> RequestSpec[None]:
+    """Set the roles and, unless it is None, whether the user may log in."""
+    return _idempotent(m.UpdateUser(username, "", "", list(roles), enabled), _done)
+
+
+def change_password(username: str, password: str, old_password: str = "") -> RequestSpec[None]:
+    """The old password is needed for one's own."""
+    return RequestSpec(m.ChangePassword(username, password, old_password, []), _done)
+
+
+def delete_user(username: str) -> RequestSpec[None]:
+    return RequestSpec(m.DeleteUser(username), _done)
+
+
+def list_users() -> RequestSpec[list[m.UserInfo]]:
+    return _idempotent(m.ListUsers(), lambda reply: reply.users)
+
+
+def get_user(username: str) -> RequestSpec[m.UserInfo]:
+    return _idempotent(m.GetUser(username), whole)
+
+
+def set_acl(
+    topic: str,
+    *,
+    public: bool = False,
+    users: Sequence[str] = (),
+    roles: Sequence[str] = (),
+    restrict: bool = False,
+) -> RequestSpec[None]:
+    """Who may use a topic beyond what roles allow; with `restrict`, nobody else may."""
+    return _idempotent(m.SetAcl(topic, public, list(users), list(roles), restrict), _done)
+
+
+def get_acl(topic: str) -> RequestSpec[m.AclInfo]:
+    return _idempotent(m.GetAcl(topic), whole)
+
+
+def delete_acl(topic: str) -> RequestSpec[None]:
+    """A list that is not there is deleted already."""
+    return RequestSpec(m.DeleteAcl(topic), _done)
+
+
+def list_acls() -> RequestSpec[m.AclList]:
+    return _idempotent(m.ListAcls(), whole)
+
+
+def list_roles() -> RequestSpec[list[m.RoleInfo]]:
+    return _idempotent(m.ListRoles(), lambda reply: reply.roles)
+
+
+def set_role(name: str, permissions: Sequence[str], description: str = "") -> RequestSpec[None]:
+    """Make a role, or change it."""
+    return _idempotent(m.SetRole(name, list(permissions), description), _done)
+
+
+def delete_role(name: str) -> RequestSpec[None]:
+    return RequestSpec(m.DeleteRole(name), _done)
+
+
+# -- the audit log
+
+
+def audit_query(
+    *,
+    start_s: int = 0,
+    end_s: int = 0,
+    types: Sequence[str] = (),
+    user: str = "",
+    resource: str = "",
+    result: str = "",
+    search: str = "",
+    limit: int = 100,
+    offset: int = 0,
+) -> m.AuditQuery:
+    """What to look for in the audit log; what is not given is not looked at. Times are in seconds since 1970."""
+    return m.AuditQuery(start_s, end_s, list(types), user, resource, result, search, limit, offset)
+
+
+_EVERYTHING: Final = audit_query()
+
+
+def query_audit(query: m.AuditQuery = _EVERYTHING) -> RequestSpec[m.AuditPage]:
+    return _idempotent(query, whole)
+
+
+def export_audit(query: m.AuditQuery = _EVERYTHING, format: str = "json") -> RequestSpec[bytes]:  # noqa: A002 - its name
+    """As `json` or `csv`."""
+    return _idempotent(m.AuditExportRequest(query, format), lambda reply: reply.data)
