@@ -33,7 +33,7 @@ _TYPE: Final = itemgetter(0)
 
 
 class BlipMqSession(RequestPipeline):
-    expected = EXPECTED
+    expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel)

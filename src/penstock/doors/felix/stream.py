@@ -41,7 +41,7 @@ BINARY_UNIT: Final = 14
 class RequestStream(RequestPipeline):
     """A stream on which requests are answered; a `StreamSession`."""
 
-    expected = EXPECTED
+    expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, connection: FelixConnection, channel: StreamChannel, settings: FelixSettings) -> None:
         super().__init__(connection.broker, channel)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, TopicNotFound
 from penstock.broker.names import Scope
 from penstock.broker.subscriptions.fanout import FanoutCursor
-from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk
+from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk
 from penstock.doors.felix.produce_batch import StreamNames
 from penstock.doors.felix.request_context import FelixContext, FelixSettings
 from penstock.doors.reply_queue import ReplyQueue
@@ -95,19 +95,19 @@ class Track:
         self.due = False  # there may be more
 
     def take(self, settings: FelixSettings) -> EncodedChunk | None:
-        """The next chunk that this client is to get, or None. Raises as `FanoutCursor.take` does."""
+        """The next chunk that this client is to get, or None. Raises as `FanoutCursor.poll` does."""
         cursor = self.cursor
         if settings.slow == "keep" or cursor.position < self.replayed:
-            return cursor.take()
+            return cursor.poll()
         position, self.full = course(settings.slow, cursor.position, cursor.head, settings.queue_events, self.full)
         if position > cursor.position:
             cursor.skip(position)
-        return cursor.take(self.full)
+        return cursor.poll(self.full)
 
     def wake(self) -> None:
         self._subscription.wake(self)
 
-    def gone(self) -> None:
+    def topic_deleted(self) -> None:
         self._subscription.finish()
 
 
@@ -143,11 +143,13 @@ class Subscription:
         """Take a cursor at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
         Nothing is sent but a hello until what was asked before has been answered. Raises StreamsUsedUp."""
         settings = self._settings
-        cut = Cut(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
+        limits = ChunkLimits(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
         try:
             for partition, offset in starts:
                 track = Track(self)
-                track.cursor = self._broker.fanout.open(context.identity, scope, topic, partition, track, cut, offset)
+                track.cursor = self._broker.fanout.open(
+                    context.identity, scope, topic, partition, track, limits, offset
+                )
                 track.replayed = track.cursor.head
                 self._tracks.append(track)
             self._channel = self._connection.line.open(self)
@@ -267,7 +269,7 @@ class Subscription:
         try:
             chunk = track.take(self._settings)
             if chunk is not None and chunk.count:
-                self._put(chunk.form(self._key, self._frames), track.cursor.group)
+                self._put(chunk.encoded(self._key, self._frames), track.cursor.group)
                 metrics.fetched(chunk.count, chunk.size, started)
         except _EXPECTED as error:
             self._fail(error)

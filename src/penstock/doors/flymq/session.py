@@ -46,7 +46,7 @@ class FlyMqRequest:
 
 
 class FlyMqSession(RequestPipeline):
-    expected = EXPECTED
+    expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: FlyMqSettings) -> None:
         super().__init__(broker, channel)

@@ -29,7 +29,7 @@ from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 
 class KimberliteSession(RequestPipeline):
-    expected = EXPECTED
+    expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
         super().__init__(broker, channel)

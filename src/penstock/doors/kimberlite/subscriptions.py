@@ -1,7 +1,7 @@
 """The subscriptions of one connection: events that are pushed as they are committed, as many as the client has given
 credit for.
 
-Who gets which event is decided by `broker.subscriptions.cursors`; here they become frames. Version 1 of the protocol
+Who gets which event is decided by `broker.subscriptions`; here they become frames. Version 1 of the protocol
 has no pushes: there a subscription is an acknowledgement that says where to begin, and the client reads by ReadEvents.
 """
 
@@ -18,7 +18,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, BrokerError, LimitReached, TopicNotFound
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
-from penstock.broker.subscriptions.cursors import RecordChunk, SubscriberSlot
+from penstock.broker.subscriptions.subscriptions import RecordChunk, SubscriberSlot
 from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.pipeline import FLUSH_BYTES
 from penstock.doors.reply import Reply
@@ -47,7 +47,7 @@ _STREAM: Final = struct.Struct(">QQ")
 
 
 class Subscription:
-    """One of them; a `Reader`. It sends a chunk at a time."""
+    """One of them; a `Subscriber`. It sends a chunk at a time."""
 
     __slots__ = ("_all", "_reading", "_since", "closed", "credits", "id", "scope", "slot", "stream")
 
@@ -71,12 +71,12 @@ class Subscription:
 
     # -- what the dispatcher of the partition calls
 
-    def wants(self) -> bool:
+    def wants_records(self) -> bool:
         return not self.closed and self.credits > 0 and not self._reading and self._all.has_room(self)
 
     def offer(self, limit: int) -> bool:
         try:
-            chunk = self.slot.take(min(limit, self.credits, CHUNK_EVENTS), CHUNK_BYTES)
+            chunk = self.slot.plan_read(min(limit, self.credits, CHUNK_EVENTS), CHUNK_BYTES)
         except _EXPECTED as error:
             self._fail(error)
             return False
@@ -98,7 +98,7 @@ class Subscription:
         if not self.closed:
             self._all.replies.flush()
 
-    def gone(self) -> None:
+    def topic_deleted(self) -> None:
         self._all.close(self, m.CloseReason.STREAM_DELETED)
 
     # -- sending
@@ -111,7 +111,7 @@ class Subscription:
         further = self._send(chunk)
         self.flush()
         if further:
-            self.slot.ask()
+            self.slot.resume()
 
     def _send(self, chunk: RecordChunk) -> bool:
         """Whether there may be more."""
@@ -251,7 +251,7 @@ class Subscriptions:
             self._due.clear()
             for subscription in due:
                 if not subscription.closed:
-                    subscription.slot.ask()
+                    subscription.slot.resume()
 
     def stop(self) -> None:
         """The broker shuts down: tell everyone."""

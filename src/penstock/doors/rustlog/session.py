@@ -47,7 +47,7 @@ class RustLogRequest:
 
 
 class RustLogSession(RequestPipeline):
-    expected = EXPECTED
+    expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel)
