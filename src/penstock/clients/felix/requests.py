@@ -42,7 +42,7 @@ class Publication(NamedTuple):
         return m.encode(m.PublishBatch(*scope, list(payloads), request_id, "per_batch"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestSpec(core.RequestSpec[T]):
     """`uncertainty` is the text of OutcomeUnknown, of requests that are not idempotent."""
 
