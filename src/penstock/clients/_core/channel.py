@@ -14,7 +14,7 @@ from penstock.clients._core.binding import Binding
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError, ReplyError, TimedOut
 from penstock.clients._core.procedure import CONNECTED, Open, Procedure, Wait
-from penstock.clients._core.requests import RequestSpec
+from penstock.clients._core.requests import RequestBatch, RequestSpec
 from penstock.clients._core.retry import RetryPolicy, RetryState
 
 C = TypeVar("C", bound=Connection)
@@ -54,34 +54,46 @@ class Channel(Generic[C]):
         raise NotImplementedError
 
     def call_all(
-        self, specs: Sequence[RequestSpec[Any]], on_connection: Callable[[Connection], None] | None = None
+        self,
+        specs: Sequence[RequestSpec[Any]],
+        on_connection: Callable[[Connection], None] | None = None,
+        attempt: tuple[Connection, RequestBatch] | None = None,
     ) -> Procedure[list[Any]]:
         """Send requests without waiting in between. Returns, for each in order, its result or its error; raises
         Unsendable if requests are not numbered and one cannot be sent: then none is. `on_connection` is called with
-        every connection on which they are sent."""
-        state = RetryState(specs, self.options.retry, self.binding.errors)
-        batch = self.binding.batch(state.next())
-        while not batch.is_set:
-            try:
-                connection: Connection = self.ready or (yield CONNECTED)
-            except PenstockError as error:
-                state.unreachable(error)
-                break
-            if on_connection is not None:
-                on_connection(connection)
-            connection.send(batch)
-            if not batch.is_set:
-                yield Wait(connection, batch)
+        every connection on which they are sent. `attempt` has failed before."""
+        state: RetryState | None = None
+        batch = self.binding.batch(specs) if attempt is None else attempt[1]
+        while attempt is not None or not batch.is_set:
+            if attempt is not None:
+                connection, attempt = attempt[0], None
+            else:
+                try:
+                    connection = self.ready or (yield CONNECTED)
+                except PenstockError as error:
+                    if state is None:
+                        raise
+                    state.unreachable(error)
+                    return state.outcomes
+                if on_connection is not None:
+                    on_connection(connection)
+                connection.send(batch)
+                if not batch.is_set:
+                    yield Wait(connection, batch)
+            if state is None:
+                if batch.succeeded:
+                    break
+                state = RetryState(specs, self.options.retry, self.binding.errors)
             pause = state.record(batch)
             if state.redirect is not None:
                 self._leave(connection, state.redirect.leader)
                 state.redirect = None
             if state.over:
-                break
+                return state.outcomes
             if pause:
                 yield pause
             batch = self.binding.batch(state.next())
-        return state.outcomes
+        return batch.outcomes
 
     def open(self) -> Procedure[C]:
         """A new connection, to the first server that can be reached, in as many attempts as the policy allows."""
