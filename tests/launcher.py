@@ -1,13 +1,16 @@
-"""A real broker process for tests: started as an operator would, found by what it prints."""
+"""Real broker processes for tests: started as an operator would, found by what they print. `BrokerProcess` runs once;
+`RestartableBroker` is killed and started again. `penstock` is the command line."""
 
 from __future__ import annotations
 
 import os
 import re
+import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +89,102 @@ class BrokerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
+
+
+class RestartableBroker:
+    """`penstock serve` as a child process that is killed and started again, on the same data directory. `doors` are the
+    addresses of those that are open; `prefix` goes before the command: strace, for instance."""
+
+    def __init__(
+        self,
+        directory: str,
+        durability: str = "synced",
+        *,
+        doors: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._directory = directory
+        self.data_dir = f"{directory}/data"
+        addresses = dict.fromkeys(BUILT, "off") | dict(doors or {"rustlog": "127.0.0.1:0"})
+        self._command = [
+            *prefix, *COMMAND, "serve", f"--data-dir={self.data_dir}", f"--durability={durability}",
+            *(f"--listen={door}={address}" for door, address in addresses.items()),
+        ]  # fmt: skip
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **QUIET, **(settings or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+        self.ports: dict[str, int] = {}
+        self._pid = 0  # of the broker itself, which `prefix` may have started
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None
+
+    @property
+    def port(self) -> int:
+        return self.ports["rustlog"]
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Start the process and do not wait for it."""
+        self._pid = 0
+        with open(f"{self._directory}/broker.log", "a") as errors:
+            self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=errors, env=self._environment)
+        return self.process
+
+    def start(self, seconds: float = 60.0) -> None:
+        """Start, and return when the doors are open."""
+        process = self.launch()
+        assert process.stdout is not None
+        seen = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            end = time.monotonic() + seconds
+            while selector.select(max(0.0, end - time.monotonic())):
+                more = os.read(process.stdout.fileno(), 4096)
+                seen += more
+                if b"is ready" in seen:
+                    found = re.findall(r"^\s+(\w+)\s+[\d.]+:(\d+)(?: \(QUIC\).*)?\s*$", seen.decode(), re.MULTILINE)
+                    self.ports = {name: int(port) for name, port in found}
+                    if ready := re.search(r"Process (\d+) is ready", seen.decode()):
+                        self._pid = int(ready[1])
+                    return
+                if not more:
+                    break
+        self.kill()
+        raise AssertionError(f"the broker did not start: {seen.decode()}\n{self.errors()}")
+
+    def errors(self) -> str:
+        with open(f"{self._directory}/broker.log") as log:
+            return log.read()[-4000:]
+
+    def _end(self, number: signal.Signals, seconds: float) -> int:
+        process = self.process
+        assert process is not None
+        os.kill(self._pid or process.pid, number)
+        code = process.wait(seconds)
+        if process.stdout is not None:
+            process.stdout.close()
+        self.process = None
+        return code
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL, 30)
+
+    def stop(self) -> int:
+        return self._end(signal.SIGTERM, 30)
+
+    def stop_cleanly(self) -> None:
+        if (code := self.stop()) != 0 or "Traceback" in self.errors():
+            raise AssertionError(f"the broker ended with {code}\n{self.errors()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None:
+            self.kill()
 
 
 @dataclass(frozen=True, slots=True)

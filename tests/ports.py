@@ -12,10 +12,14 @@ _next = itertools.count(os.getpid() * 7)
 
 
 def steady_udp_port() -> int:
+    return steady_port(socket.SOCK_DGRAM)
+
+
+def steady_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     """One of this machine that nobody uses, and that no other program is given by chance."""
     for number in itertools.islice(_next, LAST - FIRST):
         port = FIRST + number % (LAST - FIRST)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with socket.socket(socket.AF_INET, kind) as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from tests.crash.felix_history import Deed, FelixHistory, Value
 from tests.crash.history import Place
-from tests.crash.killer import id_of, payload_of
+from tests.crash.payloads import id_of, payload_of
 from tests.e2e.felix_wire import Inbox, wired
 
 from penstock.clients.felix import (

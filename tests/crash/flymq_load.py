@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from tests.crash.flymq_history import ANYWHERE, Asked, FlyHistory
 from tests.crash.history import Outcome, Place
-from tests.crash.killer import Connection, id_of, payload_of
+from tests.crash.payloads import id_of, payload_of
+from tests.crash.rustlog_load import Connection
 
 from penstock.clients.flymq import (
     DIVERTED,

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from tests.crash.history import Outcome, Place
-from tests.crash.killer import id_of, payload_of
 from tests.crash.kimberlite_history import Deed, DeedHistory
+from tests.crash.payloads import id_of, payload_of
 
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import ClientCodec

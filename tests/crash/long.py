@@ -12,35 +12,13 @@ import tempfile
 import time
 import traceback
 
-from tests.crash import felix_killer, flymq_killer, killer, kimberlite_killer, queue_killer, schedule
-
-FLYMQ_COUNTS = {
-    "store": "transactions and batches",
-    "delay": "delayed records",
-    "commit": "offsets",
-    "change": "changes of users, roles, access lists and schemas",
-    "replay": "replays",
-    "mortal": "records that expire",
-}
-
-KIMBERLITE_COUNTS = {
-    "retry": "repeated appends",
-    "insert": "inserts",
-    "look": "looks at the past",
-    "settle": "credits of groups",
-    "make": "tenants, streams, tables and keys",
-    "enter": "keys tried",
-}
-
-
-FELIX_COUNTS = {
-    "put": "puts",
-    "delete": "deletions",
-    "swap": "swaps",
-    "add": "additions",
-    "count": "counts",
-    "mortal": "values with a time",
-}
+from tests.crash import schedule
+from tests.crash.blipmq_adapter import BlipMqAdapter
+from tests.crash.campaign import Adapter, C, Campaign, H, run
+from tests.crash.felix_adapter import FelixAdapter
+from tests.crash.flymq_adapter import FlyMqAdapter
+from tests.crash.kimberlite_adapter import KimberliteAdapter
+from tests.crash.rustlog_adapter import RustLogAdapter
 
 
 def schedules(first: int, count: int) -> int:
@@ -62,89 +40,18 @@ def schedules(first: int, count: int) -> int:
     return failures
 
 
-def kills(cycles: int, seed: int, durability: str) -> int:
-    """Kill a broker again and again; returns how many violations were found."""
+def kills(adapter: Adapter[H, C], cycles: int, seed: int, durability: str, note: str = "") -> int:
+    """Kill a broker again and again under the load of one door's clients; returns how many violations were found."""
     begin = time.monotonic()
+    name = f"{adapter.name} at {durability}{note}"
     with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
-        campaign = killer.Campaign(directory, cycles, seed, durability)
-        outcomes = killer.run(campaign, lambda text: print(f"kills at {durability}: {text}", flush=True))
+        campaign = Campaign(directory, cycles, seed, durability)
+        outcomes = run(adapter, campaign, lambda text: print(f"{name}: {text}", flush=True))
     for violation in outcomes.violations[:20]:
         print(f"violation: {violation}")
     print(
-        f"kills at {durability}: {outcomes.kills}, {outcomes.acknowledged} records acknowledged, "
-        f"{len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
-        flush=True,
-    )
-    return len(outcomes.violations)
-
-
-def queue_kills(cycles: int, seed: int, durability: str, ttl: float = 0.0) -> int:
-    """Kill a broker under the load of queues; returns how many violations were found."""
-    begin = time.monotonic()
-    name = f"queues at {durability}" + (f" that keep messages for {ttl:g} s" if ttl else "")
-    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
-        campaign = queue_killer.Campaign(directory, cycles, seed, durability, ttl=ttl)
-        outcomes = queue_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
-    print(
-        f"{name}: {outcomes.kills} kills, {len(outcomes.contents.messages)} messages, {outcomes.count('deliver')} "
-        f"deliveries, {len(outcomes.contents.letters)} dead letters, {len(outcomes.violations)} violations, "
+        f"{name}: {outcomes.kills} kills, {adapter.summary(outcomes)}, {len(outcomes.violations)} violations, "
         f"{time.monotonic() - begin:.0f} s",
-        flush=True,
-    )
-    return len(outcomes.violations)
-
-
-def flymq_kills(cycles: int, seed: int, durability: str) -> int:
-    """Kill a broker under the load of FlyMQ's stateful features; returns how many violations were found."""
-    begin = time.monotonic()
-    name = f"FlyMQ at {durability}"
-    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
-        campaign = flymq_killer.Campaign(directory, cycles, seed, durability)
-        outcomes = flymq_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
-    counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in FLYMQ_COUNTS.items())
-    print(
-        f"{name}: {outcomes.kills} kills, {counts}, {len(outcomes.violations)} violations, "
-        f"{time.monotonic() - begin:.0f} s",
-        flush=True,
-    )
-    return len(outcomes.violations)
-
-
-def kimberlite_kills(cycles: int, seed: int, durability: str) -> int:
-    """Kill a broker under the load of Kimberlite's clients; returns how many violations were found."""
-    begin = time.monotonic()
-    name = f"Kimberlite at {durability}"
-    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
-        campaign = kimberlite_killer.Campaign(directory, cycles, seed, durability)
-        outcomes = kimberlite_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
-    counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in KIMBERLITE_COUNTS.items())
-    print(
-        f"{name}: {outcomes.kills} kills, {outcomes.events()} events, {outcomes.refused()} appends too late for their "
-        f"offset, {counts}, {len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
-        flush=True,
-    )
-    return len(outcomes.violations)
-
-
-def felix_kills(cycles: int, seed: int, durability: str) -> int:
-    """Kill a broker under the load of Felix's clients; returns how many violations were found."""
-    begin = time.monotonic()
-    name = f"Felix at {durability}"
-    with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
-        campaign = felix_killer.Campaign(directory, cycles, seed, durability)
-        outcomes = felix_killer.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
-    counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in FELIX_COUNTS.items())
-    print(
-        f"{name}: {outcomes.kills} kills, {outcomes.events()} events, and {outcomes.unasked()} not acknowledged, "
-        f"{counts}, {len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
         flush=True,
     )
     return len(outcomes.violations)
@@ -152,12 +59,12 @@ def felix_kills(cycles: int, seed: int, durability: str) -> int:
 
 def spark_kills(cycles: int, seed: int) -> int:
     """Kill a pipeline, its workers, the broker and its children; returns how many violations were found."""
-    from tests.crash import spark_killer  # Spark need not be there for the rest
+    from tests.crash import spark_campaign  # Spark need not be there for the rest
 
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
-        campaign = spark_killer.Campaign(directory, cycles, seed)
-        outcomes = spark_killer.run(campaign, lambda text: print(f"Spark: {text}", flush=True))
+        campaign = spark_campaign.Campaign(directory, cycles, seed)
+        outcomes = spark_campaign.run(campaign, lambda text: print(f"Spark: {text}", flush=True))
     for violation in outcomes.violations[:20]:
         print(f"violation: {violation}")
     victims = ", ".join(f"{count} of the {victim}" for victim, count in outcomes.kills.items())
@@ -183,25 +90,26 @@ def main() -> int:
     logging.disable(logging.CRITICAL)  # the simulated disks fail on purpose, all the time
     if arguments.schedule is not None:
         return 1 if schedules(arguments.schedule, 1) else 0
-    found = 0
+    found, seed = 0, arguments.seed
     if arguments.kills:
-        found += kills(arguments.kills, arguments.seed, "synced")
-        found += kills(max(1, arguments.kills // 5), arguments.seed, "written")
-        found += queue_kills(max(1, arguments.kills // 2), arguments.seed, "synced")
-        found += queue_kills(max(1, arguments.kills // 10), arguments.seed, "written")
-        found += queue_kills(max(1, arguments.kills // 10), arguments.seed, "synced", ttl=0.3)
+        found += kills(RustLogAdapter(), arguments.kills, seed, "synced")
+        found += kills(RustLogAdapter(), max(1, arguments.kills // 5), seed, "written")
+        found += kills(BlipMqAdapter(), max(1, arguments.kills // 2), seed, "synced")
+        found += kills(BlipMqAdapter(), max(1, arguments.kills // 10), seed, "written")
+        short = BlipMqAdapter(ttl=0.3)
+        found += kills(short, max(1, arguments.kills // 10), seed, "synced", ", messages that live for 0.3 s")
     flymq = arguments.kills // 2 if arguments.flymq_kills is None else arguments.flymq_kills
     if flymq:
-        found += flymq_kills(flymq, arguments.seed, "synced")
-        found += flymq_kills(max(1, flymq // 5), arguments.seed, "written")
+        found += kills(FlyMqAdapter(), flymq, seed, "synced")
+        found += kills(FlyMqAdapter(), max(1, flymq // 5), seed, "written")
     kimberlite = arguments.kills // 4 if arguments.kimberlite_kills is None else arguments.kimberlite_kills
     if kimberlite:
-        found += kimberlite_kills(kimberlite, arguments.seed, "synced")
-        found += kimberlite_kills(max(1, kimberlite // 5), arguments.seed, "written")
+        found += kills(KimberliteAdapter(seed), kimberlite, seed, "synced")
+        found += kills(KimberliteAdapter(seed), max(1, kimberlite // 5), seed, "written")
     felix = arguments.kills // 4 if arguments.felix_kills is None else arguments.felix_kills
     if felix:
-        found += felix_kills(felix, arguments.seed, "synced")
-        found += felix_kills(max(1, felix // 5), arguments.seed, "written")
+        found += kills(FelixAdapter(seed), felix, seed, "synced")
+        found += kills(FelixAdapter(seed), max(1, felix // 5), seed, "written")
     if arguments.spark_kills:
         found += spark_kills(arguments.spark_kills, arguments.seed)
     if arguments.schedules:

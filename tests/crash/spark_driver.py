@@ -1,4 +1,4 @@
-"""The pipeline that `spark_killer` kills: three streams from one topic, a process of its own.
+"""The pipeline that `spark_campaign` kills: three streams from one topic, a process of its own.
 
     copy     from the earliest offset; stateless
     newest   from the latest offset there was when it first ran; stateless

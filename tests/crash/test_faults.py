@@ -15,9 +15,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.crash.killer import Broker, Connection, ServerError
+from tests.crash.rustlog_load import Connection, ServerError
 from tests.crash.schedule import LaggingCommitter
 from tests.crash.simdisk import SimDisk
+from tests.launcher import RestartableBroker
 from tests.log.harness import SECOND, read_all, values
 
 from penstock.broker.runtime.clock import RetentionClock
@@ -400,9 +401,12 @@ def strace() -> list[str]:
     return [*command, "-e", "inject=fdatasync:error=EIO:when=6"]
 
 
+WITH_HTTP = {"rustlog": "127.0.0.1:0", "http": "127.0.0.1:0"}
+
+
 def test_a_real_failure_of_fdatasync(tmp_path: Path) -> None:
     acknowledged = []
-    with Broker(str(tmp_path), prefix=strace(), http=True) as broker:
+    with RestartableBroker(str(tmp_path), prefix=strace(), doors=WITH_HTTP) as broker:
         broker.start()
         with Connection(broker.port) as connection:
             connection.create_topic("t", 1)
@@ -419,7 +423,7 @@ def test_a_real_failure_of_fdatasync(tmp_path: Path) -> None:
         assert status == 503
         assert "read-only" in text
         broker.kill()
-    with Broker(str(tmp_path)) as broker:
+    with RestartableBroker(str(tmp_path)) as broker:
         broker.start()
         with Connection(broker.port) as connection:
             found = list(connection.fetch_all("t", 0))
@@ -448,7 +452,7 @@ def test_a_real_full_disk(small_disk: Path) -> None:
     filler.write_bytes(bytes(1 << 20))
     settings = {"PENSTOCK_LOG__FILE_BYTES": "65536", "PENSTOCK_LOG__GROUP_BYTES": "65536"}
     acknowledged = []
-    with Broker(str(small_disk), settings=settings, http=True) as broker:
+    with RestartableBroker(str(small_disk), settings=settings, doors=WITH_HTTP) as broker:
         broker.start()
         with Connection(broker.port) as connection:
             connection.create_topic("t", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.crash.spark_killer import Campaign, run
+from tests.crash.spark_campaign import Campaign, run
 from tests.spark.java import needs_java
 
 

@@ -31,6 +31,8 @@ from penstock.spark.decoding import rows
 from penstock.spark.decoding.columns import DOUBLE, JSON, Struct
 from penstock.spark.decoding.rows import Language, decode_values, language
 
+pytestmark = pytest.mark.process  # definitions of Protobuf are compiled by one
+
 UTC = datetime.UTC
 
 

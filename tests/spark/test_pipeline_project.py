@@ -154,6 +154,7 @@ def test_which_java_it_is(text: str, version: int | None) -> None:
     assert major_version(text) == version
 
 
+@pytest.mark.process
 def test_a_missing_or_old_java_is_told_with_the_package_to_install(tmp_path: Path) -> None:
     with pytest.raises(JavaMissing, match=r"none was found on PATH(.|\n)*openjdk-17-jre-headless"):
         find_java({"PATH": str(tmp_path)})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
-from tests.clients.kimberlite.driver import Driver
+from tests.clients.conftest import MakeDriver
 from tests.clients.kimberlite.scripted_server import ScriptedServer
+
+from penstock.clients.kimberlite import AsyncKimberliteClient, KimberliteClient
 
 
 @pytest.fixture
@@ -16,19 +18,6 @@ def scripted() -> Iterator[ScriptedServer]:
         yield server
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
-def connect(kind: str) -> Iterator[Callable[..., Driver]]:
-    drivers: list[Driver] = []
-
-    def connect(addresses: Any, **options: Any) -> Driver:
-        drivers.append(Driver(kind, addresses, **options))
-        return drivers[-1]
-
-    yield connect
-    for driver in drivers:
-        driver.end()
+def connect(make_driver: MakeDriver) -> MakeDriver:
+    return partial(make_driver, KimberliteClient, AsyncKimberliteClient)

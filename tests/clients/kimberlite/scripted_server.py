@@ -1,27 +1,20 @@
-"""A small Kimberlite server for the client's tests: streams in memory, every version, and faults on demand.
-
-It speaks through real sockets, on a thread of its own, so that blocking and asyncio clients meet the same server.
-"""
+"""A small Kimberlite server for the client's tests: streams in memory, every version, and faults on demand."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import ssl
-import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from enum import Enum, auto
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any
+
+from tests.clients import scripted_server
 
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import ServerCodec
 from penstock.wire.kimberlite.frames import frame
 from penstock.wire.kimberlite.messages import ErrorCode
-
-T = TypeVar("T")
 
 INFO = m.ServerInfoResponse("1.0", 5, ["query"], 7, m.ClusterMode.STANDALONE, 1)
 TENANT = m.TenantInfo(7, "seven", 0, None)
@@ -52,58 +45,29 @@ class Stream:
         self.events: list[bytes] = []
 
 
-class ScriptedServer:
-    """Use as a context manager. `port` is known from the start; connections to it are refused outside."""
-
+class ScriptedServer(scripted_server.ScriptedServer["_Peer"]):
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
         self.streams: dict[int, Stream] = {}
         self.names: dict[str, int] = {}
         self.requests: list[m.Request] = []  # all that arrived, except handshakes
         self.handshakes: list[m.Handshake] = []
         self.faults: deque[Fault] = deque()  # one for each request to come, handshakes apart; none when empty
         self.errors: deque[m.ErrorResponse] = deque()  # for the requests to come, which are not carried out then
-        self.shake_hands: deque[m.Message] = deque()  # replies to the handshakes to come
+        self.handshake_replies: deque[m.Message] = deque()  # to the handshakes to come
         self.hold = 1  # replies are sent when so many have gathered, the last first
         self.positions: dict[str, int] = {}  # of groups
         self.token: str | None = None  # that is wanted
-        self.connections = 0
         self.pushed = 1  # events in one push
-        self._tls = tls
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self._arrived = threading.Condition()
-        self._peers: set[_Peer] = set()
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        patience = None if self._tls is None else 0.01
-        self._server = self._run(
-            asyncio.start_server(self._handle, sock=self._socket, ssl=self._tls, ssl_shutdown_timeout=patience)
-        )
-        return self
+    def peer(self, writer: asyncio.StreamWriter) -> _Peer:
+        return _Peer(self, writer)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    # -- what tests call
-
-    def wait_for(self, ready: Callable[[], bool]) -> None:
-        with self._arrived:
-            assert self._arrived.wait_for(ready, timeout=10)
-
-    def asked(self, kind: type[m.Message]) -> list[Any]:
+    def received(self, kind: type[m.Message]) -> list[Any]:
         """The requests of a kind that have come."""
         return [request.payload for request in self.requests if isinstance(request.payload, kind)]
 
@@ -113,72 +77,26 @@ class ScriptedServer:
         return number
 
     def publish(self, number: int, *events: bytes) -> None:
-        async def job() -> None:
+        def job() -> None:
             self.streams[number].events.extend(events)
             self.push()
 
-        self._run(job())
+        self.call(job)
 
     def end_subscriptions(self, reason: m.CloseReason) -> None:
-        async def job() -> None:
-            for peer in self._peers:
-                peer.end(reason)
+        def job() -> None:
+            for peer in self.peers:
+                peer.end_subscriptions(reason)
 
-        self._run(job())
-
-    def drop_connections(self) -> None:
-        self._run(self._drop())
+        self.call(job)
 
     @property
     def members(self) -> int:
         """How many subscriptions there are."""
-        return sum(len(peer.subscriptions) for peer in list(self._peers))
-
-    @property
-    def open(self) -> int:
-        return len(self._peers)
-
-    # -- on the thread of the loop
-
-    def _run(self, job: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(job, self._loop).result(10)
-
-    async def _stop(self) -> None:
-        self._server.close()
-        await self._drop()
-
-    async def _drop(self) -> None:
-        for peer in self._peers:
-            peer.writer.transport.abort()
-        if self._peers:
-            await asyncio.wait([peer.task for peer in self._peers], timeout=10)
-
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        peer = _Peer(self, writer)
-        self._peers.add(peer)
-        try:
-            while data := await reader.read(1 << 20):
-                peer.wire.feed(data)
-                while (request := peer.wire.next()) is not None:
-                    if not peer.carry_out(request):
-                        return
-                self.push()
-                with self._arrived:
-                    self._arrived.notify_all()
-                await writer.drain()
-        except OSError:
-            pass  # the client went away
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-            with self._arrived:
-                self._peers.discard(peer)
-                self._arrived.notify_all()
+        return sum(len(peer.subscriptions) for peer in list(self.peers))
 
     def push(self) -> None:
-        for peer in list(self._peers):
+        for peer in list(self.peers):
             peer.push()
 
 
@@ -190,34 +108,37 @@ class _Subscription:
         self.group = group
 
 
-class _Peer:
-    """A connection, seen from the server."""
-
+class _Peer(scripted_server.Peer):
     def __init__(self, server: ScriptedServer, writer: asyncio.StreamWriter) -> None:
+        super().__init__(writer)
         self.server = server
-        self.writer = writer
-        self.wire = ServerCodec()
+        self.codec = ServerCodec()
         self.subscriptions: dict[int, _Subscription] = {}
         self._held: list[bytes] = []
-        task = asyncio.current_task()
-        assert task is not None
-        self.task = task
 
-    def carry_out(self, request: m.Request) -> bool:
+    def received(self, data: bytes) -> bool:
+        self.codec.feed(data)
+        while (request := self.codec.next()) is not None:
+            if not self._execute(request):
+                return False
+        self.server.push()
+        return True
+
+    def _execute(self, request: m.Request) -> bool:
         """False if the connection ends with it."""
         server, payload = self.server, request.payload
         if isinstance(payload, m.Handshake):
             server.handshakes.append(payload)
-            self.writer.write(self.wire.response(request.id, self._shake_hands(payload)))
+            self.writer.write(self.codec.response(request.id, self._handshake(payload)))
             return True
         server.requests.append(request)
         if server.errors:
-            self.writer.write(self.wire.response(request.id, server.errors.popleft()))
+            self.writer.write(self.codec.response(request.id, server.errors.popleft()))
             return True
         fault = server.faults.popleft() if server.faults else Fault.NONE
         if fault is Fault.REFUSE:
             return False
-        data = self.wire.response(request.id, self._answer(payload))
+        data = self.codec.response(request.id, self._answer(payload))
         return self._send(data, fault, request.id)
 
     def _send(self, data: bytes, fault: Fault, number: int) -> bool:
@@ -228,14 +149,13 @@ class _Peer:
         elif fault is Fault.JUNK:
             data = b"HTTP/1.1 400 Bad Request\r\n"
         elif fault is Fault.BAD_PAYLOAD:
-            data = frame(bytearray(b"\x01\xff"), self.wire.version)
+            data = frame(bytearray(b"\x01\xff"), self.codec.version)
         elif fault is Fault.WRONG:
-            data = self.wire.response(number, m.CreateStreamResponse(1))
+            data = self.codec.response(number, m.CreateStreamResponse(1))
         elif fault is Fault.STRANGER:
-            data = self.wire.response(4_000_000, m.SyncResponse(True))
+            data = self.codec.response(4_000_000, m.SyncResponse(True))
         elif fault is Fault.BYTEWISE:
-            for byte in data:
-                self.writer.write(bytes([byte]))
+            self.write_bytewise(data)
             return True
         self._held.append(data)
         if len(self._held) >= self.server.hold:
@@ -243,13 +163,13 @@ class _Peer:
             self._held.clear()
         return fault not in (Fault.HALF, Fault.CLOSE_AFTER)
 
-    def _shake_hands(self, hello: m.Handshake) -> m.Message:
+    def _handshake(self, hello: m.Handshake) -> m.Message:
         server = self.server
-        if server.shake_hands:
-            return server.shake_hands.popleft()
+        if server.handshake_replies:
+            return server.handshake_replies.popleft()
         if server.token is not None and hello.auth_token not in (None, server.token):
             return m.ErrorResponse(ErrorCode.AUTHENTICATION_FAILED, "bad token")
-        return m.HandshakeResponse(self.wire.version, server.token == hello.auth_token, ["query", "append"])
+        return m.HandshakeResponse(self.codec.version, server.token == hello.auth_token, ["query", "append"])
 
     def _answer(self, payload: m.Message) -> m.Message:
         if (fixed := _FIXED.get(type(payload))) is not None:
@@ -269,7 +189,7 @@ class _Peer:
         return answers[type(payload)](payload)
 
     def _create_stream(self, request: m.CreateStream) -> m.Message:
-        if request.name in self.server.names and self.wire.version == 1:
+        if request.name in self.server.names and self.codec.version == 1:
             return m.ErrorResponse(ErrorCode.STREAM_ALREADY_EXISTS, "stream already exists")
         return m.CreateStreamResponse(self.server.stream(request.name))
 
@@ -315,7 +235,7 @@ class _Peer:
         group = request.consumer_group
         start = request.from_offset if group is None else self.server.positions.setdefault(group, request.from_offset)
         number = 1000 + len(self.subscriptions)
-        if self.wire.pushes:
+        if self.codec.pushes:
             self.subscriptions[number] = _Subscription(request.stream_id, start, request.initial_credits, group)
         return m.SubscribeResponse(number, start, request.initial_credits)
 
@@ -330,7 +250,9 @@ class _Peer:
 
     def _unsubscribe(self, request: m.Unsubscribe) -> m.Message:
         del self.subscriptions[request.subscription_id]
-        self.writer.write(self.wire.push(m.SubscriptionClosed(request.subscription_id, m.CloseReason.CLIENT_CANCELLED)))
+        self.writer.write(
+            self.codec.push(m.SubscriptionClosed(request.subscription_id, m.CloseReason.CLIENT_CANCELLED))
+        )
         return m.SubscriptionAck(request.subscription_id, 0)
 
     def push(self) -> None:
@@ -341,12 +263,12 @@ class _Peer:
             while each.credits and each.offset < len(events):
                 some = events[each.offset : each.offset + min(each.credits, self.server.pushed)]
                 each.credits -= len(some)
-                self.writer.write(self.wire.push(m.SubscriptionEvents(number, each.offset, some, each.credits)))
+                self.writer.write(self.codec.push(m.SubscriptionEvents(number, each.offset, some, each.credits)))
                 each.offset += len(some)
 
-    def end(self, reason: m.CloseReason) -> None:
+    def end_subscriptions(self, reason: m.CloseReason) -> None:
         for number in self.subscriptions:
-            self.writer.write(self.wire.push(m.SubscriptionClosed(number, reason)))
+            self.writer.write(self.codec.push(m.SubscriptionClosed(number, reason)))
         self.subscriptions.clear()
 
 

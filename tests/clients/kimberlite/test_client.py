@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients.kimberlite.driver import Driver
+from tests.clients.conftest import Tls
+from tests.clients.driver import Driver
 from tests.clients.kimberlite.scripted_server import AUDIT, CHAIN, INFO, KEY, PHI, TENANT, Fault, ScriptedServer
 from tests.transport.certificates import Authority
 
@@ -49,13 +49,6 @@ from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import NAMED
 
 Connect = Callable[..., Driver]
-
-
-def nobody() -> str:
-    """An address at which nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 def error(code: ErrorCode, text: str = "no") -> m.ErrorResponse:
@@ -138,7 +131,7 @@ def test_every_version(scripted: ScriptedServer, connect: Connect, version: str,
     client.sync()
     assert client.check()
     assert {request.tenant_id for request in scripted.requests} == {42}
-    created = scripted.asked(m.CreateStream)[0]
+    created = scripted.received(m.CreateStream)[0]
     assert created.data_class is (DataClass.PUBLIC if wants_offset else DataClass.NON_PHI)
     assert isinstance(created.placement, m.Everywhere)
     assert scripted.connections == 1
@@ -192,7 +185,7 @@ def test_tenant_and_audit_of_one_call(scripted: ScriptedServer, connect: Connect
     client.sync(tenant=9, audit=note)
     client.query("SELECT 1", break_glass_reason="fire")
     assert [(request.tenant_id, request.audit) for request in scripted.requests] == [(3, None), (9, note), (3, None)]
-    assert scripted.asked(m.Query)[0].break_glass_reason == "fire"
+    assert scripted.received(m.Query)[0].break_glass_reason == "fire"
 
 
 def test_reading_page_by_page(scripted: ScriptedServer, connect: Connect) -> None:
@@ -200,7 +193,7 @@ def test_reading_page_by_page(scripted: ScriptedServer, connect: Connect) -> Non
     events = [b"%04d" % number for number in range(100)]
     stream = scripted.stream("events", *events)
     assert list(client.read(stream, 3, page_bytes=40)) == events[3:]
-    assert len(scripted.asked(m.ReadEvents)) == 10
+    assert len(scripted.received(m.ReadEvents)) == 10
     assert list(client.read(stream, 1000)) == []
 
 
@@ -246,7 +239,7 @@ def test_a_token_that_is_not_accepted(scripted: ScriptedServer, connect: Connect
 
 
 def test_a_handshake_that_is_refused_for_now(scripted: ScriptedServer, connect: Connect) -> None:
-    scripted.shake_hands.append(error(ErrorCode.RATE_LIMITED, "too many connections"))
+    scripted.handshake_replies.append(error(ErrorCode.RATE_LIMITED, "too many connections"))
     client = connect(scripted.address)
     client.sync()
     assert client.slept == [0.5]
@@ -254,7 +247,7 @@ def test_a_handshake_that_is_refused_for_now(scripted: ScriptedServer, connect: 
 
 
 def test_a_server_of_another_version(scripted: ScriptedServer, connect: Connect) -> None:
-    scripted.shake_hands.append(m.HandshakeResponse(4, True, []))
+    scripted.handshake_replies.append(m.HandshakeResponse(4, True, []))
     with pytest.raises(BadReply, match="version 4, not 5"):
         connect(scripted.address).sync()
 
@@ -325,7 +318,7 @@ def test_and_no_more(scripted: ScriptedServer, connect: Connect, limit: dict[str
     scripted.faults.extend([Fault.SILENCE] * 8)
     with pytest.raises(PipelineError) as failed:
         client.append_many(stream, [[bytes(10_000)]] * 8, 0, **limit)
-    assert len(scripted.asked(m.AppendEvents)) == 4
+    assert len(scripted.received(m.AppendEvents)) == 4
     assert len(failed.value.results) == 4
     assert all(isinstance(result, OutcomeUnknown) for result in failed.value.results)
 
@@ -343,7 +336,7 @@ def test_a_failure_stops_the_sending(scripted: ScriptedServer, connect: Connect)
     with pytest.raises(PipelineError, match="the first because: offset mismatch") as failed:
         client.append_many(stream, batches(), 0, window=5)
     assert all(isinstance(result, OffsetMismatch) for result in failed.value.results)
-    assert len(failed.value.results) == taken == len(scripted.asked(m.AppendEvents)) <= 10
+    assert len(failed.value.results) == taken == len(scripted.received(m.AppendEvents)) <= 10
     assert len(scripted.streams[stream].events) == 5000
     client.sync()
     assert client.connections == 1
@@ -504,15 +497,15 @@ def test_what_may_be_asked_again_by_the_specification() -> None:
 # -- servers that are gone, silent or mad
 
 
-def test_nobody_is_there(connect: Connect) -> None:
-    client = connect(nobody())
+def test_nobody_is_there(connect: Connect, closed_port: int) -> None:
+    client = connect(f"127.0.0.1:{closed_port}")
     with pytest.raises(ConnectionFailed, match="No connection to 127"):
         client.sync()
     assert client.slept == [0.5, 1.0]
 
 
-def test_another_address_is_there(scripted: ScriptedServer, connect: Connect) -> None:
-    client = connect([nobody(), scripted.address])
+def test_another_address_is_there(scripted: ScriptedServer, connect: Connect, closed_port: int) -> None:
+    client = connect([f"127.0.0.1:{closed_port}", scripted.address])
     client.sync()
     client.close()
     client.sync()
@@ -586,10 +579,10 @@ def test_a_handshake_without_an_answer(connect: Connect) -> None:
 def test_a_server_that_says_what_is_wrong_with_the_connection(connect: Connect, scripted: ScriptedServer) -> None:
     client = connect(scripted.address)
     client.sync()
-    peer = next(iter(scripted._peers))
+    peer = next(iter(scripted.peers))
     scripted.faults.append(Fault.SILENCE)
-    farewell = peer.wire.response(0, error(ErrorCode.INVALID_REQUEST, "a frame cannot be read"))
-    scripted._loop.call_soon_threadsafe(scripted._loop.call_later, 0.05, peer.writer.write, farewell)
+    farewell = peer.codec.response(0, error(ErrorCode.INVALID_REQUEST, "a frame cannot be read"))
+    scripted.loop.call_soon_threadsafe(scripted.loop.call_later, 0.05, peer.writer.write, farewell)
     with pytest.raises(ReplyError, match="a frame cannot be read"):
         client.sync()
     assert not client.slept
@@ -716,7 +709,7 @@ def test_a_task_that_is_cancelled_leaves_the_connection_to_the_others(scripted: 
     asyncio.run(main())
 
 
-def test_tasks_share_the_failure_to_connect() -> None:
+def test_tasks_share_the_failure_to_connect(closed_port: int) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -724,7 +717,7 @@ def test_tasks_share_the_failure_to_connect() -> None:
         await asyncio.sleep(0)
 
     async def main() -> None:
-        client = AsyncKimberliteClient(nobody(), sleep=sleep)
+        client = AsyncKimberliteClient(f"127.0.0.1:{closed_port}", sleep=sleep)
         found = await asyncio.gather(*[client.sync() for _ in range(20)], return_exceptions=True)
         assert all(isinstance(each, ConnectionFailed) for each in found)
 
@@ -735,24 +728,15 @@ def test_tasks_share_the_failure_to_connect() -> None:
 # -- TLS
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture
-def secure(authority: Authority) -> Iterator[ScriptedServer]:
-    issued = authority.issue("broker")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(issued.cert, issued.key)
-    with ScriptedServer(context) as server:
+def secure(tls: Tls) -> Iterator[ScriptedServer]:
+    with ScriptedServer(tls.server) as server:
         yield server
 
 
 @pytest.mark.parametrize("by", ["path", "context"])
-def test_tls(secure: ScriptedServer, authority: Authority, connect: Connect, by: str) -> None:
-    tls = authority.path if by == "path" else ssl.create_default_context(cafile=authority.path)
-    client = connect(secure.address, tls=tls)
+def test_tls(secure: ScriptedServer, tls: Tls, connect: Connect, by: str) -> None:
+    client = connect(secure.address, tls=tls.ca_file if by == "path" else tls.client)
     stream = client.create_stream("events")
     batches = [[bytes(1000)] * 100] * 20
     assert client.append_many(stream, batches)[-1] == Appended(1900, 100)

@@ -533,6 +533,7 @@ def test_nothing_is_fetched_for_a_schema(reference: str, draft: str) -> None:
         served(world)
 
 
+@pytest.mark.process  # definitions of Protobuf are compiled by one
 @pytest.mark.parametrize(
     "definition",
     [
@@ -634,6 +635,7 @@ MESSAGES = [
 ]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("kind", "definition"), [row[1:] for row in HEAVY], ids=[row[0] for row in HEAVY])
 def test_definitions_that_explode_and_messages_that_do(kind: str, definition: bytes) -> None:
     world, peer, said = registered(kind, definition)

@@ -159,8 +159,7 @@ class Scene:
             if event == "call" and "/penstock/" in frame.f_code.co_filename:
                 steps.append(frame.f_code.co_qualname)
 
-        gc.collect()  # what others left behind is not finalized in the middle
-        gc.disable()
+        gc.disable()  # what others left behind is not finalized in the middle
         sys.setprofile(step)
         try:
             yield

@@ -6,17 +6,17 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.closing import AsyncClosing
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.inflight import InFlightRequests
 from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, Step, Wait
-from penstock.clients._core.requests import RequestBatch, RequestSpec, result_of
+from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec, result_of
 from penstock.clients._core.signal import Signal
 
 WRITE_SIZE: Final = 64 * 1024  # bytes that go out at once; less is collected for one turn of the event loop
@@ -239,17 +239,18 @@ class AsyncDriver(Channel[AsyncConnection]):
             return end.value  # type: ignore[no-any-return]
 
     async def call(self, spec: RequestSpec[T]) -> T:
-        """One request. The first attempt, on a connection that is there, needs no procedure."""
+        """The result of one request. A procedure is needed only if there is no connection, or if it fails."""
+        specs = (spec,)
         connection = self.ready
-        attempt = None
-        if connection is not None:
-            batch = self.binding.batch((spec,))
-            connection.send(batch)
-            await connection.wait(batch)
-            if batch.succeeded:
-                return batch.outcomes[0]  # type: ignore[no-any-return]
-            attempt = connection, batch
-        return result_of((await self.run(self.call_all((spec,), attempt=attempt)))[0])  # type: ignore[no-any-return]
+        if connection is None:
+            return result_of((await self.run(self.call_all(specs)))[0])  # type: ignore[no-any-return]
+        batch = self.binding.batch(specs)
+        connection.send(batch)
+        await connection.wait(batch)
+        outcome = batch.outcomes[0]
+        if outcome is PENDING or isinstance(outcome, PenstockError):
+            outcome = (await self.run(self.call_all(specs, attempted=(connection, batch))))[0]
+        return result_of(outcome)  # type: ignore[no-any-return]
 
     @property
     def ready(self) -> AsyncConnection | None:
@@ -326,19 +327,11 @@ class AsyncDriver(Channel[AsyncConnection]):
         return connection
 
 
-class AsyncClientCore:
+class AsyncClientCore(AsyncClosing):
     """What all asyncio clients have. For the tasks of one event loop."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self._driver = driver
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def connections(self) -> int:

@@ -8,17 +8,17 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.closing import Closing
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.inflight import InFlightRequests
 from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, Step, Wait
-from penstock.clients._core.requests import RequestBatch, RequestSpec, result_of
+from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec, result_of
 from penstock.clients._core.signal import Signal
 from penstock.transport.spin_budget import SpinBudget
 
@@ -179,17 +179,18 @@ class BlockingDriver(Channel[BlockingConnection]):
             return end.value  # type: ignore[no-any-return]
 
     def call(self, spec: RequestSpec[T]) -> T:
-        """One request. The first attempt, on a connection that is there, needs no procedure."""
+        """The result of one request. A procedure is needed only if there is no connection, or if it fails."""
+        specs = (spec,)
         connection = self.ready
-        attempt = None
-        if connection is not None:
-            batch = self.binding.batch((spec,))
-            connection.send(batch)
-            connection.wait(batch)
-            if batch.succeeded:
-                return batch.outcomes[0]  # type: ignore[no-any-return]
-            attempt = connection, batch
-        return result_of(self.run(self.call_all((spec,), attempt=attempt))[0])  # type: ignore[no-any-return]
+        if connection is None:
+            return result_of(self.run(self.call_all(specs))[0])  # type: ignore[no-any-return]
+        batch = self.binding.batch(specs)
+        connection.send(batch)
+        connection.wait(batch)
+        outcome = batch.outcomes[0]
+        if outcome is PENDING or isinstance(outcome, PenstockError):
+            outcome = self.run(self.call_all(specs, attempted=(connection, batch)))[0]
+        return result_of(outcome)  # type: ignore[no-any-return]
 
     @property
     def ready(self) -> BlockingConnection | None:
@@ -244,19 +245,11 @@ class BlockingDriver(Channel[BlockingConnection]):
         return connection
 
 
-class BlockingClient:
+class BlockingClient(Closing):
     """What all blocking clients have. For one thread at a time."""
 
     def __init__(self, driver: BlockingDriver) -> None:
         self._driver = driver
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def connections(self) -> int:

@@ -15,7 +15,8 @@ from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError, ReplyError, TimedOut
 from penstock.clients._core.procedure import CONNECTED, Open, Procedure, Wait
 from penstock.clients._core.requests import RequestBatch, RequestSpec
-from penstock.clients._core.retry import RetryPolicy, RetryState
+from penstock.clients._core.retry import RetryState
+from penstock.retry import RetryPolicy
 
 C = TypeVar("C", bound=Connection)
 
@@ -57,43 +58,38 @@ class Channel(Generic[C]):
         self,
         specs: Sequence[RequestSpec[Any]],
         on_connection: Callable[[Connection], None] | None = None,
-        attempt: tuple[Connection, RequestBatch] | None = None,
+        attempted: tuple[Connection, RequestBatch] | None = None,
     ) -> Procedure[list[Any]]:
         """Send requests without waiting in between. Returns, for each in order, its result or its error; raises
         Unsendable if requests are not numbered and one cannot be sent: then none is. `on_connection` is called with
-        every connection on which they are sent. `attempt` has failed before."""
-        state: RetryState | None = None
-        batch = self.binding.batch(specs) if attempt is None else attempt[1]
-        while attempt is not None or not batch.is_set:
-            if attempt is not None:
-                connection, attempt = attempt[0], None
+        every connection on which they are sent. `attempted` is a first attempt that the caller has made."""
+        state = RetryState(specs, self.options.retry, self.binding.errors)
+        left = state.next()
+        while left:
+            if attempted is not None:
+                (connection, batch), attempted = attempted, None
             else:
+                batch = self.binding.batch(left)
                 try:
                     connection = self.ready or (yield CONNECTED)
                 except PenstockError as error:
-                    if state is None:
-                        raise
                     state.unreachable(error)
-                    return state.outcomes
+                    break
                 if on_connection is not None:
                     on_connection(connection)
                 connection.send(batch)
                 if not batch.is_set:
                     yield Wait(connection, batch)
-            if state is None:
-                if batch.succeeded:
-                    break
-                state = RetryState(specs, self.options.retry, self.binding.errors)
             pause = state.record(batch)
             if state.redirect is not None:
                 self._leave(connection, state.redirect.leader)
                 state.redirect = None
             if state.over:
-                return state.outcomes
+                break
             if pause:
                 yield pause
-            batch = self.binding.batch(state.next())
-        return batch.outcomes
+            left = state.next()
+        return state.outcomes
 
     def open(self) -> Procedure[C]:
         """A new connection, to the first server that can be reached, in as many attempts as the policy allows."""

@@ -99,11 +99,6 @@ class RequestBatch(Signal):
             self.lost = reason
             self.set()
 
-    @property
-    def succeeded(self) -> bool:
-        """Whether there is nothing to retry: no outcome is missing, nor is the only one an error."""
-        return self.lost is None and (self.count > 1 or not isinstance(self.outcomes[0], Exception))
-
     def settled(self, unknown: Callable[[Exception], PenstockError]) -> list[Any]:
         """The outcomes where nothing is sent again: those that were lost are unknown."""
         if self.lost is None:

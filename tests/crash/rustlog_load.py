@@ -1,34 +1,22 @@
-"""A real broker, killed again and again under load, and the history of what its clients were told.
-
-Clients are plain sockets with their own encoders of RustLog's two dialects, independent of the broker's code. Each
-cycle starts the broker, puts load on it from several connections, and ends it with SIGKILL at a random moment. In
-the end everything is read back, and `history.check` compares.
-"""
+"""RustLog's clients in a kill campaign: plain sockets with their own encoders of both dialects, independent of the
+broker's code."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import random
-import re
-import selectors
-import signal
 import socket
 import struct
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
-from zlib import crc32
 
-from tests.crash.history import LOG_RULES, Contents, History, Operation, Outcome, Place, Violation, check
+from tests.crash.history import LOG_RULES, Contents, History, Operation, Outcome, Place
+from tests.crash.payloads import id_of, payload_of
 
-DOORS_OFF = tuple(f"--listen={name}=off" for name in ("blipmq", "flymq", "kimberlite", "felix", "flight"))
 ERROR, CREATE_TOPIC, PRODUCE, COMMIT = 0xFE, 0x05, 0x01, 0x03
 ALREADY_EXISTS = 11
 
@@ -39,92 +27,6 @@ class ServerError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
-
-
-class Broker:
-    """`penstock serve` as a child process. `prefix` goes before the command: strace, for instance."""
-
-    def __init__(
-        self,
-        directory: str,
-        durability: str = "synced",
-        *,
-        prefix: Sequence[str] = (),
-        settings: dict[str, str] | None = None,
-        http: bool = False,
-    ) -> None:
-        self._directory = directory
-        self._command = [
-            *prefix, sys.executable, "-m", "penstock.cli.main", "serve",
-            f"--data-dir={directory}/data", f"--durability={durability}", "--listen=rustlog=127.0.0.1:0",
-            f"--listen=http={'127.0.0.1:0' if http else 'off'}", *DOORS_OFF,
-        ]  # fmt: skip
-        # Tables, unless a test is about them, would only make each of many starts longer.
-        own = {"PYTHONUNBUFFERED": "1", "PENSTOCK_TABLES__ENABLED": "false", "PENSTOCK_SQL__START": "statement"}
-        self._environment = {**os.environ, **own, **(settings or {})}
-        self.process: subprocess.Popen[bytes] | None = None
-        self.ports: dict[str, int] = {}
-        self._pid = 0  # of the broker itself, which `prefix` may have started
-
-    @property
-    def port(self) -> int:
-        return self.ports["rustlog"]
-
-    def launch(self) -> subprocess.Popen[bytes]:
-        """Start the process and do not wait for it."""
-        self._pid = 0
-        with open(f"{self._directory}/broker.log", "a") as errors:
-            self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=errors, env=self._environment)
-        return self.process
-
-    def start(self, seconds: float = 60.0) -> None:
-        """Start, and return when the doors are open."""
-        process = self.launch()
-        assert process.stdout is not None
-        seen = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            end = time.monotonic() + seconds
-            while selector.select(max(0.0, end - time.monotonic())):
-                more = os.read(process.stdout.fileno(), 4096)
-                seen += more
-                if b"is ready" in seen:
-                    found = re.findall(r"^\s+(\w+)\s+[\d.]+:(\d+)\s*$", seen.decode(), re.MULTILINE)
-                    self.ports = {name: int(port) for name, port in found}
-                    if ready := re.search(r"Process (\d+) is ready", seen.decode()):
-                        self._pid = int(ready[1])
-                    return
-                if not more:
-                    break
-        self.kill()
-        raise AssertionError(f"the broker did not start: {seen.decode()}\n{self.errors()}")
-
-    def errors(self) -> str:
-        with open(f"{self._directory}/broker.log") as log:
-            return log.read()[-4000:]
-
-    def _end(self, number: signal.Signals, seconds: float) -> int:
-        process = self.process
-        assert process is not None
-        os.kill(self._pid or process.pid, number)
-        code = process.wait(seconds)
-        if process.stdout is not None:
-            process.stdout.close()
-        self.process = None
-        return code
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL, 30)
-
-    def stop(self) -> int:
-        return self._end(signal.SIGTERM, 30)
-
-    def __enter__(self) -> Broker:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self.process is not None:
-            self.kill()
 
 
 def _text(value: str) -> bytes:
@@ -228,21 +130,6 @@ def json_reply(frame: bytes) -> dict[str, Any]:
     return reply
 
 
-# -- payloads that show whose they are, and that they are whole
-
-
-def payload_of(record: str, size: int) -> bytes:
-    body = f"{record}|".encode().ljust(size, b".")
-    return body + b"%08x" % crc32(body)
-
-
-def id_of(payload: bytes) -> str:
-    body, checksum = payload[:-8], payload[-8:]
-    if checksum != b"%08x" % crc32(body):
-        return f"damaged {payload[:40]!r}"
-    return body.partition(b"|")[0].decode()
-
-
 # -- clients under load
 
 
@@ -252,7 +139,6 @@ class Load:
 
     history: History
     places: tuple[Place, ...]
-    problems: list[str] = field(default_factory=list)
     serial: dict[str, int] = field(default_factory=dict)  # records sent so far, by client
 
     def ids(self, client: str, count: int) -> list[str]:
@@ -323,88 +209,6 @@ def topics_kept(history: History, contents: Contents) -> Iterator[str]:
 
 
 RULES = (*LOG_RULES, topics_kept)
-
-
-# -- a campaign
-
-
-@dataclass(slots=True)
-class Campaign:
-    directory: str
-    cycles: int
-    seed: int = 0
-    durability: str = "synced"
-    writers: int = 4
-    load_seconds: float = 0.3  # at most, in each cycle
-    settings: dict[str, str] = field(
-        default_factory=lambda: {"PENSTOCK_LOG__FILE_BYTES": "262144", "PENSTOCK_LOG__SNAPSHOT_BYTES": "131072"}
-    )
-
-
-@dataclass(slots=True)
-class Outcomes:
-    history: History
-    contents: Contents
-    violations: list[Violation]
-    kills: int
-    acknowledged: int  # records
-
-
-def run(campaign: Campaign, progress: Callable[[str], None] = lambda _: None) -> Outcomes:
-    """Kill the broker `cycles` times, then read everything back and check it."""
-    rng = random.Random(campaign.seed)
-    load = Load(History(), tuple(Place(topic, number) for topic in ("first", "second") for number in range(2)))
-    with Broker(campaign.directory, campaign.durability, settings=campaign.settings) as broker:
-        broker.start()
-        with Connection(broker.port) as connection:
-            for topic in {place.topic for place in load.places}:
-                connection.create_topic(topic, 2)
-        broker.kill()
-        for cycle in range(campaign.cycles):
-            _cycle(campaign, broker, load, rng, cycle)
-            if load.problems:
-                raise AssertionError(f"cycle {cycle}: {load.problems[:3]}\n{broker.errors()}")
-            if cycle % 20 == 19:
-                progress(f"{cycle + 1} kills, {sum(load.serial.values())} records sent")
-        broker.start()
-        with Connection(broker.port) as connection:
-            contents = read_back(connection, load)
-        code = broker.stop()
-        if code != 0:
-            raise AssertionError(f"the broker ended with {code}\n{broker.errors()}")
-    acknowledged = sum(len(o.ids) for o in load.history.of("append") if o.outcome is Outcome.ACKNOWLEDGED)
-    return Outcomes(load.history, contents, check(load.history, contents, RULES), campaign.cycles, acknowledged)
-
-
-def _cycle(campaign: Campaign, broker: Broker, load: Load, rng: random.Random, cycle: int) -> None:
-    if rng.random() < 0.15:  # killed while it starts
-        broker.launch()
-        time.sleep(rng.uniform(0.0, 0.8))
-        broker.kill()
-        return
-    broker.start()
-    jobs = [(write, f"writer-{n}") for n in range(campaign.writers)] + [(read_along, "reader")]
-    threads = [
-        threading.Thread(target=_work, args=(job, load, broker.port, name, rng.getrandbits(32)), name=f"{name}/{cycle}")
-        for job, name in jobs
-    ]
-    for thread in threads:
-        thread.start()
-    time.sleep(rng.uniform(0.01, campaign.load_seconds))
-    broker.kill()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), f"{thread.name} hangs"
-
-
-def _work(job: Callable[[Load, int, str, int], None], load: Load, port: int, client: str, seed: int) -> None:
-    """Run a client until the broker is gone. Anything but a broken connection is a problem."""
-    try:
-        job(load, port, client, seed)
-    except ConnectionError:
-        pass
-    except Exception as error:  # noqa: BLE001 - it must not get lost in a thread
-        load.problems.append(f"{client}: {error!r}")
 
 
 def read_back(connection: Connection, load: Load) -> Contents:

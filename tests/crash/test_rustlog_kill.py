@@ -6,25 +6,27 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.crash.campaign import Campaign, run
 from tests.crash.history import Outcome
-from tests.crash.killer import Broker, Campaign, Connection, id_of, payload_of, run
+from tests.crash.payloads import id_of, payload_of
+from tests.crash.rustlog_adapter import RustLogAdapter
+from tests.crash.rustlog_load import Connection
+from tests.launcher import RestartableBroker
 
 CYCLES = int(os.environ.get("PENSTOCK_KILL_CYCLES", "25"))
 
 
 @pytest.mark.parametrize(("durability", "cycles"), [("synced", CYCLES), ("written", max(3, CYCLES // 6))])
 def test_nothing_acknowledged_is_lost_by_kill(tmp_path: Path, durability: str, cycles: int) -> None:
-    outcomes = run(Campaign(str(tmp_path), cycles, seed=7, durability=durability))
-    if outcomes.violations:
-        outcomes.history.dump(str(tmp_path / "history.jsonl"))
-    assert not outcomes.violations, f"{len(outcomes.violations)}, history in {tmp_path}: {outcomes.violations[:5]}"
-    assert outcomes.acknowledged > 50 * cycles, "hardly anything was acknowledged: this tests nothing"
+    outcomes = run(RustLogAdapter(), Campaign(str(tmp_path), cycles, seed=7, durability=durability))
+    outcomes.verify(tmp_path)
+    assert outcomes.records("append") > 50 * cycles, "hardly anything was acknowledged: this tests nothing"
     answered = {operation.outcome for operation in outcomes.history.operations}
     assert Outcome.UNKNOWN in answered, "no kill interrupted anything: this tests nothing"
 
 
 def test_a_clean_stop_answers_what_was_accepted(tmp_path: Path) -> None:
-    with Broker(str(tmp_path)) as broker:
+    with RestartableBroker(str(tmp_path)) as broker:
         broker.start()
         with Connection(broker.port) as connection:
             connection.create_topic("t", 1)

@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,9 +23,10 @@ from pathlib import Path
 
 import pyarrow as pa
 from tests.crash.history import Violation
-from tests.crash.killer import Broker
 from tests.crash.spark_driver import SOURCE
 from tests.crash.spark_history import At, Copied, SparkHistory, check
+from tests.launcher import RestartableBroker
+from tests.ports import steady_port
 
 from penstock.clients.rustlog import Client, RustLogError
 from penstock.flight.client import FlightLog
@@ -66,13 +66,13 @@ class Outcomes:
     violations: list[Violation] = field(default_factory=list)
 
 
-class SparkBroker(Broker):
+class SparkBroker(RestartableBroker):
     """With a Flight endpoint at an address that stays the same, as a pipeline knows only one."""
 
     def __init__(self, directory: str, durability: str) -> None:
-        super().__init__(directory, durability, settings=SETTINGS)
-        self.flight = f"127.0.0.1:{_free_port()}"
-        self._command = [f"--listen=flight={self.flight}" if "flight=" in part else part for part in self._command]
+        self.flight = f"127.0.0.1:{steady_port()}"
+        doors = {"rustlog": "127.0.0.1:0", "flight": self.flight}
+        super().__init__(directory, durability, doors=doors, settings=SETTINGS)
 
 
 class Driver:
@@ -320,10 +320,3 @@ def _wait(true: Callable[[], bool], seconds: float, driver: Driver) -> None:
         if time.monotonic() > end or not driver.running:
             raise AssertionError(f"the pipeline does not run: {driver.errors()}")
         time.sleep(0.05)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

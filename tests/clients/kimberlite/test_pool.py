@@ -66,7 +66,7 @@ def test_connections_that_do_not_hold_are_replaced(scripted: ScriptedServer, poo
         first.sync()
         second.sync()
     assert pool.check() == 0
-    assert len(scripted.asked(m.GetServerInfo)) == 2
+    assert len(scripted.received(m.GetServerInfo)) == 2
     scripted.drop_connections()
     assert pool.check() == 2
     assert pool.check() == 0
@@ -77,7 +77,7 @@ def test_connections_that_do_not_hold_are_replaced(scripted: ScriptedServer, poo
 def test_they_are_looked_after_all_the_time(scripted: ScriptedServer) -> None:
     with Pool(scripted.address, health=0.02) as pool:
         pool.sync()
-        scripted.wait_for(lambda: len(scripted.asked(m.GetServerInfo)) >= 3)
+        scripted.wait_for(lambda: len(scripted.received(m.GetServerInfo)) >= 3)
         scripted.drop_connections()
         pool.sync()
     seen = len(scripted.requests)
@@ -135,7 +135,7 @@ def test_connections_of_tasks_are_looked_after(scripted: ScriptedServer) -> None
     async def main() -> None:
         async with AsyncPool(scripted.address, 1, health=0.02, timeout=0.2) as pool:
             await pool.sync()
-            await asyncio.to_thread(scripted.wait_for, lambda: len(scripted.asked(m.GetServerInfo)) >= 3)
+            await asyncio.to_thread(scripted.wait_for, lambda: len(scripted.received(m.GetServerInfo)) >= 3)
             scripted.faults.append(Fault.SILENCE)
             await asyncio.to_thread(scripted.wait_for, lambda: not scripted.open)
             await pool.sync()
