@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import sys
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.structured_logging import configure_logging
 
 
 def serve(
@@ -28,11 +27,7 @@ def serve(
     from penstock.server.process import run
 
     effective = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level)
-    logging.basicConfig(
-        level=effective.settings.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure_logging(effective.settings.log_level, effective.settings.log_format)
     try:
         run(effective, _say)
     except StartFailed as error:

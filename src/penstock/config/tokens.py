@@ -1,16 +1,12 @@
-"""How the configuration says whose JSON Web Tokens are taken: files with keys, and what the tokens must say."""
+"""Token settings: files with the keys of issuers, and the claims that JSON Web Tokens must have."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from penstock.broker.errors import InvalidArgument
-from penstock.broker.security.token import MAX_KEYS, TokenPolicy
+from penstock.broker.security.token import MAX_KEYS, TokenKey, TokenPolicy
 from penstock.config.settings import ConfigError, Settings
-
-if TYPE_CHECKING:
-    from penstock.broker.security.token_keys import TokenKey
 
 MAX_FILE = 64 << 10  # bytes
 
@@ -40,7 +36,7 @@ def token_policy(settings: Settings) -> TokenPolicy:
 
 
 def key_id(path: str) -> str:
-    """What a token may call the key in this file: the file's name without what comes behind the last dot."""
+    """The key id of the key in this file: the file's name without what comes behind the last dot."""
     return os.path.splitext(os.path.basename(path))[0]
 
 

@@ -25,7 +25,7 @@ class Unexpected(Exception):
 
 
 class Framing(NamedTuple):
-    """How much comes before a payload, and where in it a u32 says how long the payload is."""
+    """Framing of a protocol: the header's size, and where in it the u32 with the payload's length is."""
 
     header: int
     length_at: int

@@ -52,7 +52,7 @@ async def play(
 
 
 def _left_out(session: Session, conversation: Conversation, given: Mapping[str, str]) -> str:
-    """Why it cannot be played; nothing if it can."""
+    """The reason why a conversation is skipped; empty if it can be played."""
     missing = [f"--{each}" for each in conversation.needs if each not in given]
     if missing:
         return "needs " + ", ".join(missing)
@@ -61,7 +61,7 @@ def _left_out(session: Session, conversation: Conversation, given: Mapping[str, 
 
 
 def variables(given: Mapping[str, str]) -> dict[str, bytes]:
-    """What was given, and names that nobody has used, of a fixed length: lengths can be written down."""
+    """The given variables, and unused names of a fixed length, so that vectors can contain lengths."""
     unique = secrets.token_hex(4)
     names = {"topic": f"conformance_{unique}", "group": f"readers_{unique}", "key": f"key_{unique}"}
     return {name: value.encode() for name, value in {**_USUAL, **names, **given}.items()} | _kimberlite(given)
@@ -94,7 +94,7 @@ class Player:
         self._patience = patience
 
     async def run(self, what: str, steps: Sequence[Step]) -> str:
-        """What is wrong; nothing if all steps went as they should."""
+        """The first failed step; empty if all steps went as expected."""
         for number, step in enumerate(steps, 1):
             where = f"{what} {number}" + (f" ({step.note})" if step.note else "")
             patience = self._patience * (SLOW if step.slow else 1)
@@ -247,7 +247,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _json_difference(expected: Any, actual: Any, path: str = "the reply") -> str:
-    """Where a reply is not as expected. Fields beyond those that are named are nobody's business."""
+    """The difference between a JSON reply and the expected one. Fields that are not named are ignored."""
     if isinstance(expected, str) and expected in _KINDS:
         return "" if _KINDS[expected](actual) else f"{path} is {actual!r}, {expected} expected"
     if isinstance(expected, str) and expected.startswith("$has "):

@@ -9,7 +9,7 @@ their imports:
                  go out together, with their outcomes; result_of, results_of
     address      Address, parse_address
     addresses    Addresses: servers in the order in which to try them, with redirects to a leader
-    retry        RetryPolicy: how often, after which delay; RetryState: what is sent again, what is OutcomeUnknown
+    retry        RetryState: what is sent again, what is OutcomeUnknown; by `penstock.retry.RetryPolicy`
     inflight     InFlightRequests, state of one connection: OrderedRequests (replies in order), NumberedRequests (by id,
                  with pushes and keepalive)
     connection   Connection: send(batch), write(data), lost, requests
@@ -23,6 +23,8 @@ their imports:
                  async_procedure of a function that is a Procedure; request_method and procedure_method are either, by
                  the class that has them: a list of methods for both clients, in a class that both derive from
     pool         BlockingPool, AsyncPool: several clients used by many threads, or tasks
+    closing      Closing, AsyncClosing: context managers that close at the end of the block
+    shielded     ShieldedTask: a coroutine that a cancelled caller does not end
     backoff      AsyncBackoff: pauses of an operation that is tried again, where connections are not sockets (QUIC)
     loop_thread  LoopThread: blocking calls on top of an asyncio client
 

@@ -6,12 +6,12 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.closing import AsyncClosing
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.inflight import InFlightRequests
@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 
 class AsyncConnection(Connection, asyncio.Protocol):
-    """A connection, and the requests in flight on it. What is sent in one turn of the event loop is one write."""
+    """A connection, and the requests in flight on it. While there are some, what is sent in one turn of the event loop
+    is one write."""
 
     def __init__(self, address: Address, requests: InFlightRequests[Any]) -> None:
         super().__init__(address, requests)
@@ -99,7 +100,12 @@ class AsyncConnection(Connection, asyncio.Protocol):
         if self.lost is not None:
             batch.lose(self.lost)
             return
-        self.write(self.requests.begin(batch, time.monotonic()))
+        idle = not self.requests.bytes_in_flight
+        data = self.requests.begin(batch, time.monotonic())
+        if idle and not self._outgoing and self._transport is not None:
+            self._transport.write(data)  # to wait for others would only cost a turn
+        else:
+            self.write(data)
         if not batch.is_set:
             self._schedule(batch.deadline)
 
@@ -321,19 +327,11 @@ class AsyncDriver(Channel[AsyncConnection]):
         return connection
 
 
-class AsyncClientCore:
+class AsyncClientCore(AsyncClosing):
     """What all asyncio clients have. For the tasks of one event loop."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self._driver = driver
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def connections(self) -> int:

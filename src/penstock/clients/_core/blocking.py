@@ -8,19 +8,19 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.closing import Closing
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.inflight import InFlightRequests
 from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, Step, Wait
 from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec, result_of
 from penstock.clients._core.signal import Signal
-from penstock.transport.spin_budget import SpinBudget
+from penstock.transport.spin_budget import SocketBusyPoll
 
 RECEIVE_SIZE: Final = 256 * 1024
 _READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -41,7 +41,7 @@ class BlockingConnection(Connection):
         requests.heard = time.monotonic()
         self._socket = sock
         self._encrypted = isinstance(sock, ssl.SSLSocket)
-        self._spin = SpinBudget(sock, busy_poll) if busy_poll else None
+        self._spin = SocketBusyPoll(sock, busy_poll) if busy_poll else None
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
         self._any = select.poll()
@@ -114,7 +114,7 @@ class BlockingConnection(Connection):
         if self._encrypted and self._receive():  # TLS may hold what has come already
             return
         if self._spin is not None:
-            self._spin.look()
+            self._spin.poll()
         if self._poll(self._readable, until):
             self._receive()
 
@@ -245,19 +245,11 @@ class BlockingDriver(Channel[BlockingConnection]):
         return connection
 
 
-class BlockingClient:
+class BlockingClient(Closing):
     """What all blocking clients have. For one thread at a time."""
 
     def __init__(self, driver: BlockingDriver) -> None:
         self._driver = driver
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def connections(self) -> int:

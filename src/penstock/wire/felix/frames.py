@@ -115,7 +115,7 @@ class Framer(framing.PullFramer[Frame]):
 
 
 def _recognise(start: bytes) -> None:
-    """Who speaks another protocol may wait for a reply to less than a header."""
+    """Refuse another protocol's bytes early: its client may wait for a reply to less than a header."""
     if not MAGIC.startswith(start):
         raise _bad_magic()
 
@@ -130,5 +130,5 @@ def frame(payload: bytes, flags: int = 0) -> bytes:
 
 
 def header(length: int, flags: int = 0) -> bytes:
-    """What comes before a payload of this length, for those who put one together from many pieces."""
+    """The header of a payload of this length, for payloads that are made of many pieces."""
     return _HEADER.pack(MAGIC, VERSION, flags, length)

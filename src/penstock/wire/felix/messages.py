@@ -88,7 +88,7 @@ class PublishBatch(Message, frozen=True, gc=False):
 
 
 class From(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Where a subscription starts: at this offset."""
+    """Start of a subscription: at this offset."""
 
     offset: U64
 
@@ -232,7 +232,7 @@ Reply: TypeAlias = (
 
 
 class _Id(Struct, frozen=True, gc=False):
-    """What can be told of a message that is not as it should be."""
+    """The request id of a message that cannot be decoded."""
 
     request_id: RequestId = None
 
@@ -325,7 +325,7 @@ def _sentence(text: str) -> str:
 
 
 def _misfit(request: Request, original: bool) -> str | None:
-    """What is wrong with a request's numbers, if anything is: ids are not the same in both dialects, and msgspec knows
+    """The error in a request's numbers, if there is one: ids are not the same in both dialects, and msgspec knows
     no bound above that of an i64."""
     if isinstance(request, Auth):
         return None

@@ -99,7 +99,7 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
         return frames
 
     def _past_stray(self, data: bytes) -> int:
-        """Where the next frame starts, behind what is left over from the last one."""
+        """The start of the next frame, behind what is left over from the last one."""
         if self._short and data:
             self._short = False
             self._skip = _STRAY if data[0] != MAGIC else 0
@@ -170,7 +170,7 @@ def content(frame: Frame, limit: int = MAX_PAYLOAD) -> bytes:
 
 
 def decompress(payload: bytes, limit: int) -> bytes:
-    """What gzip made the payload of. No more than `limit` bytes are made: a larger result is refused.
+    """Decompress a gzip payload. No more than `limit` bytes are produced: a larger result is refused.
 
     There must be one member and nothing behind it. Every member costs time, and could be as short as 20 bytes."""
     unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)

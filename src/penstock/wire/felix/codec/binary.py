@@ -156,7 +156,7 @@ def encode_events(
 
 
 def decode_events(flags: int, payload: bytes) -> Events:
-    """What a frame with EVENTS or SHARED has in it. Raises Malformed."""
+    """Decode the events of a frame with EVENTS or SHARED. Raises Malformed."""
     subscription_id = base_offset = None
     at = 0
     try:

@@ -80,7 +80,7 @@ class Dialect(Protocol):
 
 
 class _Common:
-    """What both dialects write alike."""
+    """The messages that both dialects write alike."""
 
     def failed(self, message: str, request_id: RequestId = None) -> bytes:
         return encode(Error(request_id=request_id, message=message))

@@ -1,4 +1,4 @@
-"""What msgspec lets pass in JSON, and Felix does not: a field that comes twice, and base64 that no encoder writes.
+"""Strict JSON: what msgspec accepts and Felix does not: a field that comes twice, and base64 that no encoder writes.
 
 Of a field that comes twice msgspec takes the last, and it does not look at the bits of base64 that stand for nothing.
 Messages that can have neither are told by little more than their length; only others are read a second time.
@@ -39,7 +39,7 @@ def bulk(field: str, start: bytes, end: bytes, empty: Any) -> Bulk:
 
 
 def flaw(payload: bytes, message: Struct, large: Bulk | None = None) -> str | None:
-    """What is wrong with the JSON that this message was read from, if anything is."""
+    """The flaw in the JSON that this message was decoded from, if there is one."""
     if large is None or len(payload) <= _LARGE:
         given, written = payload, _ENCODER.encode(message)
         if written == payload:  # as the original's clients have it
@@ -53,8 +53,8 @@ def flaw(payload: bytes, message: Struct, large: Bulk | None = None) -> str | No
 
 
 def _quotes(given: bytes, written: bytes) -> int:
-    """How many there are in a message without escapes that has no field twice: as many as when we write it. But we
-    write `ttl_ms` always, and others need not."""
+    """The number of quotes in a message without escapes and without duplicate fields: as many as when we write it. But
+    we write `ttl_ms` always, and others need not."""
     count = written.count(b'"')
     return count - 2 if written.endswith(b',"ttl_ms":null}') and b'"ttl_ms"' not in given else count
 

@@ -1,4 +1,4 @@
-"""Which dialect a client speaks, as far as what it has sent shows it. Pure functions; `wire` keeps the results.
+"""Dialect detection from the bytes that a client has sent so far. Pure functions; `wire` keeps the results.
 
 Candidates are in order of preference. One drops out as soon as a request cannot be read by it to the last byte.
 """
@@ -61,7 +61,7 @@ def _of(encoding: Encoding, assume: str) -> list[Dialect]:
 
 
 def _assumed(names: tuple[str, ...], version: int, assume: str) -> tuple[str, ...]:
-    """What was configured counts where the version leaves a choice."""
+    """The configured dialect, where the version leaves a choice."""
     if assume == "auto" or GENERATIONS[assume].version != version:
         return names
     return tuple(name for name in names if name == assume)

@@ -1,4 +1,4 @@
-"""How values become bytes: the three encodings that the protocol has had, for the kinds of values in `kinds`.
+"""The three encodings that the protocol has had, for the kinds of values in `kinds`.
 
     fixed      integers of fixed width, little-endian; a count is a u64, an enum's index a u32; an option has a flag of
                one byte (bincode 1.3) or of four (as the specification's examples print it)
@@ -48,7 +48,7 @@ class Malformed(ValueError):
 
 
 class Codec(NamedTuple):
-    """How values of one kind are read and written."""
+    """Reader and writer of values of one kind."""
 
     read: Read
     write: Write
@@ -332,7 +332,7 @@ def _events(_inner: Codec, encoding: Encoding, most: int | None) -> Codec:
 
 
 def _count(encoding: Encoding, most: int | None) -> Codec:
-    """How many there are: no more than there are bytes, because nothing takes less than one."""
+    """A count of elements: no more than there are bytes, because no element takes less than one."""
     count_of, write = encoding.count
 
     def read(data: bytes, at: int) -> tuple[int, int]:

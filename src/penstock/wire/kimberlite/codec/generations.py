@@ -1,4 +1,4 @@
-"""What each generation of the protocol is made of, as tables: which messages there are, in the order of their numbers,
+"""Generations of the protocol as tables: which messages there are, in the order of their numbers,
 and which fields they have.
 
 A generation is a state of the original's schema that clients were built from. The version number in a frame's header

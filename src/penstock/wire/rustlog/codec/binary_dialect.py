@@ -433,8 +433,8 @@ def _records_behind(payload: bytes, position: int) -> list[bytes]:
 
 
 def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
-    """How many of the values go into one answer: those that `max_bytes` allows, or one if it allows none but is not 0;
-    and no more than a frame holds."""
+    """The number of values that go into one reply: those that `max_bytes` allows, or one if it allows none but is not
+    0; and no more than a frame holds."""
     if max_bytes == 0:
         return 0
     count, size = len(values), sum(map(len, values))
@@ -446,7 +446,7 @@ def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
 
 
 def _how_many(values: Sequence[bytes], overhead: int, limit: int) -> int:
-    """How many of the values, each with so much beside it, stay within the limit."""
+    """The number of values, each with so much overhead, that stay within the limit."""
     lengths = list(map(len, values))
     if lengths.count(lengths[0]) == len(lengths):
         return min(limit // (lengths[0] + overhead), len(lengths))
