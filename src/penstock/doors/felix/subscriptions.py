@@ -18,16 +18,16 @@ from typing import Final, NamedTuple
 from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, TopicNotFound
 from penstock.broker.names import Scope
 from penstock.broker.subscriptions.fanout import FanoutCursor
-from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk
+from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk
 from penstock.doors.felix.produce_batch import StreamNames
-from penstock.doors.felix.request_context import FelixSettings, RequestContext
+from penstock.doors.felix.request_context import FelixContext, FelixSettings
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.wire.felix.frames import HEADER_SIZE
 
-STRETCH: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
+MAX_PER_TURN: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
 FLUSH_BYTES: Final = 64 << 10  # frames of this size are not collected any further before they are sent
 HELD_BYTES: Final = 256 << 10  # of frames that wait for a commit, above which nothing more is read
 
@@ -85,86 +85,88 @@ def course(slow: str, position: int, head: int, queue: int, full: int | None) ->
 class Track:
     """One partition on its way to a subscription; a `Follower`."""
 
-    __slots__ = ("_subscription", "due", "full", "replayed", "seat")
+    __slots__ = ("_subscription", "cursor", "due", "full", "replayed")
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self.seat: FanoutCursor  # set once there is one
+        self.cursor: FanoutCursor  # set once there is one
         self.replayed = 0  # what was there before this is not dropped: the client has asked for it
         self.full: int | None = None  # see `Course`
         self.due = False  # there may be more
 
     def take(self, settings: FelixSettings) -> EncodedChunk | None:
-        """The next portion that this client is to get, or None. Raises as `FanoutCursor.take` does."""
-        seat = self.seat
-        if settings.slow == "keep" or seat.position < self.replayed:
-            return seat.take()
-        position, self.full = course(settings.slow, seat.position, seat.head, settings.queue_events, self.full)
-        if position > seat.position:
-            seat.skip(position)
-        return seat.take(self.full)
+        """The next chunk that this client is to get, or None. Raises as `FanoutCursor.poll` does."""
+        cursor = self.cursor
+        if settings.slow == "keep" or cursor.position < self.replayed:
+            return cursor.poll()
+        position, self.full = course(settings.slow, cursor.position, cursor.head, settings.queue_events, self.full)
+        if position > cursor.position:
+            cursor.skip(position)
+        return cursor.poll(self.full)
 
     def wake(self) -> None:
         self._subscription.wake(self)
 
-    def gone(self) -> None:
+    def topic_deleted(self) -> None:
         self._subscription.finish()
 
 
 class Subscription:
     """An event stream; a `StreamSession`."""
 
-    def __init__(self, call: RequestContext, names: StreamNames, number: int, *, offsets: bool) -> None:
+    def __init__(self, context: FelixContext, names: StreamNames, number: int, *, offsets: bool) -> None:
         """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
-        self._broker = call.broker
-        self._host = call.host
-        self._settings = call.settings
-        self._dialect = call.dialect
-        self._flags = call.flags
+        self._broker = context.broker
+        self._connection = context.connection
+        self._settings = context.settings
+        self._dialect = context.dialect
+        self._flags = context.flags
         self._names = names
         self._number = number
         self._offsets = offsets
-        self._key = call.dialect.events_key(names, number, call.flags, offsets=offsets)
+        self._key = context.dialect.events_key(names, number, context.flags, offsets=offsets)
         self._channel: StreamChannel
         self._replies = ReplyQueue(self._send, self._go_on)
         self._tracks: list[Track] = []
         self._due: deque[Track] = deque()
         self._working = False
-        self._resting = False  # others have their turn
+        self._yielding = False  # others have their turn
         self._over = False  # nothing more is read
-        self._parting = False  # because the broker shuts down
-        self._doom: Reset | None = None  # how it will be broken off in a moment
-        self._void = False  # what was to be sent depended on a change that could not be kept
+        self._stopping = False  # because the broker shuts down
+        self._reset_code: Reset | None = None  # how it will be broken off in a moment
+        self._gap = False  # what was to be sent depended on a change that could not be kept
         self._closed = False  # nothing more is sent
 
     # -- how it begins
 
-    def follow(self, call: RequestContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
-        """Take a seat at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
+    def follow(self, context: FelixContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
+        """Take a cursor at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
         Nothing is sent but a hello until what was asked before has been answered. Raises StreamsUsedUp."""
         settings = self._settings
-        cut = Cut(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
+        limits = ChunkLimits(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
         try:
             for partition, offset in starts:
                 track = Track(self)
-                track.seat = self._broker.fanout.open(call.identity, scope, topic, partition, track, cut, offset)
-                track.replayed = track.seat.head
+                track.cursor = self._broker.fanout.open(
+                    context.identity, scope, topic, partition, track, limits, offset
+                )
+                track.replayed = track.cursor.head
                 self._tracks.append(track)
-            self._channel = self._host.line.open(self)
+            self._channel = self._connection.line.open(self)
         except BaseException:
             self._leave()
             raise
-        self._host.subscriptions.add(self)
+        self._connection.subscriptions.add(self)
         self._put(self._dialect.hello(self._number), self._broker.pending_commit)
         self._replies.flush()
         for track in self._tracks:
             track.due = True
             self._due.append(track)
-        self._resting = True
-        if any(track.seat.lag for track in self._tracks):
-            self._broker.scheduler.call_soon(self._rested)  # the reply goes first
+        self._yielding = True
+        if any(track.cursor.lag for track in self._tracks):
+            self._broker.scheduler.call_soon(self._resume)  # the reply goes first
         else:
-            self._rested()  # there is nothing to send, only to wait for
+            self._resume()  # there is nothing to send, only to wait for
 
     # -- what `net` calls
 
@@ -178,7 +180,7 @@ class Subscription:
         """The broker shuts down. The client is to see a lost connection, after which it goes on where it was; an end of
         the stream would tell it that the subscription is over, and the original's clients leave it at that."""
         if not self._over:
-            self._parting = True
+            self._stopping = True
             self.finish()
 
     def refused(self, code: int) -> None:
@@ -208,7 +210,7 @@ class Subscription:
         """There is nothing more to come: end the stream behind what was sent, once it is certain."""
         if not self._over:
             self._leave()
-            self._replies.put_after(self._broker.pending_commit, b"", self._failed)
+            self._replies.enqueue(b"", self._broker.pending_commit, self._failed)
             self._go_on()
 
     # -- sending
@@ -219,65 +221,65 @@ class Subscription:
             return
         self._working = True
         try:
-            while not self._resting and not self._over and self._stretch():
-                self._resting = True
-                self._broker.scheduler.call_soon(self._rested)
+            while not self._yielding and not self._over and self._send_turn():
+                self._yielding = True
+                self._broker.scheduler.call_soon(self._resume)
             self._replies.flush()
         finally:
             self._working = False
         if self._closed:
             return
-        if self._void:
+        if self._gap:
             self._break(Reset.FAILED)
-        elif self._over and self._doom is None and self._replies.empty:
+        elif self._over and self._reset_code is None and self._replies.empty:
             self._closed = True
-            if self._parting:
+            if self._stopping:
                 self._channel.leave()
             else:
                 self._channel.close()
 
-    def _rested(self) -> None:
-        self._resting = False
+    def _resume(self) -> None:
+        self._yielding = False
         self._go_on()
 
-    def _stretch(self) -> bool:
+    def _send_turn(self) -> bool:
         """Send for a while. Whether there may be more that the client would take."""
-        due, replies, left = self._due, self._replies, STRETCH
+        due, replies, left = self._due, self._replies, MAX_PER_TURN
         while due and not self._over:
             if replies.held_bytes >= FLUSH_BYTES:
                 replies.flush()
-            if self._closed or self._void or self._channel.congested or replies.held_bytes >= HELD_BYTES:
+            if self._closed or self._gap or self._channel.congested or replies.held_bytes >= HELD_BYTES:
                 return False
             if left <= 0:
                 return True
             track = due.popleft()
             track.due = False
-            portion = self._next(track)
-            if portion is not None:
-                left -= max(1, portion.count, portion.size >> 8)
+            chunk = self._next(track)
+            if chunk is not None:
+                left -= max(1, chunk.count, chunk.size >> 8)
                 if not track.due:
                     track.due = True
                     due.append(track)
         return False
 
     def _next(self, track: Track) -> EncodedChunk | None:
-        """Put the next portion of this partition where it will leave, if there is one."""
+        """Put the next chunk of this partition where it will leave, if there is one."""
         metrics = self._broker.metrics
         started = metrics.timer()
         try:
-            portion = track.take(self._settings)
-            if portion is not None and portion.count:
-                self._put(portion.form(self._key, self._frames), track.seat.group)
-                metrics.fetched(portion.count, portion.size, started)
+            chunk = track.take(self._settings)
+            if chunk is not None and chunk.count:
+                self._put(chunk.encoded(self._key, self._frames), track.cursor.group)
+                metrics.fetched(chunk.count, chunk.size, started)
         except _EXPECTED as error:
             self._fail(error)
             return None
-        return portion
+        return chunk
 
-    def _frames(self, portion: EncodedChunk) -> bytes:
+    def _frames(self, chunk: EncodedChunk) -> bytes:
         """The events as frames: those in one follow each other without a gap."""
         frames: list[bytes] = []
-        for offset, values in portion.runs:
+        for offset, values in chunk.runs:
             self._encode(frames, offset, values)
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
@@ -295,15 +297,15 @@ class Subscription:
             self._encode(frames, offset + half, values[half:])
 
     def _put(self, data: bytes, group: CommitGroup | None) -> None:
-        self._replies.put_after(group, data, self._failed)
+        self._replies.enqueue(data, group, self._failed)
 
     def _failed(self, _error: Exception) -> bytes:
-        self._void = True
+        self._gap = True
         return b""
 
     def _send(self, data: bytes) -> None:
         """Nothing behind what is void may leave: it would be behind a gap."""
-        if data and not self._void:
+        if data and not self._gap:
             self._channel.send(data)
 
     # -- how it ends
@@ -315,17 +317,17 @@ class Subscription:
         code = next(code for kind, code in _RESETS if isinstance(error, kind))
         if code is not Reset.DENIED:
             who, what = self._channel.peer, "/".join(self._names)
-            self._host.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
+            self._connection.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
         # A reset may overtake what was sent before it. A client that goes on behind the last event it got would never
         # get further, so these have a start.
         self._leave()
-        self._doom = code
+        self._reset_code = code
         self._replies.flush()
-        self._broker.scheduler.call_soon(self._perish)
+        self._broker.scheduler.call_soon(self._break_off)
 
-    def _perish(self) -> None:
-        if not self._closed and self._doom is not None:
-            self._break(self._doom)
+    def _break_off(self) -> None:
+        if not self._closed and self._reset_code is not None:
+            self._break(self._reset_code)
 
     def _break(self, code: Reset) -> None:
         self.lost()
@@ -333,8 +335,8 @@ class Subscription:
 
     def _leave(self) -> None:
         self._over = True
-        self._host.subscriptions.discard(self)
+        self._connection.subscriptions.discard(self)
         for track in self._tracks:
-            track.seat.leave()
+            track.cursor.leave()
         self._tracks.clear()
         self._due.clear()
