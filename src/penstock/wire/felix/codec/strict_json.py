@@ -1,4 +1,4 @@
-"""Strict JSON: refuses what msgspec lets pass and Felix does not, a field that comes twice, and base64 that no encoder writes.
+"""Strict JSON, beyond what msgspec refuses: a field that comes twice, and base64 that no encoder writes.
 
 Of a field that comes twice msgspec takes the last, and it does not look at the bits of base64 that stand for nothing.
 Messages that can have neither are told by little more than their length; only others are read a second time.

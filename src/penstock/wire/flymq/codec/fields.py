@@ -127,7 +127,7 @@ def many(field: Field[T] | Layout[Any], limit: int | None = None) -> Field[list[
         if count * minimum > reader.left:
             raise MalformedPayload(INVALID)
         if limit is not None and count > limit:
-            raise MalformedPayload(f"{INVALID}: a list of {count} (max: {most})")
+            raise MalformedPayload(f"{INVALID}: a list of {count} (max: {limit})")
         return [read_one(reader) for _ in range(count)]
 
     def write(values: list[T]) -> bytes:

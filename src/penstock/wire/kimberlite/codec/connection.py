@@ -1,4 +1,4 @@
-"""The codecs of the two ends of a connection: bytes to messages and back, in whatever dialect the peer speaks. No sockets, no time.
+"""The codecs of a connection's two ends: bytes to messages and back, in whatever dialect the peer speaks. No sockets.
 
 `ServerCodec` finds the dialect out, and answers in the same; `ClientCodec` speaks the one that it was made for.
 """
@@ -112,8 +112,8 @@ class ServerCodec:
             self._checksum = matching[0]
 
     def _recognise(self, arrived: Frame, why: str) -> Request:
-        """Read a request while it is not known which dialect it is in, and perhaps find out. `why` is the error text if nobody
-        can read it."""
+        """Read a request while it is not known which dialect it is in, and perhaps find out. `why` is the error text
+        if nobody can read it."""
         version, _, data, start, end = arrived
         if self._settled:
             readings = detection.read(self._dialects, data, start, end)

@@ -340,7 +340,7 @@ def _count(encoding: Encoding, limit: int | None) -> Codec:
         if count > len(data) - at:
             raise Malformed("a list runs past the end of the message")
         if limit is not None and count > limit:
-            raise Malformed(f"a list of {count} elements; the most is {most}")
+            raise Malformed(f"a list of {count} elements; the most is {limit}")
         return count, at
 
     return Codec(read, write)

@@ -433,8 +433,8 @@ def _records_behind(payload: bytes, position: int) -> list[bytes]:
 
 
 def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
-    """The number of values that go into one answer: those that `max_bytes` allows, or one if it allows none but is not 0;
-    and no more than a frame holds."""
+    """The number of values that go into one answer: those that `max_bytes` allows, or one if it allows none but is not
+    0; and no more than a frame holds."""
     if max_bytes == 0:
         return 0
     count, size = len(values), sum(map(len, values))
