@@ -52,7 +52,7 @@ async def play(
 
 
 def _left_out(session: Session, conversation: Conversation, given: Mapping[str, str]) -> str:
-    """Why it cannot be played; nothing if it can."""
+    """The reason why a conversation is skipped; empty if it can be played."""
     missing = [f"--{each}" for each in conversation.needs if each not in given]
     if missing:
         return "needs " + ", ".join(missing)

@@ -7,7 +7,7 @@ from collections import deque
 
 from penstock.conformance.connection import FrameReader, Unexpected, Unreachable
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 from penstock.transport.quic.errors import ConnectFailed, QuicError
 from penstock.transport.quic.settings import QuicSettings
 
@@ -86,7 +86,7 @@ class StreamsConnection:
 
     def connected(self, connection: QuicConnection) -> None: ...
 
-    def accepted(self, stream: Stream) -> Reader:
+    def accepted(self, stream: Stream) -> StreamReceiver:
         opened = QuicStream(self._protocol)
         opened.stream = stream
         self._unnamed.append(opened)
