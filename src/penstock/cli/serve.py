@@ -10,14 +10,8 @@ from penstock.cli import flags
 from penstock.cli.failure import fail
 
 
-def serve(
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-    durability: flags.Durability = None,
-    listen: flags.Listen = None,
-    allow_insecure: flags.AllowInsecure = False,
-    log_level: flags.LogLevel = None,
-) -> None:
+@flags.with_serve_flags
+def serve(serve: flags.ServeFlags) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 
     Every setting can be given in a TOML file (--config), as an environment variable (PENSTOCK_SECTION__KEY, such as
@@ -27,7 +21,7 @@ def serve(
     from penstock.server.errors import StartFailed
     from penstock.server.process import run
 
-    effective = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level)
+    effective = flags.effective(serve)
     logging.basicConfig(
         level=effective.settings.log_level.upper(),
         stream=sys.stderr,
