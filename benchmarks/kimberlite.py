@@ -193,12 +193,12 @@ def _timed(call: Callable[[], object]) -> tuple[list[list[object]], float]:
 
 
 def _make_parquet(log: str, topic: int, path: str) -> None:
-    follower = Tailer(OsFiles(log))
-    follower.refresh()
+    tailer = Tailer(OsFiles(log))
+    tailer.refresh()
     partition = partition_id(topic, 0)
-    first, end = follower.extent(partition) or (0, 0)
+    first, end = tailer.extent(partition) or (0, 0)
     columns = ["offset", "timestamp", "key", "value"]
-    batches = record_batches(follower.slices(partition, first, end), spark_data.TOPIC, columns)
+    batches = record_batches(tailer.slices(partition, first, end), spark_data.TOPIC, columns)
     batch = next(batches)
     with pq.ParquetWriter(path, batch.schema) as writer:
         writer.write_batch(batch)

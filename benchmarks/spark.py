@@ -264,12 +264,12 @@ def build_tables(log: str, topic: int) -> tuple[int, float]:
     """Move all records to the table; bytes of journal, and seconds."""
     ref = table_of(log, topic)
     files = OsFiles(log)
-    follower = Tailer(files)
-    follower.refresh()
+    tailer = Tailer(files)
+    tailer.refresh()
     size = 0
     began = time.perf_counter()
     for sequence in sequences(files)[:-1]:
-        journal = follower.file(sequence)
+        journal = tailer.file(sequence)
         spans = {}
         for number in range(PARTITIONS):
             extent = journal.index.extent(partition_id(topic, number))

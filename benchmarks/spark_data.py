@@ -63,12 +63,12 @@ def make_log(
 def make_parquet(log: str, topic: int, directory: str) -> None:
     """The records of a data directory as Parquet files of Spark's usual kind, one for each partition."""
     os.makedirs(directory, exist_ok=True)
-    follower = Tailer(OsFiles(log))
-    follower.refresh()
+    tailer = Tailer(OsFiles(log))
+    tailer.refresh()
     for number in range(PARTITIONS):
         partition = partition_id(topic, number)
-        first, end = follower.extent(partition) or (0, 0)
+        first, end = tailer.extent(partition) or (0, 0)
         path = os.path.join(directory, f"part-{number}.parquet")
         with pq.ParquetWriter(path, pa.schema([RECORD.field(name) for name in COLUMNS])) as writer:
-            for batch in record_batches(follower.slices(partition, first, end), TOPIC, COLUMNS):
+            for batch in record_batches(tailer.slices(partition, first, end), TOPIC, COLUMNS):
                 writer.write_batch(batch, row_group_size=1 << 20)

@@ -39,12 +39,12 @@ class RowReader(DataSourceReader):
         from penstock.log.files import OsFiles
         from penstock.log.tailer import Tailer
 
-        follower = Tailer(OsFiles(self._path))
-        follower.refresh()
+        tailer = Tailer(OsFiles(self._path))
+        tailer.refresh()
         number = partition.value
         place = partition_id(self._topic, number)
-        first, end = follower.extent(place) or (0, 0)
-        for part in follower.slices(place, first, end):
+        first, end = tailer.extent(place) or (0, 0)
+        for part in tailer.slices(place, first, end):
             rows = zip(part.keys(), part.values(), part.timestamps(), strict=True)
             for offset, (key, value, stamp) in enumerate(rows, part.base_offset):
                 yield key, value, TOPIC, number, offset, datetime.fromtimestamp(stamp / 1e6, UTC)

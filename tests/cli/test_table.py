@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Iterator[Source]:
         made.engine.append_event(encode(TopicCreated(number, "default", "default", name, 3, TopicSettings(), 0)))
     made.fill(3)
     ends = made.build_all()
-    made.engine.tabled({partition_id(TOPIC, number): end for number, end in ends.items()})
+    made.engine.advance_table_ends({partition_id(TOPIC, number): end for number, end in ends.items()})
     made.append(0, 1)
     lock = DirectoryLock(str(tmp_path / "data"))
     lock.acquire()

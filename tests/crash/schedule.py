@@ -42,8 +42,8 @@ class WatchedEngine(FileEngine):
 
     on_trim: Callable[[CommitGroup, Mapping[PartitionId, int]], None]
 
-    def tabled(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
-        group = super().tabled(ends)
+    def advance_table_ends(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
+        group = super().advance_table_ends(ends)
         self.on_trim(group, {})  # nothing for readers changes, but it is in the log
         return group
 
@@ -383,7 +383,7 @@ class Schedule:
             ends = self.table.build(self.engine, closed[0])
             if self.rng.random() < 0.2:
                 return
-            self.engine.tabled(ends)
+            self.engine.advance_table_ends(ends)
             for _ in range(self.rng.choice((0, 1, 3))):  # as often as it takes for files to go
                 self.commit()
                 if any(group.handle.state is GroupState.FAILED for group in self.model.groups):

@@ -38,7 +38,7 @@ def tabled_log() -> tuple[SimDisk, MemoryTable, list[Stored]]:
         engine.append([Records(A, [b"value-%d" % i * 20]), Records(B, [b"b"])], [b"event"])
         committer.run()
     for _ in range(4):
-        engine.tabled(table.build(engine, engine.closed_files()[0]))
+        engine.advance_table_ends(table.build(engine, engine.closed_files()[0]))
         committer.run()
     for _ in range(4):
         engine.maintain(NOW, lambda _: Retention())
@@ -92,7 +92,7 @@ def test_a_repair_keeps_what_the_table_has() -> None:
     engine, committer = open_engine(disk, table)
     assert engine.bounds(A) == Bounds(0, 42)
     assert read_all(engine, A) == records[:42]
-    assert engine.tabled_end(A) == table.end(A)
+    assert engine.table_end(A) == table.end(A)
     engine.append([Records(A, [b"next"])])
     committer.run()
     assert engine.bounds(A) == Bounds(0, 43)
@@ -107,7 +107,7 @@ def test_a_repair_remembers_tables_that_only_the_part_it_cuts_off_knew_of() -> N
     first = engine.closed_files()[0]
     engine.append([Records(A, [b"damaged"])])
     committer.run()
-    engine.tabled(table.build(engine, first))
+    engine.advance_table_ends(table.build(engine, first))
     committer.run()
     disk = disk.kill()
     disk.delete(journal_path(first.sequence))  # as the broker does
@@ -134,7 +134,7 @@ def test_one_damaged_snapshot_costs_nothing() -> None:
     disk.replace(newest, b"rubbish")
     engine, _ = open_engine(disk, table)
     assert read_all(engine, A) == records
-    assert engine.tabled_end(A) == table.end(A)
+    assert engine.table_end(A) == table.end(A)
 
 
 @pytest.mark.parametrize("tables", [True, False], ids=["tables", "trim"])
@@ -150,11 +150,11 @@ def test_at_level_memory_files_stay_until_what_lets_them_go_is_written(tables: b
         committer.run()
     first = engine.closed_files()[0]
     if tables:
-        engine.tabled(table.build(engine, first))
+        engine.advance_table_ends(table.build(engine, first))
     else:
         engine.trim({A: first.spans[A].end})
     assert engine.seal() is not None
-    assert engine.tabled_end(A) + engine.bounds(A).start == first.spans[A].end
+    assert engine.table_end(A) + engine.bounds(A).start == first.spans[A].end
     for _ in range(3):
         engine.maintain(NOW, lambda _: Retention())
     reopened, _ = open_engine(disk.kill(), table)

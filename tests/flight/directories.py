@@ -74,8 +74,8 @@ class Directory:
 
     def move_to_tables(self, root: str) -> None:
         """All closed files, and remove them."""
-        follower = Tailer(OsFiles(str(self.root)))
-        follower.refresh()
+        tailer = Tailer(OsFiles(str(self.root)))
+        tailer.refresh()
         for closed in self.engine.closed_files():
             ends: dict[PartitionId, int] = {}
             for partition, span in closed.spans.items():
@@ -84,9 +84,9 @@ class Directory:
                 number = number_of(partition)
                 start = self.engine.bounds(partition).start
                 ends[partition] = build(
-                    ref, follower.file(closed.sequence), {number: PartitionSpan(span.first, span.end, start)}
+                    ref, tailer.file(closed.sequence), {number: PartitionSpan(span.first, span.end, start)}
                 )[number]
-            self.engine.tabled(ends)
+            self.engine.advance_table_ends(ends)
             self.commit()
         for _ in range(8):  # a snapshot at a time
             self.broker.maintain(self.now)

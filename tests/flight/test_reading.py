@@ -53,7 +53,7 @@ def test_files_that_went_since_they_were_looked_at_are_read_from_the_table(direc
     assert offsets(reader, source, 0, 100) == list(range(100))
     fresh = reader_of(directory)
     assert offsets(fresh, source, 0, 100) == list(range(100))
-    first = fresh.follower.extent(source.partition)
+    first = fresh.tailer.extent(source.partition)
     assert first is not None and first[0] > 10
     for at in (first[0] - 1, first[0], first[0] + 1):
         assert offsets(fresh, source, at, at + 2) == [at, at + 1]
@@ -80,7 +80,7 @@ def test_what_is_committed_and_in_no_file_is_waited_for_and_then_told(directory:
         if next(looks, None) == 2:
             directory.fill("t", 0, 100, 10)
 
-    patient = Reader(reader.follower, patience=30)
+    patient = Reader(reader.tailer, patience=30)
     batches = patient.read(source, 100, 110, ["offset"], NOW, check)
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(100, 110))
 
@@ -106,7 +106,7 @@ def test_records_that_no_place_has_any_more_are_lost(directory: Directory) -> No
     reader, source = reader_of(directory), source_of(directory)
     with pytest.raises(Lost) as lost:
         offsets(reader, source._replace(table=None), 0, 100)
-    first = reader.follower.extent(source.partition)
+    first = reader.tailer.extent(source.partition)
     assert first is not None and lost.value.start == first[0]
 
 

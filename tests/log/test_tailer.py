@@ -1,4 +1,4 @@
-"""A follower beside a real engine that writes, rolls, trims, runs out of space, and is killed."""
+"""A tailer beside a real engine that writes, rolls, trims, runs out of space, and is killed."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def engine_values(engine: FileEngine, partition: PartitionId, start: int, end: i
     return found
 
 
-def followed(follower: Tailer, partition: PartitionId, start: int, end: int) -> list[bytes]:
+def followed(tailer: Tailer, partition: PartitionId, start: int, end: int) -> list[bytes]:
     found: list[bytes] = []
-    for part in follower.slices(partition, start, end):
+    for part in tailer.slices(partition, start, end):
         assert part.base_offset == start
         found += part.values()
         start = part.end_offset
@@ -89,12 +89,12 @@ def followed(follower: Tailer, partition: PartitionId, start: int, end: int) -> 
     return found
 
 
-def assert_same(follower: Tailer, engine: FileEngine) -> None:
-    """The follower has at least what is committed, and the same."""
+def assert_same(tailer: Tailer, engine: FileEngine) -> None:
+    """The tailer has at least what is committed, and the same."""
     for partition in (A, B, C):
         start, end = engine.bounds(partition)
         if start < end:
-            assert followed(follower, partition, start, end) == engine_values(engine, partition, start, end)
+            assert followed(tailer, partition, start, end) == engine_values(engine, partition, start, end)
 
 
 def flip(disk: SimDisk, path: str, at: int) -> None:
@@ -108,46 +108,46 @@ def flip(disk: SimDisk, path: str, at: int) -> None:
 
 def test_it_sees_what_is_appended_and_where_files_begin() -> None:
     writer = Writer()
-    follower = Tailer(writer.disk)
-    follower.refresh()
-    assert follower.partitions() == []
-    assert follower.extent(A) is None
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
+    assert tailer.partitions() == []
+    assert tailer.extent(A) is None
     writer.append(A, 3)
-    assert follower.extent(A) is None  # not before it looks
-    follower.refresh()
-    assert follower.extent(A) == (0, 3)
-    assert followed(follower, A, 0, 3) == engine_values(writer.engine, A, 0, 3)
-    assert followed(follower, A, 1, 2) == engine_values(writer.engine, A, 1, 2)
-    assert list(follower.slices(A, 2, 2)) == []
+    assert tailer.extent(A) is None  # not before it looks
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 3)
+    assert followed(tailer, A, 0, 3) == engine_values(writer.engine, A, 0, 3)
+    assert followed(tailer, A, 1, 2) == engine_values(writer.engine, A, 1, 2)
+    assert list(tailer.slices(A, 2, 2)) == []
     for _ in range(3):
         writer.roll()
         writer.append(A, 2)
         writer.append(C)
-        follower.refresh()
-        assert_same(follower, writer.engine)
-    assert sorted(follower.partitions()) == sorted([A, B, C])
-    assert [file.sequence for file in follower.journals] == sequences(writer.disk)
+        tailer.refresh()
+        assert_same(tailer, writer.engine)
+    assert sorted(tailer.partitions()) == sorted([A, B, C])
+    assert [file.sequence for file in tailer.journals] == sequences(writer.disk)
 
 
 def test_a_reader_that_asks_for_what_is_new_finds_it_without_a_refresh() -> None:
     writer = Writer()
-    follower = Tailer(writer.disk)
+    tailer = Tailer(writer.disk)
     writer.append(A, 3)
-    assert len(followed(follower, A, 0, 3)) == 3
+    assert len(followed(tailer, A, 0, 3)) == 3
     with pytest.raises(NotThereYet, match="up to offset 3, not 4"):
-        follower.slices(A, 0, 4)
+        tailer.slices(A, 0, 4)
 
 
 def test_a_file_that_grew_and_was_closed_since_the_last_look() -> None:
     writer = Writer()
     writer.append(A, 2)
-    follower = Tailer(writer.disk)
-    follower.refresh()
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
     writer.append(A, 2)
     for _ in range(4):
         writer.roll()
-    follower.refresh()
-    assert_same(follower, writer.engine)
+    tailer.refresh()
+    assert_same(tailer, writer.engine)
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -161,9 +161,9 @@ def test_closed_files_without_a_usable_index_are_scanned(damaged: bool) -> None:
             flip(writer.disk, index_path(sequence), 30)
         else:
             writer.disk.delete(index_path(sequence))
-    follower = Tailer(writer.disk)
-    follower.refresh()
-    assert_same(follower, Writer(writer.disk.copy()).engine)
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
+    assert_same(tailer, Writer(writer.disk.copy()).engine)
 
 
 def test_a_scan_goes_on_where_it_stopped() -> None:
@@ -171,8 +171,8 @@ def test_a_scan_goes_on_where_it_stopped() -> None:
     writer = Writer(settings=LogSettings(file_bytes=8 << 20, tail_bytes=0))
     for _ in range(40):
         writer.append(A, 100, 1000)
-    follower = Tailer(writer.disk)
-    follower.refresh()
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
     writer.append(A)
     read = [0]
     plain = SimFile.read
@@ -184,8 +184,8 @@ def test_a_scan_goes_on_where_it_stopped() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SimFile, "read", counted)
-        follower.refresh()
-    assert follower.extent(A) == (0, 4001)
+        tailer.refresh()
+    assert tailer.extent(A) == (0, 4001)
     assert read[0] < 200_000
 
 
@@ -194,10 +194,10 @@ def test_it_changes_nothing() -> None:
     writer.append(A)
     writer.roll()
     before = writer.disk.operations
-    follower = Tailer(writer.disk)
-    follower.refresh()
-    follower.check_end()
-    followed(follower, A, 0, 1)
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
+    tailer.check_end()
+    followed(tailer, A, 0, 1)
     assert writer.disk.operations == before
 
 
@@ -205,16 +205,16 @@ def test_events_of_the_last_file() -> None:
     writer = Writer(settings=LogSettings(file_bytes=SETTINGS.file_bytes, snapshot_bytes=1 << 20))
     writer.engine.append([], [b"one", b"two"])
     writer.committer.run()
-    follower = Tailer(writer.disk, events=True)
-    follower.refresh()
-    assert [payload for _, owner, payload in follower.events if owner == 1] == [b"one", b"two"]
+    tailer = Tailer(writer.disk, events=True)
+    tailer.refresh()
+    assert [payload for _, owner, payload in tailer.events if owner == 1] == [b"one", b"two"]
     writer.engine.append([], [b"three"])
     writer.committer.run()
-    follower.refresh()
-    assert [payload for _, owner, payload in follower.events if owner == 1] == [b"one", b"two", b"three"]
+    tailer.refresh()
+    assert [payload for _, owner, payload in tailer.events if owner == 1] == [b"one", b"two", b"three"]
     writer.roll()
-    follower.refresh()
-    assert [payload for _, owner, payload in follower.events if owner == 1] == []
+    tailer.refresh()
+    assert [payload for _, owner, payload in tailer.events if owner == 1] == []
 
 
 # -- files that go
@@ -225,61 +225,61 @@ def test_retention_while_a_reader_is_under_way() -> None:
     for _ in range(3):
         writer.append(A, 4)
         writer.roll()
-    follower = Tailer(writer.disk)
-    follower.refresh()
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
     start, end = writer.engine.bounds(B)
     all_of_it = engine_values(writer.engine, B, start, end)
-    slices = follower.slices(B, start, end)
+    slices = tailer.slices(B, start, end)
     found = next(slices).values()
-    later = follower.slices(A, 0, 12)  # has touched no index yet
+    later = tailer.slices(A, 0, 12)  # has touched no index yet
     for _ in range(6):
         writer.maintain(EMPTY)
     assert sequences(writer.disk)[0] > 2
-    follower.refresh()
+    tailer.refresh()
     found += [value for part in slices for value in part.values()]
     assert found == all_of_it
     assert [value for part in later for value in part.values()] != []
-    first, known = follower.extent(B) or (0, 0)
+    first, known = tailer.extent(B) or (0, 0)
     assert first > start
     with pytest.raises(OffsetOutOfRange) as refused:
-        follower.slices(B, start, end)
+        tailer.slices(B, start, end)
     assert (refused.value.start, refused.value.end) == (first, known)
-    assert_same(follower, writer.engine)
+    assert_same(tailer, writer.engine)
 
 
 def test_a_closed_file_for_who_knows_its_number() -> None:
     writer = Writer()
     writer.append(A)
     writer.roll()
-    follower = Tailer(writer.disk)
-    follower.refresh()
-    extent = follower.file(1).index.extent(A)
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
+    extent = tailer.file(1).index.extent(A)
     assert extent is not None and (extent.first_offset, extent.end_offset) == (0, 1)
-    with pytest.raises(LogError, match="no closed journal file"):
-        follower.file(sequences(writer.disk)[-1])
+    with pytest.raises(LogError, match="no closed segment"):
+        tailer.file(sequences(writer.disk)[-1])
 
 
 def test_another_journal_in_the_same_place() -> None:
     disk = SimDisk()
     Writer(disk).append(A, 3)
-    follower = Tailer(disk)
-    follower.refresh()
-    mark = follower.mark
+    tailer = Tailer(disk)
+    tailer.refresh()
+    mark = tailer.mark
     for path in disk.paths():
         disk.delete(path)
-    follower.refresh()
-    assert follower.partitions() == []
+    tailer.refresh()
+    assert tailer.partitions() == []
     Writer(disk).append(A, 2)
-    follower.refresh()
-    assert follower.extent(A) == (0, 2)
-    assert follower.mark != mark
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 2)
+    assert tailer.mark != mark
 
 
 def test_a_place_without_a_journal_is_empty() -> None:
-    follower = Tailer(SimDisk())
-    follower.refresh()
-    follower.check_end()
-    assert follower.partitions() == []
+    tailer = Tailer(SimDisk())
+    tailer.refresh()
+    tailer.check_end()
+    assert tailer.partitions() == []
 
 
 # -- groups that are not whole
@@ -288,8 +288,8 @@ def test_a_place_without_a_journal_is_empty() -> None:
 def test_what_a_failed_group_left_is_not_read_and_what_replaces_it_is() -> None:
     writer = Writer()
     writer.append(A, 2)
-    follower = Tailer(writer.disk)
-    follower.refresh()
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
     # Half of the group is written when the disk is full.
     half = writer.disk.fail("write", error=errno.ENOSPC)
     plain = writer.disk.write
@@ -302,18 +302,18 @@ def test_what_a_failed_group_left_is_not_read_and_what_replaces_it_is() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer.disk, "write", torn)
         assert writer.append(A, 5) is GroupState.FAILED
-    follower.refresh()
-    assert follower.extent(A) == (0, 2)
-    follower.check_end()  # that is no damage
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 2)
+    tailer.check_end()  # that is no damage
     with pytest.raises(NotThereYet):
-        follower.slices(A, 0, 7)
+        tailer.slices(A, 0, 7)
     writer.maintain()  # finds room, and clears
-    follower.refresh()
-    assert follower.extent(A) == (0, 2)
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 2)
     assert writer.append(A, 1, 300) is GroupState.COMMITTED
-    follower.refresh()
-    assert follower.extent(A) == (0, 3)
-    assert_same(follower, writer.engine)
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 3)
+    assert_same(tailer, writer.engine)
 
 
 def test_a_group_that_was_whole_and_is_replaced() -> None:
@@ -323,15 +323,15 @@ def test_a_group_that_was_whole_and_is_replaced() -> None:
     writer.append(A, 2)
     earlier = disk.content(journal_path(1))
     writer.append(A, 3)
-    follower = Tailer(disk)
-    follower.refresh()
-    assert follower.extent(A) == (0, 5)
+    tailer = Tailer(disk)
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 5)
     disk.replace(journal_path(1), earlier)
-    follower.refresh()
-    assert follower.extent(A) == (0, 2)
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 2)
     other = Writer(disk)
     other.append(A, 1)
-    assert followed(follower, A, 0, 3) == engine_values(other.engine, A, 0, 3)
+    assert followed(tailer, A, 0, 3) == engine_values(other.engine, A, 0, 3)
 
 
 def test_an_unfinished_group_in_the_last_file_is_waited_for_and_before_another_file_it_is_damage() -> None:
@@ -341,22 +341,22 @@ def test_an_unfinished_group_in_the_last_file_is_waited_for_and_before_another_f
     writer.append(A, 2)
     whole = writer.disk.content(journal_path(1))
     flip(writer.disk, journal_path(1), at + 100)
-    follower = Tailer(writer.disk)
-    follower.refresh()
-    assert follower.extent(A) == (0, 2)
-    follower.check_end()
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
+    assert tailer.extent(A) == (0, 2)
+    tailer.check_end()
     writer.roll()
     writer.disk.delete(index_path(1))
     for _ in range(2):  # nor is it passed over the second time
         with pytest.raises(LogDamaged, match=r"wrong checksum.*0002.journal goes on with group") as refused:
-            follower.refresh()
+            tailer.refresh()
         assert refused.value.path == journal_path(1)
-        assert follower.extent(A) is None
+        assert tailer.extent(A) is None
     content = bytearray(writer.disk.content(journal_path(1)))
     content[at + 100] = whole[at + 100]
     writer.disk.replace(journal_path(1), bytes(content))
-    follower.refresh()
-    assert_same(follower, Writer(writer.disk.copy()).engine)
+    tailer.refresh()
+    assert_same(tailer, Writer(writer.disk.copy()).engine)
 
 
 def test_a_group_behind_it_proves_that_one_had_been_synced() -> None:
@@ -366,10 +366,10 @@ def test_a_group_behind_it_proves_that_one_had_been_synced() -> None:
     writer.append(A, 2)
     writer.append(A, 2)
     flip(writer.disk, journal_path(1), (end + 100) & ~7)
-    follower = Tailer(writer.disk)
-    follower.refresh()
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
     with pytest.raises(LogDamaged, match="was written after this had been synced") as refused:
-        follower.check_end()
+        tailer.check_end()
     assert refused.value.path == journal_path(1)
 
 
@@ -390,11 +390,11 @@ def test_a_damaged_batch_is_found_when_it_is_read() -> None:
     writer = Writer()
     writer.append(A, 3)
     writer.roll()
-    follower = Tailer(writer.disk)
-    follower.refresh()
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
     flip(writer.disk, journal_path(1), writer.disk.content(journal_path(1)).index(b"%020d" % 1))
     with pytest.raises(LogDamaged, match="wrong checksum of a batch"):
-        list(follower.slices(A, 0, 3))
+        list(tailer.slices(A, 0, 3))
 
 
 # -- by time and by size
@@ -413,18 +413,18 @@ def test_offsets_by_time_and_by_size(appends: list[tuple[PartitionId, int, int]]
         writer.append(partition, records)
         if partition == A:
             stamps += [writer.now] * records
-    follower = Tailer(writer.disk)
-    follower.refresh()
-    sizes = [(part.end_offset, len(part.batch.data)) for part in follower.slices(A, 0, len(stamps))]
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
+    sizes = [(part.end_offset, len(part.batch.data)) for part in tailer.slices(A, 0, len(stamps))]
     rng = Random(seed)
     for _ in range(20):
         start = rng.randint(0, len(stamps))
         end = rng.randint(start, len(stamps))
         moment = rng.choice(stamps) + rng.randint(-1, 1) if stamps else START
         expected = next((at for at in range(start, end) if stamps[at] >= moment), None)
-        assert follower.offset_at(A, moment, start, end) == expected
+        assert tailer.offset_at(A, moment, start, end) == expected
         limit = rng.randint(0, 3000)
-        assert follower.offset_after(A, start, end, limit) == reach(sizes, start, end, limit)
+        assert tailer.offset_after(A, start, end, limit) == reach(sizes, start, end, limit)
 
 
 def reach(sizes: list[tuple[int, int]], start: int, end: int, limit: int) -> int:
@@ -447,7 +447,7 @@ def reach(sizes: list[tuple[int, int]], start: int, end: int, limit: int) -> int
 def test_a_life_of_writing_rolling_trimming_filling_up_and_being_killed(seed: int) -> None:
     rng = Random(seed)
     writer = Writer()
-    follower = Tailer(writer.disk)
+    tailer = Tailer(writer.disk)
     for _ in range(rng.randint(5, 60)):
         step = rng.random()
         try:
@@ -458,7 +458,7 @@ def test_a_life_of_writing_rolling_trimming_filling_up_and_being_killed(seed: in
             elif step < 0.8:
                 fault = writer.disk.fail("write", error=errno.ENOSPC, count=None, path="journal/")
                 writer.append(A, 2)
-                follower.refresh()
+                tailer.refresh()
                 fault.count = 0
                 writer.maintain()
             else:
@@ -469,14 +469,14 @@ def test_a_life_of_writing_rolling_trimming_filling_up_and_being_killed(seed: in
         except Crash:
             writer.disk._dead, writer.disk._crash_at = False, None
             if rng.random() < 0.5:
-                follower.refresh()  # between the end of one process and the start of the next
+                tailer.refresh()  # between the end of one process and the start of the next
             writer.restart()
         writer.disk._crash_at = None
         if rng.random() < 0.5:
-            follower.refresh()
-            assert_same(follower, writer.engine)
-    follower.refresh()
-    assert_same(follower, writer.engine)
+            tailer.refresh()
+            assert_same(tailer, writer.engine)
+    tailer.refresh()
+    assert_same(tailer, writer.engine)
 
 
 def test_many_readers_beside_a_writer_on_a_real_disk(tmp_path: Path) -> None:
@@ -488,7 +488,7 @@ def test_many_readers_beside_a_writer_on_a_real_disk(tmp_path: Path) -> None:
     )
     engine = FileEngine(files, config, committer=committer, clock=lambda: time.time_ns() // 1000)
     engine.snapshot_from(lambda: b"")
-    follower = Tailer(files)
+    tailer = Tailer(files)
     stop, problems, read = threading.Event(), list[BaseException](), [0, 0, 0]
 
     def follow(number: int) -> None:
@@ -496,11 +496,11 @@ def test_many_readers_beside_a_writer_on_a_real_disk(tmp_path: Path) -> None:
         try:
             while not stop.is_set():
                 if rng.random() < 0.5:
-                    follower.refresh()
-                first, end = follower.extent(A) or (0, 0)
+                    tailer.refresh()
+                first, end = tailer.extent(A) or (0, 0)
                 at = rng.randint(first, end)
                 try:
-                    for part in follower.slices(A, at, end):
+                    for part in tailer.slices(A, at, end):
                         assert part.base_offset == at
                         assert part.values() == [b"%d" % i for i in range(at, part.end_offset)]
                         at = part.end_offset
@@ -527,8 +527,8 @@ def test_many_readers_beside_a_writer_on_a_real_disk(tmp_path: Path) -> None:
         thread.join(10)
     assert problems == []
     assert sequences(files)[0] >= 10 and min(read) >= 10  # files did go while they were read
-    follower.refresh()
-    assert (follower.extent(A) or (0, 0))[1] == at
+    tailer.refresh()
+    assert (tailer.extent(A) or (0, 0))[1] == at
     engine.close()
 
 
@@ -554,22 +554,22 @@ while True:
 
 @pytest.mark.process
 def test_a_writer_that_is_killed_and_followed_by_another(tmp_path: Path) -> None:
-    """The same follower all along: what was acknowledged is there, and nothing that it has shown changes."""
-    follower = Tailer(OsFiles(str(tmp_path)))
+    """The same tailer all along: what was acknowledged is there, and nothing that it has shown changes."""
+    tailer = Tailer(OsFiles(str(tmp_path)))
     for _ in range(4):
         process = subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         acknowledged = 0
         for _ in range(60):
             acknowledged = int(process.stdout.readline())
-            follower.refresh()
-            assert (follower.extent(A) or (0, 0))[1] >= acknowledged
+            tailer.refresh()
+            assert (tailer.extent(A) or (0, 0))[1] >= acknowledged
         process.send_signal(signal.SIGKILL)
         acknowledged = int((process.communicate()[0].splitlines() or [b"%d" % acknowledged])[-1])
-        follower.refresh()
-        first, end = follower.extent(A) or (0, 0)
+        tailer.refresh()
+        first, end = tailer.extent(A) or (0, 0)
         assert first == 0 and end >= acknowledged > 0
-        assert followed(follower, A, 0, end) == [b"%d" % i for i in range(end)]
+        assert followed(tailer, A, 0, end) == [b"%d" % i for i in range(end)]
 
 
 def listing_without(disk: SimDisk, hidden: Iterator[str]) -> None:
@@ -588,9 +588,9 @@ def test_a_listing_that_misses_a_file_is_repeated() -> None:
     for _ in range(3):
         writer.roll()
     listing_without(writer.disk, iter([journal_path(2).removeprefix("journal/")]))
-    follower = Tailer(writer.disk)
-    follower.refresh()
-    assert_same(follower, writer.engine)
+    tailer = Tailer(writer.disk)
+    tailer.refresh()
+    assert_same(tailer, writer.engine)
 
 
 def test_a_file_that_goes_between_the_listing_and_the_opening() -> None:
@@ -610,9 +610,9 @@ def test_a_file_that_goes_between_the_listing_and_the_opening() -> None:
             assert path not in writer.disk.paths()
         return plain(path, writable=writable)
 
-    follower = Tailer(writer.disk)
+    tailer = Tailer(writer.disk)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer.disk, "open", open_)
-        follower.refresh()
+        tailer.refresh()
     assert gone == [True]
-    assert_same(follower, writer.engine)
+    assert_same(tailer, writer.engine)

@@ -35,7 +35,7 @@ def hand_over(log: Harness, table: MemoryTable, files: int = 1 << 30) -> None:
     closed = log.engine.closed_files()[:files]
     gone = log.engine.reclaimed.files + len(closed)
     for file in closed:
-        log.engine.tabled(table.build(log.engine, file))
+        log.engine.advance_table_ends(table.build(log.engine, file))
         log.settle()
     give_up = time.monotonic() + 20
     while log.engine.reclaimed.files < gone:  # files wait for two snapshots that have their state
@@ -72,7 +72,7 @@ class PastContract:
                     assert read_all(log.engine, partition, max_bytes) == records
             assert [log.engine.offset_at(A, record.timestamp) for record in before[A]] == moments
             assert log.engine.offset_at(A, log.now + 1) is None
-            assert log.engine.tabled_end(A) == (closed[-1].spans[A].end if closed else 0)
+            assert log.engine.table_end(A) == (closed[-1].spans[A].end if closed else 0)
             assert not {file.sequence for file in log.engine.closed_files()} & {file.sequence for file in closed}
             log.reopen()
             log.engine.past_from(table)
@@ -114,7 +114,7 @@ class PastContract:
 
     def test_a_table_that_cannot_be_read_fails_the_read_and_nothing_else(self, log: Harness) -> None:
         table = tabled(log)
-        if not log.engine.tabled_end(A):
+        if not log.engine.table_end(A):
             return
         table.failure = OSError("the store does not answer")
         with pytest.raises(TableUnreadable, match="the store does not answer"):
@@ -130,7 +130,7 @@ class PastContract:
 
     def test_a_table_that_lacks_something_is_found_out(self, log: Harness) -> None:
         table = tabled(log)
-        if not log.engine.tabled_end(A):
+        if not log.engine.table_end(A):
             return
         first = table.parts[A].pop(0)
         with pytest.raises(TableUnreadable, match="does not have offset 0"):
@@ -140,7 +140,7 @@ class PastContract:
 
     def test_without_tables_their_records_cannot_be_read(self, log: Harness) -> None:
         table = tabled(log)
-        if not log.engine.tabled_end(A):
+        if not log.engine.table_end(A):
             return
         log.reopen()
         with pytest.raises(TableUnreadable, match="without its tables"):
@@ -151,20 +151,20 @@ class PastContract:
     def test_ends_of_tables_never_move_down(self, log: Harness) -> None:
         fill(log, 10)
         for end in (7, 3):
-            log.engine.tabled({A: end})
-            assert log.engine.tabled_end(A) == (0 if end == 7 else 7)
+            log.engine.advance_table_ends({A: end})
+            assert log.engine.table_end(A) == (0 if end == 7 else 7)
             log.settle()
-            assert log.engine.tabled_end(A) == 7
+            assert log.engine.table_end(A) == 7
         log.reopen()
-        assert log.engine.tabled_end(A) == 7
-        assert log.engine.tabled_end(B) == 0
+        assert log.engine.table_end(A) == 7
+        assert log.engine.table_end(B) == 0
 
     def test_a_table_cannot_have_what_is_not_committed(self, log: Harness) -> None:
         fill(log, 1)
         log.engine.append([Records(A, [b"open"])])
         with pytest.raises(ValueError, match="not committed"):
-            log.engine.tabled({A: 3})
-        log.engine.tabled({A: 2})
+            log.engine.advance_table_ends({A: 3})
+        log.engine.advance_table_ends({A: 2})
         log.settle()
 
     def test_what_was_trimmed_is_for_no_table(self, log: Harness) -> None:
@@ -181,16 +181,16 @@ class PastContract:
     def test_nothing_of_a_dropped_partition_is_tabled(self, log: Harness) -> None:
         table = tabled(log, files=2)
         log.engine.trim({A: END}, drop=True)
-        log.engine.tabled({A: END})
+        log.engine.advance_table_ends({A: END})
         log.settle()
-        assert log.engine.tabled_end(A) == 0
+        assert log.engine.table_end(A) == 0
         assert not any(A in file.spans for file in log.engine.closed_files())
         hand_over(log, table)
         log.reopen()
         log.engine.past_from(table)
-        log.engine.tabled({A: END})
+        log.engine.advance_table_ends({A: END})
         log.settle()
-        assert log.engine.tabled_end(A) == 0
+        assert log.engine.table_end(A) == 0
         start, end = log.engine.bounds(A)
         assert start == end
         assert len(read_all(log.engine, B)) == COUNT
@@ -205,14 +205,14 @@ class PastContract:
         fill(log, COUNT // 2)
         log.engine.maintain(log.now + 23 * 3600 * SECOND, lambda _: Retention(seconds=7200))
         log.settle()
-        assert log.engine.bounds(A) == Bounds(0, END) or not log.engine.tabled_end(A)
+        assert log.engine.bounds(A) == Bounds(0, END) or not log.engine.table_end(A)
         log.engine.maintain(log.now + 27 * 3600 * SECOND, lambda _: Retention(seconds=7200))
         log.settle()
-        assert log.engine.bounds(A).start > log.engine.tabled_end(A) or not log.engine.tabled_end(A)
+        assert log.engine.bounds(A).start > log.engine.table_end(A) or not log.engine.table_end(A)
 
     def test_bytes_in_the_journal_alone_may_be_enough(self, log: Harness) -> None:
         table = tabled(log, files=1)
-        end = log.engine.tabled_end(A)
+        end = log.engine.table_end(A)
         log.engine.maintain(log.now, lambda p: Retention(bytes=1) if p == A else Retention())
         log.settle()
         assert log.engine.bounds(A).start > end or not end

@@ -84,8 +84,8 @@ class Folder:
         self.now += 3601 * SECOND
         self.broker.maintain(self.now)
         self._commit()
-        follower = Tailer(self._files)
-        follower.refresh()
+        tailer = Tailer(self._files)
+        tailer.refresh()
         names = {topic.id: topic.name for topic in self.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)}
         for closed in self.engine.closed_files():
             by_topic: dict[int, dict[int, PartitionSpan]] = {}
@@ -95,8 +95,8 @@ class Folder:
             for topic, spans in by_topic.items():
                 if topic in names:
                     ref = table_ref(str(self.root / "tables"), {}, *DEFAULT_SCOPE, names[topic], topic)
-                    build(ref, follower.file(closed.sequence), spans)
-            self.engine.tabled({partition: span.end for partition, span in closed.spans.items()})
+                    build(ref, tailer.file(closed.sequence), spans)
+            self.engine.advance_table_ends({partition: span.end for partition, span in closed.spans.items()})
             self._commit()
 
     def _commit(self) -> None:

@@ -146,8 +146,8 @@ def _verified(directory: Directory, topic: Topic, progress: Callable[[int, int],
     partitions = {number: partition_id(topic.id, number) for number in range(topic.partitions)}
     while True:
         starts = {number: log.bounds(partition).start for number, partition in partitions.items()}
-        tabled = {number: log.tabled_end(partition) for number, partition in partitions.items()}
-        outcome = verify_table(directory.ref(topic), log.follower, starts, tabled, progress)
+        tabled = {number: log.table_end(partition) for number, partition in partitions.items()}
+        outcome = verify_table(directory.ref(topic), log.tailer, starts, tabled, progress)
         if outcome.sound:
             return outcome
         log.refresh()  # retention of a running broker may have taken something meanwhile

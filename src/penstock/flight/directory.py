@@ -63,7 +63,7 @@ class DirectoryLog:
         with _plainly(path):
             check_scope(scope)
             self._offline = OfflineLog.open(path)
-        self._reader = Reader(self._offline.follower, patience=0.0)
+        self._reader = Reader(self._offline.tailer, patience=0.0)
 
     def topics(self) -> dict[str, int]:
         with _plainly(self._path):
@@ -185,7 +185,7 @@ class DirectoryLog:
 
     def _check_table(self, source: Source, start: int, end: int) -> None:
         """Check that the table is there: records in no segment must be in it. A missing table was moved, not lost."""
-        held = self._offline.follower.extent(source.partition)
+        held = self._offline.tailer.extent(source.partition)
         seam = min(end, source.end if held is None else held[0])
         if start < seam and not self._reader.reaches(source, seam):
             url = source.table.url if source.table else self._tables

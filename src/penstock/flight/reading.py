@@ -64,8 +64,8 @@ def _nothing() -> None:
 class Reader:
     """Any number of threads may read at the same time."""
 
-    def __init__(self, follower: Tailer, *, patience: float = PATIENCE) -> None:
-        self.follower = follower
+    def __init__(self, tailer: Tailer, *, patience: float = PATIENCE) -> None:
+        self.tailer = tailer
         self._patience = patience
         self._tables: dict[str, tuple[float, Table | None]] = {}
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class Reader:
             if at == before:
                 check()
                 if time.monotonic() - since > self._patience:
-                    self.follower.check_end()  # or was it lost?
+                    self.tailer.check_end()  # or was it lost?
                     raise NotWritten(
                         f"offsets {at} to {end} are committed, but not in a file yet: ask again in a moment"
                     )
@@ -104,13 +104,13 @@ class Reader:
     def _run(self, source: Source, at: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """From `at` on what one place has, the table or the journal. Nothing, if it is to be tried again."""
         partition = source.partition
-        known = self.follower.extent(partition)
+        known = self.tailer.extent(partition)
         if known is None or not known[0] <= at < known[1]:
-            self.follower.refresh()
-            known = self.follower.extent(partition)
+            self.tailer.refresh()
+            known = self.tailer.extent(partition)
         if known is not None and known[0] <= at < known[1]:
             try:
-                slices = self.follower.slices(partition, at, min(end, known[1]))
+                slices = self.tailer.slices(partition, at, min(end, known[1]))
             except (OffsetOutOfRange, NotThereYet):
                 return iter(())  # files have gone meanwhile: it is in the table now
             return record_batches(slices, source.topic, columns)
@@ -144,7 +144,7 @@ class Reader:
             if found is not None and found < min(first, reaches, source.end):
                 return found
         at = max(first, source.start)
-        return self._patiently(lambda: self.follower.offset_at(source.partition, timestamp, at, source.end))
+        return self._patiently(lambda: self.tailer.offset_at(source.partition, timestamp, at, source.end))
 
     def offset_after(self, source: Source, start: int, end: int, max_bytes: int) -> int:
         """The offset that about `max_bytes` reach from `start`; further than `start`, if that is below `end`."""
@@ -168,7 +168,7 @@ class Reader:
         if at >= end:
             return max(at, start)
         place = max(at, first)
-        return self._patiently(lambda: self.follower.offset_after(source.partition, place, end, left))
+        return self._patiently(lambda: self.tailer.offset_after(source.partition, place, end, left))
 
     # -- by what is known without reading the records
 
@@ -178,10 +178,10 @@ class Reader:
         while True:
             first = min(max(self._journal_start(source), source.start), source.end)
             try:
-                look = partial(header_scan.offset_of, self.follower, source.partition, position, first, source.end)
+                look = partial(header_scan.offset_of, self.tailer, source.partition, position, first, source.end)
                 found = self._patiently(look)
             except OffsetOutOfRange:
-                self.follower.refresh()  # files have gone meanwhile: what they had is in the table now
+                self.tailer.refresh()  # files have gone meanwhile: what they had is in the table now
                 continue
             return found if found > first else self._offset_in_table(source, position, first)
 
@@ -207,7 +207,7 @@ class Reader:
             if any(file.may_expire for file in files if file.first < first and file.end > start):
                 return True
         try:
-            return self._patiently(partial(header_scan.may_expire, self.follower, source.partition, first, end))
+            return self._patiently(partial(header_scan.may_expire, self.tailer, source.partition, first, end))
         except OffsetOutOfRange:
             return True
 
@@ -220,10 +220,10 @@ class Reader:
 
     def _journal_start(self, source: Source) -> int:
         """The first offset that is in the journal; the end if none is."""
-        known = self.follower.extent(source.partition)
+        known = self.tailer.extent(source.partition)
         if known is None or known[1] < source.end:
-            self.follower.refresh()
-            known = self.follower.extent(source.partition)
+            self.tailer.refresh()
+            known = self.tailer.extent(source.partition)
         return source.end if known is None else min(known[0], source.end)
 
     def _patiently(self, look: Callable[[], T]) -> T:
@@ -234,7 +234,7 @@ class Reader:
                 return look()
             except NotThereYet:
                 if time.monotonic() > limit:
-                    self.follower.check_end()
+                    self.tailer.check_end()
                     raise NotWritten("committed records are not in a file yet: ask again in a moment") from None
                 time.sleep(POLL)
 

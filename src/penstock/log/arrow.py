@@ -192,7 +192,7 @@ _JOINED: Final[dict[str, Any]] = {
 
 
 class _Pointer:
-    """Where the columns of a slice lie in the bytes of its batch."""
+    """The addresses of a slice's columns in the bytes of its batch."""
 
     __slots__ = ("batch", "buffer", "count", "first", "part", "partition", "starts")
 
@@ -275,7 +275,7 @@ _COLUMN: Final[dict[str, Any]] = {
 
 
 class LiveView(NamedTuple):
-    """What of a partition is live at one moment: `penstock.broker.fetch.visible_read.View` for another process."""
+    """The visible records of a partition at one moment, for readers in another process."""
 
     now: int  # µs since 1970
     horizon: int = 0  # what was stored by then has expired
@@ -390,7 +390,7 @@ def _binary(array: pa.Array, name: str) -> tuple[bytes, bytes]:
 
 
 def _header_pairs(array: pa.Array) -> tuple[bytes, pa.Array]:
-    """Where the headers of each record are, and all of them as (name, value)."""
+    """The header range of each record, and all headers as (name, value)."""
     kind = array.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         raise UnusableColumns(f"column headers is {kind}; array of struct (key string, value binary) is needed")

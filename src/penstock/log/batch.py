@@ -207,7 +207,7 @@ def _build(
 
 
 def _build_single(partition: int, base_offset: int, position: int, value: bytes, stamp: int) -> bytes:
-    """What `_build` gives for one record without a key: what a client that does not batch appends."""
+    """The same as `_build` for one record without a key, which clients that do not batch append."""
     size = len(value)
     pad = -size & 7
     length = _SINGLE.size + size + pad + TRAILER_SIZE
@@ -228,7 +228,7 @@ def _add(parts: list[bytes], section: bytes) -> None:
 
 
 def sections_size(count: int, flags: int, header_count: int, sizes: tuple[int, int, int, int]) -> int:
-    """How long everything is between the timestamps and the trailer of a batch. `sizes` are those of the bytes of keys,
+    """The length of all sections between the timestamps and the trailer. `sizes` are those of the bytes of keys,
     values, header names and header values."""
     keys, values, names, contents = sizes
     offsets = _padded(4 * count + 4)
@@ -283,7 +283,7 @@ class Batch:
         return self.value_bytes + self._key_bytes
 
     def _expected_length(self) -> int:
-        """How long a batch with this header is."""
+        """The length of a batch with this header."""
         sizes = (self._key_bytes, self.value_bytes, *self._header_bytes)
         return (
             HEADER_SIZE
@@ -293,7 +293,7 @@ class Batch:
         )
 
     def sections(self) -> dict[str, int]:
-        """Where each column starts. Remembered: a reader that takes one record at a time asks for every one."""
+        """The start of each column. Cached: a reader that takes one record at a time asks for every one."""
         if self._starts is None:
             self._starts = self._find_sections()
         return self._starts
@@ -422,7 +422,7 @@ class RecordSlice:
         return self.batch.base_offset + self._end
 
     def between(self, offset: int, end_offset: int) -> RecordSlice:
-        """Those of its records from `offset` up to, not including, `end_offset`."""
+        """The records from `offset` up to, not including, `end_offset`."""
         base = self.batch.base_offset
         return RecordSlice(self.batch, offset - base, end_offset - base)
 

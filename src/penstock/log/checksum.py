@@ -23,7 +23,7 @@ def join_with_checksum(parts: Sequence[bytes]) -> bytes:
 
 
 def checksum_of(parts: Sequence[bytes]) -> bytes:
-    """What `join_with_checksum` puts behind them."""
+    """The checksum that `join_with_checksum` appends."""
     checksum = 0
     for part in parts:
         checksum = _extend(checksum, part)

@@ -69,7 +69,7 @@ class Columns:
         return b"".join(self.pieces())
 
     def pieces(self) -> tuple[bytes, bytes, bytes]:
-        """What `encode` puts together, without another copy of what may be large."""
+        """The parts that `encode` joins, without another copy of what may be large."""
         length = _HEADER.size + len(self.sections) + TRAILER_SIZE
         header = _HEADER.pack(
             COLUMNS_MAGIC, length, self.count, self.flags, self.header_count,
@@ -78,7 +78,7 @@ class Columns:
         return header, self.sections, _ZEROS + checksum_of((header, self.sections, _ZEROS))
 
     def expected_length(self) -> int:
-        """How long the sections of such columns are."""
+        """The length of the sections of such columns."""
         sizes = (self.key_bytes, self.value_bytes, self.name_bytes, self.header_bytes)
         return sections_size(self.count, self.flags, self.header_count, sizes)
 
@@ -87,7 +87,7 @@ PREFIX_SIZE: Final = 8
 
 
 def encoded_length(prefix: bytes) -> int:
-    """How long encoded columns are that begin with these `PREFIX_SIZE` bytes. Raises BatchDamaged."""
+    """The length of encoded columns that begin with these `PREFIX_SIZE` bytes. Raises BatchDamaged."""
     magic, length = struct.unpack_from("<4sI", prefix)
     if magic != COLUMNS_MAGIC or length < _HEADER.size + TRAILER_SIZE:
         raise BatchDamaged("these are no columns")
@@ -95,7 +95,7 @@ def encoded_length(prefix: bytes) -> int:
 
 
 def decode(data: bytes) -> Columns:
-    """What `encode` gave, or BatchDamaged."""
+    """The columns that `encode` wrote. Raises BatchDamaged."""
     if len(data) < _HEADER.size + TRAILER_SIZE or crc32c(data) != INTACT:
         raise BatchDamaged("wrong checksum of columns")
     magic, length, count, flags, headers, *sizes = _HEADER.unpack_from(data)

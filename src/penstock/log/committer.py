@@ -1,4 +1,4 @@
-"""When commit groups are written: group commit.
+"""Group commit: when commit groups are written.
 
 Appends made in one turn of the event loop form a group. While a group is on its way to the disk, in a thread, the
 appends that arrive form the next one. `ThreadCommitter` is for a running broker; `InlineCommitter` writes when
@@ -23,7 +23,7 @@ QUICK_SECONDS: Final = 0.0005  # two hand-overs between threads and the loop tak
 
 
 class Log(Protocol):
-    """What a committer drives."""
+    """The log as its committer sees it."""
 
     @property
     def waiting(self) -> bool:

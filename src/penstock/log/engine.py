@@ -1,6 +1,6 @@
-"""The interface between `core` and the log, and the values that cross it.
+"""The interface between the broker and the log, and the values that cross it.
 
-`core` knows an `Engine` and nothing below it. The engine keeps *records* by partition and offset, and opaque *state
+the broker knows an `Engine` and nothing below it. The engine keeps *records* by partition and offset, and opaque *state
 events* in one total order; it never looks inside either. `tests/log/contract.py` says, as tests, what every
 engine must do.
 
@@ -38,7 +38,7 @@ def number_of(partition: PartitionId) -> int:
 
 
 class Durability(enum.StrEnum):
-    """What an acknowledgement means."""
+    """The meaning of an acknowledgement."""
 
     SYNCED = "synced"  # on disk
     WRITTEN = "written"  # handed to the operating system; synced within a second
@@ -138,7 +138,7 @@ class Appended:
 
 
 class Bounds(NamedTuple):
-    """What a partition holds: offsets from `start` up to, not including, `high_watermark`."""
+    """The bounds of a partition: offsets from `start` up to, not including, `high_watermark`."""
 
     start: int
     high_watermark: int
@@ -157,21 +157,21 @@ class ReadPlan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of a partition to keep. `None` = no limit."""
+    """Retention limits of a partition. `None` = no limit."""
 
     seconds: float | None = None
     bytes: int | None = None
 
 
 class Reclaimed(NamedTuple):
-    """What retention removed since the log was opened."""
+    """Counters of what retention removed since the log was opened."""
 
     files: int
     bytes: int
 
 
 class TieredReader(Protocol):
-    """Records that are in no journal file any more, because tables have them. Blocks; any thread.
+    """Records that are in no segment any more, because tables have them. Blocks; any thread.
 
     Whatever keeps it from reading (an object store that does not answer, a file that is gone) it raises as a LogError
     that says so. It never leaves anything out."""
@@ -188,7 +188,7 @@ class TieredReader(Protocol):
 
 
 class ClosedSpan(NamedTuple):
-    """What a closed journal file holds of one partition that is in no table yet, and still wanted."""
+    """The records of one partition in a closed segment that are in no table yet, and still wanted."""
 
     first: int
     end: int
@@ -196,7 +196,7 @@ class ClosedSpan(NamedTuple):
 
 
 class ClosedFile(NamedTuple):
-    """A journal file that is complete, and what of it is in no table yet."""
+    """A segment that is complete, and what of it is in no table yet."""
 
     sequence: int
     spans: dict[PartitionId, ClosedSpan]
@@ -210,7 +210,7 @@ class Health:
 
 @dataclass(slots=True)
 class Recovered:
-    """What an engine found when it was opened: the newest snapshot of `core`'s state, and the events after it."""
+    """The result of recovery: the newest snapshot of the broker's state, and the events after it."""
 
     snapshot: bytes | None
     events: Iterator[bytes]
@@ -235,9 +235,9 @@ class Engine(Protocol):
         """Move log start offsets up (never down); records below are gone for readers once it is committed. With
         `drop`, the partitions will never be used again. In one group with what was appended just before."""
 
-    def tabled(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
+    def advance_table_ends(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
         """Tables have, for good, all records of these partitions below these offsets that are still wanted. Once that
-        is committed, journal files that hold nothing else may go. Ends never move down. In one group with what was
+        is committed, segments that hold nothing else may go. Ends never move down. In one group with what was
         appended just before."""
 
     @property
@@ -264,7 +264,7 @@ class Engine(Protocol):
         """The first offset whose record is not older than `timestamp` (µs). Blocks on the disk; any thread."""
 
     def past_from(self, past: TieredReader) -> None:
-        """Where to read what is in tables only. The engine closes it when it is closed."""
+        """Set the reader of records that are in tables only. The engine closes it when it is closed."""
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
         """Call back after every commit that adds to the partition, until `unwatch`."""
@@ -276,21 +276,21 @@ class Engine(Protocol):
         """The global position: how many records and events were ever committed."""
 
     def segment_count(self, partition: PartitionId) -> int:
-        """How many files hold records of the partition; what is in a table only counts as one."""
+        """The number of segments with records of the partition; records in a table only count as one."""
 
     # -- tables
 
     def closed_files(self) -> list[ClosedFile]:
-        """Complete journal files, oldest first, that hold what no table has yet."""
+        """Complete segments, oldest first, that hold what no table has yet."""
 
-    def tabled_end(self, partition: PartitionId) -> int:
+    def table_end(self, partition: PartitionId) -> int:
         """Up to which offset, exclusive, tables have the partition."""
 
     def stored_bytes(self, partition: PartitionId, offset: int) -> int:
-        """What the partition takes in journal files from about `offset` on."""
+        """The bytes that the partition takes in segments from about `offset` on."""
 
     def usage(self) -> dict[int, int]:
-        """What each topic takes in journal files, in bytes, by the topic's id: without records below the log start and
+        """The bytes that each topic takes in segments, by the topic's id: without records below the log start and
         those that tables have, which are only there until their file goes."""
 
     # -- state
@@ -299,7 +299,7 @@ class Engine(Protocol):
         """The committed state: at start, and again after a failed group that held events."""
 
     def snapshot_from(self, source: Callable[[], bytes]) -> None:
-        """Where to take `core`'s state from. The engine calls `source` now and then, at a moment when the state
+        """Set the source of the broker's state. The engine calls `source` now and then, at a moment when the state
         holds exactly the events appended so far, so that start-up need not replay them."""
 
     # -- care

@@ -1,4 +1,4 @@
-"""What can go wrong in the log, as types. `core` passes them on; each protocol maps them to its own codes."""
+"""Errors of the log. The broker passes them on; each door maps them to its protocol's codes."""
 
 from __future__ import annotations
 

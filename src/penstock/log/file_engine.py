@@ -103,7 +103,7 @@ class FileEngine:
         }
         self._dropped = view.dropped
         self._producers = view.producers
-        self._tabled = view.tabled
+        self._table_ends = view.tabled
         self._past: TieredReader | None = None
         self._tail = Tail(settings.tail_bytes)
         self._cache = BatchCache(settings.cache_bytes)
@@ -193,7 +193,7 @@ class FileEngine:
         self._added(group, 64)
         return group.outcome
 
-    def tabled(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
+    def advance_table_ends(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
         self._check_writable()  # as with `trim`
         known = {partition: end for partition, end in ends.items() if partition in self._partitions}
         for partition, end in known.items():
@@ -202,7 +202,7 @@ class FileEngine:
         moved = new_ends(self._journals[:-1], known)
         group = self._group_for(0)
         group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(TieringState(moved))))
-        self._tabled.add(group.outcome, moved, self._dropped)
+        self._table_ends.add(group.outcome, moved, self._dropped)
         self._added(group, 64)
         return group.outcome
 
@@ -265,7 +265,7 @@ class FileEngine:
         self._want_roll = self._want_witness = False
         self._in_flight.append(group)
         if not self._open:
-            # `core` has applied every event appended so far: a snapshot is right only behind the last of them.
+            # the broker has applied every event appended so far: a snapshot is right only behind the last of them.
             due = self._want_snapshot or self._since_snapshot >= self._settings.snapshot_bytes
             self._want_snapshot = False
             if due and self._snapshot_source is not None:
@@ -339,7 +339,7 @@ class FileEngine:
                     trimmed.start = max(trimmed.start, min(start, trimmed.high_watermark))
             if sealed.drops:
                 self._dropped |= sealed.drops
-                self._tabled.drop(sealed.drops)
+                self._table_ends.drop(sealed.drops)
         sealed.outcome.finish()
         self._producers.settle()
         for log in touched.values():
@@ -397,7 +397,7 @@ class FileEngine:
         if slices is not None:
             return ReadyPlan(slices)
         files, first = files_from(self._journals, partition, offset)
-        tabled = self._tabled.get(partition).offset
+        tabled = self._table_ends.get(partition).offset
         in_table = offset < tabled and (not files or offset < first)
         plan = DiskPlan(
             files,
@@ -416,7 +416,7 @@ class FileEngine:
 
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
         bounds, journals = self.bounds(partition), list(self._journals)
-        if bounds.start < self._tabled.get(partition).offset:
+        if bounds.start < self._table_ends.get(partition).offset:
             files, first = files_from(journals, partition, bounds.start)
             if not files or bounds.start < first:
                 found = offset_in_past(self._past, partition, timestamp, bounds.start)
@@ -445,10 +445,10 @@ class FileEngine:
 
     def closed_files(self) -> list[ClosedFile]:
         starts = {partition: log.start for partition, log in self._partitions.items()}
-        return closed_files(self._journals[:-1], self._tabled, starts, self._dropped)
+        return closed_files(self._journals[:-1], self._table_ends, starts, self._dropped)
 
-    def tabled_end(self, partition: PartitionId) -> int:
-        return self._tabled.get(partition).offset
+    def table_end(self, partition: PartitionId) -> int:
+        return self._table_ends.get(partition).offset
 
     def stored_bytes(self, partition: PartitionId, offset: int) -> int:
         extents = (journal.index.extent(partition) for journal in self._journals)
@@ -456,7 +456,7 @@ class FileEngine:
 
     def usage(self) -> dict[int, int]:
         starts = {partition: log.start for partition, log in self._partitions.items()}
-        return usage(self._journals, self._tabled, starts)
+        return usage(self._journals, self._table_ends, starts)
 
     # -- state
 
@@ -486,7 +486,7 @@ class FileEngine:
         self._since_snapshot = 0
         return snapshots.encode(
             snapshots.Snapshot(
-                sealed.number, ranges, sorted(dropped), self._producers.dump(), core, self._tabled.dump(dropped)
+                sealed.number, ranges, sorted(dropped), self._producers.dump(), core, self._table_ends.dump(dropped)
             )
         )
 
@@ -552,11 +552,11 @@ class FileEngine:
         closed = [extents_of(journal) for journal in self._journals[:-1]]
         active = extents_of(self._journals[-1])
         starts = {PartitionId(partition): log.start for partition, log in self._partitions.items()}
-        past = self._tabled.newest_before((*closed, active), starts)
+        past = self._table_ends.newest_before((*closed, active), starts)
         moved = retention.new_starts(closed, active, starts, wanted, now, past)
         if moved:
             self.trim(moved)
-        wanted_from = {partition: max(start, self.tabled_end(partition)) for partition, start in starts.items()}
+        wanted_from = {partition: max(start, self.table_end(partition)) for partition, start in starts.items()}
         count = self._lasting(retention.removable(closed, wanted_from))
         if not count:
             return
@@ -572,8 +572,8 @@ class FileEngine:
             self._forget_dropped()
 
     def _lasting(self, count: int) -> int:
-        """How many of the oldest files may go now. At level `memory` a trim, or the end of a table, counts before it is
-        written; the files that it lets go stay until it cannot be lost any more."""
+        """The number of oldest segments that may be removed now. At level `memory` a trim, or the end of a
+        table, counts before it is written; the files that it lets go stay until it cannot be lost any more."""
         if not self._publishes_early or not count:
             return count
         sequence, group = self._let_go

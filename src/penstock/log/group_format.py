@@ -49,7 +49,7 @@ _LEAST: Final = {
 }  # shortest entry of each kind
 
 ENGINE: Final = 0  # owner of an event: the log itself
-CORE: Final = 1  # owner of an event: `core`
+CORE: Final = 1  # owner of an event: the broker
 
 
 class GroupHeader(NamedTuple):
@@ -126,7 +126,7 @@ def decode_header(data: bytes, at: int, salt: int) -> GroupHeader:
 
 
 def search_pattern(salt: int) -> tuple[bytes, bytes]:
-    """What every group header of a file has at its start, and 8 bytes behind that."""
+    """The pattern at the start of every group header of a file, and the one 8 bytes behind it."""
     return GROUP_MAGIC, salt.to_bytes(8, "little")
 
 

@@ -1,4 +1,4 @@
-"""What the headers of batches tell about records, without reading those: how far a partition reached at a global
+"""Header scan: what batch headers tell without reading records: how far a partition reached at a global
 position, and whether any of its records has a time of its own at which it expires.
 
 Positions grow with offsets, and the records of a batch have consecutive ones; so a position is found by halving.
@@ -18,12 +18,12 @@ from penstock.log.tailer import Tailer, batch_span, partition_index
 _FLAGS_AT: Final = 8  # in the header of a batch, the lowest byte
 
 
-def offset_of(follower: Tailer, partition: PartitionId, position: int, start: int, end: int) -> int:
+def offset_of(tailer: Tailer, partition: PartitionId, position: int, start: int, end: int) -> int:
     """The first offset from `start` on whose record has this global position or a later one; `end` if there is none.
 
     Raises what `Tailer.slices` raises.
     """
-    for file in reversed(follower.holding(partition, start, end)):
+    for file in reversed(tailer.holding(partition, start, end)):
         if file.first_position >= position:
             continue
         index = partition_index(file, partition)
@@ -41,9 +41,9 @@ def offset_of(follower: Tailer, partition: PartitionId, position: int, start: in
     return start
 
 
-def may_expire(follower: Tailer, partition: PartitionId, start: int, end: int) -> bool:
+def may_expire(tailer: Tailer, partition: PartitionId, start: int, end: int) -> bool:
     """Whether a record from `start` up to `end` has a time at which it expires. Raises as `Tailer.slices` does."""
-    for file in follower.holding(partition, start, end):
+    for file in tailer.holding(partition, start, end):
         index, read = partition_index(file, partition), file.file.read
         for at in range(*batch_span(index, start, end)):
             flags = read((index.places[at] >> 32) + _FLAGS_AT, 1)  # there may be many: no more than needed

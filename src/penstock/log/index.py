@@ -1,8 +1,8 @@
-"""Where the batches of one journal file lie, by partition and offset.
+"""The index of a segment: the positions of its batches by partition and offset.
 
 The index of the file that is being written lives in memory. When the file is closed its index goes to a side file;
 only a summary per partition stays in memory, and the rest is read again when a reader needs it. The side file can
-always be rebuilt from the journal file, so a damaged or missing one costs time and nothing else.
+always be rebuilt from the segment, so a damaged or missing one costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PartitionIndex:
 
 
 class Extent(NamedTuple):
-    """What one file holds of one partition."""
+    """The records of one partition in one segment."""
 
     first_offset: int
     end_offset: int
@@ -86,7 +86,7 @@ class IndexDamaged(ValueError):
 
 
 class FileIndex:
-    """The index of one journal file."""
+    """The index of one segment."""
 
     __slots__ = ("_live", "_load", "_recent", "_sections", "end_position", "extents", "last_group", "max_timestamp")
 
@@ -121,7 +121,7 @@ class FileIndex:
         return Extent(live.bases[0], live.end_offset, live.byte_size, live.stamps[-1], len(live.bases))
 
     def partition(self, partition: int) -> PartitionIndex | None:
-        """The batches of a partition. Reads the side file if the journal file is closed: blocks; any thread."""
+        """The batches of a partition. Reads the side file if the segment is closed: blocks; any thread."""
         live = self._live.get(partition)
         if live is not None:
             return live

@@ -20,7 +20,7 @@ _PAUSE: Final = 0.02  # seconds between them
 
 
 def holder(directory: str) -> str | None:
-    """Who holds the directory, or None. Leaves everything as it was."""
+    """The holder of the directory's lock, or None. Changes nothing."""
     try:
         fd = os.open(os.path.join(directory, _NAME), os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

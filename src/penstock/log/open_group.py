@@ -66,7 +66,7 @@ class PendingGroup:
     advance: int  # positions it takes
     timestamp: int
     must_sync: bool
-    roll: bool  # start a new journal file with it
+    roll: bool  # start a new segment with it
     batches: list[Batch]
 
     def __init__(self) -> None:

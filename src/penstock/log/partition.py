@@ -51,7 +51,7 @@ class PartitionLog:
         return found
 
     def _find(self, offset: int) -> int:
-        """Which batch of the tail holds the offset."""
+        """The index of the cached batch that holds the offset."""
         last = self._last
         if last < len(self.tail):
             batch = self.tail[last]

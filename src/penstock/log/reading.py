@@ -1,4 +1,4 @@
-"""Plans to read: from memory, or from journal files on any thread."""
+"""Plans to read: from memory, or from segments on any thread."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReadyPlan:
 
 
 class DiskPlan:
-    """A read from journal files: `files` hold the partition from `offset` on without gaps."""
+    """A read from segments: `files` hold the partition from `offset` on without gaps."""
 
     __slots__ = ("_cache", "_end", "_files", "_max_bytes", "_max_records", "_offset", "_on_damage", "_partition")
     ready = False

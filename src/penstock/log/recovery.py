@@ -53,7 +53,7 @@ class OpenedJournal:
 
 @dataclass(slots=True)
 class View:
-    """What the log knows besides where things are."""
+    """The log's own state: producers, table ends, positions."""
 
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
     dropped: set[int]
@@ -174,7 +174,7 @@ def batches(group: ScannedGroup) -> Iterator[Batch]:
 
 
 def table_ends(group: ScannedGroup) -> dict[int, TableEnd]:
-    """What the group says of tables."""
+    """The table ends that the group records."""
     found: dict[int, TableEnd] = {}
     for is_batch, start, end in group.entries:
         if not is_batch:
@@ -284,7 +284,7 @@ def rebuild(
         low, high = held.get(partition, (end, end))
         if low > start and high > start and tabled.get(partition).offset < low:
             start = max(start, tabled.get(partition).offset)
-            reason = f"offsets {start} to {low - 1} of a partition are missing: a journal file before this is gone"
+            reason = f"offsets {start} to {low - 1} of a partition are missing: a segment before this is gone"
             raise LogDamaged(first.path, 0, reason)
         if high < end:
             reason = f"offsets {high} to {end - 1} of a partition are missing"
@@ -294,7 +294,7 @@ def rebuild(
 
 
 def held_ranges(files: list[Segment]) -> dict[int, tuple[int, int]]:
-    """Which offsets of each partition the files hold. Every partition goes on in the next file where it stopped."""
+    """The offset range of each partition in the segments. Every partition goes on in the next file where it stopped."""
     held: dict[int, tuple[int, int]] = {}
     for file in files:
         for partition in file.index.partitions():

@@ -1,4 +1,4 @@
-"""Removing journal files that nobody needs any more."""
+"""Removing segments that nobody needs any more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def remove_files(files: Files, journals: Sequence[Segment]) -> Iterator[Segment]
 
 
 def _keep_readable(files: Files, journal: Segment) -> None:
-    """For reads that were planned before: they hold the journal file open, but its index only by name."""
+    """For reads that were planned before: they hold the segment open, but its index only by name."""
     with contextlib.suppress(FileNotFoundError):  # it was never written, and is in memory
         side = files.open(index_path(journal.sequence), writable=False)
         journal.index.reach_by(side.read)

@@ -123,7 +123,7 @@ def _find_cut(files: Files) -> _Cut:
 
 
 def _known_ends(files: Files, cut: _Cut) -> dict[int, TableEnd]:
-    """What tables have of what is kept, as far as anything tells that can still be read: what was cut off may have been
+    """The table ends of what is kept, as far as anything readable tells: what was cut off may have been
     the only place where it stood, and the files that it let go are gone."""
     known = TableEnds()
     for group in snapshots.groups(files):

@@ -1,4 +1,4 @@
-"""Which records have to go: pure decisions, by file."""
+"""Retention: pure decisions about which segments to remove."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def new_starts(
 
 
 def removable(closed: Sequence[Mapping[PartitionId, Extent]], starts: Mapping[PartitionId, int]) -> int:
-    """How many of the oldest files hold nothing that is still wanted: nothing from these offsets on."""
+    """The number of oldest segments that hold nothing that is still wanted: nothing from these offsets on."""
     for number, extents in enumerate(closed):
         if any(extent.end_offset > starts.get(partition, 0) for partition, extent in extents.items()):
             return number

@@ -1,4 +1,4 @@
-"""Reading a journal file from front to back, and telling a torn tail from damage.
+"""Reading a segment from front to back, and telling a torn tail from damage.
 
 A group is written only after the one before it was written, and it names the last group that was synced by then.
 So when a group cannot be read, what comes behind it decides: if a later group of the file says that the broken one
@@ -98,7 +98,7 @@ class Scan:
         return False
 
     def proof_of_damage(self) -> int | None:
-        """Where a later group says that what could not be read had been synced; None if no group does."""
+        """The position of a later group that proves that the unreadable part had been synced; None if no group does."""
         journal = self._journal
         magic, salt = search_pattern(journal.salt)
         at = self.end

@@ -1,6 +1,6 @@
-"""Journal files: how they are named, made, written and read. What the groups mean is not known here.
+"""Segments: how they are named, made, written and read. What the groups mean is not known here.
 
-A journal file has a set size, reserved when it is made, so that writing into it never changes its length. Its first
+A segment has a set size, reserved when it is made, so that writing into it never changes its length. Its first
 block is a header; commit groups follow without gaps; zeros fill the rest. Its last group, if the journal goes on
 in another file, says so.
 """
@@ -55,13 +55,13 @@ def index_path(sequence: int) -> str:
 
 
 def sequences(files: Files) -> list[int]:
-    """The numbers of the journal files that exist, in order."""
+    """The numbers of the segments that exist, in order."""
     found = (_NAME.fullmatch(name) for name in files.list(DIRECTORY))
     return sorted(int(match[1]) for match in found if match)
 
 
 class Segment:
-    """One journal file, open for reading, and for writing if it is the last one."""
+    """One segment, open for reading, and for writing if it is the last one."""
 
     __slots__ = ("created", "file", "first_group", "first_position", "index", "path", "salt", "sequence", "size")
 
@@ -92,7 +92,7 @@ class Segment:
         journal = cls(files.open(journal_path(sequence), writable=writable), sequence)
         head = journal.file.read(0, _HEAD.size)
         if len(head) < _HEAD.size or head[:8] != _MAGIC:
-            raise LogDamaged(journal.path, 0, "this is not a journal file")
+            raise LogDamaged(journal.path, 0, "this is not a segment")
         version, checksum = struct.unpack_from("<II", head, 8)
         if crc32c(head[16:]) != checksum:
             raise LogDamaged(journal.path, 0, "wrong checksum of the file header")
@@ -102,7 +102,7 @@ class Segment:
             _HEAD.unpack(head)
         )
         if named != sequence:
-            raise LogDamaged(journal.path, 24, f"this is the content of journal file {named}")
+            raise LogDamaged(journal.path, 24, f"this is the content of segment {named}")
         actual = journal.file.size()
         if whole and actual < journal.size:
             raise LogDamaged(journal.path, actual, f"the file has {actual} bytes instead of {journal.size}")
@@ -138,7 +138,7 @@ def create_file(
     *,
     filled: bool = True,
 ) -> Segment:
-    """Make a journal file appear, complete and durable, or not at all; from the `spare` file if there is one of the
+    """Make a segment appear, complete and durable, or not at all; from the `spare` file if there is one of the
     right size. Raises OSError. For `filled` see `make_file`."""
     source = SPARE if spare is not None else f"{DIRECTORY}/new.tmp"
     journal = Segment(spare or make_file(files, source, size, filled=filled), sequence)
@@ -253,7 +253,7 @@ class JournalWriter:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._files.remove(f"{DIRECTORY}/new.tmp")
-            raise _as_full(error, "another journal file") from error
+            raise _as_full(error, "another segment") from error
         mark = GroupHeader(
             self._last_group, self.synced_through, self._position, timestamp,
             HEADER_SIZE, 0, entries_checksum(()), END_OF_FILE, 0,

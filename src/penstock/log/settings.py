@@ -1,4 +1,4 @@
-"""What can be chosen about a log on files."""
+"""Settings of the file engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from penstock.log.engine import Durability
 @dataclass(frozen=True, slots=True)
 class LogSettings:
     durability: Durability = Durability.SYNCED
-    file_bytes: int = 64 << 20  # size of a journal file
+    file_bytes: int = 64 << 20  # size of a segment
     entry_bytes: int = 64 << 20  # most bytes of one atomic append
     group_bytes: int = 8 << 20  # a group that has reached this size takes no further append
     tail_bytes: int = 32 << 20  # newest batches kept in memory
     cache_bytes: int = 16 << 20  # batches read from disk kept in memory
-    roll_seconds: float = 3600.0  # a journal file older than this is closed although it is not full
+    roll_seconds: float = 3600.0  # a segment older than this is closed although it is not full
     snapshot_bytes: int = 64 << 20  # journal written between two snapshots

@@ -1,6 +1,6 @@
 """Snapshots: the state after a certain group, so that start-up replays only what came later.
 
-The newest two are kept, in case the newest turns out unreadable; journal files are removed only when both have
+The newest two are kept, in case the newest turns out unreadable; segments are removed only when both have
 what they said.
 """
 
@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"(\d{20})\.snapshot")
 
 
 class Snapshot(msgspec.Struct, array_like=True):
-    """What the log knows after `group`, and `core`'s own state as opaque bytes."""
+    """A snapshot: the log's state after `group`, and the broker's state as opaque bytes."""
 
     group: int
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset

@@ -30,7 +30,7 @@ _TRIES: Final = 100  # to see the files at one moment, while they come and go
 
 
 class NotThereYet(LogError):
-    """The journal files do not hold these records, so far: at the level `memory` a broker may be ahead of them. Who
+    """The segments do not hold these records, so far: at the level `memory` a broker may be ahead of them. Who
     waits in vain asks `check_end` whether they were lost."""
 
 
@@ -235,7 +235,7 @@ class Tailer:
         for file in self._seen.files[:-1]:
             if file.sequence == sequence:
                 return file
-        raise LogError(f"{journal_path(sequence)} is no closed journal file")
+        raise LogError(f"{journal_path(sequence)} is no closed segment")
 
     def slices(self, partition: PartitionId, offset: int, end: int) -> Iterator[RecordSlice]:
         """The records from `offset` up to, not including, `end`, in order and without gaps. Looks for new ones itself.
@@ -258,7 +258,7 @@ class Tailer:
         if offset < first:
             raise OffsetOutOfRange(offset, first, known)
         if end > known:
-            raise NotThereYet(f"the journal files hold the partition up to offset {known}, not {end}")
+            raise NotThereYet(f"the segments hold the partition up to offset {known}, not {end}")
         found = []
         for file in reversed(files):
             extent = file.index.extent(partition)
@@ -284,7 +284,7 @@ class Tailer:
         return None
 
     def offset_after(self, partition: PartitionId, offset: int, end: int, max_bytes: int) -> int:
-        """How far `max_bytes` of stored batches reach from `offset`: one batch at least, `end` at most."""
+        """The offset that `max_bytes` of stored batches reach from `offset`: one batch at least, `end` at most."""
         left = max_bytes
         reached = offset
         for file in self.holding(partition, offset, end):
@@ -305,7 +305,7 @@ class Tailer:
 
 
 def batch_span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
-    """Which batches of the index hold the offsets from `offset` up to `end`."""
+    """The batches of the index that hold the offsets from `offset` up to `end`."""
     bases = index.bases
     count = len(bases)
     return max(bisect_right(bases, offset, 0, count) - 1, 0), bisect_left(bases, end, 0, count)
@@ -319,7 +319,7 @@ def _places(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchPlace
 
 
 def file_slices(file: Segment, partition: int, offset: int, end: int) -> Iterator[RecordSlice]:
-    """What one file has of a partition's records from `offset` up to `end`, in order. Raises LogDamaged."""
+    """The slices of one segment with a partition's records from `offset` up to `end`, in order. Raises LogDamaged."""
     extent = file.index.extent(partition)
     if extent is None:
         return

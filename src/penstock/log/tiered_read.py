@@ -1,4 +1,4 @@
-"""Reading below the journal: first what only a table has, then the journal files, without a gap between them."""
+"""Reading below the journal: first what only a table has, then the segments, without a gap between them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PastPlan:
 def read_past(
     past: TieredReader | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
 ) -> list[RecordSlice]:
-    """What `TieredReader.read` gives, if it is what was asked for. Raises LogError, and nothing else."""
+    """The result of `TieredReader.read`, checked. Raises LogError, and nothing else."""
     if past is None:
         raise TableUnreadable(f"offset {offset} is in a table only, and this log was opened without its tables")
     try:
@@ -74,7 +74,7 @@ def read_past(
 
 
 def offset_in_past(past: TieredReader | None, partition: PartitionId, timestamp: int, start: int) -> int | None:
-    """What `TieredReader.offset_at` gives. Raises LogError, and nothing else."""
+    """The result of `TieredReader.offset_at`. Raises LogError, and nothing else."""
     if past is None:
         raise TableUnreadable(f"offset {start} is in a table only, and this log was opened without its tables")
     try:

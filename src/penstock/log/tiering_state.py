@@ -1,7 +1,7 @@
-"""Which records tables have: up to which offset of each partition, and how old the newest of those is.
+"""Tiering state: the records that tables have, up to which offset of each partition, and the age of the newest.
 
 A table is ahead of this: its own commit says what it holds, and the journal hears of it later. What counts for the
-removal of journal files is what the journal has committed.
+removal of segments is what the journal has committed.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def new_ends(closed: Sequence[Segment], ends: Mapping[PartitionId, int]) -> dict
 
 
 def extents_of(journal: Segment) -> dict[PartitionId, Extent]:
-    """What a file holds of each partition."""
+    """The extents of each partition in a segment."""
     found = ((PartitionId(partition), journal.index.extent(partition)) for partition in journal.index.partitions())
     return {partition: extent for partition, extent in found if extent is not None}
 

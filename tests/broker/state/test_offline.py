@@ -39,7 +39,7 @@ def offline(disk: SimDisk) -> OfflineLog:
 def values(log: OfflineLog, place: int = PLACE) -> list[bytes]:
     start, end = log.bounds(partition_id(place >> 32, place & 0xFFFFFFFF))
     partition = partition_id(place >> 32, place & 0xFFFFFFFF)
-    return [value for part in log.follower.slices(partition, start, end) for value in part.values()]
+    return [value for part in log.tailer.slices(partition, start, end) for value in part.values()]
 
 
 def assert_same(log: OfflineLog, world: BrokerFixture) -> None:
@@ -54,7 +54,7 @@ def assert_same(log: OfflineLog, world: BrokerFixture) -> None:
             partition = partition_id(topic.id, number)
             assert log.bounds(partition) == other.engine.bounds(partition)
             start, end = log.bounds(partition)
-            found = [value for part in log.follower.slices(partition, start, end) for value in part.values()]
+            found = [value for part in log.tailer.slices(partition, start, end) for value in part.values()]
             expected: list[bytes] = []
             while start < end:
                 for part in other.engine.read(partition, start, 1 << 30, 1 << 30).run():

@@ -94,7 +94,7 @@ def test_closed_files_are_built_one_after_the_other_and_once() -> None:
     for number in (0, 1):
         spans = [job.shares[0].spans[number] for job in jobs if number in job.shares[0].spans]
         assert [span.first for span in spans] == [0, *(span.end for span in spans[:-1])]
-        assert here.engine.tabled_end(partition_id(orders, number)) == spans[-1].end > 20
+        assert here.engine.table_end(partition_id(orders, number)) == spans[-1].end > 20
     assert jobs[0].shares[0].ref.url == f"/somewhere/default/default/orders-{orders}"
     assert next_job(here) is None
     here.restart()
@@ -131,7 +131,7 @@ def test_a_topic_that_fails_waits_and_the_others_go_on() -> None:
     job = next_job(here)
     assert {share.ref.topic for share in job.shares} == {bad, good}
     built(here, job, bad="the store is away")
-    assert here.engine.tabled_end(partition_id(bad, 0)) == 0
+    assert here.engine.table_end(partition_id(bad, 0)) == 0
     first = job.shares[0].spans[0]
     for job in builds(here):
         assert [share.ref.topic for share in job.shares] == [good]
@@ -164,9 +164,9 @@ def test_a_job_without_an_answer_comes_again() -> None:
     again = next_job(here)
     assert (again.sequence, again.shares) == (first.sequence, first.shares)
     built(here, first)  # too late: it may be of a process that is gone
-    assert here.engine.tabled_end(partition_id(first.shares[0].ref.topic, 0)) == 0
+    assert here.engine.table_end(partition_id(first.shares[0].ref.topic, 0)) == 0
     built(here, again)
-    assert here.engine.tabled_end(partition_id(first.shares[0].ref.topic, 0)) > 0
+    assert here.engine.table_end(partition_id(first.shares[0].ref.topic, 0)) > 0
 
 
 def test_a_table_that_has_more_than_the_log_knows_is_believed_as_far_as_was_asked() -> None:
@@ -176,7 +176,7 @@ def test_a_table_that_has_more_than_the_log_knows_is_believed_as_far_as_was_aske
     job = next_job(here)
     here.broker.tables.done(JobDone(job.id, [TableOutcome(orders, offsets={0: 10_000})]))
     here.commit()
-    assert here.engine.tabled_end(partition_id(orders, 0)) == job.shares[0].spans[0].end
+    assert here.engine.table_end(partition_id(orders, 0)) == job.shares[0].spans[0].end
 
 
 def test_what_the_log_does_not_take_is_done_again_after_a_pause() -> None:
@@ -185,12 +185,12 @@ def test_what_the_log_does_not_take_is_done_again_after_a_pause() -> None:
     produce(here, "orders")
     fault = here.fill_disk()
     built(here, next_job(here))
-    assert here.engine.tabled_end(partition_id(orders, 0)) == 0
+    assert here.engine.table_end(partition_id(orders, 0)) == 0
     assert next_job(here) is None
     here.free_disk(fault)
     here.pass_time(1.1)
     built(here, next_job(here))
-    assert here.engine.tabled_end(partition_id(orders, 0)) > 0
+    assert here.engine.table_end(partition_id(orders, 0)) > 0
     here.break_disk()
     here.broker.tables.done(JobDone(next_job(here).id, [TableOutcome(orders, offsets={0: 50})]))
     here.commit()
@@ -241,7 +241,7 @@ def test_retention_moves_the_log_first_and_the_table_then() -> None:
     job = cared(here)
     assert job is not None
     assert job.limits == {0: (1000, 10**6)}
-    assert job.journal_bytes == {0: here.engine.stored_bytes(place, here.engine.tabled_end(place))}
+    assert job.journal_bytes == {0: here.engine.stored_bytes(place, here.engine.table_end(place))}
     assert (job.file_bytes, job.file_seconds) == (10**5, 100)
     answered(here, job, {0: 20})
     assert here.engine.bounds(place).start == 20
@@ -258,9 +258,9 @@ def test_a_table_that_has_nothing_any_more_needs_no_retention() -> None:
     list(builds(here))
     job = cared(here)
     assert job is not None
-    answered(here, job, {0: here.engine.tabled_end(place)})
+    answered(here, job, {0: here.engine.table_end(place)})
     job = cared(here)
-    assert job is not None and (job.starts, job.limits) == ({0: here.engine.tabled_end(place)}, {})
+    assert job is not None and (job.starts, job.limits) == ({0: here.engine.table_end(place)}, {})
     answered(here, job)
     assert cared(here) is None
 
@@ -315,7 +315,7 @@ def test_a_topic_deleted_while_its_table_is_built_leaves_nothing() -> None:
     here.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     here.commit()
     built(here, job)
-    assert here.engine.tabled_end(partition_id(orders, 0)) == 0
+    assert here.engine.table_end(partition_id(orders, 0)) == 0
     assert isinstance(next_job(here), RemoveJob)
 
 
@@ -342,7 +342,7 @@ def test_a_description_says_where_the_table_is_and_how_far_it_reaches() -> None:
     assert told is not None
     assert told.ref.url == f"s3://bucket/x/default/default/orders-{orders}"
     assert told.ref.options == {"region": "eu"}
-    assert told.ends == {0: here.engine.tabled_end(partition_id(orders, 0)), 1: 0}
+    assert told.ends == {0: here.engine.table_end(partition_id(orders, 0)), 1: 0}
 
 
 def test_a_fetch_below_the_journal_comes_from_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +352,7 @@ def test_a_fetch_below_the_journal_comes_from_the_table(monkeypatch: pytest.Monk
     topic(here, "orders")
     produce(here, "orders")
     while closed := here.engine.closed_files():
-        here.engine.tabled(table.build(here.engine, closed[0]))
+        here.engine.advance_table_ends(table.build(here.engine, closed[0]))
         here.commit()
     for _ in range(5):
         here.broker.maintain(here.now)

@@ -27,9 +27,9 @@ def work(root: Path, seed: int) -> None:
     """Bring the table up to date, with care of it in between; then go on with care of it until killed."""
     random = Random(seed)
     ref = table_ref(str(root / "tables"), {}, "default", "default", "orders", TOPIC)
-    follower = Tailer(OsFiles(str(root / "data")))
-    follower.refresh()
-    for file in follower.journals[:-1]:
+    tailer = Tailer(OsFiles(str(root / "data")))
+    tailer.refresh()
+    for file in tailer.journals[:-1]:
         # What the broker knows lags behind the table: it asks for everything again.
         build(ref, file, spans(file))
         if random.random() < 0.3:

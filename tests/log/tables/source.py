@@ -38,7 +38,7 @@ class Source:
         self.engine = FileEngine(
             OsFiles(str(root / "data")), settings, committer=self._committer, clock=lambda: self.now
         )
-        self.follower = Tailer(OsFiles(str(root / "data")))
+        self.tailer = Tailer(OsFiles(str(root / "data")))
         self.ref: TableRef = table_ref(str(root / "tables"), {}, "default", "default", NAME, TOPIC)
 
     def append(self, number: int, count: int, *, size: int = 60, topic: int = TOPIC, plain: bool = False) -> None:
@@ -64,8 +64,8 @@ class Source:
             self.append(self._random.randrange(partitions), self._random.randrange(1, most))
 
     def closed(self) -> list[Segment]:
-        self.follower.refresh()
-        return self.follower.journals[:-1]
+        self.tailer.refresh()
+        return self.tailer.journals[:-1]
 
     def build_all(self) -> dict[int, int]:
         ends: dict[int, int] = {}
@@ -80,7 +80,7 @@ class Source:
 
     def log(self, number: int, offset: int, end: int) -> pa.Table:
         """What the journal has."""
-        slices = self.follower.slices(partition_id(TOPIC, number), offset, end)
+        slices = self.tailer.slices(partition_id(TOPIC, number), offset, end)
         return rows(list(record_batches(slices, NAME, STORED.names)))
 
     def close(self) -> None:

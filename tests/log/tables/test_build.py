@@ -214,10 +214,10 @@ def test_damage_in_the_journal_is_told_and_nothing_is_taken(source: Source) -> N
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    follower = Tailer(OsFiles(str(source.root / "data")))
-    follower.refresh()
+    tailer = Tailer(OsFiles(str(source.root / "data")))
+    tailer.refresh()
     with pytest.raises(LogDamaged):
-        build(source.ref, follower.journals[0], spans(file))
+        build(source.ref, tailer.journals[0], spans(file))
     assert Table.open(source.ref) is None
     assert Store(source.ref).data_files() == []
 

@@ -69,7 +69,7 @@ def test_kills(source: Source, killer: Killer) -> None:
         _check_in_between(source)
     assert unfinished >= KILLS // 3, "hardly any was killed at work"
     ends = source.build_all()
-    outcome = verify(source.ref, source.follower, dict.fromkeys(ends, 0), ends)
+    outcome = verify(source.ref, source.tailer, dict.fromkeys(ends, 0), ends)
     assert outcome.sound, outcome.differences
     assert outcome.compared == outcome.checked == sum(ends.values()) > 5_000
     agree(source, ends)

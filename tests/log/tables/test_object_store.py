@@ -48,9 +48,9 @@ def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.M
     source.fill(5)
     ends = source.build_all()
     agree(source, ends)
-    assert verify(source.ref, source.follower, dict.fromkeys(ends, 0), ends).sound
+    assert verify(source.ref, source.tailer, dict.fromkeys(ends, 0), ends).sound
     slices = TablePast(lambda _: source.ref).read(partition_id(TOPIC, 1), 3, ends[1], 1 << 30, 1 << 30)
-    assert contents(slices) == contents(list(source.follower.slices(partition_id(TOPIC, 1), 3, ends[1])))
+    assert contents(slices) == contents(list(source.tailer.slices(partition_id(TOPIC, 1), 3, ends[1])))
     assert source.table().offset_at(1, 0, 2) == 2
     assert maintenance.drop_below(source.ref, ends) > 0
     maintenance.remove(source.ref)

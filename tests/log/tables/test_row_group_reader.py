@@ -52,7 +52,7 @@ def contents(slices: list[RecordSlice]) -> list[tuple[object, ...]]:
 
 
 def journal(source: Source, offset: int, end: int) -> list[tuple[object, ...]]:
-    return contents(list(source.follower.slices(P, offset, end)))
+    return contents(list(source.tailer.slices(P, offset, end)))
 
 
 @pytest.mark.parametrize(

@@ -23,15 +23,15 @@ from penstock.log.tables.verify import MOST_DIFFERENCES, Outcome, verify
 
 
 def check(source: Source, starts: dict[int, int] | None = None, tabled: dict[int, int] | None = None) -> Outcome:
-    source.follower.refresh()
-    return verify(source.ref, source.follower, starts or {0: 0, 1: 0, 2: 0}, tabled or {})
+    source.tailer.refresh()
+    return verify(source.ref, source.tailer, starts or {0: 0, 1: 0, 2: 0}, tabled or {})
 
 
 def test_a_sound_table(source: Source) -> None:
     source.fill(3)
     ends = source.build_all()
     seen: list[tuple[int, int]] = []
-    outcome = verify(source.ref, source.follower, dict.fromkeys(ends, 0), ends, lambda *done: seen.append(done))
+    outcome = verify(source.ref, source.tailer, dict.fromkeys(ends, 0), ends, lambda *done: seen.append(done))
     assert outcome.sound, outcome.differences
     assert (outcome.version, outcome.checked, outcome.compared) == (2, sum(ends.values()), sum(ends.values()))
     assert seen[-1] == (sum(ends.values()), sum(ends.values())) and seen == sorted(seen)
@@ -154,7 +154,7 @@ def test_a_hole_between_table_and_journal(source: Source) -> None:
     outcome = check(source, tabled={0: ends[0] + 1})
     said = {(difference.partition, difference.offset) for difference in outcome.differences}
     assert said == {(number, end) for number, end in ends.items()}
-    held = source.follower.extent(partition_id(TOPIC, 1))
+    held = source.tailer.extent(partition_id(TOPIC, 1))
     assert held is not None
     assert any(
         f"neither the table nor the journal has the offsets from here to {held[0]}" == difference.reason

@@ -275,10 +275,10 @@ def test_an_answer_is_kept_before_the_next_job_is_asked_for(tmp_path: Path) -> N
         task = asyncio.create_task(calls.done(JobDone(job.id, house.workshop.do(job))))
         await asyncio.sleep(0.01)
         assert not task.done()
-        assert house.engine.tabled_end(house.place) == 0
+        assert house.engine.table_end(house.place) == 0
         house.commit()
         await task
-        assert house.engine.tabled_end(house.place) > 0
+        assert house.engine.table_end(house.place) > 0
 
     asyncio.run(do_one())
 

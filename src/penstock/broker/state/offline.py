@@ -34,7 +34,7 @@ class OfflineMissing(BrokerError):
 class _Known(NamedTuple):
     """What was read of the journal up to a group."""
 
-    mark: tuple[int, int, bytes]  # of the follower
+    mark: tuple[int, int, bytes]  # of the tailer
     state: State
     view: recovery.View
 
@@ -48,7 +48,7 @@ class OfflineLog:
     def __init__(self, files: Files, root: str, held_by: Callable[[], str | None]) -> None:
         """Raises OfflineBusy, OfflineMissing, LogError or StateUnreadable, as `refresh` does."""
         self.root = root
-        self.follower = Tailer(files, events=True)
+        self.tailer = Tailer(files, events=True)
         self._files = files
         self._held_by = held_by
         self._lock = Lock()
@@ -87,7 +87,7 @@ class OfflineLog:
         """Unknown partitions are empty: (0, 0)."""
         return Bounds(*self._known.view.ranges.get(partition, (0, 0)))
 
-    def tabled_end(self, partition: PartitionId) -> int:
+    def table_end(self, partition: PartitionId) -> int:
         """Up to which offset, exclusive, the journal knows tables to have the partition."""
         return self._known.view.tabled.get(partition).offset
 
@@ -104,21 +104,21 @@ class OfflineLog:
             )
 
     def _read(self) -> None:
-        follower = self.follower
-        follower.refresh()
-        if follower.mark == self._known.mark:
+        tailer = self.tailer
+        tailer.refresh()
+        if tailer.mark == self._known.mark:
             return
-        follower.check_end()
-        files = follower.journals
+        tailer.check_end()
+        files = tailer.journals
         if not files:
             self._known = _NOTHING
             return
         # A process that was killed may have written what it never synced.
         files[-1].file.sync()
-        mark, last_group = follower.mark, follower.next_group - 1
+        mark, last_group = tailer.mark, tailer.next_group - 1
         snapshot = self._newest_snapshot()
-        held = {int(partition): follower.extent(partition) or (0, 0) for partition in follower.partitions()}
-        events = recovery.replay(files, snapshot.group if snapshot else 0, last_group, follower.events)
+        held = {int(partition): tailer.extent(partition) or (0, 0) for partition in tailer.partitions()}
+        events = recovery.replay(files, snapshot.group if snapshot else 0, last_group, tailer.events)
         core_events: list[bytes] = []
         view = recovery.rebuild(files, held, last_group, snapshot, events, core_events)
         state = State() if snapshot is None else decode_snapshot(snapshot.core)

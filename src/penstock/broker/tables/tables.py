@@ -118,7 +118,7 @@ class Tables:
         return self._policy.enabled if own is None else own
 
     def _ends(self, topic: Topic) -> dict[int, int]:
-        end = self._state_log.engine.tabled_end
+        end = self._state_log.engine.table_end
         return {number: end(partition_id(topic.id, number)) for number in range(topic.partitions)}
 
     # -- deleted topics
@@ -283,7 +283,7 @@ class Tables:
             # Until it is looked after; how much of a file's share the table had already does not matter so much.
             self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._moving.get(outcome.topic, 0)
         self._touched.update(outcome.topic for outcome in outcomes)
-        return self._state_log.engine.tabled(ends) if ends else None
+        return self._state_log.engine.advance_table_ends(ends) if ends else None
 
     def _looked_after(self, job: CareJob, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
         topic = job.ref.topic

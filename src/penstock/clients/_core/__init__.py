@@ -23,6 +23,7 @@ their imports:
                  async_procedure of a function that is a Procedure; request_method and procedure_method are either, by
                  the class that has them: a list of methods for both clients, in a class that both derive from
     pool         BlockingPool, AsyncPool: several clients used by many threads, or tasks
+    closing      Closing, AsyncClosing: context managers that close at the end of the block
     backoff      AsyncBackoff: pauses of an operation that is tried again, where connections are not sockets (QUIC)
     loop_thread  LoopThread: blocking calls on top of an asyncio client
 

@@ -6,12 +6,12 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.closing import AsyncClosing
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.inflight import InFlightRequests
@@ -321,19 +321,11 @@ class AsyncDriver(Channel[AsyncConnection]):
         return connection
 
 
-class AsyncClientCore:
+class AsyncClientCore(AsyncClosing):
     """What all asyncio clients have. For the tasks of one event loop."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self._driver = driver
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     @property
     def connections(self) -> int:

@@ -8,12 +8,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.channel import Channel, ConnectOptions
+from penstock.clients._core.closing import Closing
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.inflight import InFlightRequests
@@ -245,19 +245,11 @@ class BlockingDriver(Channel[BlockingConnection]):
         return connection
 
 
-class BlockingClient:
+class BlockingClient(Closing):
     """What all blocking clients have. For one thread at a time."""
 
     def __init__(self, driver: BlockingDriver) -> None:
         self._driver = driver
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def connections(self) -> int:

@@ -12,9 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
+from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.errors import PenstockError, PoolTimeout
 from penstock.clients._core.procedure import Procedure
 from penstock.clients._core.requests import RequestSpec
@@ -55,7 +55,7 @@ C = TypeVar("C", bound=PooledClient)
 A = TypeVar("A", bound=AsyncPooledClient)
 
 
-class BlockingPool(Generic[C]):
+class BlockingPool(Closing, Generic[C]):
     """Clients for any number of threads, `size` of them at most; each is made when it is first needed. Every `health`
     seconds a thread checks the connections that nobody uses, and closes those that do not hold. `patience` is for how
     many seconds to wait for a free client."""
@@ -75,14 +75,6 @@ class BlockingPool(Generic[C]):
         self._give_back(self._borrow())
         self._checker = threading.Thread(target=self._check_regularly, args=(health,), name="client-pool", daemon=True)
         self._checker.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections. Those of clients that are lent are closed when they come back."""
@@ -155,7 +147,7 @@ class BlockingPool(Generic[C]):
                 self._change.notify()
 
 
-class AsyncPool(Generic[A]):
+class AsyncPool(AsyncClosing, Generic[A]):
     """Clients for the tasks of one event loop. A client of asyncio serves many tasks, so nothing is lent: a request
     goes to the connection with the fewest requests in flight. Use it as a context manager: within it, a task checks
     the connections every `health` seconds."""
@@ -170,11 +162,6 @@ class AsyncPool(Generic[A]):
     async def __aenter__(self) -> Self:
         self._checker = asyncio.create_task(self._check_regularly())
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close all connections. A later request opens one again."""

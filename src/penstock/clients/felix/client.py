@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Concatenate, Final, ParamSpec, TypedDict, TypeVar, Unpack
 
 from penstock.clients._core.backoff import AsyncSleep
+from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.loop_thread import LoopThread
 from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.felix.cache import Cache
@@ -60,7 +60,7 @@ class ClientOptions(TypedDict, total=False):
     sleep: AsyncSleep
 
 
-class AsyncFelixClient:
+class AsyncFelixClient(AsyncClosing):
     """A Felix client for the tasks of one event loop, which share a few connections.
 
     The server is known by its certificate: `fingerprint` is its SHA-256, which the broker prints, `ca` a file with the
@@ -120,14 +120,6 @@ class AsyncFelixClient:
     def connections(self) -> int:
         """How many were opened so far."""
         return sum(pool.opened for pool in self._connection_pools)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def connect(self) -> None:
         """Connect now, and not with the first request: shows at once whether the token is accepted."""
@@ -249,20 +241,12 @@ def _blocking(
     return call
 
 
-class FelixClient:
+class FelixClient(Closing):
     """A Felix client for any number of threads. Options and guarantees are those of `AsyncFelixClient`."""
 
     def __init__(self, server: str = "127.0.0.1", **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncFelixClient(server, **options)
         self._loop_thread = LoopThread("felix-client", _closed_error)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def connections(self) -> int:

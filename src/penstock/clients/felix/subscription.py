@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 from penstock.clients._core.backoff import AsyncBackoff, AsyncSleep
+from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.loop_thread import LoopThread
 from penstock.clients.felix.connection import Connection
 from penstock.clients.felix.errors import (
@@ -79,7 +79,7 @@ class BatchCursor:
         return Batch(payloads, offset)
 
 
-class AsyncSubscription:
+class AsyncSubscription(AsyncClosing):
     """Events of a stream as they come; iterate over it, over `batches()`, or call `next`. Use it as a context manager,
     or close it. It is for one task.
 
@@ -130,11 +130,6 @@ class AsyncSubscription:
         if self._buffer is None:
             await self._subscribe()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def __aiter__(self) -> Self:
         return self
@@ -359,7 +354,7 @@ def _retrieve_exception(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-class Subscription:
+class Subscription(Closing):
     """Events of a stream as they come; iterate over it, over `batches()`, or call `next`. Use it as a context manager,
     or close it. It is for one thread at a time; what it guarantees is as for `AsyncSubscription`."""
 
@@ -372,11 +367,6 @@ class Subscription:
     def __enter__(self) -> Self:
         self._loop_thread.run(self._subscription.__aenter__())
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the subscription. Events that were not taken are discarded."""

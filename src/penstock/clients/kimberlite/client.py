@@ -16,7 +16,7 @@ from typing import Any, Unpack
 from penstock.clients._core import pool
 from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
 from penstock.clients._core.blocking import BlockingClient, BlockingDriver
-from penstock.clients._core.methods import async_method, async_procedure, blocking_method, blocking_procedure
+from penstock.clients._core.methods import procedure_method, request_method
 from penstock.clients._core.procedure import Procedure, Wait
 from penstock.clients._core.requests import RequestBatch
 from penstock.clients._core.retry import RetryPolicy
@@ -31,60 +31,32 @@ from penstock.clients.kimberlite.subscription import AsyncSubscription, Subscrip
 from penstock.clients.kimberlite.version import find_version
 
 
-class Methods:
-    """Methods that the blocking client and its pool have in common."""
+class KimberliteMethods:
+    """Methods of clients and pools: one for each request, as in `requests`, and appends of several steps."""
 
-    create_stream = blocking_method(r.create_stream)
-    append = blocking_procedure(appends.append)
-    append_many = blocking_procedure(appends.append_many)
-    read_page = blocking_method(r.read_page)
-    stream_info = blocking_method(r.stream_info)
-    sync = blocking_method(r.sync)
-    query = blocking_method(r.query)
-    query_at = blocking_method(r.query_at)
-    execute = blocking_method(r.execute)
-    list_tables = blocking_method(r.list_tables)
-    describe_table = blocking_method(r.describe_table)
-    list_indexes = blocking_method(r.list_indexes)
-    create_tenant = blocking_method(r.create_tenant)
-    list_tenants = blocking_method(r.list_tenants)
-    get_tenant = blocking_method(r.get_tenant)
-    delete_tenant = blocking_method(r.delete_tenant)
-    register_api_key = blocking_method(r.register_api_key)
-    revoke_api_key = blocking_method(r.revoke_api_key)
-    list_api_keys = blocking_method(r.list_api_keys)
-    rotate_api_key = blocking_method(r.rotate_api_key)
-    server_info = blocking_method(r.server_info)
-    audit_query = blocking_method(r.audit_query)
-    verify_audit_chain = blocking_method(r.verify_audit_chain)
-
-
-class AsyncMethods:
-    """The same for asyncio."""
-
-    create_stream = async_method(r.create_stream)
-    append = async_procedure(appends.append)
-    append_many = async_procedure(appends.append_many)
-    read_page = async_method(r.read_page)
-    stream_info = async_method(r.stream_info)
-    sync = async_method(r.sync)
-    query = async_method(r.query)
-    query_at = async_method(r.query_at)
-    execute = async_method(r.execute)
-    list_tables = async_method(r.list_tables)
-    describe_table = async_method(r.describe_table)
-    list_indexes = async_method(r.list_indexes)
-    create_tenant = async_method(r.create_tenant)
-    list_tenants = async_method(r.list_tenants)
-    get_tenant = async_method(r.get_tenant)
-    delete_tenant = async_method(r.delete_tenant)
-    register_api_key = async_method(r.register_api_key)
-    revoke_api_key = async_method(r.revoke_api_key)
-    list_api_keys = async_method(r.list_api_keys)
-    rotate_api_key = async_method(r.rotate_api_key)
-    server_info = async_method(r.server_info)
-    audit_query = async_method(r.audit_query)
-    verify_audit_chain = async_method(r.verify_audit_chain)
+    create_stream = request_method(r.create_stream)
+    append = procedure_method(appends.append)
+    append_many = procedure_method(appends.append_many)
+    read_page = request_method(r.read_page)
+    stream_info = request_method(r.stream_info)
+    sync = request_method(r.sync)
+    query = request_method(r.query)
+    query_at = request_method(r.query_at)
+    execute = request_method(r.execute)
+    list_tables = request_method(r.list_tables)
+    describe_table = request_method(r.describe_table)
+    list_indexes = request_method(r.list_indexes)
+    create_tenant = request_method(r.create_tenant)
+    list_tenants = request_method(r.list_tenants)
+    get_tenant = request_method(r.get_tenant)
+    delete_tenant = request_method(r.delete_tenant)
+    register_api_key = request_method(r.register_api_key)
+    revoke_api_key = request_method(r.revoke_api_key)
+    list_api_keys = request_method(r.list_api_keys)
+    rotate_api_key = request_method(r.rotate_api_key)
+    server_info = request_method(r.server_info)
+    audit_query = request_method(r.audit_query)
+    verify_audit_chain = request_method(r.verify_audit_chain)
 
 
 def check(client: KimberliteClient | AsyncKimberliteClient) -> Procedure[bool]:
@@ -105,7 +77,7 @@ def check(client: KimberliteClient | AsyncKimberliteClient) -> Procedure[bool]:
     return connection.lost is None
 
 
-class KimberliteClient(BlockingClient, Methods):
+class KimberliteClient(KimberliteMethods, BlockingClient):
     """A Kimberlite client for one thread at a time; threads share a `Pool`.
 
     `addresses` is one or several of host:port, all of the same cluster. It sends the token, or the result of a function
@@ -136,7 +108,7 @@ class KimberliteClient(BlockingClient, Methods):
         binding = KimberliteBinding(find_version(version, castagnoli), tenant, token, timeout)
         super().__init__(BlockingDriver(binding, options, sleep))
 
-    check = blocking_procedure(check)
+    check = procedure_method(check)
 
     def read(
         self, stream_id: int, from_offset: int = 0, *, page_bytes: int = r.PAGE_BYTES, **options: Unpack[RequestOptions]
@@ -161,7 +133,7 @@ class KimberliteClient(BlockingClient, Methods):
         return Subscription(self._driver, EventBuffer(stream_id, from_offset, window, group), tenant)
 
 
-class AsyncKimberliteClient(AsyncClientCore, AsyncMethods):
+class AsyncKimberliteClient(KimberliteMethods, AsyncClientCore):
     """A Kimberlite client for the tasks of one event loop: their requests share one connection, and none waits for the
     reply to another. Arguments and guarantees are those of `KimberliteClient`."""
 
@@ -182,7 +154,7 @@ class AsyncKimberliteClient(AsyncClientCore, AsyncMethods):
         binding = KimberliteBinding(find_version(version, castagnoli), tenant, token, timeout)
         super().__init__(AsyncDriver(binding, options, sleep))
 
-    check = async_procedure(check)
+    check = procedure_method(check)
 
     @property
     def waiting(self) -> int:
@@ -214,7 +186,7 @@ class AsyncKimberliteClient(AsyncClientCore, AsyncMethods):
         return AsyncSubscription(self._driver, EventBuffer(stream_id, from_offset, window, group), tenant)
 
 
-class Pool(pool.BlockingPool[KimberliteClient], Methods):
+class Pool(KimberliteMethods, pool.BlockingPool[KimberliteClient]):
     """Clients for any number of threads, `size` of them at most; each is made when it is first needed. They share what
     they know about which server leads.
 
@@ -238,7 +210,7 @@ class Pool(pool.BlockingPool[KimberliteClient], Methods):
         super().__init__(lambda: KimberliteClient(shared, **client), size, health=health, patience=patience)
 
 
-class AsyncPool(pool.AsyncPool[AsyncKimberliteClient], AsyncMethods):
+class AsyncPool(KimberliteMethods, pool.AsyncPool[AsyncKimberliteClient]):
     """Clients for the tasks of one event loop. A client of asyncio serves many tasks, so nothing is lent: a request
     goes to the connection with the fewest requests in flight. Use it as a context manager: within it, a task checks
     the connections every `health` seconds. Other arguments are those of `AsyncKimberliteClient`."""

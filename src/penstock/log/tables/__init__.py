@@ -1,1 +1,1 @@
-"""Tables: closed journal files as Parquet, in one Delta table per topic. Most of it loads pyarrow: not for a start."""
+"""Tables: closed segments as Parquet, in one Delta table per topic. Most of it loads pyarrow: not for a start."""

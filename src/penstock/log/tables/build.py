@@ -1,4 +1,4 @@
-"""Moves the records of a closed journal file to the table of one topic.
+"""Moves the records of a closed segment to the table of one topic.
 
 One commit of the table has all that the file holds of the topic, and with it how far each partition reaches. So what
 was killed before the commit is done again from the start, and what was killed after it is found done: no record is in
@@ -27,7 +27,7 @@ FILE_BYTES: Final = 256 << 20
 
 
 class PartitionSpan(NamedTuple):
-    """What to take of a journal file, and where the log of the partition starts: nothing below that is wanted, so the
+    """The records to move out of a segment, and the partition's log start: nothing below that is wanted, so the
     table may leave it out."""
 
     first: int
@@ -48,7 +48,7 @@ def build(
     rest: Callable[[], None] = _at_once,
 ) -> dict[int, int]:
     """Take these spans of the file into the table, as far as it does not have them. Returns up to where it has these
-    partitions. When this returns, all of it survives a loss of power, and the journal file is not needed for it.
+    partitions. When this returns, all of it survives a loss of power, and the segment is not needed for it.
     `rest` is called again and again, about once for a MiB, so that the caller can leave the machine to others.
 
     Raises TableGap, TableNotWritten, TableUnreadable or LogDamaged, and then the table is as before.
@@ -66,7 +66,7 @@ def build(
         for number, first in wanted.items():
             _write(ref, store, journal, number, first, partitions[number].end, file_bytes, rest, parts)
     except BaseException as error:
-        with contextlib.suppress(Exception):  # what cannot be removed now is found by `care.clean`
+        with contextlib.suppress(Exception):  # what cannot be removed now is found by `maintenance.clean`
             store.remove([part.path for part in parts])
         if isinstance(error, FAILURES):
             raise not_written(ref, error) from error

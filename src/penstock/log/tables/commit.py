@@ -16,9 +16,9 @@ from penstock.log.tables.part import PARTITION, Part
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import FAILURES, PARTITIONS, Table, app_id
 
-# How long checkpoints of the table's log name files that are gone: `care.clean` does not need it.
+# How long checkpoints of the table's log name files that are gone: `maintenance.clean` does not need it.
 _CONFIGURATION: Final = {"delta.deletedFileRetentionDuration": "interval 1 days"}
-# Checkpoints are made by `care.clean`, which syncs them before anything relies on them.
+# Checkpoints are made by `maintenance.clean`, which syncs them before anything relies on them.
 _NO_CHECKPOINT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 

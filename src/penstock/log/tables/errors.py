@@ -1,4 +1,4 @@
-"""What can go wrong with tables besides `TableUnreadable`, which readers of the log may meet too."""
+"""Errors of tables besides `TableUnreadable`, which readers of the log may meet too."""
 
 from __future__ import annotations
 

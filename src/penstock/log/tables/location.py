@@ -1,4 +1,4 @@
-"""Where the table of a topic lies. Pure, and light: the broker uses it without loading anything that reads tables.
+"""The location of a topic's table. Pure, and light: the broker uses it without loading anything that reads tables.
 
     <root>/<tenant>/<namespace>/<quoted topic>-<topic id>
 

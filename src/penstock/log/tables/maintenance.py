@@ -1,4 +1,4 @@
-"""What a table needs as it grows: fewer and larger files, retention, and the removal of what nobody reads any more.
+"""Table maintenance: fewer and larger files, retention, and the removal of what nobody reads any more.
 
 One process at a time changes a table; readers in others go on, also those that opened an older version, for a while.
 """
@@ -115,7 +115,7 @@ def new_starts(
     starts: Mapping[int, int],
     now: int,
 ) -> dict[int, int]:
-    """Log starts that retention moves up, as `log/retention.py` does for journal files: a file goes as a whole, the
+    """Log starts that retention moves up, as `log/retention.py` does for segments: a file goes as a whole, the
     oldest first, when its newest record is too old, or when what is left without it still has as much as the limit."""
     moved = {}
     for number, (seconds, limit) in limits.items():
@@ -139,7 +139,7 @@ def retain(
     starts: Mapping[int, int] | None = None,
 ) -> dict[int, int]:
     """To where the log start of which partition has to move: `limits` are (seconds, bytes), None for no limit,
-    `journal_bytes` what journal files have of it besides, `now` µs. Changes nothing: the log moves first."""
+    `journal_bytes` what segments have of it besides, `now` µs. Changes nothing: the log moves first."""
     table = Table.open(ref)
     if table is None:
         return {}

@@ -74,7 +74,7 @@ class Table:
         return {number: end for number, end in found.items() if end is not None}
 
     def partitions(self) -> list[int]:
-        """Those that have files."""
+        """The partitions that have files."""
         return sorted(self._files())
 
     def extents(self, partition: int) -> list[TableFile]:
@@ -82,7 +82,7 @@ class Table:
         return self._files().get(partition, [])
 
     def file_uris(self) -> list[str]:
-        """Where all files are. Their partition is in the name of their folder."""
+        """The URIs of all files. The partition is in the name of a file's folder."""
         return self.store.uris(file.path for number in self.partitions() for file in self.extents(number))
 
     def _files(self) -> dict[int, list[TableFile]]:

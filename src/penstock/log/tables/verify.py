@@ -1,4 +1,4 @@
-"""Checks a table: in itself, and record by record against the log, where journal files still have the same records."""
+"""Checks a table: in itself, and record by record against the log, where segments still have the same records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What was found. `differences` has the first ones only."""
+    """The result of a verification. `differences` has the first ones only."""
 
     topic: str
     version: int | None = None  # None: there is no table
@@ -54,7 +54,7 @@ Progress = Callable[[int, int], None]  # records done, of how many
 
 def verify(
     ref: TableRef,
-    follower: Tailer,
+    tailer: Tailer,
     starts: Mapping[int, int],
     tabled: Mapping[int, int],
     progress: Progress | None = None,
@@ -78,9 +78,9 @@ def verify(
         if tabled.get(number, 0) > max(end, start):
             outcome.differ(number, end, f"the table ends here; the log counts on it up to offset {tabled[number]}")
         _check_files(outcome, table.extents(number), number, start, ends.get(number))
-        _check_seam(outcome, follower, ref.topic, number, start, end)
+        _check_seam(outcome, tailer, ref.topic, number, start, end)
         if table.extents(number):
-            _check_records(outcome, table, follower, number, start, lambda done: progress and progress(done, total))
+            _check_records(outcome, table, tailer, number, start, lambda done: progress and progress(done, total))
     return outcome
 
 
@@ -105,18 +105,18 @@ def _check_files(outcome: Outcome, files: list[TableFile], number: int, start: i
         outcome.differ(number, expected, f"the files end here, the table's commits say {end}")
 
 
-def _check_seam(outcome: Outcome, follower: Tailer, topic: int, number: int, start: int, end: int) -> None:
+def _check_seam(outcome: Outcome, tailer: Tailer, topic: int, number: int, start: int, end: int) -> None:
     """The journal goes on where the table ends, or before."""
-    held = follower.extent(partition_id(topic, number))
+    held = tailer.extent(partition_id(topic, number))
     if held is not None and held[0] > max(end, start):
         outcome.differ(number, end, f"neither the table nor the journal has the offsets from here to {held[0]}")
 
 
 def _check_records(
-    outcome: Outcome, table: Table, follower: Tailer, number: int, start: int, progress: Callable[[int], object]
+    outcome: Outcome, table: Table, tailer: Tailer, number: int, start: int, progress: Callable[[int], object]
 ) -> None:
     files = table.extents(number)
-    log = _Journal(follower, table.ref, number, max(start, files[0].first), files[-1].end)
+    log = _Journal(tailer, table.ref, number, max(start, files[0].first), files[-1].end)
     for file in files:
         before = len(outcome.differences)
         stamps = _stamps_of(outcome, table, file, log, progress)
@@ -159,11 +159,11 @@ def _check_batch(outcome: Outcome, topic: str, file: TableFile, batch: pa.Record
 
 
 class _Journal:
-    """The records of one partition as journal files have them, beside those of the table."""
+    """The records of one partition as segments have them, beside those of the table."""
 
-    def __init__(self, follower: Tailer, ref: TableRef, number: int, start: int, end: int) -> None:
+    def __init__(self, tailer: Tailer, ref: TableRef, number: int, start: int, end: int) -> None:
         partition = partition_id(ref.topic, number)
-        held = follower.extent(partition) or (end, end)
+        held = tailer.extent(partition) or (end, end)
         self._number = number
         self._at = max(start, held[0])
         self._end = max(self._at, min(end, held[1]))
@@ -171,7 +171,7 @@ class _Journal:
         self._rest: pa.RecordBatch | None = None
         if self._at < self._end:
             try:
-                slices = follower.slices(partition, self._at, self._end)
+                slices = tailer.slices(partition, self._at, self._end)
             except OffsetOutOfRange:  # the files have been removed since
                 self._end = self._at
             else:

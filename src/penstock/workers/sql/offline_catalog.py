@@ -24,7 +24,7 @@ class DirectoryCatalog:
     """A `Catalog`. Who can read the files may read everything in them."""
 
     def __init__(self, log: OfflineLog, scope: Scope, tables: TablePolicy, now: int) -> None:
-        reader = Reader(log.follower, patience=0.0)
+        reader = Reader(log.tailer, patience=0.0)
         self._log = log
         self._scope = scope
         self._tables = tables
@@ -33,7 +33,7 @@ class DirectoryCatalog:
         self.trouble: Exception | None = None  # the first that came up while records were read
 
     def head(self) -> int:
-        return self._log.follower.next_position
+        return self._log.tailer.next_position
 
     def refresh(self) -> None:
         """Nothing comes while it is looked at."""
