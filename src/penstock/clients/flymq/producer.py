@@ -48,7 +48,7 @@ class Delivery(_Delivery):
     __slots__ = ()
 
     def result(self, timeout: float | None = None) -> m.RecordMetadata:
-        """Wait, and say where the record is stored; at offset `DIVERTED` it is among the topic's dead letters. Raises
+        """Wait for the record's partition and offset; at offset `DIVERTED` it is among the topic's dead letters. Raises
         the reason why it is not stored, or TimeoutError."""
         if not self._batch.signal.wait(timeout):
             raise TimeoutError(f"the record was not stored in {timeout:g} seconds")
@@ -61,14 +61,14 @@ class AsyncDelivery(_Delivery):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, m.RecordMetadata]:
-        """Where the record is stored; at offset `DIVERTED` it is among the topic's dead letters. Raises the reason why
-        it is not stored."""
+        """The record's partition and offset; at offset `DIVERTED` it is among the topic's dead letters. Raises the
+        reason why it is not stored."""
         yield from self._batch.signal.wait().__await__()
         return self._batch.metadata(self._index)
 
 
 class _ProducerState(Generic[C]):
-    """What both kinds of producer have in common."""
+    """State of a producer of either kind."""
 
     def __init__(
         self,
@@ -154,8 +154,8 @@ class Producer(_ProducerState[Client], Closing):
         return Delivery(batch, index)
 
     def flush(self) -> None:
-        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, whether or
-        not somebody has asked for it."""
+        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, also one
+        that a delivery has raised already."""
         with self._changed:
             self._flushes += 1
             self._changed.notify_all()
@@ -227,8 +227,8 @@ class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
         return AsyncDelivery(batch, index)
 
     async def flush(self) -> None:
-        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, whether or
-        not somebody has asked for it."""
+        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, also one
+        that a delivery has raised already."""
         self._flushes += 1
         try:
             self._schedule()
