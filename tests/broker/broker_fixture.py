@@ -11,6 +11,8 @@ from tests.crash.simdisk import Fault, SimDisk
 
 from penstock.broker.broker import Broker
 from penstock.broker.publications.staging import Staging
+from penstock.broker.security.passwords import PasswordCost
+from penstock.broker.security.user import UserPolicy
 from penstock.broker.settings import BrokerSettings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import CommitGroup, GroupState
@@ -18,6 +20,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 
 _POLICIES = {field.name for field in dataclasses.fields(BrokerSettings)}
 _RUNTIME = {"executor", "scheduler"}
+CHEAP = PasswordCost(1, 8)  # so that tests need not wait for argon2
 START = 1_700_000_000_000_000  # µs
 
 
@@ -36,6 +39,7 @@ class BrokerFixture:
         self.committer = InlineCommitter()
         self.engine = FileEngine(self.disk, self.settings, committer=self.committer, clock=lambda: self.now)
         policies = {key: value for key, value in self.options.items() if key in _POLICIES}
+        policies["users"] = policies.get("users", UserPolicy())._replace(password_cost=CHEAP)
         runtime = {key: value for key, value in self.options.items() if key in _RUNTIME}
         self.broker = Broker(
             self.engine,

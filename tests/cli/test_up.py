@@ -16,8 +16,9 @@ import pytest
 from tests.launcher import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
 
 from penstock.cli.generator import Doors, Shop, amounts, generate
-from penstock.cli.up import BACKOFF, STEADY_SECONDS, Backoff
+from penstock.cli.up import BACKOFF, STEADY_SECONDS
 from penstock.clients.rustlog import Client
+from penstock.retry import RestartBackoff
 from penstock.transport.endpoint import Endpoint
 
 FLIGHT = ("--listen", "flight=127.0.0.1:0")
@@ -175,7 +176,7 @@ def test_few_events_a_turn_add_up_to_the_right_number() -> None:
 
 
 def test_what_crashes_is_started_again_ever_later() -> None:
-    backoff = Backoff()
-    waits = [backoff.after(1.0) for _ in range(8)]
+    backoff = RestartBackoff(*BACKOFF, STEADY_SECONDS)
+    waits = [backoff.delay(1.0) for _ in range(8)]
     assert waits[:3] == [BACKOFF[0], BACKOFF[0] * 2, BACKOFF[0] * 4] and waits[-1] == BACKOFF[1]
-    assert backoff.after(STEADY_SECONDS) == BACKOFF[0]
+    assert backoff.delay(STEADY_SECONDS) == BACKOFF[0]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.clients._core.retry import RetryPolicy
+from penstock.retry import RetryPolicy
 
 
 class Blocking:

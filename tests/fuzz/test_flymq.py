@@ -27,7 +27,7 @@ from tests.fuzz.test_streams import no_complaints
 from tests.fuzz.wire import DEADLINE, JSON_PING, Wire
 from tests.launcher import BrokerProcess
 from tests.process_stats import open_files, resident_bytes
-from tests.wire.flymq.golden.exchanges import EXCHANGES, FORMS, octets
+from tests.wire.flymq.exchanges import EXCHANGES, FORMS
 
 from penstock.broker.state.state import encode_snapshot
 
@@ -85,8 +85,8 @@ class FlyWire(Wire):
 
 # -- damaged streams, in memory
 
-REQUESTS = [(exchange.opcode, octets(exchange.request_octets)) for exchange in EXCHANGES]
-REQUESTS += [(form.opcode, octets(form.request_octets)) for form in FORMS]
+REQUESTS = [(exchange.opcode, exchange.request_payload) for exchange in EXCHANGES]
+REQUESTS += [(form.opcode, form.request_payload) for form in FORMS]
 
 # What has another answer each time, or takes long: ids of transactions, passwords, and what was compiled.
 UNSTEADY = {0x10, 0x40, *range(0x70, 0x80)}

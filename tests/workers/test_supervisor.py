@@ -1,4 +1,4 @@
-"""Worker processes and their line to the broker: real processes, killed for real."""
+"""Worker processes and their socket to the broker: real processes, killed for real."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from penstock.broker.errors import TopicNotFound
-from penstock.workers import supervisor as child_module
+from penstock.workers import supervisor
 from penstock.workers.rpc import Handler, RemoteError, RpcClient, typed
-from penstock.workers.supervisor import Nothing, Ready, WorkerProcess, settings_of
+from penstock.workers.supervisor import WorkerProcess, fetch_settings, report_ready
 
 
 class Question(msgspec.Struct):
@@ -57,71 +57,70 @@ class Broker:
 def run(test: Callable[[Broker, WorkerProcess], Awaitable[None]], word: str = "hello") -> None:
     async def main() -> None:
         broker = Broker()
-        child = WorkerProcess("test", "tests.workers.test_supervisor", broker.handlers(), Word(word))
-        child.start()
+        worker = WorkerProcess("test", "tests.workers.test_supervisor", broker.handlers(), Word(word))
+        worker.start()
         try:
-            assert await child.ready(20)
-            await test(broker, child)
+            assert await worker.ready(20)
+            await test(broker, worker)
         finally:
-            await child.stop()
-        assert child.process is None
+            await worker.stop()
+        assert worker.process is None
 
     asyncio.run(main())
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(supervisor, "FIRST_RESTART_DELAY", 0.05)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
 
 
-def test_a_child_gets_its_settings_asks_and_says_when_it_is_ready() -> None:
-    async def test(broker: Broker, child: WorkerProcess) -> None:
-        assert child.told == "HELLO"
+def test_a_worker_gets_its_settings_asks_and_says_when_it_is_ready() -> None:
+    async def test(broker: Broker, worker: WorkerProcess) -> None:
+        assert worker.detail == "HELLO"
         assert broker.heard == ["hello"]
 
     run(test)
 
 
 def test_answers_come_when_they_are_ready_and_errors_keep_their_kind() -> None:
-    async def test(broker: Broker, child: WorkerProcess) -> None:
-        assert child.told == "quick slow / TopicNotFound / Internal"
+    async def test(broker: Broker, worker: WorkerProcess) -> None:
+        assert worker.detail == "quick slow / TopicNotFound / Internal"
         assert broker.heard == ["quick", "slow"]
 
     run(test, "errors")
 
 
-def test_a_child_that_is_killed_comes_back() -> None:
-    async def test(broker: Broker, child: WorkerProcess) -> None:
-        assert child.process is not None
-        first = child.process.pid
+def test_a_worker_that_is_killed_comes_back() -> None:
+    async def test(broker: Broker, worker: WorkerProcess) -> None:
+        assert worker.process is not None
+        first = worker.process.pid
         os.kill(first, signal.SIGKILL)
-        await until(lambda: child.starts == 2)
-        assert await child.ready(20)
-        assert child.process.pid != first
+        await until(lambda: worker.starts == 2)
+        assert await worker.ready(20)
+        assert worker.process.pid != first
         assert broker.heard == ["hello", "hello"]
 
     run(test)
 
 
-def test_a_child_ends_with_the_line() -> None:
-    async def test(_: Broker, child: WorkerProcess) -> None:
-        assert child.process is not None
-        await child.stop()
-        assert child.process is None
+def test_a_worker_ends_with_its_socket() -> None:
+    async def test(_: Broker, worker: WorkerProcess) -> None:
+        assert worker.process is not None
+        await worker.stop()
+        assert worker.process is None
 
     run(test)
 
 
 def _main(client: RpcClient) -> None:
-    settings = settings_of(client, Word)
-    assert isinstance(settings, Word)
+    settings = fetch_settings(client, Word)
     if settings.word == "errors":
-        told = _ask_at_once(client)
+        detail = _ask_at_once(client)
     else:
-        told = client.call("ask", Question(settings.word), Reply).text
-    client.call("child.ready", Ready(told), Nothing)
+        detail = client.call("ask", Question(settings.word), Reply).text
+    report_ready(client, detail)
     signal.pause()
 
 

@@ -46,8 +46,8 @@ from penstock.broker.security.user_access import UserAccess
 from penstock.broker.security.users import Users
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.state.state_log import StateLog
-from penstock.broker.subscriptions.cursors import Subscriptions
 from penstock.broker.subscriptions.fanout import FanoutLog
+from penstock.broker.subscriptions.subscriptions import Subscriptions
 from penstock.broker.tables.tables import Tables
 from penstock.broker.tenancy.quotas import Quotas
 from penstock.broker.tenancy.rate_limits import RateLimits

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import sys
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.structured_logging import configure_logging
 
 
 @flags.with_serve_flags
@@ -22,11 +21,7 @@ def serve(serve: flags.ServeFlags) -> None:
     from penstock.server.process import run
 
     effective = flags.effective(serve)
-    logging.basicConfig(
-        level=effective.settings.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure_logging(effective.settings.log_level, effective.settings.log_format)
     try:
         run(effective, _say)
     except StartFailed as error:

@@ -56,7 +56,7 @@ def issue(
 ) -> None:
     """Sign a token and print it: one with roles, or one with permissions, which takes an Ed25519 key. Issuer and
     audience are those that the configuration wants."""
-    from penstock.broker.security import token_keys  # here, because they take a while to load
+    from penstock.broker.security import token_claims, token_keys  # here, because they take a while to load
     from penstock.config.tokens import key_id, read_file
 
     if bool(roles) == bool(permissions):
@@ -73,8 +73,8 @@ def issue(
     claims = _with_permissions(tenant, permissions) if permissions else _with_roles(tenant, roles or (), security)
     claims = {"sub": subject} | claims | times
     try:
-        said = token.decode(msgspec.json.encode(claims), signer.kind)
-        token.identity(said, token.TokenPolicy(), "", now * 1_000_000)
+        said = token_claims.decode(msgspec.json.encode(claims), signer.kind)
+        token_claims.identity(said, token.TokenPolicy(), "", now * 1_000_000)
     except token.Unacceptable as error:
         fail(f"no broker would take such a token: {error}", 2)
     text = token_keys.sign(claims, signer)
@@ -132,7 +132,7 @@ def inspect(
     config: flags.ConfigFile = None,
 ) -> None:
     """Show what a token says, and whether a broker with this configuration would take it, and why not."""
-    from penstock.broker.security import token_keys
+    from penstock.broker.security import token_claims, token_keys
     from penstock.config.tokens import token_policy
 
     presented = sys.stdin.readline().strip() if text == "-" else text
@@ -152,7 +152,7 @@ def inspect(
     if signed is None:
         fail("not taken: none of the configured keys has signed it")
     try:
-        found = token.identity(token.decode(*signed), policy, "", wall_clock())
+        found = token_claims.identity(token_claims.decode(*signed), policy, "", wall_clock())
     except token.Unacceptable as error:
         fail(f"not taken: {error}")
     assert found.expires is not None, "a token without an end is not acceptable"

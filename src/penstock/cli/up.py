@@ -23,6 +23,7 @@ import typer
 from penstock.cli import flags
 from penstock.cli.failure import fail
 from penstock.config.settings import Settings
+from penstock.retry import RestartBackoff
 from penstock.spark.pipelines.declarative import Refresh
 from penstock.spark.pipelines.driver import Driver
 from penstock.spark.pipelines.java import JavaMissing, find_java
@@ -58,19 +59,6 @@ def up(serve: flags.ServeFlags) -> None:
     raise typer.Exit(Stack(settings, serve.arguments()).run())
 
 
-class Backoff:
-    """The wait before a part that ended by itself is started again."""
-
-    def __init__(self) -> None:
-        self._next = BACKOFF[0]
-
-    def after(self, ran: float) -> float:
-        if ran >= STEADY_SECONDS:
-            self._next = BACKOFF[0]
-        seconds, self._next = self._next, min(BACKOFF[1], self._next * 2)
-        return seconds
-
-
 class Stack:
     """Broker, generator and pipeline, from the first to the last moment."""
 
@@ -88,7 +76,7 @@ class Stack:
         self._why_not = ""  # there is no pipeline
         self._again: dict[str, float] = {}  # part → when to start it again
         self._began: dict[str, float] = {}
-        self._backoff = {name: Backoff() for name in ("generator", "pipeline")}
+        self._backoff = {name: RestartBackoff(*BACKOFF, STEADY_SECONDS) for name in ("generator", "pipeline")}
 
     def run(self) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -220,7 +208,7 @@ class Stack:
         if code is None:
             return
         if name not in self._again:
-            seconds = self._backoff[name].after(now - self._began[name])
+            seconds = self._backoff[name].delay(now - self._began[name])
             self._again[name] = now + seconds
             typer.echo(f"the {name} ended with code {code}; it is started again in {seconds:g} s", err=True)
         elif now >= self._again[name]:

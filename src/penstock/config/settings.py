@@ -19,6 +19,7 @@ from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.tables.table import TablePolicy
 from penstock.log.engine import Durability
 from penstock.log.file_engine import LogSettings
+from penstock.structured_logging import LogFormat
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 DAY = 86_400
@@ -245,6 +246,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     data_dir: Annotated[str, Meta(min_length=1, max_length=4096)] = "./data"
     log_level: LogLevel = "info"
+    log_format: LogFormat = "auto"  # of log lines; auto: text on a terminal, else JSON
     log: LogSection = LogSection()
     listen: ListenSection = ListenSection()
     tls: TlsSection = TlsSection()

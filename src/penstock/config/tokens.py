@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from penstock.broker.errors import InvalidArgument
-from penstock.broker.security.token import MAX_KEYS, TokenPolicy
+from penstock.broker.security.token import MAX_KEYS, TokenKey, TokenPolicy
 from penstock.config.settings import ConfigError, Settings
-
-if TYPE_CHECKING:
-    from penstock.broker.security.token_keys import TokenKey
 
 MAX_FILE = 64 << 10  # bytes
 

@@ -23,6 +23,7 @@ def flight_settings(settings: Settings, data_dir: str, host: str, port: int) -> 
         streams=streams,
         calls=CALLS_PER_STREAM * streams,
         log_level=settings.log_level,
+        log_format=settings.log_format,
         durability=settings.log.durability,
     )
 
@@ -32,6 +33,7 @@ def sql_settings(settings: Settings, data_dir: str) -> SqlSettings:
     return SqlSettings(
         data_dir=data_dir,
         log_level=settings.log_level,
+        log_format=settings.log_format,
         seconds=sql.seconds,
         memory_bytes=sql.memory_bytes,
         rows=sql.rows,
@@ -40,4 +42,4 @@ def sql_settings(settings: Settings, data_dir: str) -> SqlSettings:
 
 
 def table_settings(settings: Settings, data_dir: str) -> TableSettings:
-    return TableSettings(data_dir=data_dir, log_level=settings.log_level)
+    return TableSettings(data_dir=data_dir, log_level=settings.log_level, log_format=settings.log_format)

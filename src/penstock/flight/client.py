@@ -31,10 +31,11 @@ from penstock.flight.errors import (
 from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicPartition
 from penstock.flight.options import BrokerOptions
 from penstock.log.engine import Bounds
+from penstock.retry import RetryPolicy, no_jitter
 
 RETRIES: Final = 3
 RETRY_SECONDS: Final = 0.01  # before the first repeat; doubled each time
-LONGEST_PAUSE: Final = 1.0
+LONGEST_RETRY_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 60.0  # that an answer may take
 PUBLISH_SECONDS: Final = 600.0
 PLACES: Final = 1_000  # partitions or topics in one request
@@ -55,8 +56,7 @@ class FlightLog:
     def __init__(self, options: BrokerOptions, *, retries: int = RETRIES, retry_seconds: float = RETRY_SECONDS) -> None:
         """Connects when it is first used. Raises OptionsUnusable if a file of the options cannot be read."""
         self._options = options
-        self._retries = retries
-        self._retry_seconds = retry_seconds
+        self._retry = RetryPolicy(retries + 1, retry_seconds, LONGEST_RETRY_SECONDS, no_jitter)
         self._channel = _channel_options(options)
         self._headers = _headers(options)
         self._lock = threading.Lock()
@@ -115,15 +115,15 @@ class FlightLog:
     def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wanted = list(columns)
         asked = tuple(wanted if "offset" in wanted else [*wanted, "offset"])  # where to go on
-        at, patience = start, _Patience(self._retries, self._retry_seconds)
+        at, budget = start, _RetryBudget(self._retry)
         while at < end:
             try:
                 for batch in self._stream(wire.Ticket(*place, at, end, asked)):
                     at = int(batch.column("offset")[-1].as_py()) + 1
-                    patience.reset()
+                    budget.reset()
                     yield batch if len(asked) == len(wanted) else batch.select(wanted)
             except LogUnavailable:
-                patience.wait()
+                budget.wait()
             else:
                 return
 
@@ -191,14 +191,14 @@ class FlightLog:
 
     def _act(self, name: str, request: wire.Message, reply: type[Reply], seconds: float = CALL_SECONDS) -> Reply:
         action = flight.Action(name, wire.encode(request))
-        patience = _Patience(self._retries, self._retry_seconds)
+        budget = _RetryBudget(self._retry)
         while True:
             try:
                 with self._plainly() as client:
                     (result,) = client.do_action(action, self._call_options(seconds))
                     return msgspec.json.decode(result.body.to_pybytes(), type=reply)
             except LogUnavailable:
-                patience.wait()
+                budget.wait()
 
     def _call_options(self, seconds: float | None) -> Any:
         return flight.FlightCallOptions(timeout=seconds, headers=self._headers)
@@ -237,23 +237,22 @@ class FlightLog:
         return ", ".join(f"{host}:{port}" for host, port in self._options.servers)
 
 
-class _Patience:
-    """Retry budget: how often, and after which pause, a call is tried again. Used while the error is being handled."""
+class _RetryBudget:
+    """The attempts that are left of one call. Used while an error is being handled."""
 
-    def __init__(self, retries: int, seconds: float) -> None:
-        self._retries = self._left = retries
-        self._seconds = self._pause = seconds
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._failed = 0
 
     def reset(self) -> None:
-        self._left, self._pause = self._retries, self._seconds
+        self._failed = 0
 
     def wait(self) -> None:
-        """Raises the error again if it has been enough."""
-        if not self._left:
+        """Sleep until the next attempt is due. Raises the error again if there is none."""
+        if self._failed + 1 >= self._policy.attempts:
             raise  # the error that is being handled
-        self._left -= 1
-        time.sleep(self._pause)
-        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+        time.sleep(self._policy.delay(self._failed))
+        self._failed += 1
 
 
 def _chunks(items: list[T]) -> Iterator[list[T]]:

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from penstock.flight.errors import FlightLogError
 from penstock.flight.log import Log, Staged
 from penstock.spark.options import Retries
-from penstock.spark.patience import Patience
+from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.sink_columns import Outgoing, check_columns
 from penstock.spark.sink_options import SinkOptions, batch_options, stream_options
 
@@ -118,14 +118,14 @@ class _Task:
         self._options = options
         self._app = app
         self._batch = batch
-        self._patience = _patience(options.retries, options.retries.poll_timeout)
+        self._budget = _budget(options.retries, options.retries.poll_timeout)
 
     def send(self, batches: Iterator[pa.RecordBatch], schema: StructType) -> Sent:
         outgoing = Outgoing(schema, self._options.topic)
         refs: list[str] = []
         rows = 0
         for piece in pieces(map(outgoing.shaped, batches), PIECE_BYTES):
-            staged = self._patience.call(partial(self._stage, piece, outgoing.schema, f"{_task_name()}.{len(refs)}"))
+            staged = self._budget.call(partial(self._stage, piece, outgoing.schema, f"{_task_name()}.{len(refs)}"))
             refs.append(staged.ref)
             rows += staged.rows
         return Sent(self._app, self._batch, tuple(refs), rows)
@@ -170,7 +170,7 @@ def publish(options: SinkOptions, batch: int, sent: Sequence[Sent]) -> None:
     app = sent[0].app
     if any((message.app, message.batch) != (app, batch) for message in sent):
         raise SinkFailed(f"Spark commits batch {batch}, but tasks wrote for another one; nothing was published")
-    done = _patience(options.retries, options.retries.timeout).call(lambda: open_log(options).publish(app, batch, refs))
+    done = _budget(options.retries, options.retries.timeout).call(lambda: open_log(options).publish(app, batch, refs))
     if done.repeated:
         logger.warning(
             "Batch %d of %s had been published before, so nothing was written: right for a query or a job that was "
@@ -195,8 +195,8 @@ def discard(options: SinkOptions, sent: Sequence[Sent]) -> None:
             return
 
 
-def _patience(retries: Retries, timeout: int) -> Patience:
-    return Patience(timeout, retries.at_least, retries.interval)
+def _budget(retries: Retries, timeout: int) -> OutageBudget:
+    return OutageBudget(timeout, retries.at_least, retries.interval)
 
 
 def open_log(options: SinkOptions) -> Log:

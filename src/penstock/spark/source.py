@@ -34,7 +34,7 @@ from penstock.flight.log import Log
 from penstock.spark.columns import Shape, check_schema, full_schema
 from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbol, symbol
 from penstock.spark.options import Retries, SourceOptions, batch_options, include_headers, stream_options
-from penstock.spark.patience import Patience
+from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.planning import DataLost, Known, Planner, capped
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Task(InputPartition):
         super().__init__(work)
 
 
-def driver_patience(retries: Retries) -> Patience:
-    return Patience(retries.timeout, retries.at_least, retries.interval)
+def driver_budget(retries: Retries) -> OutageBudget:
+    return OutageBudget(retries.timeout, retries.at_least, retries.interval)
 
 
 def open_log(options: SourceOptions) -> Log:
@@ -95,7 +95,7 @@ class PenstockReader(DataSourceReader):
         self._options = batch_options(options)
 
     def partitions(self) -> list[InputPartition]:
-        tasks = driver_patience(self._options.retries).call(lambda: self._planner().batch())
+        tasks = driver_budget(self._options.retries).call(lambda: self._planner().batch())
         return [Task(task) for task in tasks]
 
     def _planner(self) -> Planner:
@@ -115,7 +115,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what hangs on this process."""
-        return {name: value for name, value in vars(self).items() if not isinstance(value, Planner | Patience)}
+        return {name: value for name, value in vars(self).items() if not isinstance(value, Planner | OutageBudget)}
 
     @cached_property
     def _options(self) -> SourceOptions:
@@ -127,8 +127,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Planner(open_log(self._options), self._options, _milliseconds)
 
     @cached_property
-    def _patience(self) -> Patience:
-        return driver_patience(self._options.retries)
+    def _budget(self) -> OutageBudget:
+        return driver_budget(self._options.retries)
 
     def initialOffset(self) -> Json:  # noqa: N802
         return symbol(self._options.starting)
@@ -143,12 +143,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.least_rows is None else ReadMinRows(limits.least_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._patience.call(lambda: self._planner.known())
+        self._target = self._budget.call(lambda: self._planner.known())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         """Called when all micro-batches up to `start` are done, so this is also where progress can be told."""
         self._tell_progress(start)
-        return self._patience.call(lambda: self._next(start, not isinstance(limit, ReadAllAvailable)))
+        return self._budget.call(lambda: self._next(start, not isinstance(limit, ReadAllAvailable)))
 
     def _next(self, start: Json, limited: bool) -> Json:
         planner = self._planner
@@ -171,7 +171,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode({place: bounds.high_watermark for place, bounds in self._latest.items()})
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        tasks = self._patience.call(lambda: self._planner.micro_batch(begins(start, end), decode(end)))
+        tasks = self._budget.call(lambda: self._planner.micro_batch(begins(start, end), decode(end)))
         return [Task(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -207,18 +207,18 @@ def read_range(
     """All live records of the range; `columns` has `offset`. A broker that goes away is waited for; then the reading
     goes on behind the last record that came."""
     retries = options.retries
-    patience = Patience(retries.poll_timeout, retries.at_least, retries.interval)
+    budget = OutageBudget(retries.poll_timeout, retries.at_least, retries.interval)
     start = work.start
     while start < work.end:
         try:
             for batch in log().read(work.place, start, work.end, columns):
                 if batch.num_rows:
                     start = batch.column("offset")[-1].as_py() + 1
-                    patience.succeeded()
+                    budget.succeeded()
                     yield batch
             return
         except LogUnavailable as error:
-            patience.bear(error)
+            budget.wait_or_raise(error)
         except OffsetsLost as error:
             _lose(error, options)
             start = max(start + 1, error.start)

@@ -20,7 +20,7 @@ from penstock.flight.log import Log, TableInfo, TopicPartition
 from penstock.log.engine import Bounds
 from penstock.spark.columns import LOG_APPEND_TIME, SchemaRefused, check_schema, full_schema
 from penstock.spark.options import PATIENCE_OF_BATCHES, Given, OptionRefused, nested
-from penstock.spark.patience import Patience
+from penstock.spark.outage_budget import OutageBudget
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -54,8 +54,8 @@ def table(spark: SparkSession, topic: str, *, columns: Sequence[str] | None = No
     given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
     connection, schema = _checked(given), _schema(given, columns)
     retries = given.retries(PATIENCE_OF_BATCHES)
-    patience = Patience(retries.timeout, retries.at_least, retries.interval)
-    past, bounds = patience.call(lambda: look(connect(connection), topic))
+    budget = OutageBudget(retries.timeout, retries.at_least, retries.interval)
+    past, bounds = budget.call(lambda: look(connect(connection), topic))
     starts = {place: max(found.start, past.ends.get(place.partition, 0)) for place, found in bounds.items()}
     tail = {place: start for place, start in starts.items() if start < bounds[place].high_watermark}
     parts = [_past(spark, topic, past, schema)] if past.files else []

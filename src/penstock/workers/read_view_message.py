@@ -1,4 +1,4 @@
-"""A survey of a topic on its way from the broker to a process that reads the records itself."""
+"""A topic's read view as a message: from the broker to a worker that reads the records itself."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from penstock.broker.broker import Broker
 from penstock.broker.fetch.read_view import ReadView
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
-from penstock.workers.flight.rpc_messages import Partition, ReadViewMessage, TablePlace
+from penstock.workers.flight.rpc_messages import ReadViewMessage, ReadViewPartition, TableLocation
 
 
-def told(broker: Broker, identity: Identity, scope: Scope, found: ReadView) -> ReadViewMessage:
+def to_message(broker: Broker, identity: Identity, scope: Scope, view: ReadView) -> ReadViewMessage:
     return ReadViewMessage(
-        found.topic.id,
-        found.topic.name,
-        found.now,
-        found.horizon,
+        view.topic.id,
+        view.topic.name,
+        view.now,
+        view.horizon,
         [
-            Partition(number, bounds.start, bounds.high_watermark, gone.below, sorted(gone.single))
-            for number, bounds, gone in found.partitions
+            ReadViewPartition(number, bounds.start, bounds.high_watermark, deleted.below, sorted(deleted.single))
+            for number, bounds, deleted in view.partitions
         ],
-        _table(broker, identity, scope, found),
+        _table(broker, identity, scope, view),
     )
 
 
-def _table(broker: Broker, identity: Identity, scope: Scope, found: ReadView) -> TablePlace | None:
+def _table(broker: Broker, identity: Identity, scope: Scope, view: ReadView) -> TableLocation | None:
     """Also where there is no table yet: records may be moved there while they are being read."""
-    described = broker.tables.describe(identity, scope, found.topic.name)
-    place = broker.tables.find(found.topic.id)
-    if place is None:
+    described = broker.tables.describe(identity, scope, view.topic.name)
+    ref = broker.tables.find(view.topic.id)
+    if ref is None:
         return None
-    return TablePlace(place.url, place.options, {} if described is None else described.ends)
+    return TableLocation(ref.url, ref.options, {} if described is None else described.ends)

@@ -1,4 +1,4 @@
-"""What a survey of the broker means to a process that reads the records itself: where they are, and which are live."""
+"""A read view as a worker uses it: where the records are, and which of them are visible."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.workers.flight.rpc_messages import ReadViewMessage
 
 
 def source_of(read_view: ReadViewMessage, which: int) -> Source:
-    part, place = read_view.partitions[which], read_view.table
-    table = None if place is None else TableRef(read_view.topic, read_view.name, place.url, place.options)
+    part, location = read_view.partitions[which], read_view.table
+    table = None if location is None else TableRef(read_view.topic, read_view.name, location.url, location.options)
     return Source(partition_id(read_view.topic, part.number), read_view.name, table, part.start, part.end)
 
 
 def view_of(read_view: ReadViewMessage, which: int) -> LiveView:
     part = read_view.partitions[which]
-    return LiveView(read_view.now, read_view.horizon, part.gone_below, part.gone)
+    return LiveView(read_view.now, read_view.horizon, part.deleted_below, part.deleted)

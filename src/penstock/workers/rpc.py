@@ -1,9 +1,9 @@
-"""Between the broker and its own child processes: requests of a child, answered by the broker, over a socket pair that
-the child inherits. Nobody else can reach it, so there is no proof of identity here; what a request is allowed to do is
-checked by `core` with the identity that it names.
+"""RPC between the broker and its workers: requests of a worker process, answered by the broker, over a socket pair that
+the worker inherits. Nobody else can reach it, so there is no authentication here; what a request is allowed to do is
+checked by the broker with the identity that it names.
 
-A frame is its length (u32, little-endian) and a msgpack array: (number, name, body) there, (number, kind of error or
-"", body) back. Answers come in the order in which they are ready.
+A frame is its length (u32, little-endian) and a msgpack array: (id, method, body) there, (id, kind of error or "",
+body) back. Replies come in the order in which they are ready.
 """
 
 from __future__ import annotations
@@ -33,20 +33,19 @@ _LENGTH: Final = struct.Struct("<I")
 MAX_FRAME: Final = 64 << 20  # a mistake, not an attack, would be larger: only our own code speaks here
 INTERNAL: Final = "Internal"
 
-Request = TypeVar("Request", bound=msgspec.Struct)
-Reply = TypeVar("Reply", bound=msgspec.Struct)
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 Result = TypeVar("Result")
 T = TypeVar("T")
 
 
-class _Call(msgspec.Struct, array_like=True):
-    number: int
-    name: str
+class _Request(msgspec.Struct, array_like=True):
+    id: int
+    method: str
     body: bytes
 
 
-class _Answer(msgspec.Struct, array_like=True):
-    number: int
+class _Reply(msgspec.Struct, array_like=True):
+    id: int
     error: str
     body: bytes
 
@@ -59,7 +58,7 @@ def _frame(message: msgspec.Struct) -> bytes:
 # -- the broker's side
 
 
-def typed(kind: type[Request], handler: Callable[[Request], Awaitable[msgspec.Struct]]) -> Handler:
+def typed(kind: type[RequestT], handler: Callable[[RequestT], Awaitable[msgspec.Struct]]) -> Handler:
     """A handler of one type of request."""
     decoder = msgspec.msgpack.Decoder(kind)
 
@@ -89,7 +88,7 @@ async def committed(group: CommitGroup | None) -> None:
 
 
 async def finished(work: Deferred[Any, Result], executor: Executor) -> Result:
-    """Let a piece of work be done off the loop, and take what came of it."""
+    """Run deferred work off the loop and return its result."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     work.start(executor, lambda: None if done.done() else done.set_result(None))
     await done
@@ -97,11 +96,10 @@ async def finished(work: Deferred[Any, Result], executor: Executor) -> Result:
 
 
 class RpcServer(asyncio.Protocol):
-    """The broker's end of the line to one child."""
+    """The broker's end of the socket to one worker."""
 
-    def __init__(self, handlers: Mapping[str, Handler], on_lost: Callable[[], None]) -> None:
+    def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = handlers
-        self._on_lost = on_lost
         self._buffer = bytearray()
         self._transport: asyncio.WriteTransport | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,10 +107,9 @@ class RpcServer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of it
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the child is gone, whatever the cause
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the worker has ended, whatever the cause
         for task in self._tasks:
             task.cancel()
-        self._on_lost()
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
@@ -124,101 +121,99 @@ class RpcServer(asyncio.Protocol):
                 break
             start = at + _LENGTH.size
             at = start + length
-            call = msgspec.msgpack.decode(bytes(buffer[start:at]), type=_Call)
-            task = asyncio.get_running_loop().create_task(self._answer(call))
+            request = msgspec.msgpack.decode(bytes(buffer[start:at]), type=_Request)
+            task = asyncio.get_running_loop().create_task(self._handle(request))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         del buffer[:at]
 
-    async def _answer(self, call: _Call) -> None:
-        answer = _Answer(call.number, "", b"")
+    async def _handle(self, request: _Request) -> None:
+        reply = _Reply(request.id, "", b"")
         try:
-            handler = self._handlers.get(call.name)
+            handler = self._handlers.get(request.method)
             if handler is None:
-                raise ValueError(f"there is no handler for {call.name}")
-            answer.body = await handler(call.body)
+                raise ValueError(f"there is no handler for {request.method}")
+            reply.body = await handler(request.body)
         except (BrokerError, LogError) as error:
-            answer.error, answer.body = type(error).__name__, str(error).encode()
+            reply.error, reply.body = type(error).__name__, str(error).encode()
         except Exception:
-            logger.exception("a request of a child process failed: %s", call.name)
-            answer.error, answer.body = INTERNAL, b"internal error; the broker's log tells more"
+            logger.exception("a request of a worker failed: %s", request.method, extra={"method": request.method})
+            reply.error, reply.body = INTERNAL, b"internal error; the broker's log tells more"
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(_frame(answer))
+            self._transport.write(_frame(reply))
 
 
-# -- the child's side
+# -- the worker's side
 
 
 class RemoteError(Exception):
-    """What the broker refused: `kind` is the name of the error's class."""
+    """A request that the broker refused: `kind` is the name of the error's class."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
         self.kind = kind
 
 
-class _Waiting:
-    __slots__ = ("answer", "arrived")
+class _PendingCall:
+    __slots__ = ("done", "reply")
 
     def __init__(self) -> None:
-        self.arrived = threading.Event()
-        self.answer: _Answer | None = None
+        self.done = threading.Event()
+        self.reply: _Reply | None = None
 
 
 class RpcClient:
-    """The child's end: calls block, and may come from any thread. When the broker is gone, so is the child."""
+    """The worker's end: calls block, and may come from any thread. When the broker has ended, so does the worker."""
 
-    def __init__(self, line: socket.socket, on_lost: Callable[[], None] | None = None) -> None:
-        self._line = line
-        self._on_lost = on_lost or _leave
-        self._writing = threading.Lock()
-        self._waiting: dict[int, _Waiting] = {}
-        self._number = 0
+    def __init__(self, sock: socket.socket, on_lost: Callable[[], None] | None = None) -> None:
+        self._socket = sock
+        self._on_lost = on_lost or _exit
+        self._write_lock = threading.Lock()
+        self._pending: dict[int, _PendingCall] = {}
+        self._last_id = 0
         self._lost = False
-        threading.Thread(target=self._read, name="backstage", daemon=True).start()
+        threading.Thread(target=self._read, name="rpc", daemon=True).start()
 
     @classmethod
     def inherited(cls, descriptor: str) -> RpcClient:
-        """By the number of the descriptor, which is the child's only argument."""
+        """By the number of the descriptor, which is the worker's only argument."""
         return cls(socket.socket(fileno=int(descriptor)))
 
-    def call(self, name: str, request: msgspec.Struct, reply: type[T]) -> T:
+    def call(self, method: str, request: msgspec.Struct, reply: type[T]) -> T:
         """Raises RemoteError."""
-        waiting = _Waiting()
-        with self._writing:
-            self._number += 1
-            number = self._number
-            self._waiting[number] = waiting
+        call = _PendingCall()
+        with self._write_lock:
+            self._last_id += 1
+            self._pending[self._last_id] = call
             if not self._lost:
-                with contextlib.suppress(OSError):  # the broker is gone, as `_read` finds too
-                    self._line.sendall(_frame(_Call(number, name, msgspec.msgpack.encode(request))))
+                with contextlib.suppress(OSError):  # the broker has ended, as `_read` finds too
+                    self._socket.sendall(_frame(_Request(self._last_id, method, msgspec.msgpack.encode(request))))
         if self._lost:
-            waiting.arrived.set()
-        waiting.arrived.wait()
-        answer = waiting.answer
-        if answer is None:
+            call.done.set()
+        call.done.wait()
+        if call.reply is None:
             raise RemoteError("Gone", "the broker has gone")
-        if answer.error:
-            raise RemoteError(answer.error, answer.body.decode())
-        return msgspec.msgpack.decode(answer.body, type=reply)
+        if call.reply.error:
+            raise RemoteError(call.reply.error, call.reply.body.decode())
+        return msgspec.msgpack.decode(call.reply.body, type=reply)
 
     def _read(self) -> None:
         try:
-            with self._line.makefile("rb") as stream:
+            with self._socket.makefile("rb") as stream:
                 while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
                     (length,) = _LENGTH.unpack(head)
-                    answer = msgspec.msgpack.decode(stream.read(length), type=_Answer)
-                    waiting = self._waiting.pop(answer.number)
-                    waiting.answer = answer
-                    waiting.arrived.set()
+                    reply = msgspec.msgpack.decode(stream.read(length), type=_Reply)
+                    call = self._pending.pop(reply.id)
+                    call.reply = reply
+                    call.done.set()
         except (OSError, msgspec.DecodeError) as error:
-            logger.warning("the line to the broker broke: %s", error)
+            logger.warning("the connection to the broker broke: %s", error)
         self._lost = True
-        for waiting in list(self._waiting.values()):
-            waiting.arrived.set()
+        for call in list(self._pending.values()):
+            call.done.set()
         self._on_lost()
 
 
-def _leave() -> None:
-    """Nothing that a child does is worth going on with alone, and all of it may be cut off at any moment."""
+def _exit() -> None:
+    """No work of a worker is worth going on with alone, and all of it may be cut off at any moment."""
     os._exit(0)

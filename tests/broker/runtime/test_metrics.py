@@ -91,8 +91,24 @@ def test_latency_is_the_time_until_the_commit(world: BrokerFixture) -> None:
     assert found["fetch_latency_ns_p50"] == 0
 
 
+def test_latency_is_a_histogram_in_seconds_too(world: BrokerFixture) -> None:
+    latency = world.broker.metrics.fetch_latency
+    for nanoseconds in (0, 4_096, 4_097, 1 << 34, (1 << 34) + 1):
+        latency.add(nanoseconds)
+    families = {family.name: family for family in text_string_to_metric_families(world.broker.metrics_text(ME))}
+    found = families["fetch_latency_seconds"]
+    assert found.type == "histogram"
+    by_bound = {sample.labels["le"]: sample.value for sample in found.samples if sample.name.endswith("_bucket")}
+    assert len(by_bound) == metrics.LAST_BUCKET - metrics.FIRST_BUCKET + 2
+    assert (by_bound["4.096e-06"], by_bound["8.192e-06"]) == (2, 3)
+    assert (by_bound["17.179869184"], by_bound["+Inf"]) == (4, 5)
+    totals = {sample.name: sample.value for sample in found.samples if not sample.labels}
+    assert totals["fetch_latency_seconds_count"] == 5
+    assert totals["fetch_latency_seconds_sum"] == 34.359746562
+
+
 def test_only_the_last_samples_count_for_latency() -> None:
-    ring = metrics.LatencyRing()
+    ring = metrics.Latency()
     for _ in range(metrics.LATENCY_SAMPLES):
         ring.add(1_000_000)
     for value in range(metrics.LATENCY_SAMPLES):

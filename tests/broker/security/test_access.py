@@ -52,9 +52,9 @@ from penstock.broker.security.role import ROLES
 from penstock.broker.security.tokens import Tokens
 from penstock.broker.security.user import BUILT_IN, PERMISSIONS, Acl, Directory, UserPolicy
 from penstock.broker.security.users import Users
-from penstock.broker.subscriptions.cursors import Subscriptions
 from penstock.broker.subscriptions.fanout import FanoutLog
-from penstock.broker.subscriptions.fanout_chunk import Cut
+from penstock.broker.subscriptions.fanout_chunk import ChunkLimits
+from penstock.broker.subscriptions.subscriptions import Subscriptions
 from penstock.broker.tables.tables import Tables
 from penstock.broker.tenancy.tenants import Tenants
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -253,7 +253,7 @@ ARGUMENTS: dict[str, Any] = {
     "batch": 0,
     "refs": [],
     "stream_id": 1,
-    "reader": None,  # is offered nothing before it asks
+    "subscriber": None,  # is offered nothing before it asks
     "ttl_ms": None,
     "expected": None,
     "by": 1,
@@ -263,7 +263,7 @@ OF_KEYS = {"keys.add", "keys.find", "keys.revoke", "keys.rotate"}  # for those o
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
     "audit": (Audit, {"denied", "flush", "note", "sweep", "topic_created"}),
-    "fanout": (FanoutLog, {"figures", "left", "offer", "rebuilt", "sweep", "unfollowed"}),
+    "fanout": (FanoutLog, {"figures", "left", "offer", "rebuilt", "sweep", "unsubscribed"}),
     "caches": (CacheService, {"figures", "forget", "name", "rebuilt", "settled", "sweep"}),
     "subscriptions": (Subscriptions, {"left", "rebuilt", "sweep"}),
     "dead_letters": (DeadLetters, set()),
@@ -301,7 +301,7 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "dead_letters.fetch": {"maximum": 1},
     "dead_letters.replay": {"letter": 0},
     "topics.bounds": {"names": ["there"]},
-    "fanout.open": {"follower": None, "cut": Cut(1, 100)},
+    "fanout.open": {"subscriber": None, "limits": ChunkLimits(1, 100)},
     "keys.find": {"named": "1"},
     "keys.rotate": {"named": "1"},
     "publications.prepare": {"names": ["there"]},

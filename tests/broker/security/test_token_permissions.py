@@ -16,7 +16,7 @@ from tests.broker.broker_fixture import START, BrokerFixture
 
 from penstock.broker.errors import AccessDenied, InvalidArgument
 from penstock.broker.names import Scope
-from penstock.broker.security import token, token_keys
+from penstock.broker.security import token_claims, token_keys
 from penstock.broker.security.access import (
     ADMINISTRATION,
     ADMINISTRATOR,
@@ -29,8 +29,7 @@ from penstock.broker.security.access import (
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.lockout import LockoutPolicy
-from penstock.broker.security.token import TokenPolicy
-from penstock.broker.security.token_keys import TokenKey
+from penstock.broker.security.token import TokenKey, TokenPolicy
 from penstock.broker.security.token_permissions import ACTIONS, MAX_GRANTS, MAX_PERMISSION, MAX_STARS, grants, matches
 from penstock.broker.security.user import Acl
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -289,7 +288,7 @@ def test_it_proves_a_subject_of_a_tenant_until_it_expires() -> None:
     text = signed("stream.subscribe:stream:t1/default/orders", exp=NOW + 10)
     who = enter(one, text)
     assert (who.name, who.tenant, who.peer, who.roles) == ("token:alice", "t1", PEER, ())
-    assert who.expires == (NOW + 10 + token.PERMISSIONS_LEEWAY) * 1_000_000
+    assert who.expires == (NOW + 10 + token_claims.PERMISSIONS_LEEWAY) * 1_000_000
     one.pass_time(69)
     assert allowed(one, who, T1, "orders") == {READ, DESCRIBE}
     assert allowed(one, enter(one, text), T1, "open") == {READ}
@@ -302,7 +301,7 @@ def test_it_proves_a_subject_of_a_tenant_until_it_expires() -> None:
 
 def test_the_key_may_be_named_or_not() -> None:
     one = world()
-    key = SIGNER._key
+    key = SIGNER.key
     for header in ({}, {"kid": "issuer"}, {"kid": "what the control plane calls it"}):
         text = jws.serialize_compact(
             {"alg": "EdDSA", **header}, msgspec.json.encode(claims()), key, registry=token_keys._registry
@@ -417,7 +416,7 @@ def test_an_identity_with_permissions_can_be_told_to_another_process() -> None:
 
 def jwk(**changed: Any) -> dict[str, Any]:
     made = {"kty": "OKP", "kid": "k1", "alg": "EdDSA", "use": "sig", "crv": "Ed25519",
-            "x": PUBLIC._key.as_dict(private=False)["x"], **changed}  # fmt: skip
+            "x": PUBLIC.key.as_dict(private=False)["x"], **changed}  # fmt: skip
     return {name: value for name, value in made.items() if value is not ...}
 
 

@@ -16,7 +16,7 @@ from tests.broker.broker_fixture import START, BrokerFixture
 
 from penstock.broker.errors import AccessDenied, InvalidArgument
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.security import token, token_keys
+from penstock.broker.security import token, token_claims, token_keys
 from penstock.broker.security.access import (
     ADMINISTRATION,
     ADMINISTRATOR,
@@ -29,8 +29,7 @@ from penstock.broker.security.access import (
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.lockout import LockoutPolicy
-from penstock.broker.security.token import TokenPolicy
-from penstock.broker.security.token_keys import TokenKey
+from penstock.broker.security.token import TokenKey, TokenPolicy
 from penstock.broker.security.user import Acl
 from penstock.broker.topics.topic_settings import TopicSettings
 
@@ -214,7 +213,7 @@ def test_claims_that_are_none(payload: bytes) -> None:
 def test_clocks_may_differ_a_little() -> None:
     one = world()
     enter(one, signed(exp=NOW - 29, nbf=NOW + 30, iat=NOW + 30))
-    assert enter(one, signed(exp=1e300)).expires == token.LAST * 1_000_000 + 30_000_000
+    assert enter(one, signed(exp=1e300)).expires == token_claims.LAST * 1_000_000 + 30_000_000
 
 
 def test_issuer_and_audience_as_configured() -> None:

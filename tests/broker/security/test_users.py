@@ -24,7 +24,7 @@ from penstock.broker.errors import (
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.runtime.executor import Deferred
-from penstock.broker.security import passwords, users
+from penstock.broker.security import users
 from penstock.broker.security.access import (
     ADMINISTRATION,
     ADMINISTRATOR,
@@ -37,6 +37,7 @@ from penstock.broker.security.access import (
 )
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.lockout import LockoutPolicy
+from penstock.broker.security.passwords import PasswordCost, PasswordHashing
 from penstock.broker.security.user import BUILT_IN, Acl, User, UserPolicy
 from penstock.broker.security.users import LoginRefusal, LoginVerdict, Who
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
@@ -121,10 +122,19 @@ def test_a_wrong_password_and_an_unknown_user_are_told_alike(name: str, word: st
 
 
 def test_the_password_of_nobody_costs_as_much_as_anybodys() -> None:
-    nobodys = argon2.extract_parameters(passwords._NOBODYS)
-    assert nobodys == argon2.extract_parameters(passwords.hashed(WORD))
+    hashing = PasswordHashing(PasswordCost())
+    nobodys = argon2.extract_parameters(hashing._nobodys)
+    assert nobodys == argon2.extract_parameters(hashing.hashed(WORD))
     assert (nobodys.memory_cost, nobodys.time_cost, nobodys.parallelism) == (19456, 2, 1)
-    assert not passwords.is_right(WORD, None) and not passwords.is_right("", None)
+    assert not hashing.is_right(WORD, None) and not hashing.is_right("", None)
+
+
+def test_the_cost_of_passwords_is_a_setting_and_older_hashes_stay_valid() -> None:
+    dear, cheap = PasswordHashing(PasswordCost()), PasswordHashing(PasswordCost(1, 64))
+    parameters = argon2.extract_parameters(cheap.hashed(WORD))
+    assert (parameters.memory_cost, parameters.time_cost) == (64, 1)
+    for made, read in ((dear, cheap), (cheap, dear)):
+        assert read.is_right(WORD, made.hashed(WORD)) and not read.is_right(WORD + "x", made.hashed(WORD))
 
 
 def test_a_user_who_is_disabled_is_told_so_only_with_the_right_password() -> None:
@@ -211,13 +221,14 @@ def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all
     world = secured(lockout=LockoutPolicy(3, 30), executor=later(calls))
     add(world, "alice")
     checked = []
-    real = passwords.is_right
+    hashing = world.broker.users.hashing
+    real = hashing.is_right
 
     def count(word: str, stored: str | None) -> bool:
         checked.append(word)
         return real(word, stored)
 
-    monkeypatch.setattr(passwords, "is_right", count)
+    monkeypatch.setattr(hashing, "is_right", count)
     verdicts: list[LoginVerdict] = []
 
     def start(word: str) -> None:

@@ -50,7 +50,7 @@ def test_what_one_gives_up_goes_to_the_next_lowest_first() -> None:
     for each in (one, two, one, three):
         take(cursor, each, 2)
     cursor.release(one)
-    assert cursor.back == [(0, 2), (4, 6)]
+    assert cursor.returned == [(0, 2), (4, 6)]
     assert [take(cursor, two, 3), take(cursor, two, 1), take(cursor, three, 3)] == [(0, 2), (4, 5), (5, 6)]
     assert take(cursor, two, 1) == (8, 9)
 
@@ -62,9 +62,9 @@ def test_what_comes_back_is_one_with_its_neighbours() -> None:
         take(cursor, each, 2)
     cursor.release(one)
     cursor.release(three)
-    assert cursor.back == [(0, 2), (4, 6)]
+    assert cursor.returned == [(0, 2), (4, 6)]
     cursor.release(two)
-    assert (cursor.back, cursor.next) == ([], 0)
+    assert (cursor.returned, cursor.next) == ([], 0)
 
 
 def test_a_reader_that_gets_less_than_it_claimed_leaves_the_rest() -> None:
@@ -73,7 +73,7 @@ def test_a_reader_that_gets_less_than_it_claimed_leaves_the_rest() -> None:
     cursor.claim(one, 10, Bounds(0, 100))
     cursor.claim(two, 10, Bounds(0, 100))
     cursor.give(one, [Span(0, 2), Span(3, 5)], 6)  # 2 and 5 are dead
-    assert cursor.back == [(6, 10)]
+    assert cursor.returned == [(6, 10)]
     assert one.settle(3) and list(one.given) == [(4, 5)]
     assert one.settle(9) and cursor.lowest == 6
 
@@ -81,16 +81,16 @@ def test_a_reader_that_gets_less_than_it_claimed_leaves_the_rest() -> None:
 def test_claims_begin_where_the_log_does_and_wait_beyond_its_end() -> None:
     cursor = Cursor(50, remembers=False)
     one = reader(cursor)
-    assert cursor.there(Bounds(0, 50)) == 0
+    assert cursor.available(Bounds(0, 50)) == 0
     assert take(cursor, one, 9, end=50) is None
-    assert cursor.there(Bounds(60, 65)) == 5
+    assert cursor.available(Bounds(60, 65)) == 5
     assert take(cursor, one, 9, end=65, start=60) == (60, 65)
     shared = Cursor(0, remembers=True)
     two, three = reader(shared), reader(shared)
     for each in (two, three, two):
         take(shared, each, 2)
     shared.release(two)
-    assert shared.there(Bounds(0, 6)) == 2 + 2
+    assert shared.available(Bounds(0, 6)) == 2 + 2
     assert take(shared, three, 5, start=3, end=6) == (4, 6)
 
 
@@ -186,7 +186,7 @@ class Sharing(RuleBasedStateMachine):
     @invariant()
     def every_record_is_in_one_place(self) -> None:
         held = self._held()
-        back = [offset for span in self.cursor.back for offset in range(*span)]
+        back = [offset for span in self.cursor.returned for offset in range(*span)]
         below = [offset for offset in range(self.cursor.next) if offset in self.done]
         assert sorted(held + back + below) == list(range(self.cursor.next))
 
@@ -196,7 +196,7 @@ class Sharing(RuleBasedStateMachine):
 
     @invariant()
     def it_is_known_how_many_are_there(self) -> None:
-        assert self.cursor.there(Bounds(0, self.end)) == len(self._free())
+        assert self.cursor.available(Bounds(0, self.end)) == len(self._free())
 
 
 TestSharing = Sharing.TestCase

@@ -11,8 +11,8 @@ from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.subscriptions import fanout as module
-from penstock.broker.subscriptions.fanout import AHEAD, FanoutCursor
-from penstock.broker.subscriptions.fanout_chunk import FRESH_BYTES, Cut, EncodedChunk
+from penstock.broker.subscriptions.fanout import MAX_CHUNKS_PER_READ, FanoutCursor
+from penstock.broker.subscriptions.fanout_chunk import APPENDED_BYTES, ChunkLimits, EncodedChunk
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import partition_id
 from penstock.log.errors import LogDamaged, LogError, OffsetOutOfRange
@@ -20,21 +20,21 @@ from penstock.log.file_engine import LogSettings
 
 HERE = (ANONYMOUS, DEFAULT_SCOPE)
 ALICE = Identity("alice")
-CUT = Cut(4, 1000)
+CUT = ChunkLimits(4, 1000)
 SMALL = LogSettings(file_bytes=64 << 10, cache_bytes=0)
 
 
 class Listener:
-    """Takes everything as soon as it is woken, while it has `room` portions left."""
+    """Takes everything as soon as it is woken, while it has `room` chunks left."""
 
     def __init__(self, room: int = 1_000_000) -> None:
         self.room = room
-        self.portions: list[EncodedChunk] = []
+        self.chunks: list[EncodedChunk] = []
         self.got: dict[int, bytes] = {}
         self.wakes = 0
         self.deleted = False
         self.error: Exception | None = None
-        self.seat: FanoutCursor
+        self.cursor: FanoutCursor
 
     def wake(self) -> None:
         self.wakes += 1
@@ -43,22 +43,22 @@ class Listener:
     def go_on(self) -> None:
         while self.room > 0 and self.error is None:
             try:
-                portion = self.seat.take()
+                chunk = self.cursor.poll()
             except (BrokerError, LogError) as error:
                 self.error = error
                 return
-            if portion is None:
+            if chunk is None:
                 return
             self.room -= 1
-            self.portions.append(portion)
-            for offset, values in portion.runs:
+            self.chunks.append(chunk)
+            for offset, values in chunk.runs:
                 for index, value in enumerate(values):
                     assert offset + index not in self.got, "delivered twice"
                     self.got[offset + index] = value
 
-    def gone(self) -> None:
+    def topic_deleted(self) -> None:
         self.deleted = True
-        self.seat.leave()
+        self.cursor.leave()
 
 
 def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> BrokerFixture:
@@ -71,14 +71,14 @@ def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any
 
 def produce(world: BrokerFixture, count: int, **options: Any) -> None:
     if count:
-        start = world.engine.next_offset(place(world))
+        start = world.engine.next_offset(ref(world))
         world.broker.produce.append(
             *HERE, "orders", 0, [b"%d" % (start + number) for number in range(count)], **options
         )
     world.commit()
 
 
-def place(world: BrokerFixture) -> Any:
+def ref(world: BrokerFixture) -> Any:
     return partition_id(world.broker.topics.describe(*HERE, "orders").topic.id, 0)
 
 
@@ -87,11 +87,11 @@ def follow(
     offset: int | None = None,
     *,
     room: int = 1_000_000,
-    cut: Cut = CUT,
+    cut: ChunkLimits = CUT,
     identity: Identity = ANONYMOUS,
 ) -> Listener:
     listener = Listener(room)
-    listener.seat = world.broker.fanout.open(identity, DEFAULT_SCOPE, "orders", 0, listener, cut, offset)
+    listener.cursor = world.broker.fanout.open(identity, DEFAULT_SCOPE, "orders", 0, listener, cut, offset)
     listener.go_on()
     return listener
 
@@ -116,7 +116,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return starts
 
 
-# -- one follower
+# -- one subscriber
 
 
 def test_a_follower_gets_what_is_there_and_then_what_comes() -> None:
@@ -125,7 +125,7 @@ def test_a_follower_gets_what_is_there_and_then_what_comes() -> None:
     assert listener.got == expected(1, 2, 3, 4, 5)
     produce(world, 3)
     assert listener.got == expected(*range(1, 9))
-    assert listener.seat.lag == 0
+    assert listener.cursor.lag == 0
 
 
 def test_without_an_offset_it_gets_only_what_comes() -> None:
@@ -148,16 +148,16 @@ def test_what_is_not_committed_when_it_comes_is_what_comes() -> None:
 def test_portions_are_cut_by_count_and_by_bytes() -> None:
     world = a_world(10)
     listener = follow(world, 0)
-    assert [portion.count for portion in listener.portions] == [4, 4, 2]
+    assert [chunk.count for chunk in listener.chunks] == [4, 4, 2]
     world.broker.produce.append(*HERE, "orders", 0, [b"x" * 400, b"y" * 700, b"z" * 2000, b"end"])
     world.commit()
-    assert [portion.size for portion in listener.portions[3:]] == [400, 700, 2000, 3]
+    assert [chunk.size for chunk in listener.chunks[3:]] == [400, 700, 2000, 3]
 
 
 def test_a_follower_that_takes_nothing_is_not_woken() -> None:
     world = a_world()
     listener = follow(world, room=0)
-    listener.seat.take()
+    listener.cursor.poll()
     produce(world, 1)
     produce(world, 1)
     assert listener.wakes == 1
@@ -169,8 +169,8 @@ def test_a_follower_that_takes_nothing_is_not_woken() -> None:
 def test_one_that_has_left_hears_nothing_more() -> None:
     world = a_world()
     listener, other = follow(world), follow(world)
-    listener.seat.leave()
-    listener.seat.leave()
+    listener.cursor.leave()
+    listener.cursor.leave()
     produce(world, 1)
     assert listener.wakes == 0
     assert other.got == expected(0)
@@ -180,10 +180,10 @@ def test_when_all_have_left_nothing_is_kept() -> None:
     world = a_world(100)
     fanout = world.broker.fanout
     listeners = [follow(world, 0), follow(world, 50)]
-    assert fanout.figures().followers == 2
+    assert fanout.figures().subscribers == 2
     assert fanout.budget.used > 0
     for listener in listeners:
-        listener.seat.leave()
+        listener.cursor.leave()
     assert fanout.budget.used == 0
     assert fanout.figures() == (0, 0)
     produce(world, 1)
@@ -202,7 +202,7 @@ def test_figures() -> None:
 
 def test_where_it_may_not_begin() -> None:
     world = a_world(10)
-    world.engine.trim({place(world): 3})
+    world.engine.trim({ref(world): 3})
     world.commit()
     for offset in (2, 11):
         with pytest.raises(OffsetOutOfRange):
@@ -218,25 +218,25 @@ def test_where_it_may_not_begin() -> None:
 # -- sharing
 
 
-@pytest.mark.parametrize("fresh", [True, False])
-def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int], fresh: bool) -> None:
+@pytest.mark.parametrize("appended_chunks", [True, False])
+def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int], appended_chunks: bool) -> None:
     world = a_world()
     listeners = [follow(world) for _ in range(100)]
-    if fresh:
+    if appended_chunks:
         produce(world, 3)
     else:
         world.broker.produce.append_partitioned(*HERE, "orders", [b"0", b"1", b"2"], None, [0, 0, 0])
         world.commit()
-    assert reads == [] if fresh else [0]
-    assert {id(portion) for listener in listeners for portion in listener.portions} == {id(listeners[0].portions[0])}
+    assert reads == [] if appended_chunks else [0]
+    assert {id(chunk) for listener in listeners for chunk in listener.chunks} == {id(listeners[0].chunks[0])}
     made: list[EncodedChunk] = []
 
-    def make(portion: EncodedChunk) -> bytes:
-        made.append(portion)
+    def make(chunk: EncodedChunk) -> bytes:
+        made.append(chunk)
         return b"made"
 
     for listener in listeners:
-        assert listener.portions[0].form("key", make) == b"made"
+        assert listener.chunks[0].encoded("key", make) == b"made"
     assert len(made) == 1
     assert all(listener.wakes == 1 for listener in listeners)
 
@@ -251,7 +251,7 @@ def test_one_slightly_behind_gets_the_portions_of_the_others(reads: list[int]) -
     slow.go_on()
     assert reads == []
     assert slow.got == fast.got == expected(*range(10))
-    assert slow.portions == fast.portions
+    assert slow.chunks == fast.chunks
 
 
 def test_one_that_begins_in_the_midst_of_a_portion_goes_on_with_the_others(reads: list[int]) -> None:
@@ -261,9 +261,9 @@ def test_one_that_begins_in_the_midst_of_a_portion_goes_on_with_the_others(reads
     second = follow(world, 2)
     assert reads == []
     assert second.got == expected(*range(2, 12))
-    assert second.portions[1:] == first.portions[1:]
+    assert second.chunks[1:] == first.chunks[1:]
     third = follow(world, 2)
-    assert third.portions == second.portions
+    assert third.chunks == second.chunks
 
 
 def test_one_that_comes_from_further_behind_meets_the_others(reads: list[int]) -> None:
@@ -271,26 +271,26 @@ def test_one_that_comes_from_further_behind_meets_the_others(reads: list[int]) -
     first = follow(world, 7)  # 7 to 10
     reads.clear()
     second = follow(world, 1)
-    assert [(portion.start, portion.end) for portion in second.portions] == [(1, 5), (5, 7), (7, 10)]
-    assert second.portions[-1] is first.portions[0]
+    assert [(chunk.start, chunk.end) for chunk in second.chunks] == [(1, 5), (5, 7), (7, 10)]
+    assert second.chunks[-1] is first.chunks[0]
     assert reads == [1]
 
 
 def test_portions_of_other_sizes_are_not_shared() -> None:
     world = a_world(10)
     follow(world, 0)
-    assert [portion.count for portion in follow(world, 0, cut=Cut(3, 1000)).portions] == [3, 3, 3, 1]
+    assert [chunk.count for chunk in follow(world, 0, cut=ChunkLimits(3, 1000)).chunks] == [3, 3, 3, 1]
 
 
 def test_what_was_pushed_out_of_the_window_is_read_again(reads: list[int]) -> None:
     world = a_world(400)
-    world.broker.fanout.budget.limit = 5_000  # some seven portions
+    world.broker.fanout.budget.limit = 5_000  # some seven chunks
     first, second = follow(world, 0), follow(world, 0, room=3)
     second.room = 1000
     second.go_on()
     assert first.got == second.got == expected(*range(400))
     assert world.broker.fanout.budget.used <= 5_000
-    assert len(reads) > 400 // (CUT.events * AHEAD)
+    assert len(reads) > 400 // (CUT.events * MAX_CHUNKS_PER_READ)
 
 
 def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
@@ -319,7 +319,7 @@ def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
         produce(world, count)
     assert reads == []
     assert listener.got == expected(*range(3 * CUT.events + 4))
-    assert all(portion.count <= CUT.events for portion in listener.portions)
+    assert all(chunk.count <= CUT.events for chunk in listener.chunks)
 
 
 def test_what_could_not_be_kept_reaches_nobody() -> None:
@@ -372,7 +372,7 @@ def test_one_that_lags_reads_the_log_and_little_is_kept_for_it() -> None:
     used = world.broker.fanout.budget.used
     for _ in range(50):
         produce(world, 20)
-    assert world.broker.fanout.budget.used <= used + FRESH_BYTES
+    assert world.broker.fanout.budget.used <= used + APPENDED_BYTES
     listener.room = 10_000
     listener.go_on()
     assert listener.got == expected(*range(1002))
@@ -398,7 +398,7 @@ def test_one_that_fails_is_nobody_elses_business(caplog: pytest.LogCaptureFixtur
     broken.go_on = lambda: 1 // 0  # type: ignore[method-assign,assignment]
     produce(world, 1)
     assert before.got == after.got == expected(0)
-    assert "a follower of a partition failed" in caplog.text
+    assert "a subscriber of a partition failed" in caplog.text
 
 
 # -- reads that take their time
@@ -433,16 +433,16 @@ def test_a_read_from_disk_is_made_off_the_loop_and_shared() -> None:
         pass
     assert list(first.got) == list(second.got) == list(range(100))
     assert (first.error, second.error) == (None, None)
-    assert first.portions == second.portions
+    assert first.chunks == second.chunks
 
 
 def test_a_read_brings_several_portions_at_once() -> None:
-    slowly = Slowly(CUT.events * AHEAD * 3)
+    slowly = Slowly(CUT.events * MAX_CHUNKS_PER_READ * 3)
     listener = follow(slowly.world, 0)
     rounds = 0
     while slowly.run():
         rounds += 1
-    assert len(listener.got) == CUT.events * AHEAD * 3
+    assert len(listener.got) == CUT.events * MAX_CHUNKS_PER_READ * 3
     assert rounds == 3
 
 
@@ -459,13 +459,13 @@ def test_a_follower_that_asks_again_while_a_read_is_under_way_is_woken_once() ->
 def test_a_follower_that_left_meanwhile_is_left_alone() -> None:
     slowly = Slowly(8)
     first, second = follow(slowly.world, 0), follow(slowly.world, 0)
-    first.seat.leave()
+    first.cursor.leave()
     slowly.run()
     assert first.wakes == 0
     assert list(second.got) == list(range(8))
-    second.seat.leave()
+    second.cursor.leave()
     third = follow(slowly.world, 0)
-    third.seat.leave()
+    third.cursor.leave()
     slowly.run()
     assert third.wakes == 0
 
@@ -515,7 +515,7 @@ def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeyp
 def test_a_read_that_fails_is_no_business_of_one_that_has_gone_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly = Slowly(16)
     listener = follow(slowly.world, 0)
-    listener.seat.skip(8)
+    listener.cursor.skip(8)
     with monkeypatch.context() as patched:
         patched.setattr(VisibleRead, "run", _fail)
         slowly.run()
@@ -576,8 +576,8 @@ def remove(world: BrokerFixture, *offsets: int) -> None:
     from penstock.broker.fetch import removal
 
     state_log = world.broker.state_log
-    bounds = world.engine.bounds(place(world))
-    event = removal.remove(state_log.state.removed, world.broker.limits, place(world), offsets, bounds.start)
+    bounds = world.engine.bounds(ref(world))
+    event = removal.remove(state_log.state.removed, world.broker.limits, ref(world), offsets, bounds.start)
     state_log.commit((event,))
 
 
@@ -587,8 +587,8 @@ def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> 
     remove(world, 2)
     listener = follow(world, 0)
     assert listener.got == expected(0, 1, 3)
-    assert [offset for offset, _ in listener.portions[0].runs] == [0, 3]
-    assert listener.seat.group is world.broker.pending_commit, "true once the removal is committed"
+    assert [offset for offset, _ in listener.chunks[0].runs] == [0, 3]
+    assert listener.cursor.group is world.broker.pending_commit, "true once the removal is committed"
 
 
 def test_a_removal_that_fails_brings_the_record_back() -> None:
@@ -677,7 +677,7 @@ def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[in
 def test_retention_that_overtakes_a_follower_is_told_with_what_was_lost() -> None:
     world = a_world(8)
     listener = follow(world, 0, room=1)
-    world.engine.trim({place(world): 7})
+    world.engine.trim({ref(world): 7})
     world.commit()
     listener.room = 10
     listener.go_on()
@@ -694,7 +694,7 @@ def test_a_follower_is_told_that_the_topic_is_gone() -> None:
     world.broker.topics.create(*HERE, "orders", 1)  # another one
     world.broker.produce.append(*HERE, "orders", 0, [b"other"])
     with pytest.raises(TopicNotFound):
-        late.seat.take()
+        late.cursor.poll()
     world.broker.sweep(world.now)
     world.commit()
     assert listener.deleted
@@ -722,7 +722,7 @@ def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:
 def test_what_is_skipped_is_counted() -> None:
     world = a_world(10)
     listener = follow(world, 0, room=1)
-    listener.seat.skip(9)
+    listener.cursor.skip(9)
     listener.room = 10
     listener.go_on()
     assert list(listener.got) == [0, 1, 2, 3, 9]
@@ -732,9 +732,9 @@ def test_what_is_skipped_is_counted() -> None:
 def test_a_portion_can_be_cut_short() -> None:
     world = a_world(10)
     listener = follow(world, 0, room=0)
-    portion = listener.seat.take(3)
-    assert portion is not None
-    assert (portion.start, portion.end, portion.runs) == (0, 3, [(0, [b"0", b"1", b"2"])])
+    chunk = listener.cursor.poll(3)
+    assert chunk is not None
+    assert (chunk.start, chunk.end, chunk.runs) == (0, 3, [(0, [b"0", b"1", b"2"])])
     listener.room = 100
     listener.go_on()
     assert list(listener.got) == list(range(3, 10))

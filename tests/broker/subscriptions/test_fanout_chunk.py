@@ -1,4 +1,4 @@
-"""Portions and the window that keeps them, without a log."""
+"""Chunks and the window that keeps them, without a log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from penstock.broker.subscriptions.fanout_chunk import (
     FOREVER,
-    FORMS,
-    Budget,
-    Cut,
+    MAX_ENCODINGS,
+    AppendedChunks,
+    ChunkLimits,
+    ChunkWindow,
     EncodedChunk,
-    Fresh,
-    Run,
-    Window,
-    fresh,
-    portions,
+    MemoryBudget,
+    ValueRun,
+    appended_chunks,
+    chunks_of_read,
 )
 from penstock.log.batch import Batch, OpenBatch, RecordSlice
 
@@ -35,10 +35,10 @@ def numbers(base: int, count: int) -> RecordSlice:
 
 
 def shape(cut: list[EncodedChunk]) -> list[tuple[int, int, int]]:
-    return [(portion.start, portion.end, portion.count) for portion in cut]
+    return [(chunk.start, chunk.end, chunk.count) for chunk in cut]
 
 
-def portion(start: int, count: int = 1, size: int = 10, until: int = FOREVER) -> EncodedChunk:
+def chunk(start: int, count: int = 1, size: int = 10, until: int = FOREVER) -> EncodedChunk:
     return EncodedChunk(start, start + count, [(start, [b"x" * size] * count)], size * count, until)
 
 
@@ -46,39 +46,39 @@ def portion(start: int, count: int = 1, size: int = 10, until: int = FOREVER) ->
 
 
 def test_a_portion_ends_after_so_many_records() -> None:
-    cut = portions([numbers(0, 5), numbers(5, 5)], 0, 10, Cut(4, 1000))
+    cut = chunks_of_read([numbers(0, 5), numbers(5, 5)], 0, 10, ChunkLimits(4, 1000))
     assert shape(cut) == [(0, 4, 4), (4, 8, 4), (8, 10, 2)]
     assert cut[1].runs == [(4, [b"4", b"5", b"6", b"7"])]
 
 
 def test_a_portion_ends_before_it_has_too_many_bytes_and_a_larger_record_is_alone() -> None:
     found = batch(0, [b"a" * 40, b"b" * 40, b"c" * 40, b"d" * 500, b"e" * 10])
-    assert shape(portions([found], 0, 5, Cut(64, 100))) == [(0, 2, 2), (2, 3, 1), (3, 4, 1), (4, 5, 1)]
+    assert shape(chunks_of_read([found], 0, 5, ChunkLimits(64, 100))) == [(0, 2, 2), (2, 3, 1), (3, 4, 1), (4, 5, 1)]
 
 
 def test_gaps_are_between_runs_and_belong_to_a_portion() -> None:
-    (cut,) = portions([numbers(2, 2), numbers(4, 1), numbers(9, 1)], 0, 12, Cut(64, 1000))
+    (cut,) = chunks_of_read([numbers(2, 2), numbers(4, 1), numbers(9, 1)], 0, 12, ChunkLimits(64, 1000))
     assert (cut.start, cut.end) == (0, 12)
     assert cut.runs == [(2, [b"2", b"3", b"4"]), (9, [b"9"])]
     assert (cut.count, cut.size) == (4, 4)
 
 
 def test_what_was_passed_without_anything_live_is_an_empty_portion() -> None:
-    (cut,) = portions([], 5, 20, Cut(64, 1000))
+    (cut,) = chunks_of_read([], 5, 20, ChunkLimits(64, 1000))
     assert (cut.start, cut.end, cut.count, cut.runs) == (5, 20, 0, [])
-    assert portions([], 5, 5, Cut(64, 1000)) == []
+    assert chunks_of_read([], 5, 5, ChunkLimits(64, 1000)) == []
 
 
 def test_a_last_portion_that_more_would_fit_into_is_left_to_the_next_read() -> None:
-    assert shape(portions([numbers(0, 10)], 0, 10, Cut(4, 1000), more=True)) == [(0, 4, 4), (4, 8, 4)]
-    assert shape(portions([numbers(0, 3)], 0, 3, Cut(4, 1000), more=True)) == [(0, 3, 3)]
+    assert shape(chunks_of_read([numbers(0, 10)], 0, 10, ChunkLimits(4, 1000), more=True)) == [(0, 4, 4), (4, 8, 4)]
+    assert shape(chunks_of_read([numbers(0, 3)], 0, 3, ChunkLimits(4, 1000), more=True)) == [(0, 3, 3)]
 
 
 def test_a_portion_knows_when_its_first_record_expires() -> None:
     found = batch(0, [b"a", b"b", b"c"], expires=[0, NOW + 9, NOW + 5])
-    assert [cut.until for cut in portions([found], 0, 3, Cut(1, 100))] == [FOREVER, NOW + 9, NOW + 5]
-    assert [cut.until for cut in portions([found], 0, 3, Cut(64, 100))] == [NOW + 5]
-    assert [cut.until for cut in portions([found], 0, 3, Cut(64, 100), lifetime=3)] == [NOW + 3]
+    assert [cut.until for cut in chunks_of_read([found], 0, 3, ChunkLimits(1, 100))] == [FOREVER, NOW + 9, NOW + 5]
+    assert [cut.until for cut in chunks_of_read([found], 0, 3, ChunkLimits(64, 100))] == [NOW + 5]
+    assert [cut.until for cut in chunks_of_read([found], 0, 3, ChunkLimits(64, 100), lifetime=3)] == [NOW + 3]
 
 
 @given(
@@ -97,7 +97,7 @@ def test_no_record_is_lost_or_doubled_however_it_is_cut(
         found.append(batch(at, values))
         expected.update(enumerate(values, at))
         at += len(values)
-    cut = portions(found, 0, at, Cut(events, size))
+    cut = chunks_of_read(found, 0, at, ChunkLimits(events, size))
     assert [each.start for each in cut] == [0, *(each.end for each in cut)][: len(cut)]
     assert (cut[-1].end if cut else 0) == at
     assert contents(cut) == expected
@@ -107,7 +107,7 @@ def test_no_record_is_lost_or_doubled_however_it_is_cut(
 
 
 def contents(cut: list[EncodedChunk]) -> dict[int, bytes]:
-    runs: list[Run] = [run for each in cut for run in each.runs]
+    runs: list[ValueRun] = [run for each in cut for run in each.runs]
     return {offset + index: value for offset, values in runs for index, value in enumerate(values)}
 
 
@@ -118,36 +118,36 @@ def test_part_of_a_portion() -> None:
     assert whole.between(5, 9).runs == []
 
 
-# -- forms
+# -- encodings
 
 
 def test_what_was_made_of_a_portion_is_made_once_for_each_key() -> None:
     made: list[EncodedChunk] = []
-    whole = portion(0)
+    whole = chunk(0)
 
     def make(each: EncodedChunk) -> bytes:
         made.append(each)
         return b"%d" % len(made)
 
-    assert [whole.form(key, make) for key in ("a", "b", "a", "b")] == [b"1", b"2", b"1", b"2"]
+    assert [whole.encoded(key, make) for key in ("a", "b", "a", "b")] == [b"1", b"2", b"1", b"2"]
     assert made == [whole, whole]
 
 
 def test_a_portion_keeps_only_so_many_forms() -> None:
-    whole = portion(0)
+    whole = chunk(0)
     before = whole.cost
-    for key in range(3 * FORMS):
-        whole.form(key, lambda _: bytes(100))
-    assert len(whole.forms) == FORMS
-    assert whole.cost == before + 100 * FORMS
+    for key in range(3 * MAX_ENCODINGS):
+        whole.encoded(key, lambda _: bytes(100))
+    assert len(whole.encodings) == MAX_ENCODINGS
+    assert whole.cost == before + 100 * MAX_ENCODINGS
 
 
 # -- the window
 
 
 def test_a_window_gives_back_what_was_put() -> None:
-    window = Window(Budget())
-    first, second = portion(0, 4), portion(4, 4)
+    window = ChunkWindow(MemoryBudget())
+    first, second = chunk(0, 4), chunk(4, 4)
     window.put(first)
     window.put(second)
     assert window.get(0, NOW) is first
@@ -160,11 +160,11 @@ def test_a_window_gives_back_what_was_put() -> None:
 
 
 def test_what_was_not_asked_for_longest_goes_first() -> None:
-    window = Window(Budget(), limit=portion(0).cost * 2)
-    window.put(portion(0))
-    window.put(portion(1))
+    window = ChunkWindow(MemoryBudget(), limit=chunk(0).cost * 2)
+    window.put(chunk(0))
+    window.put(chunk(1))
     assert window.get(0, NOW)
-    window.put(portion(2))
+    window.put(chunk(2))
     assert window.get(1, NOW) is None
     assert window.get(0, NOW)
     assert window.get(2, NOW)
@@ -172,23 +172,23 @@ def test_what_was_not_asked_for_longest_goes_first() -> None:
 
 
 def test_forms_count_and_the_last_portion_stays() -> None:
-    window = Window(Budget(), limit=5_000)
+    window = ChunkWindow(MemoryBudget(), limit=5_000)
     for start in range(3):
-        window.put(portion(start))
-    last = portion(3)
+        window.put(chunk(start))
+    last = chunk(3)
     window.put(last)
-    last.form("a", lambda _: bytes(10_000))
+    last.encoded("a", lambda _: bytes(10_000))
     assert len(window) == 1
     assert window.get(3, NOW) is last
     assert window.used == last.cost > 10_000
 
 
 def test_all_windows_together_are_bounded() -> None:
-    budget = Budget(portion(0).cost * 4)
-    windows = [Window(budget) for _ in range(3)]
+    budget = MemoryBudget(chunk(0).cost * 4)
+    windows = [ChunkWindow(budget) for _ in range(3)]
     for start in range(10):
         for window in windows:
-            window.put(portion(start))
+            window.put(chunk(start))
     assert budget.used <= budget.limit
     assert budget.used == sum(window.used for window in windows)
     for window in windows:
@@ -198,8 +198,8 @@ def test_all_windows_together_are_bounded() -> None:
 
 
 def test_what_has_expired_is_not_given() -> None:
-    window = Window(Budget())
-    window.put(portion(0, 4, until=NOW))
+    window = ChunkWindow(MemoryBudget())
+    window.put(chunk(0, 4, until=NOW))
     assert window.around(2, NOW - 1)
     assert window.around(2, NOW) is None
     assert window.get(0, NOW - 1)
@@ -208,70 +208,70 @@ def test_what_has_expired_is_not_given() -> None:
 
 
 def test_a_portion_that_was_dropped_costs_nothing_any_more() -> None:
-    budget = Budget()
-    window = Window(budget)
-    old = portion(0)
+    budget = MemoryBudget()
+    window = ChunkWindow(budget)
+    old = chunk(0)
     window.put(old)
-    window.put(portion(0))  # in its place
-    old.form("a", lambda _: bytes(1000))
-    assert budget.used == window.used == portion(0).cost
+    window.put(chunk(0))  # in its ref
+    old.encoded("a", lambda _: bytes(1000))
+    assert budget.used == window.used == chunk(0).cost
 
 
 # -- what was appended just now
 
 
 def test_of_what_was_appended_just_now_the_oldest_goes_first_whoever_asked_for_it() -> None:
-    budget = Budget()
-    new = Fresh(budget, limit=portion(0).cost * 2)
-    new.put([portion(0), portion(1)])
+    budget = MemoryBudget()
+    new = AppendedChunks(budget, limit=chunk(0).cost * 2)
+    new.put([chunk(0), chunk(1)])
     assert new.get(0) is not None
-    new.put([portion(2)])
+    new.put([chunk(2)])
     assert [new.get(start) is not None for start in range(3)] == [False, True, True]
-    assert budget.used == new.used == portion(0).cost * 2
+    assert budget.used == new.used == chunk(0).cost * 2
     new.clear()
     assert (budget.used, new.used, new.get(2)) == (0, 0, None)
 
 
 def test_what_was_made_of_it_counts_too_and_all_of_it_may_go() -> None:
-    budget = Budget()
-    new = Fresh(budget, limit=5_000)
-    first = portion(0)
+    budget = MemoryBudget()
+    new = AppendedChunks(budget, limit=5_000)
+    first = chunk(0)
     new.put([first])
-    first.form("a", lambda _: bytes(1_000))
+    first.encoded("a", lambda _: bytes(1_000))
     assert new.used == first.cost > 1_000
-    first.form("b", lambda _: bytes(9_000))  # while somebody is about to send it
+    first.encoded("b", lambda _: bytes(9_000))  # while somebody is about to send it
     assert (new.get(0), new.used, budget.used) == (None, 0, 0)
-    first.form("c", lambda _: bytes(9_000))
+    first.encoded("c", lambda _: bytes(9_000))
     assert budget.used == 0
 
 
 def test_what_was_appended_just_now_has_its_share_of_what_all_may_hold() -> None:
-    budget = Budget(limit=portion(0).cost * 2)
-    window, new = Window(budget), Fresh(budget)
-    window.put(portion(0))
-    new.put([portion(number) for number in range(10)])
+    budget = MemoryBudget(limit=chunk(0).cost * 2)
+    window, new = ChunkWindow(budget), AppendedChunks(budget)
+    window.put(chunk(0))
+    new.put([chunk(number) for number in range(10)])
     assert budget.used <= budget.limit
     assert new.get(9) is not None
 
 
 def test_it_is_wanted_as_long_as_nothing_goes_that_nobody_took() -> None:
-    new = Fresh(Budget(), limit=portion(0).cost)
+    new = AppendedChunks(MemoryBudget(), limit=chunk(0).cost)
     assert not new.wanted
-    new.put([portion(0)])
+    new.put([chunk(0)])
     taken = new.get(0)
     assert taken is not None and new.wanted
-    taken.form("a", lambda _: b"")
-    new.put([portion(1)])
+    taken.encoded("a", lambda _: b"")
+    new.put([chunk(1)])
     assert new.wanted
-    new.put([portion(2)])
+    new.put([chunk(2)])
     assert not new.wanted
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=50), st.integers(1, 8), st.integers(1, 100))
-def test_what_was_appended_is_cut_and_nothing_is_lost(sizes: list[int], events: int, most: int) -> None:
+def test_what_was_appended_is_cut_and_nothing_is_lost(sizes: list[int], events: int, limit: int) -> None:
     values = [bytes([number]) * size for number, size in enumerate(sizes)]
-    cut = fresh(100, values, Cut(events, most))
+    cut = appended_chunks(100, values, ChunkLimits(events, limit))
     assert contents(cut) == {100 + number: value for number, value in enumerate(values)}
     assert all(one.end == other.start for one, other in pairwise(cut))
     assert (cut[0].start, cut[-1].end) == (100, 100 + len(values))
-    assert all(each.count <= events and (each.size <= most or each.count == 1) for each in cut)
+    assert all(each.count <= events and (each.size <= limit or each.count == 1) for each in cut)

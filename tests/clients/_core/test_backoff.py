@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from penstock.clients._core.backoff import AsyncBackoff
-from penstock.clients._core.retry import RetryPolicy
+from penstock.retry import RetryPolicy
 
 
 def test_pauses_follow_the_policy_until_it_gives_up() -> None:

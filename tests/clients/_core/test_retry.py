@@ -15,7 +15,8 @@ from penstock.clients._core.errors import (
     ReplyError,
 )
 from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec, whole
-from penstock.clients._core.retry import Redirect, RetryPolicy, RetryState
+from penstock.clients._core.retry import Redirect, RetryState
+from penstock.retry import RetryPolicy
 
 POLICY = RetryPolicy(attempts=3, base=1.0, cap=60.0, random=lambda: 0.5)
 READ = RequestSpec("read", whole, idempotent=True)

@@ -363,7 +363,7 @@ def test_a_client_that_allows_no_more_streams_is_told() -> None:
     subscribe(peer, stream)
     assert "no more streams" in stream.ask(SUBSCRIBE)["message"]
     assert len(peer.host.subscriptions) == 1
-    assert peer.world.broker.fanout.figures().followers == 1
+    assert peer.world.broker.fanout.figures().subscribers == 1
 
 
 # -- frames
@@ -496,9 +496,9 @@ def test_a_thousand_subscribers() -> None:
     subscribers = [subscribe(peer, stream) for _ in range(1000)]
     produce(world, 3)
     assert all(events.take().numbers == [0, 1, 2] for events in subscribers)
-    assert world.broker.fanout.figures().followers == 1000
+    assert world.broker.fanout.figures().subscribers == 1000
     peer.line.lose()
-    assert world.broker.fanout.figures().followers == 0
+    assert world.broker.fanout.figures().subscribers == 0
     assert world.broker.fanout.budget.used == 0
     assert not peer.host.subscriptions
 
@@ -614,7 +614,7 @@ def test_what_was_asked_for_is_not_dropped(slow: str) -> None:
 
 
 def followers(world: BrokerFixture) -> int:
-    return world.broker.fanout.figures().followers
+    return world.broker.fanout.figures().subscribers
 
 
 def test_a_client_that_wants_no_more_gets_no_more() -> None:

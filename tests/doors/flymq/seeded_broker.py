@@ -6,15 +6,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from tests.broker.broker_fixture import START, BrokerFixture
+from tests.broker.broker_fixture import CHEAP, START, BrokerFixture
 from tests.doors.flymq.peer import Peer
 
 from penstock.broker.names import DEFAULT_SCOPE, INTERNAL
 from penstock.broker.produce.delay import WAITING, Delayed
 from penstock.broker.schemas.schema import SchemaKind
-from penstock.broker.security import passwords
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONYMOUS, AccessPolicy, Identity
 from penstock.broker.security.audit_event import AuditPolicy
+from penstock.broker.security.passwords import PasswordHashing
 from penstock.broker.security.user import Acl
 from penstock.broker.state.events import RoleSet, UserSet
 from penstock.broker.state.state import encode_snapshot
@@ -42,7 +42,7 @@ NOBODY = "anonymous"
 
 @cache
 def _hash() -> str:
-    return passwords.hashed(WORD)
+    return PasswordHashing(CHEAP).hashed(WORD)
 
 
 class Numbers(NamedTuple):

@@ -16,7 +16,7 @@ from penstock.log.errors import LogError
 from penstock.log.tailer import Tailer
 from penstock.workers.rpc import RemoteError
 from penstock.workers.sql.executor import StatementExecutor
-from penstock.workers.sql.rpc_handlers import SqlCalls
+from penstock.workers.sql.rpc_handlers import SqlHandlers
 from penstock.workers.sql.rpc_messages import Failed, SqlSettings
 from penstock.workers.sql.rpc_messages import Statement as Told
 
@@ -31,7 +31,7 @@ class SqlWorld(BrokerFixture):
     def __init__(self, **options: Any) -> None:
         super().__init__(queries=QueryPolicy(enabled=True), **options)
         self._loop = asyncio.Runner()
-        self._handlers = SqlCalls(self.broker).handlers()
+        self._handlers = SqlHandlers(self.broker).handlers()
         self.broker.queries.on_waiting = lambda: None
 
     @cached_property

@@ -274,7 +274,7 @@ def test_pushes_that_wait_behind_a_reply_are_bounded_and_go_on_when_it_has_left(
     created = m.CreateStream("other", m.DataClass.PUBLIC, m.Everywhere())
     peer.feed(created)  # its reply waits for the commit, and so does all behind it
     subscription(peer, number).credits = 1000
-    subscription(peer, number).seat.ask()
+    subscription(peer, number).slot.resume()
     assert HELD_BYTES < peer.session.held_bytes < 2 * HELD_BYTES
     assert peer.raw() == b""
     scene.world.commit()
@@ -286,7 +286,7 @@ def test_reading_from_the_disk_is_done_off_the_loop_and_holds_up_no_request(capl
     scene = Scene(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0)
-    subscription(peer, number).seat.skim = True  # so that its next read is made off the loop
+    subscription(peer, number).slot.skip_expired = True  # so that its next read is made off the loop
     assert credit(peer, number, 5) == 5
     assert pushed(peer) == [] and len(calls) == 1
     assert credit(peer, number, 1) == 6
@@ -304,7 +304,7 @@ def test_who_unsubscribes_while_its_events_are_read_gets_none_of_them() -> None:
     scene = Scene(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0)
-    subscription(peer, number).seat.skim = True
+    subscription(peer, number).slot.skip_expired = True
     credit(peer, number, 5)
     peer.ask(m.Unsubscribe(number))
     run(calls)
@@ -330,7 +330,7 @@ def test_a_client_that_goes_while_its_events_are_read_is_forgotten() -> None:
     scene = Scene(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0, group="g")
-    subscription(peer, number).seat.skim = True
+    subscription(peer, number).slot.skip_expired = True
     credit(peer, number, 5)
     peer.session.lost()
     other = scene.peer()

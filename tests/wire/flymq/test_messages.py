@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.wire.flymq.golden.exchanges import EXCHANGES, FORMS, Exchange, Form, octets
+from tests.wire.flymq.exchanges import EXCHANGES, FORMS, Exchange, Form, octets
 from tests.wire.flymq.strategies import any_answer, any_request
 
 from penstock.wire.flymq import messages as m
@@ -23,7 +23,7 @@ NO_REQUESTS = {Op.AUTH_RESPONSE, Op.ERROR}
 
 
 def named(exchange: Exchange | Form) -> str:
-    return f"{Op(exchange.opcode).name}-{exchange.request_octets[:40]}"
+    return exchange.request_vector
 
 
 def framed(opcode: int, payload: bytes) -> bytes:
@@ -46,14 +46,14 @@ def test_every_opcode_has_golden_bytes() -> None:
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=named)
 def test_golden_request(exchange: Exchange) -> None:
-    payload = octets(exchange.request_octets)
+    payload = exchange.request_payload
     assert requests.decode(exchange.opcode, payload) == exchange.request
     assert requests.encode(exchange.request) == framed(exchange.opcode, payload)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=named)
 def test_golden_reply(exchange: Exchange) -> None:
-    payload = octets(exchange.reply_octets)
+    payload = exchange.reply_payload
     opcode = exchange.reply_opcode or exchange.opcode
     code_order = isinstance(exchange.reply, m.Fetched) and exchange.reply.code_order
     assert replies.encode(exchange.opcode, exchange.reply) == framed(opcode, payload)
@@ -61,9 +61,9 @@ def test_golden_reply(exchange: Exchange) -> None:
     assert replies.decode(exchange.opcode, payload, code_order) == exchange.reply
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{named(form)} {form.why}")
+@pytest.mark.parametrize("form", FORMS, ids=named)
 def test_other_forms_of_requests(form: Form) -> None:
-    assert requests.decode(form.opcode, octets(form.request_octets)) == form.request
+    assert requests.decode(form.opcode, form.request_payload) == form.request
 
 
 def test_golden_error() -> None:
@@ -211,7 +211,7 @@ def test_a_payload_below_the_minimum(opcode: int) -> None:
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=named)
 def test_a_request_that_ends_too_early(exchange: Exchange) -> None:
-    payload = octets(exchange.request_octets)
+    payload = exchange.request_payload
     understood = []
     for size in range(len(payload)):
         with suppress(MalformedPayload):
@@ -222,7 +222,7 @@ def test_a_request_that_ends_too_early(exchange: Exchange) -> None:
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=named)
 def test_a_reply_that_ends_too_early(exchange: Exchange) -> None:
-    payload = octets(exchange.reply_octets)
+    payload = exchange.reply_payload
     code_order = isinstance(exchange.reply, m.Fetched) and exchange.reply.code_order
     for size in range(len(payload)):
         if isinstance(exchange.reply, m.AclInfo) and exchange.reply.restrict and size == len(payload) - 1:
@@ -265,8 +265,8 @@ def test_junk_is_a_protocol_error_or_understood(opcode: int, payload: bytes, cod
 
 @given(st.sampled_from(EXCHANGES), st.data())
 def test_damaged_messages_are_protocol_errors_or_understood(exchange: Exchange, data: st.DataObject) -> None:
-    for decode, text in ((requests.decode, exchange.request_octets), (replies.decode, exchange.reply_octets)):
-        payload = bytearray(octets(text))
+    for decode, sent in ((requests.decode, exchange.request_payload), (replies.decode, exchange.reply_payload)):
+        payload = bytearray(sent)
         for _ in range(data.draw(st.integers(1, 3)) if payload else 0):
             payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
         with suppress(ProtocolError):

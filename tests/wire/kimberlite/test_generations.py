@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.wire.kimberlite.golden.captured import CAPTURED
-from tests.wire.kimberlite.golden.examples import EXAMPLES, octets
+from tests.wire.kimberlite.examples import CAPTURED, EXAMPLES, octets
 from tests.wire.kimberlite.strategies import DIALECTS, any_message, any_request
+from tests.wire.vectors import by_name
 
 from penstock.wire.kimberlite import compliance_messages as c
 from penstock.wire.kimberlite import messages as m
@@ -17,8 +15,9 @@ from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
 from penstock.wire.kimberlite.codec.encoding import POSTCARD, Malformed
 from penstock.wire.kimberlite.codec.generations import GENERATIONS
 from penstock.wire.kimberlite.codec.kinds import Choice, Label
-from penstock.wire.kimberlite.frames import crc32, crc32c
+from penstock.wire.kimberlite.frames import HEADER_SIZE
 
+VECTORS = by_name("kimberlite")
 every_dialect = pytest.mark.parametrize("of", DIALECTS, ids=repr)
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -190,16 +189,19 @@ def read(of: Dialect, like: m.Message, data: bytes) -> m.Message:
     return of.read_request(buffer, at, end) if isinstance(like, m.Request) else of.read_answer(buffer, at, end)
 
 
-CASES = [(name, example) for example in EXAMPLES for name in example.dialects.split()]
+CASES = [(name, example.message) for example in EXAMPLES for name in example.vectors]
 
 
-@pytest.mark.parametrize(("name", "example"), CASES, ids=[f"{name}-{number}" for number, (name, _) in enumerate(CASES)])
-def test_worked_examples(name: str, example: Any) -> None:
-    of, expected = dialect(*NAMED[name]), octets(example.octets)
-    assert write(of, example.message) == expected
-    assert read(of, example.message, expected) == example.message
-    assert example.crc32 in (None, crc32(expected))
-    assert example.crc32c in (None, crc32c(expected))
+@pytest.mark.parametrize(("name", "message"), CASES, ids=[name for name, _ in CASES])
+def test_worked_examples(name: str, message: m.Message) -> None:
+    vector = VECTORS[name]
+    of, payload = dialect(*NAMED[vector.dialect]), vector.data[HEADER_SIZE:]
+    assert write(of, message) == payload
+    assert read(of, message, payload) == message
+
+
+def test_every_dialect_has_worked_examples() -> None:
+    assert {VECTORS[name].dialect for name, _ in CASES} == NAMED.keys()
 
 
 def test_the_printed_bodies_of_the_specification() -> None:
@@ -216,9 +218,9 @@ def test_the_printed_bodies_of_the_specification() -> None:
     assert write(seed, m.Request(1, 42, m.Handshake(1))) == hello
 
 
-@pytest.mark.parametrize(("payload", "sent"), CAPTURED, ids=lambda each: getattr(type(each), "__name__", ""))
-def test_what_the_original_client_sends(payload: m.Message, sent: str) -> None:
-    data = bytes.fromhex(sent)
+@pytest.mark.parametrize(("payload", "name"), CAPTURED, ids=[name for _, name in CAPTURED])
+def test_what_the_original_client_sends(payload: m.Message, name: str) -> None:
+    data = VECTORS[name].data[HEADER_SIZE:]
     request = dialect("5b", POSTCARD).read_request(data, 0, len(data))
     assert (request.tenant_id, request.payload) == (42, payload)
     assert write(dialect("5b", POSTCARD), request) == data

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 import tracemalloc
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.rustlog.strategies import requests, responses, values
+from tests.wire.vectors import vector_bytes
 
 from penstock.log.batch import Batch, OpenBatch, RecordSlice
 from penstock.wire.rustlog.codec.dialect import BINARY
@@ -46,41 +44,41 @@ from penstock.wire.rustlog.messages import (
     TopicSummary,
 )
 
-VECTORS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "vectors" / "binary.toml").read_text())
+VECTORS = vector_bytes("rustlog")
 
 REQUESTS: dict[str, Request] = {
-    "produce_one": Produce("logs", 0, [b"Hello World"]),
-    "produce_mixed": Produce("t", 1, [b"a", b"bb", b""]),
-    "produce_equal": Produce("t", 0, [b"ab", b"cd"]),
-    "produce_none": Produce("t", 0, []),
-    "fetch_with_group": Fetch("logs", 2, 100, 1_048_576, "g1"),
-    "fetch_without_group": Fetch("logs", 0, 0, 4096, ""),
-    "offset_commit": OffsetCommit("g1", "logs", 0, 150),
-    "offset_fetch": OffsetFetch("g1", "logs", 0),
-    "create_topic": CreateTopic("logs", 3),
-    "list_topics": ListTopics(),
-    "describe_topic": DescribeTopic("logs"),
-    "describe_partition": DescribePartition("logs", 1),
-    "metrics_fetch": MetricsFetch(),
-    "ping": Ping(),
+    "message_binary/produce_one": Produce("logs", 0, [b"Hello World"]),
+    "message_binary/produce_mixed": Produce("t", 1, [b"a", b"bb", b""]),
+    "message_binary/produce_equal": Produce("t", 0, [b"ab", b"cd"]),
+    "message_binary/produce_none": Produce("t", 0, []),
+    "message_binary/fetch_with_group": Fetch("logs", 2, 100, 1_048_576, "g1"),
+    "message_binary/fetch_without_group": Fetch("logs", 0, 0, 4096, ""),
+    "message_binary/offset_commit": OffsetCommit("g1", "logs", 0, 150),
+    "message_binary/offset_fetch": OffsetFetch("g1", "logs", 0),
+    "message_valid/binary_create_topic": CreateTopic("logs", 3),
+    "message_valid/binary_list_topics": ListTopics(),
+    "message_valid/binary_describe_topic": DescribeTopic("logs"),
+    "message_binary/describe_partition": DescribePartition("logs", 1),
+    "message_valid/binary_metrics_fetch": MetricsFetch(),
+    "message_valid/binary_ping": Ping(),
 }
 
 RESPONSES: dict[str, Response] = {
-    "produce": ProduceResponse(42, 2),
-    "fetch": FetchResponse([FetchedRecord(100, None, b"a"), FetchedRecord(101, None, b"bb")], 102),
-    "fetch_empty": FetchResponse([], 7),
-    "offset_commit": OffsetCommitResponse(True),
-    "offset_fetch": OffsetFetchResponse(150),
-    "offset_fetch_none": OffsetFetchResponse(None),
-    "create_topic": CreateTopicResponse(True, None),
-    "list_topics": ListTopicsResponse([TopicSummary("logs", 3), TopicSummary("metrics", 1)]),
-    "describe_topic": DescribeTopicResponse(
+    "message_valid/binary_produce_response": ProduceResponse(42, 2),
+    "message_binary/fetch_reply": FetchResponse([FetchedRecord(100, None, b"a"), FetchedRecord(101, None, b"bb")], 102),
+    "message_binary/fetch_empty_reply": FetchResponse([], 7),
+    "message_valid/binary_offset_commit_response": OffsetCommitResponse(True),
+    "message_valid/binary_offset_fetch_response": OffsetFetchResponse(150),
+    "message_valid/binary_offset_fetch_response_none": OffsetFetchResponse(None),
+    "message_valid/binary_create_topic_response": CreateTopicResponse(True, None),
+    "message_binary/list_topics_reply": ListTopicsResponse([TopicSummary("logs", 3), TopicSummary("metrics", 1)]),
+    "message_binary/describe_topic_reply": DescribeTopicResponse(
         "logs", [PartitionSummary(0, 5, None, None), PartitionSummary(1, 0, None, None)]
     ),
-    "describe_partition": DescribePartitionResponse("logs", 1, 5, None, None),
-    "metrics": MetricsFetchResponse("up 1\n"),
-    "error": Error(2, "Decode error: unknown request type: 123", None),
-    "pong": Pong(),
+    "message_binary/describe_partition_reply": DescribePartitionResponse("logs", 1, 5, None, None),
+    "message_binary/metrics_reply": MetricsFetchResponse("up 1\n"),
+    "message_valid/binary_error": Error(2, "Decode error: unknown request type: 123", None),
+    "message_valid/binary_pong": Pong(),
 }
 
 # What each field of each request is called when it is cut off: (bytes of the field, text if any of them is missing).
@@ -138,22 +136,20 @@ def told(error: ProtocolError) -> Error:
 
 
 def test_the_vectors_cover_every_message() -> None:
-    assert VECTORS["requests"].keys() == REQUESTS.keys()
-    assert VECTORS["responses"].keys() == RESPONSES.keys()
     shown = {type(message) for message in (*REQUESTS.values(), *RESPONSES.values())}
     assert shown == set(Message.__subclasses__())
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_request_vectors(name: str) -> None:
-    data, message = bytes.fromhex(VECTORS["requests"][name]), REQUESTS[name]
+    data, message = VECTORS[name], REQUESTS[name]
     assert frame(BINARY.encode_request(message)) == data
     assert BINARY.decode_request(data[4:]) == message
 
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_response_vectors(name: str) -> None:
-    data, message = bytes.fromhex(VECTORS["responses"][name]), RESPONSES[name]
+    data, message = VECTORS[name], RESPONSES[name]
     assert frame(BINARY.encode_response(message)) == data
     assert BINARY.decode_response(data[4:]) == message
 
@@ -202,7 +198,7 @@ def test_every_truncated_request_gets_the_documented_text(message: Request) -> N
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_every_truncated_vector_gets_the_documented_text(name: str) -> None:
-    payload = bytes.fromhex(VECTORS["requests"][name])[4:]
+    payload = VECTORS[name][4:]
     texts = texts_of_prefixes(payload)
     assert [told(refusal(payload[:size])).message for size in range(1, len(payload))] == [
         f"Decode error: decode error: {text}" for text in texts

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 import tracemalloc
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.conformance.vectors import vectors
 from penstock.wire.rustlog.codec.dialect import BINARY, JSON, detect
 from penstock.wire.rustlog.errors import FrameTooLarge, ReplyTooLarge, ZeroLengthFrame
 from penstock.wire.rustlog.frames import MAX_FRAME, Framer, frame
 from penstock.wire.rustlog.messages import MetricsFetch, Ping
-
-VECTORS = Path(__file__).parent / "vectors"
 
 
 def feed_in_pieces(stream: bytes, cuts: list[int]) -> tuple[list[bytes], Framer]:
@@ -133,11 +130,9 @@ def test_decision_29_the_limit_is_10_mib() -> None:
 
 
 def test_every_vector_shows_its_dialect() -> None:
-    binary = tomllib.loads((VECTORS / "binary.toml").read_text())["requests"]
-    for name, digits in binary.items():
-        assert detect(bytes.fromhex(digits)[4:]) is BINARY, name
-    for name, vector in tomllib.loads((VECTORS / "json.toml").read_text())["requests"].items():
-        assert detect(vector["payload"].encode()) is JSON, name
+    for vector in vectors("rustlog"):
+        if vector.kind == "request" and vector.expect is not None and "frames" not in vector.expect:
+            assert detect(vector.data[4:]) is {"binary": BINARY, "json": JSON}[vector.dialect], vector.name
 
 
 @pytest.mark.parametrize("space", [b" ", b"\t", b"\r", b"\n", b"\t\t \n"])

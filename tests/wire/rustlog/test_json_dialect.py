@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.rustlog.strategies import requests, responses, values
+from tests.wire.vectors import vector_bytes
 
 from penstock.log.batch import Batch, OpenBatch, RecordSlice
 from penstock.wire.rustlog.codec.dialect import JSON
@@ -50,46 +49,48 @@ from penstock.wire.rustlog.messages import (
     TopicSummary,
 )
 
-VECTORS: dict[str, Any] = tomllib.loads((Path(__file__).parent / "vectors" / "json.toml").read_text())
+VECTORS = vector_bytes("rustlog")
 
 REQUESTS: dict[str, Request] = {
-    "produce": Produce("logs", 0, [b"Hello World"]),
-    "produce_none": Produce("t", MAX_U32, []),
-    "fetch": Fetch("user-events", 0, 100, 1_048_576, "analytics-consumer"),
-    "offset_commit": OffsetCommit("analytics-pipeline", "user-events", 0, 150),
-    "offset_fetch": OffsetFetch("analytics-pipeline", "user-events", 0),
-    "create_topic": CreateTopic("user-events", 3),
-    "list_topics": ListTopics(),
-    "describe_topic": DescribeTopic("user-events"),
-    "describe_partition": DescribePartition("user-events", 1),
-    "metrics_fetch": MetricsFetch(),
-    "ping": Ping(),
+    "message_valid/sample_frame": Produce("logs", 0, [b"Hello World"]),
+    "message_json/produce_none": Produce("t", MAX_U32, []),
+    "message_valid/fetch": Fetch("user-events", 0, 100, 1_048_576, "analytics-consumer"),
+    "message_valid/offset_commit": OffsetCommit("analytics-pipeline", "user-events", 0, 150),
+    "message_valid/offset_fetch": OffsetFetch("analytics-pipeline", "user-events", 0),
+    "message_json/create_topic": CreateTopic("user-events", 3),
+    "message_valid/list_topics": ListTopics(),
+    "message_json/describe_topic": DescribeTopic("user-events"),
+    "message_json/describe_partition": DescribePartition("user-events", 1),
+    "message_valid/metrics_fetch": MetricsFetch(),
+    "message_valid/ping": Ping(),
 }
 
 RESPONSES: dict[str, Response] = {
-    "produce": ProduceResponse(42, 2),
-    "fetch": FetchResponse(
+    "message_valid/produce_response": ProduceResponse(42, 2),
+    "message_valid/fetch_response": FetchResponse(
         [
             FetchedRecord(100, 1641024000000000, b'{"user":"alice"}'),
             FetchedRecord(101, 1641024001000000, b'{"user":"bob"}'),
         ],
         102,
     ),
-    "fetch_empty": FetchResponse([], MAX_U64),
-    "offset_commit": OffsetCommitResponse(True),
-    "offset_fetch": OffsetFetchResponse(150),
-    "offset_fetch_none": OffsetFetchResponse(None),
-    "create_topic": CreateTopicResponse(True, 3),
-    "list_topics": ListTopicsResponse([TopicSummary("logs", 3), TopicSummary("metrics", 1)]),
-    "describe_topic": DescribeTopicResponse("logs", [PartitionSummary(0, 5, 2, 1)]),
-    "describe_partition": DescribePartitionResponse("logs", 1, 5, 2, 1),
-    "metrics": MetricsFetchResponse("up 1\n"),
-    "pong": Pong(),
-    "topic_not_found": Error(404, "Topic 'nonexistent' not found", {"available_topics": ["events", "logs", "metrics"]}),
-    "offset_out_of_range": Error(
+    "message_json/fetch_empty_reply": FetchResponse([], MAX_U64),
+    "message_json/offset_commit_reply": OffsetCommitResponse(True),
+    "message_valid/offset_fetch_response": OffsetFetchResponse(150),
+    "message_valid/offset_fetch_response_none": OffsetFetchResponse(None),
+    "message_valid/create_topic_response": CreateTopicResponse(True, 3),
+    "message_json/list_topics_reply": ListTopicsResponse([TopicSummary("logs", 3), TopicSummary("metrics", 1)]),
+    "message_json/describe_topic_reply": DescribeTopicResponse("logs", [PartitionSummary(0, 5, 2, 1)]),
+    "message_json/describe_partition_reply": DescribePartitionResponse("logs", 1, 5, 2, 1),
+    "message_json/metrics_reply": MetricsFetchResponse("up 1\n"),
+    "message_valid/pong": Pong(),
+    "message_json/topic_not_found": Error(
+        404, "Topic 'nonexistent' not found", {"available_topics": ["events", "logs", "metrics"]}
+    ),
+    "message_valid/error_416": Error(
         416, "Offset 5000 out of range", {"valid_range": {"start": 0, "end": 1250}, "high_watermark": 1250}
     ),
-    "error_without_details": Error(405, "Partition 7 not found in topic 'logs'", None),
+    "message_json/error_without_details": Error(405, "Partition 7 not found in topic 'logs'", None),
 }
 
 
@@ -107,26 +108,22 @@ def request_bytes(**fields: Any) -> bytes:
 
 
 def test_the_vectors_cover_every_message() -> None:
-    assert VECTORS["requests"].keys() == REQUESTS.keys()
-    assert VECTORS["responses"].keys() == RESPONSES.keys()
     shown = {type(message) for message in (*REQUESTS.values(), *RESPONSES.values())}
     assert shown == set(Message.__subclasses__())
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_request_vectors(name: str) -> None:
-    vector, message = VECTORS["requests"][name], REQUESTS[name]
-    payload = vector["payload"].encode()
-    assert frame(JSON.encode_request(message)) == bytes.fromhex(vector["length"]) + payload
-    assert JSON.decode_request(payload) == message
+    data, message = VECTORS[name], REQUESTS[name]
+    assert frame(JSON.encode_request(message)) == data
+    assert JSON.decode_request(data[4:]) == message
 
 
 @pytest.mark.parametrize("name", RESPONSES)
 def test_response_vectors(name: str) -> None:
-    vector, message = VECTORS["responses"][name], RESPONSES[name]
-    payload = vector["payload"].encode()
-    assert frame(JSON.encode_response(message)) == bytes.fromhex(vector["length"]) + payload
-    assert JSON.decode_response(payload) == message
+    data, message = VECTORS[name], RESPONSES[name]
+    assert frame(JSON.encode_response(message)) == data
+    assert JSON.decode_response(data[4:]) == message
 
 
 def test_the_documents_own_example_with_its_line_breaks() -> None:

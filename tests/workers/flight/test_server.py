@@ -18,7 +18,7 @@ from penstock.broker.security.access import ANONYMOUS
 from penstock.flight.reading import Reader
 from penstock.log.files import OsFiles
 from penstock.log.tailer import Tailer
-from penstock.workers.flight import rpc_messages as backstage
+from penstock.workers.flight import rpc_messages
 from penstock.workers.flight import server as flight_server
 from penstock.workers.flight.errors import TooMany, hide_tracebacks
 from penstock.workers.flight.server import FlightServer, Room
@@ -34,7 +34,7 @@ class Broker:
     def __init__(self) -> None:
         self.refusal: Exception | None = None
         self.end = COUNT
-        self.table: backstage.TablePlace | None = None
+        self.table: rpc_messages.TableLocation | None = None
         self.asked: list[str] = []
 
     def call(self, name: str, request: Any, reply: type) -> Any:
@@ -42,10 +42,10 @@ class Broker:
         if self.refusal is not None:
             raise self.refusal
         if name == "flight.login":
-            return backstage.LoggedIn(ANONYMOUS)
-        assert (name, request.topic, reply) == ("flight.survey", "t", backstage.ReadViewMessage)
-        parts = [backstage.Partition(0, 0, self.end, 0, [])]
-        return backstage.ReadViewMessage(1, "t", 1, 0, parts, self.table)
+            return rpc_messages.LoggedIn(ANONYMOUS)
+        assert (name, request.topic, reply) == ("flight.read_view", "t", rpc_messages.ReadViewMessage)
+        parts = [rpc_messages.ReadViewPartition(0, 0, self.end, 0, [])]
+        return rpc_messages.ReadViewMessage(1, "t", 1, 0, parts, self.table)
 
 
 class Stage:
@@ -64,7 +64,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
         for _ in range(COUNT):
             maker.append("t", [bytes(SIZE)])
     broker = Broker()
-    settings = backstage.FlightSettings(str(tmp_path), "127.0.0.1", 0)
+    settings = rpc_messages.FlightSettings(str(tmp_path), "127.0.0.1", 0)
     reader = Reader(Tailer(OsFiles(str(tmp_path))), patience=0.1)
     server = FlightServer(settings, broker, reader)  # type: ignore[arg-type]
     yield Stage(server, broker)
@@ -82,7 +82,7 @@ def test_a_stream_ends_when_its_reader_may_no_longer_read(stage: Stage, monkeypa
 
 def test_a_stream_asks_the_broker_once_in_a_while_only(stage: Stage) -> None:
     assert len(get(stage.client, "t").read_all()) == COUNT
-    assert stage.broker.asked == ["flight.survey"]
+    assert stage.broker.asked == ["flight.read_view"]
 
 
 def test_committed_records_that_are_in_no_file_are_not_passed_over(stage: Stage) -> None:
@@ -132,7 +132,7 @@ def test_the_keys_to_a_store_are_not_for_everybody_who_may_read(stage: Stage) ->
         "azure_storage_sas_token": "t",
         "aws_access_key_id": "i",
     }
-    stage.broker.table = backstage.TablePlace("s3://bucket/t", options, {0: 5})
+    stage.broker.table = rpc_messages.TableLocation("s3://bucket/t", options, {0: 5})
     found = act(stage.client, "table", topic="t")["table"]
     assert (found["url"], found["options"]) == ("s3://bucket/t", {"region": "eu"})
     assert found["partitions"] == [{"partition": 0, "start": 0, "end": 5, "gone": []}]

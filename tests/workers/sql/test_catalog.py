@@ -16,7 +16,7 @@ from penstock.flight.reading import Reader
 from penstock.log.errors import LogFull
 from penstock.log.files import OsFiles
 from penstock.log.tailer import Tailer
-from penstock.workers.read_view_message import told
+from penstock.workers.read_view_message import to_message
 from penstock.workers.rpc import RemoteError
 from penstock.workers.sql.catalog import BrokerCatalog
 from penstock.workers.sql.rpc_messages import (
@@ -50,16 +50,16 @@ class Line:
             return Position(broker.position)
         if reply is Names:
             return Names(["t"])
-        surveys = [broker.fetch.read_view(ME, DEFAULT_SCOPE, name) for name in request.names]
+        read_views = [broker.fetch.read_view(ME, DEFAULT_SCOPE, name) for name in request.names]
         return Opened(
             broker.position,
             [
                 OpenStream(
-                    told(broker, ME, DEFAULT_SCOPE, read_view),
+                    to_message(broker, ME, DEFAULT_SCOPE, read_view),
                     read_view.topic.settings.declared,
                     read_view.topic.position,
                 )
-                for read_view in surveys
+                for read_view in read_views
             ],
         )
 

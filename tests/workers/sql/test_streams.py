@@ -21,9 +21,9 @@ from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
 from penstock.log.tables.location import table_ref
 from penstock.log.tailer import Tailer
-from penstock.workers.flight.rpc_messages import TablePlace
-from penstock.workers.read_view_message import told
-from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
+from penstock.workers.flight.rpc_messages import TableLocation
+from penstock.workers.read_view_message import to_message
+from penstock.workers.sql.streams import Lasting, Reading, TopicStream, statement_error
 
 
 class House:
@@ -40,15 +40,15 @@ class House:
         broker = self.directory.broker
         found = broker.fetch.read_view(ME, DEFAULT_SCOPE, name)
         ref = table_ref(self.tables, {}, *found.topic.scope, name, found.topic.id)
-        read_view = told(broker, ME, DEFAULT_SCOPE, found)
-        read_view = msgspec.structs.replace(read_view, table=TablePlace(ref.url, {}, {}))
+        read_view = to_message(broker, ME, DEFAULT_SCOPE, found)
+        read_view = msgspec.structs.replace(read_view, table=TableLocation(ref.url, {}, {}))
         reading = Reading(self.reader, self.lasting, check, self._hear)
         settings = found.topic.settings
         return TopicStream(read_view, settings.declared, found.topic.position, broker.position, reading)
 
     def _hear(self, error: Exception) -> Exception:
         self.troubles.append(error)
-        return plainly(error)
+        return statement_error(error)
 
     def move_to_tables(self) -> None:
         self.directory.move_to_tables(self.tables)

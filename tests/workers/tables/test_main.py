@@ -24,9 +24,9 @@ from penstock.log.errors import TableUnreadable
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.tables.table import Table
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 from penstock.workers.tables.main import Workshop
-from penstock.workers.tables.rpc_handlers import TableCalls
+from penstock.workers.tables.rpc_handlers import TableHandlers
 
 SETTINGS = LogSettings(file_bytes=32 << 10, snapshot_bytes=16 << 10, tail_bytes=0, cache_bytes=0)
 START = 4_000_000_000_000_000  # later than the times of the files on the disk
@@ -248,12 +248,12 @@ def test_a_table_that_is_gone_is_told(tmp_path: Path) -> None:
 def test_the_next_job_is_waited_for_and_what_is_removed_must_be_unwanted_for_good(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.commit()
-    calls = TableCalls(house.broker, lambda: house.now)
+    calls = TableHandlers(house.broker, lambda: house.now)
     answers = [False, True]
     house.broker.tables.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
 
     async def wait() -> Job:
-        task = asyncio.create_task(calls.next(Nothing()))
+        task = asyncio.create_task(calls.next(Empty()))
         await asyncio.sleep(0.05)
         assert not task.done()
         house.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
@@ -268,10 +268,10 @@ def test_the_next_job_is_waited_for_and_what_is_removed_must_be_unwanted_for_goo
 def test_an_answer_is_kept_before_the_next_job_is_asked_for(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.produce(60)
-    calls = TableCalls(house.broker, lambda: house.now)
+    calls = TableHandlers(house.broker, lambda: house.now)
 
     async def do_one() -> None:
-        job = (await calls.next(Nothing())).job
+        job = (await calls.next(Empty())).job
         task = asyncio.create_task(calls.done(JobDone(job.id, house.workshop.do(job))))
         await asyncio.sleep(0.01)
         assert not task.done()

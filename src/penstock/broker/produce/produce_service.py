@@ -37,7 +37,7 @@ class ProduceService:
         self._quotas = quotas
         self._tenants_over_quota = quotas.over
         self._fanout = fanout
-        self._followed = fanout.followed
+        self._subscribed = fanout.subscribed
         self._metrics = metrics
 
     def append(
@@ -70,7 +70,7 @@ class ProduceService:
             size = self._validator.measure(values, keys)
             records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
             appended = self._engine.append((records,), (), producer)
-            if self._followed and expires is None and not appended.repeated:
+            if self._subscribed and expires is None and not appended.repeated:
                 self._fanout.offer(records.partition, appended.base_offsets[0], values, appended.group)
         else:
             validated = self._validator.validate(

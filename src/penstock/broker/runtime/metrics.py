@@ -10,16 +10,18 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from penstock.broker.names import Scope
 from penstock.log.engine import CommitGroup, GroupState, Reclaimed
 
 LATENCY_SAMPLES: Final = 1024
+FIRST_BUCKET: Final = 12  # of a histogram, as a power of two in ns: 4 µs,
+LAST_BUCKET: Final = 34  # to 17 s
 MAX_LAG_SERIES: Final = 10_000
 
 # attribute of Metrics, name without `_total`, help
@@ -112,14 +114,14 @@ class CacheFigures(NamedTuple):
 NO_CACHES: Final = CacheFigures()
 
 
-class BroadcastFigures(NamedTuple):
-    """Those who follow partitions as they grow."""
+class FanoutFigures(NamedTuple):
+    """Subscribers that share the reads of partitions."""
 
-    followers: int = 0
+    subscribers: int = 0
     lag: int = 0  # records, of the one that is furthest behind
 
 
-NO_BROADCASTS: Final = BroadcastFigures()
+NO_FANOUT: Final = FanoutFigures()
 
 
 @dataclass(slots=True)
@@ -141,27 +143,38 @@ class Gauges:
     publications: int = 0
     tables: TableFigures = NO_TABLES
     caches: CacheFigures = NO_CACHES
-    fanout: BroadcastFigures = NO_BROADCASTS
+    fanout: FanoutFigures = NO_FANOUT
 
 
-class LatencyRing:
-    """The last samples of a duration, in ns."""
+class Latency:
+    """Durations in ns: all of them in a histogram, whose buckets end at powers of two, and the last ones for exact
+    percentiles."""
 
-    __slots__ = ("_count", "_samples")
+    __slots__ = ("_buckets", "_count", "_samples", "_sum")
 
     def __init__(self) -> None:
         self._samples = array("q", bytes(8 * LATENCY_SAMPLES))
         self._count = 0
+        self._sum = 0
+        self._buckets = [0] * (LAST_BUCKET + 2)  # how many took up to 2 ** index ns, and more than half of that
 
     def add(self, nanoseconds: int) -> None:
         self._samples[self._count % LATENCY_SAMPLES] = nanoseconds
         self._count += 1
+        self._sum += nanoseconds
+        self._buckets[min((nanoseconds - 1).bit_length(), LAST_BUCKET + 1)] += 1
 
     def quantiles(self, fractions: Sequence[float]) -> list[int]:
         samples = sorted(self._samples[: min(self._count, LATENCY_SAMPLES)])
         if not samples:
             return [0] * len(fractions)
         return [samples[min(len(samples) - 1, int(fraction * len(samples)))] for fraction in fractions]
+
+    def histogram(self, name: str, text: str) -> HistogramMetricFamily:
+        """In seconds, with the buckets that a broker can meet."""
+        totals = list(accumulate(self._buckets))
+        buckets = [(str(2**index / 1e9), float(totals[index])) for index in range(FIRST_BUCKET, LAST_BUCKET + 1)]
+        return HistogramMetricFamily(name, text, buckets=[*buckets, ("+Inf", self._count)], sum_value=self._sum / 1e9)
 
 
 class _Pending:
@@ -226,8 +239,8 @@ class Metrics:
         self.audit_events = 0
         self.audit_left_out = 0
         self.audit_lost = 0
-        self.produce_latency = LatencyRing()
-        self.fetch_latency = LatencyRing()
+        self.produce_latency = Latency()
+        self.fetch_latency = Latency()
         self.registry = CollectorRegistry()
         self._gauges = gauges
         self._pending: _Pending | None = None
@@ -279,8 +292,9 @@ class Metrics:
             yield CounterMetricFamily(name, text, value=value)
         yield GaugeMetricFamily("active_connections", "Open connections.", value=self.active_connections)
         yield GaugeMetricFamily("held_bytes", "Bytes of requests and replies held for them.", value=self.held_bytes)
-        for kind, ring in (("fetch", self.fetch_latency), ("produce", self.produce_latency)):
-            values = ring.quantiles([fraction for _, fraction in _QUANTILES])
+        for kind, latency in (("fetch", self.fetch_latency), ("produce", self.produce_latency)):
+            yield latency.histogram(f"{kind}_latency_seconds", f"Latency of {kind} requests.")
+            values = latency.quantiles([fraction for _, fraction in _QUANTILES])
             for (percent, _), value in zip(_QUANTILES, values, strict=True):
                 text = f"Latency of {kind} requests in ns, percentile {percent} of the last {LATENCY_SAMPLES}."
                 yield GaugeMetricFamily(f"{kind}_latency_ns_p{percent}", text, value=value)
@@ -307,7 +321,7 @@ class Metrics:
             ("partitions", "Partitions of all topics.", gauges.partitions),
             ("queues", "Queues of all topics.", gauges.queues),
             ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
-            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.fanout.followers),
+            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.fanout.subscribers),
             ("broadcast_lag", "Records between the slowest of them and the end.", gauges.fanout.lag),
             ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
             ("schemas", "Versions of all schemas.", gauges.schemas),

@@ -1,13 +1,13 @@
 """Passwords: how one is hashed, and whether one is right. Whose it is, and what that means, is decided elsewhere.
 
-Both functions take tens of milliseconds and much memory, and are not for the event loop.
+Both take tens of milliseconds and much memory, and are not for the event loop.
 """
 
 from __future__ import annotations
 
 import base64
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
@@ -15,28 +15,40 @@ from argon2.exceptions import VerifyMismatchError
 from penstock.broker.errors import InvalidArgument
 
 MAX_PASSWORD: Final = 1024  # bytes
-
-# Argon2id, as OWASP's password cheat sheet has it at the least: 20 to 50 ms on a machine of today. The memory is what
-# makes guessing on graphics cards expensive. Every hash names its own cost, so these may rise.
-TIME_COST: Final = 2  # passes
-MEMORY_KIB: Final = 19 << 10
-PARALLELISM: Final = 1
 HASH_BYTES: Final = 32
 SALT_BYTES: Final = 16
 
-_hasher: Final = PasswordHasher(TIME_COST, MEMORY_KIB, PARALLELISM, HASH_BYTES, SALT_BYTES)
+
+class PasswordCost(NamedTuple):
+    """What one hash costs: argon2id, by default as OWASP's password cheat sheet has it at the least, 20 to 50 ms on a
+    machine of today. The memory is what makes guessing on graphics cards expensive. Every hash names its own cost, so
+    that older ones stay valid when it changes."""
+
+    passes: int = 2
+    memory_kib: int = 19 << 10
+    parallelism: int = 1
 
 
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).rstrip(b"=").decode()
+class PasswordHashing:
+    def __init__(self, cost: PasswordCost) -> None:
+        self._hasher = PasswordHasher(*cost, HASH_BYTES, SALT_BYTES)
+        # The hash that the password of a user who does not exist is compared with, so that it takes as long. Nobody
+        # knows a password that has this hash.
+        self._nobodys = (
+            f"$argon2id$v=19$m={cost.memory_kib},t={cost.passes},p={cost.parallelism}"
+            f"${_base64(os.urandom(SALT_BYTES))}${_base64(os.urandom(HASH_BYTES))}"
+        )
 
+    def hashed(self, password: str) -> str:
+        """The hash, with the salt and the cost in it."""
+        return self._hasher.hash(encoded(password))
 
-# What the password of a user who does not exist is compared with, so that it takes as long. Nobody knows a password
-# that has this hash.
-_NOBODYS: Final = (
-    f"$argon2id$v=19$m={MEMORY_KIB},t={TIME_COST},p={PARALLELISM}"
-    f"${_text(os.urandom(SALT_BYTES))}${_text(os.urandom(HASH_BYTES))}"
-)
+    def is_right(self, password: str, stored: str | None) -> bool:
+        """Whether `stored` is a hash of this password. None, for a user who does not exist, takes as long."""
+        try:
+            return self._hasher.verify(self._nobodys if stored is None else stored, encoded(password))
+        except VerifyMismatchError:
+            return False
 
 
 def check(password: str) -> None:
@@ -45,18 +57,9 @@ def check(password: str) -> None:
         raise InvalidArgument(f"A password has 1 to {MAX_PASSWORD} bytes")
 
 
-def hashed(password: str) -> str:
-    """With the salt and the cost in it."""
-    return _hasher.hash(encoded(password))
-
-
-def is_right(password: str, stored: str | None) -> bool:
-    """Whether `stored` is a hash of this password. None, for a user who does not exist, takes as long."""
-    try:
-        return _hasher.verify(_NOBODYS if stored is None else stored, encoded(password))
-    except VerifyMismatchError:
-        return False
-
-
 def encoded(password: str) -> bytes:
     return password.encode("utf-8", "surrogatepass")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).rstrip(b"=").decode()

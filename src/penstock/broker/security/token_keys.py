@@ -1,13 +1,12 @@
 """The keys that JSON Web Tokens are signed with: how one is read, how a signature is checked, and how one is made.
 
-Loaded only where such keys are configured. What is in a token, and what it is worth, is the business of `token`.
+Loaded only where such keys are configured. What a token says is the business of `token_claims`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,17 +15,11 @@ from joserfc.errors import JoseError, UnsupportedAlgorithmError
 from joserfc.jwk import OctKey, OKPKey
 
 from penstock.broker.errors import InvalidArgument
-from penstock.broker.security.token import MAX_KEYS, MAX_TOKEN, Kind, Signed
+from penstock.broker.security.token import CURVE_ALGORITHMS, MAX_KEYS, MAX_TOKEN, SECRET_ALGORITHMS, Signed, TokenKey
 
 MIN_SECRET: Final = 32  # bytes: as many as the hash of HS256 has
 MAX_SECRET: Final = 4096
 CURVE: Final = "Ed25519"
-
-# A key takes the algorithms of its own kind and no other. So nobody can sign with the text of a public key as if it
-# were a secret, and `none` is no algorithm at all. `Ed25519` is the newer name of what most issuers call `EdDSA`.
-_SECRET_ALGORITHMS: Final = ("HS256",)
-_CURVE_ALGORITHMS: Final = ("EdDSA", "Ed25519")
-
 
 _JSON: Final = re.compile(rb'\s*\{\s*["}]')  # how a set begins, and no secret does
 
@@ -48,7 +41,7 @@ class _SetMember(msgspec.Struct, frozen=True):
 
     @property
     def usable(self) -> bool:
-        return (self.kty, self.crv, self.use) == ("OKP", CURVE, "sig") and self.alg in _CURVE_ALGORITHMS
+        return (self.kty, self.crv, self.use) == ("OKP", CURVE, "sig") and self.alg in CURVE_ALGORITHMS
 
 
 class _Set(msgspec.Struct, frozen=True):
@@ -58,31 +51,13 @@ class _Set(msgspec.Struct, frozen=True):
 _set_decoder: Final = msgspec.json.Decoder(_Set)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenKey:
-    """`id` is what a token may name as its `kid`."""
-
-    id: str
-    kind: Kind
-    _key: OctKey | OKPKey = field(repr=False)
-
-    @property
-    def algorithms(self) -> tuple[str, ...]:
-        return _SECRET_ALGORITHMS if self.kind == "HS256" else _CURVE_ALGORITHMS
-
-    @property
-    def signs(self) -> bool:
-        """False for a public key."""
-        return bool(self._key.is_private)
-
-
 class _Registry(jws.JWSRegistry):
     """Only the algorithms of our keys. The library warns of the name `EdDSA` at each use; it stays in use for years."""
 
     max_payload_length = MAX_TOKEN
 
     def get_alg(self, name: str) -> Any:  # the library does not give its type a public name
-        if name not in _SECRET_ALGORITHMS and name not in _CURVE_ALGORITHMS:
+        if name not in SECRET_ALGORITHMS and name not in CURVE_ALGORITHMS:
             raise UnsupportedAlgorithmError(name[:40])
         return self.algorithms[name]
 
@@ -167,7 +142,7 @@ def signed(token: str, keys: Sequence[TokenKey]) -> Signed | None:
     try:
         found = jws.extract_compact(token.encode("ascii"), registry=_registry)
         fitting = _candidates(found.headers(), keys)
-        right = next((key for key in fitting if jws.validate_compact(found, key._key, registry=_registry)), None)
+        right = next((key for key in fitting if jws.validate_compact(found, key.key, registry=_registry)), None)
     except (JoseError, ValueError, TypeError, RecursionError):  # whatever is in it, it is no token of ours
         return None
     return None if right is None or found.payload is None else Signed(bytes(found.payload), right.kind)
@@ -186,7 +161,9 @@ def pair() -> Pair:
 
 
 def _candidates(header: Mapping[str, object], keys: Sequence[TokenKey]) -> Sequence[TokenKey]:
-    """Those whose algorithm it names; of these the one that it names, if we call one so."""
+    """The keys whose algorithm it names; of these the one that it names, if we call one so.
+
+    Not the library's `KeySet`, which takes one key by its id or else one at random: an issuer need not name its key."""
     if "crit" in header:  # it wants something understood that we do not know
         return ()
     fitting = [key for key in keys if header.get("alg") in key.algorithms]
@@ -199,4 +176,4 @@ def sign(claims: Mapping[str, object], key: TokenKey) -> str:
     if not key.signs:
         raise InvalidArgument("a public key cannot sign")
     header = {"typ": "JWT", "alg": key.kind, "kid": key.id}
-    return jws.serialize_compact(header, msgspec.json.encode(claims), key._key, registry=_registry)
+    return jws.serialize_compact(header, msgspec.json.encode(claims), key.key, registry=_registry)

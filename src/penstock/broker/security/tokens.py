@@ -53,8 +53,10 @@ class Tokens:
         elif (signed := self._signed(token)) is None:
             locks = self._lockout.failed(host, moment)
         else:
+            from penstock.broker.security import token_claims  # here, because few brokers have keys of tokens
+
             try:
-                verdict = rules.identity(rules.decode(*signed), self.policy, peer, moment, tenant)
+                verdict = token_claims.identity(token_claims.decode(*signed), self.policy, peer, moment, tenant)
             except Unacceptable as error:  # it was signed, so nobody is guessing: no step towards a lock-out
                 reason = str(error)
         return self._admission.conclude(verdict, peer, "token", reason, locks=locks)

@@ -17,6 +17,7 @@ from penstock.broker.errors import InvalidArgument, LimitReached, RoleNotFound, 
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope, check_topic, is_internal
 from penstock.broker.security.access import Permission
+from penstock.broker.security.passwords import PasswordCost
 from penstock.broker.state.events import AclRemoved, AclSet, RoleRemoved, RoleSet, UserRemoved, UserSet
 
 MAX_LABEL: Final = 255  # characters of a user's or a role's name
@@ -84,10 +85,11 @@ class Acl(msgspec.Struct, frozen=True):
 
 
 class UserPolicy(NamedTuple):
-    """What a topic without a list is, and what a public topic means."""
+    """The access to topics without a list, the meaning of a public topic, and the cost of users' passwords."""
 
     default_public: bool = False
     allow_anonymous: bool = False  # public also for those who did not log in
+    password_cost: PasswordCost = PasswordCost()
 
 
 @dataclass(slots=True)

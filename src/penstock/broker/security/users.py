@@ -23,6 +23,7 @@ from penstock.broker.security import passwords, user
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS, OF_CACHES, Access, Identity, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.security.lockout import LockOut, host_of
+from penstock.broker.security.passwords import PasswordHashing
 from penstock.broker.security.user import (
     ADMINISTRATION,
     BUILT_IN,
@@ -84,6 +85,7 @@ class Users:
         self._clock = clock
         self._lane = BoundedExecutor(executor, AT_ONCE)
         self._lockout = lockout
+        self.hashing = PasswordHashing(user_access.policy.password_cost)
         # Passwords that were right once, by a hash that means nothing outside this process: argon2 is too slow to
         # repeat whenever a thousand clients come back.
         self._pepper = os.urandom(32)
@@ -101,7 +103,7 @@ class Users:
 
         def check() -> bool | None:
             # Asked again when its turn has come: the time is better spent on others than on a host that is locked out.
-            return None if self._lockout.locked(host, self._clock()) else passwords.is_right(password, stored)
+            return None if self._lockout.locked(host, self._clock()) else self.hashing.is_right(password, stored)
 
         def conclude(right: bool | None) -> LoginVerdict:
             if right is None or self._lockout.locked(host, self._clock()):
@@ -190,7 +192,7 @@ class Users:
 
         decide("")  # what cannot be need not be hashed first
         passwords.check(password)
-        return Deferred(lambda: passwords.hashed(password), conclude, lane=self._lane)
+        return Deferred(lambda: self.hashing.hashed(password), conclude, lane=self._lane)
 
     def update(
         self,
@@ -229,7 +231,7 @@ class Users:
             return user.find(self._state_log.current().directory, tenant, name)
 
         def change() -> str | None:
-            return passwords.hashed(new) if not own or passwords.is_right(old, stored) else None
+            return self.hashing.hashed(new) if not own or self.hashing.is_right(old, stored) else None
 
         def conclude(hash: str | None) -> CommitGroup:  # noqa: A002
             found = find()

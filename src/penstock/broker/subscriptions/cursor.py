@@ -1,8 +1,9 @@
-"""A cursor: where readers who share a partition stand, and what each of them holds. Rules alone, without a log.
+"""A cursor: the position of subscribers who share a partition, and the records that each of them holds. Rules alone,
+without a log.
 
-A reader claims a span of offsets, reads it, and then holds what it was given of it until it is done with it. What it
-does not get, and what it gives up, goes to whoever claims next, the lowest first. So every record is held by one reader
-at a time, and `lowest` is the first offset that nobody is done with: whoever starts there later misses nothing.
+A subscriber claims a span of offsets, reads it, and then holds what it was given of it until it has settled it. What it
+does not get, and what it gives up, goes to whoever claims next, the lowest first. So every record is held by one
+subscriber at a time, and `lowest` is the first offset that is not settled: whoever starts there later misses nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 from penstock.log.engine import Bounds
 
-MAX_SPANS: Final = 1_024  # that one reader may hold: neighbouring ones are one
+MAX_SPANS: Final = 1_024  # that one subscriber may hold: neighbouring ones are one
 
 
 class Span(NamedTuple):
@@ -25,7 +26,7 @@ class Span(NamedTuple):
 
 
 class Holding:
-    """What one reader has: at most one span that it is reading, and those that it was given, in this order."""
+    """The spans of one subscriber: at most one that it is reading, and those that it was given, in this order."""
 
     __slots__ = ("given", "reading")
 
@@ -64,33 +65,33 @@ class Holding:
 class Cursor:
     """`remembers`: what was given is held until it is settled. Else it is done with as soon as it is given."""
 
-    __slots__ = ("back", "holdings", "next", "remembers")
+    __slots__ = ("holdings", "next", "remembers", "returned")
 
     def __init__(self, start: int, *, remembers: bool) -> None:
         self.next = start  # nobody has claimed this one, or any behind it
-        self.back: list[Span] = []  # claimed once and free again, by offset
+        self.returned: list[Span] = []  # claimed once and free again, by offset
         self.holdings: list[Holding] = []
         self.remembers = remembers
 
     @property
     def lowest(self) -> int:
         spans = [min(holding.spans()).start for holding in self.holdings if holding.reading or holding.given]
-        return min(self.next, *spans, self.back[0].start if self.back else self.next)
+        return min(self.next, *spans, self.returned[0].start if self.returned else self.next)
 
-    def there(self, bounds: Bounds) -> int:
+    def available(self, bounds: Bounds) -> int:
         """About how many records can be claimed."""
         waiting = max(0, bounds.high_watermark - max(self.next, bounds.start))
-        return waiting + sum([end - start for start, end in self.back]) if self.back else waiting
+        return waiting + sum([end - start for start, end in self.returned]) if self.returned else waiting
 
     def claim(self, holding: Holding, count: int, bounds: Bounds) -> Span | None:
         """The lowest span that is free and has at most `count` offsets. What retention has removed is passed over."""
         assert holding.reading is None and count > 0
-        while self.back:
-            start, end = self.back.pop(0)
+        while self.returned:
+            start, end = self.returned.pop(0)
             start = max(start, bounds.start)
             if start < end:
                 if count < end - start:
-                    self.back.insert(0, Span(start + count, end))
+                    self.returned.insert(0, Span(start + count, end))
                 holding.reading = Span(start, min(end, start + count))
                 return holding.reading
         start = max(self.next, bounds.start)
@@ -101,8 +102,8 @@ class Cursor:
         return holding.reading
 
     def give(self, holding: Holding, spans: Iterable[Span], end: int) -> None:
-        """The reader has read what it claimed up to `end`; these are the records that it found there. The rest of what
-        it claimed is free again. Records that it did not find are not there for anybody."""
+        """The subscriber has read its claim up to `end` and found the records of these spans. The rest of the claim is
+        free again. Records that it did not find are not there for anybody."""
         claimed, holding.reading = holding.reading, None
         if claimed is None:
             return  # the cursor was moved meanwhile
@@ -112,7 +113,7 @@ class Cursor:
         self._free(Span(end, claimed.end))
 
     def release(self, holding: Holding) -> None:
-        """Everything that the reader holds is free again."""
+        """Everything that the subscriber holds is free again."""
         spans = list(holding.spans())
         holding.reading = None
         holding.given.clear()
@@ -122,7 +123,7 @@ class Cursor:
     def move(self, offset: int) -> None:
         """Go on from here, whatever anyone holds: that is nobody's any more."""
         self.next = offset
-        self.back.clear()
+        self.returned.clear()
         for holding in self.holdings:
             holding.given.clear()
             holding.reading = None
@@ -132,13 +133,13 @@ class Cursor:
         start, end = span
         if start == end:
             return
-        place = bisect_left(self.back, span)
-        if place and self.back[place - 1].end == start:
-            place -= 1
-            start = self.back.pop(place).start
+        index = bisect_left(self.returned, span)
+        if index and self.returned[index - 1].end == start:
+            index -= 1
+            start = self.returned.pop(index).start
         if end == self.next:
             self.next = start
-        elif place < len(self.back) and self.back[place].start == end:
-            self.back[place] = Span(start, self.back[place].end)
+        elif index < len(self.returned) and self.returned[index].start == end:
+            self.returned[index] = Span(start, self.returned[index].end)
         else:
-            self.back.insert(place, Span(start, end))
+            self.returned.insert(index, Span(start, end))

@@ -1,6 +1,6 @@
-"""What many readers of a partition share: portions of its values, and what protocols made of them.
+"""Chunks of a partition's values that many subscribers share, and the bytes that protocols made of them.
 
-Nothing here knows the log or a reader. `Broadcasts` brings both together.
+Nothing here knows the log or a subscriber: `fanout` brings both together.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ from typing import Final, NamedTuple, TypeAlias
 from penstock.log.batch import EXPIRES, RecordSlice
 
 FOREVER: Final = 1 << 62  # µs since 1970
-FORMS: Final = 16  # of one portion that are kept; what more readers need is made for each of them again
+MAX_ENCODINGS: Final = 16  # of one chunk that are cached; beyond it the oldest is dropped
 WINDOW_BYTES: Final = 4 << 20  # kept of one partition
-FRESH_BYTES: Final = 8 << 20  # the same, of what was not read but appended just now
+APPENDED_BYTES: Final = 8 << 20  # the same, of chunks that were not read but appended just now
 ALL_BYTES: Final = 64 << 20  # kept of all partitions together
 VALUE_OVERHEAD: Final = 48  # what a value costs in memory beside its bytes
-PORTION_OVERHEAD: Final = 640  # the same, for a portion
+CHUNK_OVERHEAD: Final = 640  # the same, for a chunk
 
-Run: TypeAlias = tuple[int, list[bytes]]
+ValueRun: TypeAlias = tuple[int, list[bytes]]
 """Values without a gap between them, and the offset of the first."""
 
 
-class Cut(NamedTuple):
-    """Where a portion ends at the latest."""
+class ChunkLimits(NamedTuple):
+    """The most that one chunk holds."""
 
     events: int
     bytes: int  # of keys and values; a larger record is alone
 
 
 class EncodedChunk:
-    """What is live of the offsets from `start` up to, not including, `end`. It never changes."""
+    """The visible values of the offsets from `start` up to, not including, `end`. It never changes."""
 
-    __slots__ = ("cost", "count", "end", "forms", "kept", "runs", "size", "start", "until")
+    __slots__ = ("cost", "count", "encodings", "end", "kept", "runs", "size", "start", "until")
 
-    def __init__(self, start: int, end: int, runs: list[Run], size: int, until: int = FOREVER) -> None:
+    def __init__(self, start: int, end: int, runs: list[ValueRun], size: int, until: int = FOREVER) -> None:
         self.start = start
         self.end = end
         self.runs = runs  # in order, each behind a gap
         self.count = sum([len(values) for _, values in runs])
         self.size = size  # bytes of all values
         self.until = until  # µs since 1970: when the first of them expires
-        self.forms: dict[Hashable, bytes] = {}  # what protocols made of it; only they know what that is
-        self.kept: Window | Fresh | None = None
-        self.cost = PORTION_OVERHEAD + size + VALUE_OVERHEAD * self.count
+        self.encodings: dict[Hashable, bytes] = {}  # bytes that protocols made of it, by keys that only they know
+        self.kept: ChunkWindow | AppendedChunks | None = None
+        self.cost = CHUNK_OVERHEAD + size + VALUE_OVERHEAD * self.count
 
-    def form(self, key: Hashable, make: Callable[[EncodedChunk], bytes]) -> bytes:
-        """What was made of it under this key, or else is made now."""
-        data = self.forms.get(key)
+    def encoded(self, key: Hashable, make: Callable[[EncodedChunk], bytes]) -> bytes:
+        """The bytes that were made of it under this key, or else are made now."""
+        data = self.encodings.get(key)
         if data is None:
             data = make(self)
-            if len(self.forms) >= FORMS:
-                self._grow(-len(self.forms.pop(next(iter(self.forms)))))
-            self.forms[key] = data
+            if len(self.encodings) >= MAX_ENCODINGS:
+                self._grow(-len(self.encodings.pop(next(iter(self.encodings)))))
+            self.encodings[key] = data
             self._grow(len(data))
         return data
 
@@ -65,7 +65,7 @@ class EncodedChunk:
 
     def between(self, start: int, end: int) -> EncodedChunk:
         """Its part from `start` up to, not including, `end`."""
-        runs: list[Run] = []
+        runs: list[ValueRun] = []
         for offset, values in self.runs:
             first, last = max(start - offset, 0), min(end - offset, len(values))
             if first < last:
@@ -73,8 +73,8 @@ class EncodedChunk:
         return EncodedChunk(start, end, runs, sum([sum(map(len, values)) for _, values in runs]), self.until)
 
 
-class Budget:
-    """How many bytes all windows together hold."""
+class MemoryBudget:
+    """The bytes that all windows together hold."""
 
     __slots__ = ("limit", "used")
 
@@ -83,123 +83,123 @@ class Budget:
         self.used = 0
 
 
-class Window:
-    """Portions of one partition that are kept for those who are at the same place a little later. What nobody asked for
-    longest goes first."""
+class ChunkWindow:
+    """Chunks of one partition, cached for subscribers that reach the same offset a little later; the least recently
+    used is dropped first."""
 
-    __slots__ = ("_budget", "_limit", "_portions", "_starts", "used")
+    __slots__ = ("_budget", "_chunks", "_limit", "_starts", "used")
 
-    def __init__(self, budget: Budget, limit: int = WINDOW_BYTES) -> None:
+    def __init__(self, budget: MemoryBudget, limit: int = WINDOW_BYTES) -> None:
         self._budget = budget
         self._limit = limit
-        self._portions: OrderedDict[int, EncodedChunk] = OrderedDict()  # by where they start
+        self._chunks: OrderedDict[int, EncodedChunk] = OrderedDict()  # by where they start
         self._starts: list[int] = []  # the same starts, in order
         self.used = 0  # bytes
 
     def __len__(self) -> int:
-        return len(self._portions)
+        return len(self._chunks)
 
     def get(self, start: int, now: int) -> EncodedChunk | None:
-        """The portion that starts there, unless some of it has expired since it was read."""
-        portion = self._portions.get(start)
-        if portion is None:
+        """The chunk that starts there, unless some of it has expired since it was read."""
+        chunk = self._chunks.get(start)
+        if chunk is None:
             return None
-        if portion.until <= now:
+        if chunk.until <= now:
             self._drop(start)
             return None
-        self._portions.move_to_end(start)
-        return portion
+        self._chunks.move_to_end(start)
+        return chunk
 
     def around(self, offset: int, now: int) -> EncodedChunk | None:
-        """A portion that has this offset in its midst."""
+        """A chunk that has this offset in its midst."""
         at = bisect_left(self._starts, offset) - 1
-        found = self._portions[self._starts[at]] if at >= 0 else None
+        found = self._chunks[self._starts[at]] if at >= 0 else None
         return found if found is not None and found.end > offset and found.until > now else None
 
     def next_start(self, offset: int) -> int | None:
-        """Where the next portion starts behind this offset: whoever reads up to there goes on with what is kept."""
+        """Where the next chunk starts behind this offset: whoever reads up to there goes on with what is kept."""
         at = bisect_right(self._starts, offset)
         return self._starts[at] if at < len(self._starts) else None
 
-    def put(self, portion: EncodedChunk) -> None:
-        assert portion.kept is None, "a portion is kept once"
-        if portion.start in self._portions:
-            self._drop(portion.start)
-        portion.kept = self
-        self._portions[portion.start] = portion
-        insort(self._starts, portion.start)
-        self.grow(portion.cost)
+    def put(self, chunk: EncodedChunk) -> None:
+        assert chunk.kept is None, "a chunk is kept once"
+        if chunk.start in self._chunks:
+            self._drop(chunk.start)
+        chunk.kept = self
+        self._chunks[chunk.start] = chunk
+        insort(self._starts, chunk.start)
+        self.grow(chunk.cost)
 
     def grow(self, size: int) -> None:
         self.used += size
         self._budget.used += size
-        while len(self._portions) > 1 and (self.used > self._limit or self._budget.used > self._budget.limit):
-            self._drop(next(iter(self._portions)))
+        while len(self._chunks) > 1 and (self.used > self._limit or self._budget.used > self._budget.limit):
+            self._drop(next(iter(self._chunks)))
 
     def clear(self) -> None:
-        while self._portions:
-            self._drop(next(iter(self._portions)))
+        while self._chunks:
+            self._drop(next(iter(self._chunks)))
 
     def _drop(self, start: int) -> None:
-        portion = self._portions.pop(start)
+        chunk = self._chunks.pop(start)
         del self._starts[bisect_left(self._starts, start)]
-        portion.kept = None
-        self.used -= portion.cost
-        self._budget.used -= portion.cost
+        chunk.kept = None
+        self.used -= chunk.cost
+        self._budget.used -= chunk.cost
 
 
-class Fresh:
-    """Portions of what was appended just now, for those who have been waiting for it: they need not be read. The oldest
-    goes first, whoever has asked for it."""
+class AppendedChunks:
+    """Chunks of records that were appended just now, for subscribers that waited for them: they need not be read. The
+    oldest is dropped first."""
 
-    __slots__ = ("_budget", "_limit", "_portions", "used", "wanted")
+    __slots__ = ("_budget", "_chunks", "_limit", "used", "wanted")
 
-    def __init__(self, budget: Budget, limit: int = FRESH_BYTES) -> None:
+    def __init__(self, budget: MemoryBudget, limit: int = APPENDED_BYTES) -> None:
         self._budget = budget
         self._limit = limit
-        self._portions: dict[int, EncodedChunk] = {}  # by where they start, in the order of the log
+        self._chunks: dict[int, EncodedChunk] = {}  # by where they start, in the order of the log
         self.used = 0  # bytes
         self.wanted = False  # somebody has taken what was put here, and nothing has gone since that nobody took
 
     def get(self, start: int) -> EncodedChunk | None:
-        portion = self._portions.get(start)
-        if portion is not None:
+        chunk = self._chunks.get(start)
+        if chunk is not None:
             self.wanted = True
-        return portion
+        return chunk
 
-    def put(self, portions: Sequence[EncodedChunk]) -> None:
-        for portion in portions:
-            portion.kept = self
-            self._portions[portion.start] = portion
-        self.grow(sum([portion.cost for portion in portions]))
+    def put(self, chunks: Sequence[EncodedChunk]) -> None:
+        for chunk in chunks:
+            chunk.kept = self
+            self._chunks[chunk.start] = chunk
+        self.grow(sum([chunk.cost for chunk in chunks]))
 
     def grow(self, size: int) -> None:
         self.used += size
         self._budget.used += size
-        while self._portions and (self.used > self._limit or self._budget.used > self._budget.limit):
+        while self._chunks and (self.used > self._limit or self._budget.used > self._budget.limit):
             self._drop()
 
     def clear(self) -> None:
-        while self._portions:
+        while self._chunks:
             self._drop()
 
     def _drop(self) -> None:
-        portion = self._portions.pop(next(iter(self._portions)))
-        portion.kept = None
-        if not portion.forms:
+        chunk = self._chunks.pop(next(iter(self._chunks)))
+        chunk.kept = None
+        if not chunk.encodings:
             self.wanted = False
-        self.used -= portion.cost
-        self._budget.used -= portion.cost
+        self.used -= chunk.cost
+        self._budget.used -= chunk.cost
 
 
-def fresh(base: int, values: Sequence[bytes], cut: Cut) -> list[EncodedChunk]:
-    """What was appended from `base` on, cut. All of it is live."""
+def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits) -> list[EncodedChunk]:
+    """The values that were appended from `base` on, cut into chunks. All of them are visible."""
     made: list[EncodedChunk] = []
     at, count = 0, len(values)
     while at < count:
-        part = list(values[at : at + cut.events])
+        part = list(values[at : at + limits.events])
         size = sum(map(len, part))
-        while size > cut.bytes and len(part) > 1:
+        while size > limits.bytes and len(part) > 1:
             del part[-(len(part) // 2) :]
             size = sum(map(len, part))
         made.append(EncodedChunk(base + at, base + at + len(part), [(base + at, part)], size))
@@ -207,13 +207,13 @@ def fresh(base: int, values: Sequence[bytes], cut: Cut) -> list[EncodedChunk]:
     return made
 
 
-def portions(
-    found: Sequence[RecordSlice], start: int, end: int, cut: Cut, lifetime: int = 0, *, more: bool = False
+def chunks_of_read(
+    found: Sequence[RecordSlice], start: int, end: int, limits: ChunkLimits, lifetime: int = 0, *, more: bool = False
 ) -> list[EncodedChunk]:
-    """What was found from `start` up to `end`, cut; with no gap between the portions, and at least one. `lifetime`: µs
-    after which the topic's records expire. With `more` behind `end`, a last portion that is perhaps not full is left
+    """The records from `start` up to `end`, cut into chunks without a gap, and at least one. `lifetime`: µs
+    after which the topic's records expire. With `more` behind `end`, a last chunk that is perhaps not full is left
     out, if there are others: it would end where this read did, and not where the next reader's does."""
-    made = _Portions(start, cut)
+    made = _ChunkBuilder(start, limits)
     for part in found:
         at, part_end = part.base_offset, part.end_offset
         while at < part_end:
@@ -221,19 +221,19 @@ def portions(
     return made.finish(end, more=more)
 
 
-class _Portions:
-    """Portions in the making."""
+class _ChunkBuilder:
+    """Chunks that are being put together."""
 
-    def __init__(self, start: int, cut: Cut) -> None:
-        self._cut = cut
+    def __init__(self, start: int, limits: ChunkLimits) -> None:
+        self._limits = limits
         self._done: list[EncodedChunk] = []
         self._begin(start)
 
     def _begin(self, start: int) -> None:
         self._start = self._at = start
-        self._runs: list[Run] = []
-        self._left = self._cut.events
-        self._room = self._cut.bytes
+        self._runs: list[ValueRun] = []
+        self._left = self._limits.events
+        self._room = self._limits.bytes
         self._size = 0
         self._until = FOREVER
 

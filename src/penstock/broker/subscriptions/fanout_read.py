@@ -1,39 +1,37 @@
-"""A read of the log for those who follow a partition: planned on the loop, run anywhere, and cut into portions."""
+"""A read of the log for the subscribers of a partition: planned on the loop, run anywhere, and cut into chunks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.broker.fetch.removal import NOTHING, Gone
 from penstock.broker.fetch.visible_read import VisibleRead
-from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk, portions
+from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk, chunks_of_read
 from penstock.log.errors import LogError
 
-if TYPE_CHECKING:
-    from penstock.broker.subscriptions.fanout import FanoutCursor
 
-
-class Basis(NamedTuple):
-    """What decides, beside the clock, which records are live."""
+class Visibility(NamedTuple):
+    """What decides, beside the clock, which records are visible."""
 
     rebuilds: int = 0  # how often the state was read from the log again
     gone: Gone = NOTHING
     expiry: float | None = None
 
 
-class Reading:
-    """A read that takes its time. `run` may be called on any thread."""
+class FanoutRead:
+    """A read of the log in chunks. `run` may be called on any thread."""
 
-    __slots__ = ("_cut", "_end", "_lifetime", "_read", "basis", "error", "found", "start", "waiting")
+    __slots__ = ("_end", "_lifetime", "_limits", "_read", "error", "found", "start", "visibility")
 
-    def __init__(self, read: VisibleRead, start: int, end: int, cut: Cut, lifetime: int, basis: Basis) -> None:
+    def __init__(
+        self, read: VisibleRead, start: int, end: int, limits: ChunkLimits, lifetime: int, visibility: Visibility
+    ) -> None:
         self._read = read
         self._end = end  # of the log when it was planned
-        self._cut = cut
+        self._limits = limits
         self._lifetime = lifetime
         self.start = start
-        self.basis = basis
-        self.waiting: dict[FanoutCursor, None] = {}
+        self.visibility = visibility
         self.found: list[EncodedChunk] = []
         self.error: LogError | None = None
 
@@ -42,10 +40,10 @@ class Reading:
         return self._read.ready
 
     def run(self) -> None:
-        """Never raises: whoever waits for it is told."""
+        """Never raises: the error is for those who wait for the read."""
         try:
             records, end = self._read.run(), self._read.end
-            self.found = portions(records, self.start, end, self._cut, self._lifetime, more=end < self._end)
+            self.found = chunks_of_read(records, self.start, end, self._limits, self._lifetime, more=end < self._end)
         except LogError as error:
             self.error = error
         except Exception as error:  # noqa: BLE001 - a disk that cannot be read is among them

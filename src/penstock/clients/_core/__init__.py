@@ -9,7 +9,7 @@ their imports:
                  go out together, with their outcomes; result_of, results_of
     address      Address, parse_address
     addresses    Addresses: servers in the order in which to try them, with redirects to a leader
-    retry        RetryPolicy: how often, after which delay; RetryState: what is sent again, what is OutcomeUnknown
+    retry        RetryState: what is sent again, what is OutcomeUnknown; by `penstock.retry.RetryPolicy`
     inflight     InFlightRequests, state of one connection: OrderedRequests (replies in order), NumberedRequests (by id,
                  with pushes and keepalive)
     connection   Connection: send(batch), write(data), lost, requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from penstock.clients._core.retry import RetryPolicy
+from penstock.retry import RetryPolicy
 
 AsyncSleep: TypeAlias = Callable[[float], Awaitable[None]]
 

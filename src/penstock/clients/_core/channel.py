@@ -15,7 +15,8 @@ from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError, ReplyError, TimedOut
 from penstock.clients._core.procedure import CONNECTED, Open, Procedure, Wait
 from penstock.clients._core.requests import RequestBatch, RequestSpec
-from penstock.clients._core.retry import RetryPolicy, RetryState
+from penstock.clients._core.retry import RetryState
+from penstock.retry import RetryPolicy
 
 C = TypeVar("C", bound=Connection)
 

@@ -1,6 +1,5 @@
 """Clients for BlipMQ: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
 
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.blipmq.client import AsyncClient, Client
 from penstock.clients.blipmq.errors import (
     BadReply,
@@ -15,6 +14,7 @@ from penstock.clients.blipmq.errors import (
 )
 from penstock.clients.blipmq.results import Message, Refusal
 from penstock.clients.blipmq.subscription import AsyncSubscription, Subscription
+from penstock.retry import RetryPolicy
 
 __all__ = [
     "AsyncClient",

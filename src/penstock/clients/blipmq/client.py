@@ -20,12 +20,12 @@ from penstock.clients._core.connection import Connection
 from penstock.clients._core.methods import async_procedure, blocking_procedure
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure
 from penstock.clients._core.requests import results_of
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.blipmq import requests as r
 from penstock.clients.blipmq.event_buffer import EventBuffer
 from penstock.clients.blipmq.prefetch import WRITE_SIZE, chunks
 from penstock.clients.blipmq.results import Refusal
 from penstock.clients.blipmq.subscription import AsyncSubscription, Subscription, requests_of
+from penstock.retry import RetryPolicy
 from penstock.transport.spin_budget import BUSY_POLL
 
 # -- procedures of both clients

@@ -24,7 +24,6 @@ The same on asyncio, where any number of tasks share a few connections, and with
             print(batch.offset, len(batch.payloads))
 """
 
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.felix.cache import Cache
 from penstock.clients.felix.client import AsyncFelixClient, FelixClient
 from penstock.clients.felix.errors import (
@@ -50,6 +49,7 @@ from penstock.clients.felix.errors import (
 from penstock.clients.felix.options import Limits, Pools
 from penstock.clients.felix.results import Batch, Event, Swapped
 from penstock.clients.felix.subscription import AsyncSubscription, Subscription
+from penstock.retry import RetryPolicy
 
 __all__ = [
     "AsyncFelixClient",

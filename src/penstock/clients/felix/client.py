@@ -13,7 +13,6 @@ from typing import Any, Concatenate, Final, ParamSpec, TypedDict, TypeVar, Unpac
 from penstock.clients._core.backoff import AsyncSleep
 from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.loop_thread import LoopThread
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.felix.cache import Cache
 from penstock.clients.felix.connection import Connector, quic_connect
 from penstock.clients.felix.errors import ClientClosed
@@ -32,6 +31,7 @@ from penstock.clients.felix.pool import ConnectionPool, RequestStreamPool
 from penstock.clients.felix.publisher import Publisher
 from penstock.clients.felix.results import Swapped
 from penstock.clients.felix.subscription import AsyncSubscription, Start, Subscription
+from penstock.retry import RetryPolicy
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from penstock.clients._core.address import Address, parse_address
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.felix.errors import Unsendable
+from penstock.retry import RetryPolicy
 
 DEFAULT_PORT: Final = 5000
 

@@ -4,7 +4,6 @@
 """
 
 from penstock.clients._core.requests import RequestSpec
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.flymq import requests
 from penstock.clients.flymq.client import AsyncClient, Client
 from penstock.clients.flymq.consumer import AsyncConsumer, Consumer, Record
@@ -29,6 +28,7 @@ from penstock.clients.flymq.errors import (
 from penstock.clients.flymq.producer import AsyncDelivery, AsyncProducer, Delivery, Producer
 from penstock.clients.flymq.requests import DIVERTED, audit_query
 from penstock.clients.flymq.transaction import AsyncTransaction, Transaction
+from penstock.retry import RetryPolicy
 
 __all__ = [
     "DIVERTED",

@@ -15,10 +15,10 @@ from penstock.clients._core.channel import ConnectOptions, tls_context
 from penstock.clients._core.methods import procedure_method, request_method
 from penstock.clients._core.procedure import Procedure
 from penstock.clients._core.requests import result_of
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.flymq import produce_pipeline, requests
 from penstock.clients.flymq.binding import FlyMqBinding
 from penstock.clients.flymq.transaction import AsyncTransaction, Transaction
+from penstock.retry import RetryPolicy
 from penstock.wire.flymq import messages as m
 
 

@@ -2,7 +2,6 @@
 methods and outcomes, in every version of the protocol; `Pool` and `AsyncPool` keep several connections.
 """
 
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.kimberlite import requests
 from penstock.clients.kimberlite.client import AsyncKimberliteClient, AsyncPool, KimberliteClient, Pool
 from penstock.clients.kimberlite.errors import (
@@ -39,6 +38,7 @@ from penstock.clients.kimberlite.errors import (
 from penstock.clients.kimberlite.requests import RequestSpec
 from penstock.clients.kimberlite.results import Appended, Event, Executed, Page, Rows, Timestamp
 from penstock.clients.kimberlite.subscription import AsyncSubscription, Subscription
+from penstock.retry import RetryPolicy
 from penstock.wire.kimberlite.messages import AuditMetadata, CustomRegion, DataClass, ErrorCode, Everywhere, Regional
 
 __all__ = [

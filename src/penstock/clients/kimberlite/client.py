@@ -19,7 +19,6 @@ from penstock.clients._core.blocking import BlockingClient, BlockingDriver
 from penstock.clients._core.methods import procedure_method, request_method
 from penstock.clients._core.procedure import Procedure, Wait
 from penstock.clients._core.requests import RequestBatch
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.kimberlite import appends
 from penstock.clients.kimberlite import requests as r
 from penstock.clients.kimberlite.binding import KimberliteBinding
@@ -29,6 +28,7 @@ from penstock.clients.kimberlite.options import Servers, Token, connect_options,
 from penstock.clients.kimberlite.requests import RequestOptions
 from penstock.clients.kimberlite.subscription import AsyncSubscription, Subscription
 from penstock.clients.kimberlite.version import find_version
+from penstock.retry import RetryPolicy
 
 
 class KimberliteMethods:

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from penstock.clients._core.addresses import Addresses
 from penstock.clients._core.channel import ConnectOptions, tls_context
-from penstock.clients._core.retry import RetryPolicy
+from penstock.retry import RetryPolicy
 
 DEFAULT_PORT: Final = 5432
 

@@ -1,6 +1,5 @@
 """Clients for RustLog: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
 
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.rustlog.client import AsyncClient, Client
 from penstock.clients.rustlog.errors import (
     BadReply,
@@ -13,6 +12,7 @@ from penstock.clients.rustlog.errors import (
     ServerError,
     Unsendable,
 )
+from penstock.retry import RetryPolicy
 
 __all__ = [
     "AsyncClient",

@@ -22,9 +22,9 @@ from penstock.clients._core.connection import Connection
 from penstock.clients._core.methods import async_method, async_procedure, blocking_method, blocking_procedure
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure, Wait
 from penstock.clients._core.requests import RequestBatch
-from penstock.clients._core.retry import RetryPolicy
 from penstock.clients.rustlog import requests as r
 from penstock.clients.rustlog.errors import FAMILY, PipelineError, RustLogError
+from penstock.retry import RetryPolicy
 from penstock.transport.spin_budget import BUSY_POLL
 from penstock.wire.rustlog.messages import Produce, ProduceResponse
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, TopicNotFound
 from penstock.broker.names import Scope
 from penstock.broker.subscriptions.fanout import FanoutCursor
-from penstock.broker.subscriptions.fanout_chunk import Cut, EncodedChunk
+from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk
 from penstock.doors.felix.produce_batch import StreamNames
 from penstock.doors.felix.request_context import FelixSettings, RequestContext
 from penstock.doors.reply_queue import ReplyQueue
@@ -85,29 +85,29 @@ def course(slow: str, position: int, head: int, queue: int, full: int | None) ->
 class Track:
     """One partition on its way to a subscription; a `Follower`."""
 
-    __slots__ = ("_subscription", "due", "full", "replayed", "seat")
+    __slots__ = ("_subscription", "cursor", "due", "full", "replayed")
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self.seat: FanoutCursor  # set once there is one
+        self.cursor: FanoutCursor  # set once there is one
         self.replayed = 0  # what was there before this is not dropped: the client has asked for it
         self.full: int | None = None  # see `Course`
         self.due = False  # there may be more
 
     def take(self, settings: FelixSettings) -> EncodedChunk | None:
-        """The next portion that this client is to get, or None. Raises as `FanoutCursor.take` does."""
-        seat = self.seat
-        if settings.slow == "keep" or seat.position < self.replayed:
-            return seat.take()
-        position, self.full = course(settings.slow, seat.position, seat.head, settings.queue_events, self.full)
-        if position > seat.position:
-            seat.skip(position)
-        return seat.take(self.full)
+        """The next chunk that this client is to get, or None. Raises as `FanoutCursor.poll` does."""
+        cursor = self.cursor
+        if settings.slow == "keep" or cursor.position < self.replayed:
+            return cursor.poll()
+        position, self.full = course(settings.slow, cursor.position, cursor.head, settings.queue_events, self.full)
+        if position > cursor.position:
+            cursor.skip(position)
+        return cursor.poll(self.full)
 
     def wake(self) -> None:
         self._subscription.wake(self)
 
-    def gone(self) -> None:
+    def topic_deleted(self) -> None:
         self._subscription.finish()
 
 
@@ -140,15 +140,15 @@ class Subscription:
     # -- how it begins
 
     def follow(self, call: RequestContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
-        """Take a seat at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
+        """Take a cursor at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
         Nothing is sent but a hello until what was asked before has been answered. Raises StreamsUsedUp."""
         settings = self._settings
-        cut = Cut(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
+        limits = ChunkLimits(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
         try:
             for partition, offset in starts:
                 track = Track(self)
-                track.seat = self._broker.fanout.open(call.identity, scope, topic, partition, track, cut, offset)
-                track.replayed = track.seat.head
+                track.cursor = self._broker.fanout.open(call.identity, scope, topic, partition, track, limits, offset)
+                track.replayed = track.cursor.head
                 self._tracks.append(track)
             self._channel = self._host.line.open(self)
         except BaseException:
@@ -161,7 +161,7 @@ class Subscription:
             track.due = True
             self._due.append(track)
         self._resting = True
-        if any(track.seat.lag for track in self._tracks):
+        if any(track.cursor.lag for track in self._tracks):
             self._broker.scheduler.call_soon(self._rested)  # the reply goes first
         else:
             self._rested()  # there is nothing to send, only to wait for
@@ -252,32 +252,32 @@ class Subscription:
                 return True
             track = due.popleft()
             track.due = False
-            portion = self._next(track)
-            if portion is not None:
-                left -= max(1, portion.count, portion.size >> 8)
+            chunk = self._next(track)
+            if chunk is not None:
+                left -= max(1, chunk.count, chunk.size >> 8)
                 if not track.due:
                     track.due = True
                     due.append(track)
         return False
 
     def _next(self, track: Track) -> EncodedChunk | None:
-        """Put the next portion of this partition where it will leave, if there is one."""
+        """Put the next chunk of this partition where it will leave, if there is one."""
         metrics = self._broker.metrics
         started = metrics.timer()
         try:
-            portion = track.take(self._settings)
-            if portion is not None and portion.count:
-                self._put(portion.form(self._key, self._frames), track.seat.group)
-                metrics.fetched(portion.count, portion.size, started)
+            chunk = track.take(self._settings)
+            if chunk is not None and chunk.count:
+                self._put(chunk.encoded(self._key, self._frames), track.cursor.group)
+                metrics.fetched(chunk.count, chunk.size, started)
         except _EXPECTED as error:
             self._fail(error)
             return None
-        return portion
+        return chunk
 
-    def _frames(self, portion: EncodedChunk) -> bytes:
+    def _frames(self, chunk: EncodedChunk) -> bytes:
         """The events as frames: those in one follow each other without a gap."""
         frames: list[bytes] = []
-        for offset, values in portion.runs:
+        for offset, values in chunk.runs:
             self._encode(frames, offset, values)
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
@@ -335,6 +335,6 @@ class Subscription:
         self._over = True
         self._host.subscriptions.discard(self)
         for track in self._tracks:
-            track.seat.leave()
+            track.cursor.leave()
         self._tracks.clear()
         self._due.clear()

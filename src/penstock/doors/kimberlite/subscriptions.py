@@ -17,7 +17,7 @@ from penstock.broker.errors import AccessDenied, BrokerError, LimitReached, Topi
 from penstock.broker.names import Scope, check_group
 from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
-from penstock.broker.subscriptions.cursors import RecordChunk, SubscriberSlot
+from penstock.broker.subscriptions.subscriptions import RecordChunk, SubscriberSlot
 from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.kimberlite.request_context import RequestContext
 from penstock.doors.pipeline import FLUSH_BYTES
@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 
 MAX_SUBSCRIPTIONS: Final = 1_000  # of one connection
 MAX_CREDITS: Final = 2**32 - 1
-PORTION_EVENTS: Final = 256  # taken at once
-PORTION_BYTES: Final = 256 << 10  # the same; a larger event goes alone
+CHUNK_EVENTS: Final = 256  # taken at once
+CHUNK_BYTES: Final = 256 << 10  # the same; a larger event goes alone
 HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which nothing more is pushed
 STRETCH: Final = 4_096  # events after which everybody else has a turn, however many are at hand
 MAX_EVENT: Final = MAX_PAYLOAD - 64  # bytes, besides which a push has its few numbers
@@ -44,16 +44,16 @@ _PLACE: Final = struct.Struct(">QQ")
 
 
 class Subscription:
-    """One of them; a `Reader`. It sends a portion at a time."""
+    """One of them; a `Subscriber`. It sends a chunk at a time."""
 
-    __slots__ = ("_line", "_reading", "_since", "closed", "credits", "id", "scope", "seat", "stream")
+    __slots__ = ("_line", "_reading", "_since", "closed", "credits", "id", "scope", "slot", "stream")
 
     def __init__(self, line: Subscriptions, id: int, stream: int, scope: Scope, credits: int) -> None:  # noqa: A002
         self.id = id
         self.stream = stream
         self.scope = scope
         self.credits = credits
-        self.seat: SubscriberSlot  # set once there is one
+        self.slot: SubscriberSlot  # set once there is one
         self.closed = False
         self._line = line
         self._reading = False
@@ -61,64 +61,64 @@ class Subscription:
 
     # -- what `Cursors` asks
 
-    def wants(self) -> bool:
+    def wants_records(self) -> bool:
         return not self.closed and self.credits > 0 and not self._reading and self._line.has_room(self)
 
-    def offer(self, most: int) -> bool:
+    def offer(self, limit: int) -> bool:
         try:
-            portion = self.seat.take(min(most, self.credits, PORTION_EVENTS), PORTION_BYTES)
+            chunk = self.slot.plan_read(min(limit, self.credits, CHUNK_EVENTS), CHUNK_BYTES)
         except _EXPECTED as error:
             self._fail(error)
             return False
-        if portion is None:
+        if chunk is None:
             return False
         broker = self._line.call.broker
-        if portion.ready:
-            portion.run()
+        if chunk.ready:
+            chunk.run()
             if self._since < STRETCH:
-                return self._send(portion)
+                return self._send(chunk)
             self._reading, self._since = True, 0
-            broker.scheduler.call_soon(partial(self._came, portion))
+            broker.scheduler.call_soon(partial(self._came, chunk))
             return False
         self._reading, self._since = True, 0
-        broker.executor(portion.run, partial(self._came, portion))
+        broker.executor(chunk.run, partial(self._came, chunk))
         return False
 
     def flush(self) -> None:
         if not self.closed:
             self._line.call.replies.flush()
 
-    def gone(self) -> None:
+    def topic_deleted(self) -> None:
         self._line.close(self, m.CloseReason.STREAM_DELETED)
 
     # -- sending
 
-    def _came(self, portion: RecordChunk) -> None:
+    def _came(self, chunk: RecordChunk) -> None:
         """The read that was made off the loop is over."""
         self._reading = False
         if self.closed:
             return
-        further = self._send(portion)
+        further = self._send(chunk)
         self.flush()
         if further:
-            self.seat.ask()
+            self.slot.resume()
 
-    def _send(self, portion: RecordChunk) -> bool:
+    def _send(self, chunk: RecordChunk) -> bool:
         """Whether there may be more."""
         broker, replies = self._line.call.broker, self._line.call.replies
         started = broker.metrics.timer()
         try:
-            found = portion.finish(self.credits)
+            found = chunk.finish(self.credits)
         except _EXPECTED as error:
             self._fail(error)
             return False
         if not found:
-            return portion.further
+            return chunk.further
         count, size = sum(map(len, found)), sum([part.byte_size() for part in found])
         if size > MAX_EVENT:
             self._fail(RecordUnsendable(found[0].base_offset, size))
             return False
-        replies.put_after(portion.group, self._frames(found), self._void)
+        replies.put_after(chunk.group, self._frames(found), self._void)
         broker.metrics.fetched(count, size, started)
         self._since += count
         return True
@@ -179,7 +179,7 @@ class Subscriptions:
             raise LimitReached(f"The connection has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
         number = self._number(call.tenant, request.stream_id)
         subscription = Subscription(self, number, request.stream_id, call.scope, request.initial_credits)
-        subscription.seat, kept = call.broker.subscriptions.open(
+        subscription.slot, kept = call.broker.subscriptions.open(
             call.identity,
             call.scope,
             topic.name,
@@ -192,12 +192,12 @@ class Subscriptions:
         self._open[number] = self._due[number] = subscription
         if kept is not None:
             kept.on_done(subscription.began)
-        return Reply(m.SubscribeResponse(number, subscription.seat.start, subscription.credits), kept)
+        return Reply(m.SubscribeResponse(number, subscription.slot.start, subscription.credits), kept)
 
     def credit(self, call: RequestContext, request: m.SubscribeCredit) -> Reply:
         """A credit that is given back is an event that is done with."""
         subscription = self._find(call, request.subscription_id)
-        subscription.seat.settle(request.additional_credits)
+        subscription.slot.settle(request.additional_credits)
         subscription.credits = min(subscription.credits + request.additional_credits, MAX_CREDITS)
         self._due[subscription.id] = subscription
         return Reply(m.SubscriptionAck(subscription.id, subscription.credits))
@@ -235,7 +235,7 @@ class Subscriptions:
             self._due.clear()
             for subscription in due:
                 if not subscription.closed:
-                    subscription.seat.ask()
+                    subscription.slot.resume()
 
     def stop(self) -> None:
         """The broker shuts down: tell everyone."""
@@ -277,7 +277,7 @@ class Subscriptions:
         subscription.closed = True
         del self._open[subscription.id]
         self._due.pop(subscription.id, None)
-        subscription.seat.leave(done=done)
+        subscription.slot.leave(done=done)
 
 
 def _runs(found: Sequence[RecordSlice]) -> list[tuple[int, list[bytes]]]:

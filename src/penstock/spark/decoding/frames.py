@@ -15,7 +15,7 @@ from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.spark.decoding.rows import DECODED, REASON, VALUE, Decode, language
 from penstock.spark.options import Given
-from penstock.spark.patience import Patience
+from penstock.spark.outage_budget import OutageBudget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,8 +97,8 @@ def _registered(subject: Any, version: int | None, options: Mapping[str, Any]) -
     given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
     given.check_names()
     log, retries = connect(given.connection()), given.retries()
-    patience = Patience(retries.timeout, retries.at_least, retries.interval)
-    found = patience.call(lambda: log.schema(subject, version))
+    budget = OutageBudget(retries.timeout, retries.at_least, retries.interval)
+    found = budget.call(lambda: log.schema(subject, version))
     return _prepared(subject, found.version, SchemaKind(found.format), found.definition.encode())
 
 

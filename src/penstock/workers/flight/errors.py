@@ -65,7 +65,7 @@ class Refused(Exception):
         self.kind = kind
 
 
-def told(error: Exception, *, anonymous: bool = False) -> Exception:
+def client_error(error: Exception, *, anonymous: bool = False) -> Exception:
     """What to raise for the client. An unexpected error is logged, and its text kept from the client."""
     answer: Exception = error
     if not isinstance(error, (flight.FlightError, NotFound, BadRequest)):

@@ -7,10 +7,11 @@ import logging
 import os
 import sys
 
+from penstock.structured_logging import configure_logging
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RpcClient
-from penstock.workers.supervisor import Nothing, Ready, first_to_go, settings_of
+from penstock.workers.supervisor import fetch_settings, prefer_as_oom_victim, report_ready
 
 logger = logging.getLogger(__name__)
 
@@ -20,14 +21,11 @@ NICE = 5  # who produces and consumes through the broker comes first
 def main(descriptor: str) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before it is loaded: what goes wrong is told by us
     client = RpcClient.inherited(descriptor)
-    settings = settings_of(client, FlightSettings)
-    assert isinstance(settings, FlightSettings)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    settings = fetch_settings(client, FlightSettings)
+    configure_logging(settings.log_level, settings.log_format)
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    first_to_go()
+    prefer_as_oom_victim()
 
     without_pandas()
 
@@ -46,7 +44,7 @@ def main(descriptor: str) -> None:
     except (pa.ArrowException, OSError) as error:
         logger.error("Arrow Flight cannot listen on %s:%d: %s", settings.host, settings.port, error)
         sys.exit(1)
-    client.call("child.ready", Ready(str(server.port)), Nothing)
+    report_ready(client, str(server.port))
     import penstock.workers.flight.put  # noqa: F401 - now that others can read: the first who writes need not wait for it
 
     server.serve()

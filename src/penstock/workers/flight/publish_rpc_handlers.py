@@ -9,38 +9,40 @@ from penstock.broker.names import check_scope
 from penstock.broker.publications.staging import CHUNK_BYTES
 from penstock.log.engine import Durability
 from penstock.workers.flight.publish_rpc_messages import (
-    AskedPlaces,
-    AskedPublication,
-    Places,
+    PublicationRequest,
     PublishedRows,
+    StagingPermit,
+    StagingRequest,
     StagingTarget,
 )
 from penstock.workers.rpc import Handler, committed, typed
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 
 
-class PublishCalls:
+class PublishHandlers:
     def __init__(self, broker: Broker, durability: Durability) -> None:
         self._broker = broker
         self._sync = durability is Durability.SYNCED
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
-            "publish.places": typed(AskedPlaces, self.places),
-            "publish.publish": typed(AskedPublication, self.publish),
-            "publish.discard": typed(AskedPublication, self.discard),
+            "publish.prepare": typed(StagingRequest, self.places),
+            "publish.publish": typed(PublicationRequest, self.publish),
+            "publish.discard": typed(PublicationRequest, self.discard),
         }
 
-    async def places(self, asked: AskedPlaces) -> Places:
-        check_scope(asked.scope)
+    async def places(self, request: StagingRequest) -> StagingPermit:
+        check_scope(request.scope)
         broker, limits = self._broker, self._broker.limits
-        permit, group = broker.publications.prepare(asked.identity, asked.scope, asked.app, asked.batch, asked.names)
+        permit, group = broker.publications.prepare(
+            request.identity, request.scope, request.app, request.batch, request.names
+        )
         found = [
             StagingTarget(topic.id, topic.name, topic.partitions, topic.settings.schema is not None)
             for topic in permit.topics
         ]
         await committed(group)
-        return Places(
+        return StagingPermit(
             permit.app,
             permit.key,
             found,
@@ -53,13 +55,15 @@ class PublishCalls:
             limits.staged_files,
         )
 
-    async def publish(self, asked: AskedPublication) -> PublishedRows:
-        check_scope(asked.scope)
-        publishing = self._broker.publications.publish(asked.identity, asked.scope, asked.app, asked.batch, asked.refs)
+    async def publish(self, request: PublicationRequest) -> PublishedRows:
+        check_scope(request.scope)
+        publishing = self._broker.publications.publish(
+            request.identity, request.scope, request.app, request.batch, request.refs
+        )
         await committed(publishing.outcome)
         return PublishedRows(publishing.rows, publishing.repeated)
 
-    async def discard(self, asked: AskedPublication) -> Nothing:
-        check_scope(asked.scope)
-        self._broker.publications.discard(asked.identity, asked.scope, asked.app, asked.batch, asked.refs)
-        return Nothing()
+    async def discard(self, request: PublicationRequest) -> Empty:
+        check_scope(request.scope)
+        self._broker.publications.discard(request.identity, request.scope, request.app, request.batch, request.refs)
+        return Empty()

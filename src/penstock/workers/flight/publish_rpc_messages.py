@@ -1,13 +1,13 @@
-"""What the Flight process asks the broker in order to stage and publish records, backstage."""
+"""What the Flight process asks the broker in order to stage and publish records, rpc_messages."""
 
 from __future__ import annotations
 
 import msgspec
 
-from penstock.workers.flight.rpc_messages import Asked
+from penstock.workers.flight.rpc_messages import ScopedRequest
 
 
-class AskedPlaces(Asked):
+class StagingRequest(ScopedRequest):
     """To stage records of these topics; without `app`, to be published once."""
 
     app: str | None
@@ -24,7 +24,7 @@ class StagingTarget(msgspec.Struct, array_like=True):
     checked: bool
 
 
-class Places(msgspec.Struct, array_like=True):
+class StagingPermit(msgspec.Struct, array_like=True):
     app: str
     key: bytes
     places: list[StagingTarget]  # in the order of the names
@@ -37,7 +37,7 @@ class Places(msgspec.Struct, array_like=True):
     staged_files: int
 
 
-class AskedPublication(Asked):
+class PublicationRequest(ScopedRequest):
     app: str
     batch: int
     refs: list[str]

@@ -23,10 +23,15 @@ from penstock.log.arrow import UnusableColumns
 from penstock.log.files import OsFiles
 from penstock.workers.flight.callers import Caller
 from penstock.workers.flight.errors import Refused, TooMany
-from penstock.workers.flight.publish_rpc_messages import AskedPlaces, AskedPublication, Places, PublishedRows
+from penstock.workers.flight.publish_rpc_messages import (
+    PublicationRequest,
+    PublishedRows,
+    StagingPermit,
+    StagingRequest,
+)
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.rpc import RemoteError, RpcClient
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 
 LOOK_BYTES: Final = 64 << 20  # after so many bytes of a stream it is asked again whether all of them have room
 
@@ -57,25 +62,25 @@ def put(
     if command.app is not None:
         answer: wire.Message = wire.Staged(done.ref, done.rows)
     else:
-        request = AskedPublication(caller.identity, caller.scope, first.app, command.batch, [done.ref])
+        message = PublicationRequest(caller.identity, caller.scope, first.app, command.batch, [done.ref])
         try:
-            published = broker.call("publish.publish", request, PublishedRows)
+            published = broker.call("publish.publish", message, PublishedRows)
         except RemoteError:
-            broker.call("publish.discard", request, Nothing)
+            broker.call("publish.discard", message, Empty)
             raise
         answer = wire.Published(published.rows, published.repeated)
     writer.write(pa.py_buffer(wire.encode(answer)))
 
 
-def publish(broker: RpcClient, caller: Caller, asked: wire.Publication) -> wire.Published:
-    request = AskedPublication(caller.identity, caller.scope, asked.app, asked.batch, list(asked.refs))
-    found = broker.call("publish.publish", request, PublishedRows)
+def publish(broker: RpcClient, caller: Caller, request: wire.Publication) -> wire.Published:
+    message = PublicationRequest(caller.identity, caller.scope, request.app, request.batch, list(request.refs))
+    found = broker.call("publish.publish", message, PublishedRows)
     return wire.Published(found.rows, found.repeated)
 
 
-def discard(broker: RpcClient, caller: Caller, asked: wire.Publication) -> None:
-    request = AskedPublication(caller.identity, caller.scope, asked.app, asked.batch, list(asked.refs))
-    broker.call("publish.discard", request, Nothing)
+def discard(broker: RpcClient, caller: Caller, request: wire.Publication) -> None:
+    message = PublicationRequest(caller.identity, caller.scope, request.app, request.batch, list(request.refs))
+    broker.call("publish.discard", message, Empty)
 
 
 class _Asker:
@@ -87,9 +92,9 @@ class _Asker:
         self._batch = command.batch
         self._app = command.app
 
-    def places(self, names: Sequence[str]) -> Places:
-        request = AskedPlaces(self._caller.identity, self._caller.scope, self._app, self._batch, list(names))
-        return self._broker.call("publish.places", request, Places)
+    def places(self, names: Sequence[str]) -> StagingPermit:
+        message = StagingRequest(self._caller.identity, self._caller.scope, self._app, self._batch, list(names))
+        return self._broker.call("publish.prepare", message, StagingPermit)
 
     def targets(self, names: Sequence[str]) -> list[Target]:
         return [Target(place.id, place.name, place.partitions, place.checked) for place in self.places(names).places]
@@ -99,7 +104,7 @@ def _stage(
     staged: StagedWriter,
     asker: _Asker,
     topic: str | None,
-    limits: Places,
+    limits: StagingPermit,
     room: _Room,
     reader: Any,
     gone: Callable[[], bool],
@@ -130,7 +135,7 @@ class _Room:
 
     _lock = threading.Lock()
 
-    def __init__(self, directory: str, limits: Places) -> None:
+    def __init__(self, directory: str, limits: StagingPermit) -> None:
         self._directory = directory
         self._limits = limits
         self._looked_at = -LOOK_BYTES

@@ -13,37 +13,37 @@ from penstock.broker.names import check_scope
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.workers import read_view_message
 from penstock.workers.flight.rpc_messages import (
-    Asked,
-    AskedCommit,
-    AskedSchema,
-    AskedTopic,
-    AskedTopics,
     Bounds,
+    BoundsRequest,
+    CommitRequest,
     LoggedIn,
     Login,
     ReadViewMessage,
+    ReadViewRequest,
     Schema,
+    SchemaRequest,
+    ScopedRequest,
     Topics,
 )
 from penstock.workers.rpc import Handler, committed, finished, typed
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 
 WRONG_KEY = "the key is wrong, or no longer counts"
 LOCKED_OUT = "too many failed attempts; try again later"
 
 
-class FlightCalls:
+class FlightHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
             "flight.login": typed(Login, self.login),
-            "flight.topics": typed(Asked, self.topics),
-            "flight.bounds": typed(AskedTopics, self.bounds),
-            "flight.survey": typed(AskedTopic, self.read_view),
-            "flight.schema": typed(AskedSchema, self.schema),
-            "flight.commit": typed(AskedCommit, self.commit),
+            "flight.topics": typed(ScopedRequest, self.topics),
+            "flight.bounds": typed(BoundsRequest, self.bounds),
+            "flight.read_view": typed(ReadViewRequest, self.read_view),
+            "flight.schema": typed(SchemaRequest, self.schema),
+            "flight.commit": typed(CommitRequest, self.commit),
         }
 
     async def login(self, login: Login) -> LoggedIn:
@@ -61,39 +61,39 @@ class FlightCalls:
             return LoggedIn(known)
         return LoggedIn(None, WRONG_KEY if known is None else LOCKED_OUT)
 
-    async def topics(self, asked: Asked) -> Topics:
-        check_scope(asked.scope)
-        found = self._broker.topics.list(asked.identity, asked.scope)
+    async def topics(self, request: ScopedRequest) -> Topics:
+        check_scope(request.scope)
+        found = self._broker.topics.list(request.identity, request.scope)
         await self._settled()
         return Topics({topic.name: topic.partitions for topic in found})
 
-    async def bounds(self, asked: AskedTopics) -> Bounds:
-        check_scope(asked.scope)
-        found = self._broker.topics.bounds(asked.identity, asked.scope, asked.names)
+    async def bounds(self, request: BoundsRequest) -> Bounds:
+        check_scope(request.scope)
+        found = self._broker.topics.bounds(request.identity, request.scope, request.names)
         await self._settled()
         return Bounds({name: [(start, end) for start, end in bounds] for name, bounds in found.items()})
 
-    async def read_view(self, asked: AskedTopic) -> ReadViewMessage:
-        check_scope(asked.scope)
-        identity, scope = asked.identity, asked.scope
-        found = self._broker.fetch.read_view(identity, scope, asked.topic, asked.partition)
-        told = read_view_message.told(self._broker, identity, scope, found)
+    async def read_view(self, request: ReadViewRequest) -> ReadViewMessage:
+        check_scope(request.scope)
+        identity, scope = request.identity, request.scope
+        found = self._broker.fetch.read_view(identity, scope, request.topic, request.partition)
+        message = read_view_message.to_message(self._broker, identity, scope, found)
         await self._settled()
-        return told
+        return message
 
-    async def schema(self, asked: AskedSchema) -> Schema:
-        check_scope(asked.scope)
-        found = self._broker.schemas.get(asked.identity, asked.scope, asked.subject, asked.version)
+    async def schema(self, request: SchemaRequest) -> Schema:
+        check_scope(request.scope)
+        found = self._broker.schemas.get(request.identity, request.scope, request.subject, request.version)
         await self._settled()
         return Schema(str(found.kind), found.definition.decode(), found.version)
 
-    async def commit(self, asked: AskedCommit) -> Nothing:
-        check_scope(asked.scope)
+    async def commit(self, request: CommitRequest) -> Empty:
+        check_scope(request.scope)
         group = None
-        for topic, partition, offset in asked.offsets:
-            group = self._broker.groups.commit(asked.identity, asked.scope, asked.group, topic, partition, offset)
+        for topic, partition, offset in request.offsets:
+            group = self._broker.groups.commit(request.identity, request.scope, request.group, topic, partition, offset)
         await committed(group)
-        return Nothing()
+        return Empty()
 
     async def _settled(self) -> None:
         """Nobody is shown what a crash could take back."""

@@ -1,4 +1,4 @@
-"""What the Flight process asks the broker, backstage. Both sides import it, and it imports nothing of either."""
+"""What the Flight process asks the broker, rpc_messages. Both sides import it, and it imports nothing of either."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import msgspec
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
 from penstock.log.engine import Durability
+from penstock.structured_logging import LogFormat
 
 
 class FlightSettings(msgspec.Struct, frozen=True):
@@ -21,6 +22,7 @@ class FlightSettings(msgspec.Struct, frozen=True):
     streams: int = 64  # reads and puts at the same time
     calls: int = 256  # of all kinds at the same time
     log_level: str = "info"
+    log_format: LogFormat = "auto"
     durability: Durability = Durability.SYNCED  # of what is staged
 
 
@@ -38,28 +40,28 @@ class LoggedIn(msgspec.Struct, array_like=True):
     refusal: str = ""
 
 
-class Asked(msgspec.Struct, array_like=True):
+class ScopedRequest(msgspec.Struct, array_like=True):
     """Who asks, and where."""
 
     identity: Identity
     scope: Scope
 
 
-class AskedTopics(Asked):
+class BoundsRequest(ScopedRequest):
     names: list[str]
 
 
-class AskedTopic(Asked):
+class ReadViewRequest(ScopedRequest):
     topic: str
     partition: int | None = None
 
 
-class AskedSchema(Asked):
+class SchemaRequest(ScopedRequest):
     subject: str
     version: int | None = None
 
 
-class AskedCommit(Asked):
+class CommitRequest(ScopedRequest):
     group: str
     offsets: list[tuple[str, int, int]]  # topic, partition, offset
 
@@ -72,17 +74,17 @@ class Bounds(msgspec.Struct, array_like=True):
     bounds: dict[str, list[tuple[int, int]]]
 
 
-class Partition(msgspec.Struct, array_like=True):
+class ReadViewPartition(msgspec.Struct, array_like=True):
     """See `penstock.broker.fetch.read_view`."""
 
     number: int
     start: int
     end: int
-    gone_below: int
-    gone: list[int]
+    deleted_below: int
+    deleted: list[int]  # single offsets
 
 
-class TablePlace(msgspec.Struct, array_like=True):
+class TableLocation(msgspec.Struct, array_like=True):
     url: str
     options: dict[str, str]
     ends: dict[int, int]  # as the broker knows them; the table may be further
@@ -93,8 +95,8 @@ class ReadViewMessage(msgspec.Struct, array_like=True):
     name: str
     now: int
     horizon: int
-    partitions: list[Partition]
-    table: TablePlace | None = None
+    partitions: list[ReadViewPartition]
+    table: TableLocation | None = None
 
 
 class Schema(msgspec.Struct, array_like=True):

@@ -19,12 +19,13 @@ from pyarrow import flight
 from penstock.flight import wire
 from penstock.flight.reading import Lost, Reader, Source, shares
 from penstock.log.arrow import STORED, schema_of
-from penstock.workers.flight import rpc_messages as backstage
+from penstock.workers.flight import rpc_messages
 from penstock.workers.flight.callers import Caller, Callers, Headers, NotProved
-from penstock.workers.flight.errors import Refused, TooMany, told
+from penstock.workers.flight.errors import Refused, TooMany, client_error
+from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.read_view_source import source_of, view_of
 from penstock.workers.rpc import RpcClient
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 
 CHUNK: Final = 32  # topics in one question to the broker, so that it never takes it long
 RECHECK_SECONDS: Final = 5.0  # how soon a stream ends whose reader may no longer read
@@ -34,11 +35,11 @@ T = TypeVar("T")
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
-    def __init__(self, settings: backstage.FlightSettings, broker: RpcClient, reader: Reader, **options: Any) -> None:
+    def __init__(self, settings: FlightSettings, broker: RpcClient, reader: Reader, **options: Any) -> None:
         """Raises OSError or pyarrow's ArrowException if the port cannot be opened."""
         self._broker = broker
         self._reader = reader
-        self._callers = Callers(lambda login: broker.call("flight.login", login, backstage.LoggedIn))
+        self._callers = Callers(lambda login: broker.call("flight.login", login, rpc_messages.LoggedIn))
         self._settings = settings
         self._calls = Room(settings.calls, "calls")
         self._streams = Room(settings.streams, "streams")
@@ -66,45 +67,45 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         with self._answering(context) as caller:
-            asked = _command(descriptor)
-            schema = _schema(asked.columns)
-            found = self._bounds(caller, [asked.topic])
-            if asked.topic not in found:
-                raise Refused("TopicNotFound", f"Topic '{asked.topic}' not found")
+            request = _command(descriptor)
+            schema = _schema(request.columns)
+            found = self._bounds(caller, [request.topic])
+            if request.topic not in found:
+                raise Refused("TopicNotFound", f"Topic '{request.topic}' not found")
             endpoints = [
-                flight.FlightEndpoint(wire.encode(wire.Ticket(asked.topic, number, start, end, asked.columns)), [])
-                for number, (start, end) in enumerate(found[asked.topic])
+                flight.FlightEndpoint(wire.encode(wire.Ticket(request.topic, number, start, end, request.columns)), [])
+                for number, (start, end) in enumerate(found[request.topic])
             ]
-            total = sum(end - start for start, end in found[asked.topic])
+            total = sum(end - start for start, end in found[request.topic])
             return flight.FlightInfo(schema, descriptor, endpoints, total, -1)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         with self._answering(context) as caller:
-            asked = _command(descriptor)
-            if asked.topic not in self._bounds(caller, [asked.topic]):
-                raise Refused("TopicNotFound", f"Topic '{asked.topic}' not found")
-            return flight.SchemaResult(_schema(asked.columns))
+            request = _command(descriptor)
+            if request.topic not in self._bounds(caller, [request.topic]):
+                raise Refused("TopicNotFound", f"Topic '{request.topic}' not found")
+            return flight.SchemaResult(_schema(request.columns))
 
     # -- records
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         with self._answering(context) as caller:
-            asked = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
-            schema = _schema(asked.columns)
-            read_view = self._read_view(caller, asked.topic, asked.partition)
+            request = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
+            schema = _schema(request.columns)
+            read_view = self._read_view(caller, request.topic, request.partition)
             source, view = source_of(read_view, 0), view_of(read_view, 0)
-            end = source.end if asked.end is None else asked.end
+            end = source.end if request.end is None else request.end
             if end > source.end:
                 raise Refused("OffsetsAhead", f"the partition ends at offset {source.end}, before {end}")
-            if asked.start < source.start and asked.start < end:
-                raise Lost(asked.start, source.start)
-            check = self._checking(context, caller, asked)
-            batches = self._reader.read(source, asked.start, end, asked.columns, view, check)
+            if request.start < source.start and request.start < end:
+                raise Lost(request.start, source.start)
+            check = self._checking(context, caller, request)
+            batches = self._reader.read(source, request.start, end, request.columns, view, check)
             # The generator keeps the place among the streams: it is free again when Arrow drops the generator, also if
             # that was never begun.
             return flight.GeneratorStream(schema, _stream(batches, self._streams.take(), anonymous=caller.anonymous))
 
-    def _checking(self, context: Any, caller: Caller, asked: wire.Ticket) -> Callable[[], None]:
+    def _checking(self, context: Any, caller: Caller, request: wire.Ticket) -> Callable[[], None]:
         """Ends a stream when its client has gone, or may no longer read."""
         checked = time.monotonic()
 
@@ -113,7 +114,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if context.is_cancelled():
                 raise flight.FlightCancelledError("the client has gone")
             if time.monotonic() - checked > RECHECK_SECONDS:
-                self._read_view(caller, asked.topic, asked.partition)
+                self._read_view(caller, request.topic, request.partition)
                 checked = time.monotonic()
 
         return check
@@ -141,14 +142,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if size > wire.MAX_BODY:
                 raise wire.Unusable(f"the body of the action has {size} bytes; {wire.MAX_BODY} are allowed")
             body = b"" if action.body is None else action.body.to_pybytes()
-            asked = wire.decode(body, kind, "the body of the action")
-            return [wire.encode(carry_out(self, caller, asked))]
+            request = wire.decode(body, kind, "the body of the action")
+            return [wire.encode(carry_out(self, caller, request))]
 
     def _act_topics(self, caller: Caller, _: wire.Nothing) -> wire.Topics:
         return wire.Topics(self._topics(caller))
 
-    def _act_bounds(self, caller: Caller, asked: wire.BoundsOf) -> wire.Bounds:
-        found = self._bounds(caller, asked.topics)
+    def _act_bounds(self, caller: Caller, request: wire.BoundsOf) -> wire.Bounds:
+        found = self._bounds(caller, request.topics)
         return wire.Bounds(
             [
                 wire.PartitionBounds(topic, number, start, end)
@@ -157,38 +158,38 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             ]
         )
 
-    def _act_offsets_at(self, caller: Caller, asked: wire.OffsetsAt) -> wire.Offsets:
-        surveys: dict[str, backstage.ReadViewMessage] = {}
+    def _act_offsets_at(self, caller: Caller, request: wire.OffsetsAt) -> wire.Offsets:
+        read_views: dict[str, rpc_messages.ReadViewMessage] = {}
         found: list[int | None] = []
-        for at in asked.at:
-            source = self._source_of(surveys, caller, at.topic, at.partition)
+        for at in request.at:
+            source = self._source_of(read_views, caller, at.topic, at.partition)
             found.append(self._reader.offset_at(source, at.timestamp) if source.start < source.end else None)
         return wire.Offsets(found)
 
-    def _act_fitting(self, caller: Caller, asked: wire.Fitting) -> wire.Ends:
-        surveys: dict[str, backstage.ReadViewMessage] = {}
-        sources = [self._source_of(surveys, caller, part.topic, part.partition) for part in asked.ranges]
-        waiting = {which: max(0, part.end - part.start) for which, part in enumerate(asked.ranges)}
-        ends = [part.start for part in asked.ranges]
-        for which, share in shares(waiting, asked.max_bytes).items():
-            part, source = asked.ranges[which], sources[which]
+    def _act_fitting(self, caller: Caller, request: wire.Fitting) -> wire.Ends:
+        read_views: dict[str, rpc_messages.ReadViewMessage] = {}
+        sources = [self._source_of(read_views, caller, part.topic, part.partition) for part in request.ranges]
+        waiting = {which: max(0, part.end - part.start) for which, part in enumerate(request.ranges)}
+        ends = [part.start for part in request.ranges]
+        for which, share in shares(waiting, request.max_bytes).items():
+            part, source = request.ranges[which], sources[which]
             if part.start < source.start:
                 raise Lost(part.start, source.start)
             ends[which] = self._reader.offset_after(source, part.start, min(part.end, source.end), share)
         return wire.Ends(ends)
 
-    def _act_schema(self, caller: Caller, asked: wire.SchemaOf) -> wire.Schema:
-        request = backstage.AskedSchema(caller.identity, caller.scope, asked.subject, asked.version)
-        found = self._broker.call("flight.schema", request, backstage.Schema)
+    def _act_schema(self, caller: Caller, request: wire.SchemaOf) -> wire.Schema:
+        message = rpc_messages.SchemaRequest(caller.identity, caller.scope, request.subject, request.version)
+        found = self._broker.call("flight.schema", message, rpc_messages.Schema)
         return wire.Schema(found.format, found.definition, found.version)
 
-    def _act_table(self, caller: Caller, asked: wire.TableOf) -> wire.TableFound:
-        read_view = self._read_view(caller, asked.topic)
+    def _act_table(self, caller: Caller, request: wire.TableOf) -> wire.TableFound:
+        read_view = self._read_view(caller, request.topic)
         place = read_view.table
         if place is None or not place.ends:
             return wire.TableFound(None)
         partitions = [
-            wire.PartitionView(part.number, max(part.start, part.gone_below), place.ends[part.number], part.gone)
+            wire.PartitionView(part.number, max(part.start, part.deleted_below), place.ends[part.number], part.deleted)
             for part in read_view.partitions
             if part.number in place.ends
         ]
@@ -197,21 +198,21 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             wire.Table(place.url, options, read_view.topic, read_view.now, read_view.horizon, partitions)
         )
 
-    def _act_publish(self, caller: Caller, asked: wire.Publication) -> wire.Published:
+    def _act_publish(self, caller: Caller, request: wire.Publication) -> wire.Published:
         from penstock.workers.flight.put import publish
 
-        return publish(self._broker, caller, asked)
+        return publish(self._broker, caller, request)
 
-    def _act_discard(self, caller: Caller, asked: wire.Publication) -> wire.Nothing:
+    def _act_discard(self, caller: Caller, request: wire.Publication) -> wire.Nothing:
         from penstock.workers.flight.put import discard
 
-        discard(self._broker, caller, asked)
+        discard(self._broker, caller, request)
         return wire.Nothing()
 
-    def _act_commit_offsets(self, caller: Caller, asked: wire.CommitOffsets) -> wire.Nothing:
-        offsets = [(one.topic, one.partition, one.offset) for one in asked.offsets]
-        request = backstage.AskedCommit(caller.identity, caller.scope, asked.group, offsets)
-        self._broker.call("flight.commit", request, Nothing)
+    def _act_commit_offsets(self, caller: Caller, request: wire.CommitOffsets) -> wire.Nothing:
+        offsets = [(one.topic, one.partition, one.offset) for one in request.offsets]
+        message = rpc_messages.CommitRequest(caller.identity, caller.scope, request.group, offsets)
+        self._broker.call("flight.commit", message, Empty)
         return wire.Nothing()
 
     # -- asking the broker
@@ -225,30 +226,30 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 caller = self._callers.caller(context.get_middleware("headers").headers, context.peer())
                 anonymous = caller.anonymous
                 yield caller
-        except Exception as error:  # noqa: BLE001 - `told` logs what was not expected
-            raise told(error, anonymous=anonymous) from None
+        except Exception as error:  # noqa: BLE001 - `client_error` logs what was not expected
+            raise client_error(error, anonymous=anonymous) from None
 
     def _topics(self, caller: Caller) -> dict[str, int]:
-        asked = backstage.Asked(caller.identity, caller.scope)
-        return self._broker.call("flight.topics", asked, backstage.Topics).topics
+        request = rpc_messages.ScopedRequest(caller.identity, caller.scope)
+        return self._broker.call("flight.topics", request, rpc_messages.Topics).topics
 
     def _bounds(self, caller: Caller, names: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
         found: dict[str, list[tuple[int, int]]] = {}
         for at in range(0, len(names), CHUNK):
-            asked = backstage.AskedTopics(caller.identity, caller.scope, list(names[at : at + CHUNK]))
-            found.update(self._broker.call("flight.bounds", asked, backstage.Bounds).bounds)
+            request = rpc_messages.BoundsRequest(caller.identity, caller.scope, list(names[at : at + CHUNK]))
+            found.update(self._broker.call("flight.bounds", request, rpc_messages.Bounds).bounds)
         return found
 
-    def _read_view(self, caller: Caller, topic: str, partition: int | None = None) -> backstage.ReadViewMessage:
-        asked = backstage.AskedTopic(caller.identity, caller.scope, topic, partition)
-        return self._broker.call("flight.survey", asked, backstage.ReadViewMessage)
+    def _read_view(self, caller: Caller, topic: str, partition: int | None = None) -> rpc_messages.ReadViewMessage:
+        request = rpc_messages.ReadViewRequest(caller.identity, caller.scope, topic, partition)
+        return self._broker.call("flight.read_view", request, rpc_messages.ReadViewMessage)
 
     def _source_of(
-        self, surveys: dict[str, backstage.ReadViewMessage], caller: Caller, topic: str, partition: int
+        self, read_views: dict[str, rpc_messages.ReadViewMessage], caller: Caller, topic: str, partition: int
     ) -> Source:
-        read_view = surveys.get(topic)
+        read_view = read_views.get(topic)
         if read_view is None:
-            read_view = surveys[topic] = self._read_view(caller, topic)
+            read_view = read_views[topic] = self._read_view(caller, topic)
         if partition >= len(read_view.partitions):
             raise Refused("PartitionNotFound", f"Partition {partition} not found in topic '{topic}'")
         return source_of(read_view, partition)
@@ -296,11 +297,11 @@ def _stream(batches: Iterator[pa.RecordBatch], place: FlightEndpoint, *, anonymo
     with place:
         try:
             yield from batches
-        except Exception as error:  # noqa: BLE001 - `told` logs what was not expected
-            raise told(error, anonymous=anonymous) from None
+        except Exception as error:  # noqa: BLE001 - `client_error` logs what was not expected
+            raise client_error(error, anonymous=anonymous) from None
 
 
-def _tls(settings: backstage.FlightSettings) -> dict[str, Any]:
+def _tls(settings: FlightSettings) -> dict[str, Any]:
     if not settings.cert:
         return {}
     options: dict[str, Any] = {"tls_certificates": [(_content(settings.cert), _content(settings.key))]}
@@ -385,4 +386,4 @@ class _Reading(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         try:
             return _Headers(headers, self._callers.hand_out(headers))
         except NotProved as error:
-            raise told(error) from None
+            raise client_error(error) from None

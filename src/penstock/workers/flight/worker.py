@@ -4,8 +4,8 @@ meanwhile (`transport.tcp_listener.ReservedPort`)."""
 from __future__ import annotations
 
 from penstock.broker.broker import Broker
-from penstock.workers.flight.publish_rpc_handlers import PublishCalls
-from penstock.workers.flight.rpc_handlers import FlightCalls
+from penstock.workers.flight.publish_rpc_handlers import PublishHandlers
+from penstock.workers.flight.rpc_handlers import FlightHandlers
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.supervisor import WorkerProcess
 
@@ -16,7 +16,7 @@ class FlightWorker:
     """`start`, then `stop`."""
 
     def __init__(self, broker: Broker, settings: FlightSettings) -> None:
-        handlers = {**FlightCalls(broker).handlers(), **PublishCalls(broker, settings.durability).handlers()}
+        handlers = {**FlightHandlers(broker).handlers(), **PublishHandlers(broker, settings.durability).handlers()}
         self.process = WorkerProcess("flight", "penstock.workers.flight.main", handlers, settings)
 
     async def start(self) -> bool:

@@ -13,17 +13,17 @@ from penstock.sql.catalog import Stream
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.sql.rpc_messages import (
     Append,
-    Asked,
-    AskedStreams,
     BreakGlass,
     Declaration,
     Names,
     Opened,
+    OpenRequest,
     Position,
+    StatementRequest,
     rebuilt,
 )
-from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
-from penstock.workers.supervisor import Nothing
+from penstock.workers.sql.streams import Lasting, Reading, TopicStream, statement_error
+from penstock.workers.supervisor import Empty
 
 CHUNK: Final = 256  # streams in one question to the broker, so that it never takes it long; of a join all are in one
 
@@ -46,7 +46,7 @@ class BrokerCatalog:
 
     def head(self) -> int:
         if self._head is None:
-            self._head = self._ask("sql.head", Asked(self._number), Position).position
+            self._head = self._call("sql.head", StatementRequest(self._number), Position).position
             assert self._head is not None
         return self._head
 
@@ -54,13 +54,13 @@ class BrokerCatalog:
         self._head = None
 
     def names(self) -> list[str]:
-        return self._ask("sql.names", Asked(self._number), Names).names
+        return self._call("sql.names", StatementRequest(self._number), Names).names
 
     def open(self, names: Sequence[str]) -> dict[str, Stream]:
         found: dict[str, Stream] = {}
         for at in range(0, len(names), CHUNK):
-            asked = AskedStreams(self._number, list(names[at : at + CHUNK]))
-            opened = self._ask("sql.open", asked, Opened)
+            request = OpenRequest(self._number, list(names[at : at + CHUNK]))
+            opened = self._call("sql.open", request, Opened)
             self._head = opened.head if self._head is None else self._head
             streams = [
                 TopicStream(one.read_view, one.declared, one.created, opened.head, self._reading)
@@ -71,28 +71,28 @@ class BrokerCatalog:
         return found
 
     def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:
-        found = self._ask("sql.declare", Declaration(self._number, name, declared, create), Position).position
+        found = self._call("sql.declare", Declaration(self._number, name, declared, create), Position).position
         assert found is not None
         return found
 
     def append(
         self, name: str, events: Sequence[bytes], keys: Sequence[bytes | None] | None, expected: int | None
     ) -> int | None:
-        asked = Append(self._number, name, list(events), None if keys is None else list(keys), expected)
-        return self._ask("sql.append", asked, Position).position
+        request = Append(self._number, name, list(events), None if keys is None else list(keys), expected)
+        return self._call("sql.append", request, Position).position
 
     def break_glass(self, reason: str) -> None:
-        self._ask("sql.break_glass", BreakGlass(self._number, reason), Nothing)
+        self._call("sql.break_glass", BreakGlass(self._number, reason), Empty)
 
-    def _ask(self, name: str, asked: msgspec.Struct, kind: type[T]) -> T:
+    def _call(self, name: str, request: msgspec.Struct, kind: type[T]) -> T:
         self._check()
         try:
-            return self._client.call(name, asked, kind)
+            return self._client.call(name, request, kind)
         except RemoteError as error:
             raise rebuilt(error.kind, str(error)) from None
 
     def _hear(self, error: Exception) -> Exception:
-        told = plainly(error)
+        reported = statement_error(error)
         if self.trouble is None:
-            self.trouble = told
-        return told
+            self.trouble = reported
+        return reported

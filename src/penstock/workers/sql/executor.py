@@ -17,7 +17,7 @@ from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.sql.catalog import BrokerCatalog
 from penstock.workers.sql.rpc_messages import INTERNAL, Done, Failed, Page, SqlSettings, Statement, failed
 from penstock.workers.sql.streams import Lasting
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 
 logger = logging.getLogger(__name__)
 
@@ -90,19 +90,19 @@ class StatementExecutor:
     def serve(self) -> None:
         """Until the broker has gone: then so has the process."""
         while True:
-            statement = self._client.call("sql.next", Nothing(), Statement)
+            statement = self._client.call("sql.next", Empty(), Statement)
             outcome = self._outcome(statement)
             with contextlib.suppress(RemoteError):  # nobody waits for it any more
                 if isinstance(outcome, Failed):
-                    self._client.call("sql.failed", outcome, Nothing)
+                    self._client.call("sql.failed", outcome, Empty)
                 else:
                     self._tell(statement.number, outcome)
 
     def _tell(self, number: int, rows: Rows) -> None:
         *before, last = pages(rows.rows)
         for page in before:
-            self._client.call("sql.page", Page(number, page), Nothing)
-        self._client.call("sql.done", Done(number, rows.columns, last), Nothing)
+            self._client.call("sql.page", Page(number, page), Empty)
+        self._client.call("sql.done", Done(number, rows.columns, last), Empty)
 
     def stop(self, numbers: Sequence[int]) -> None:
         """Nobody waits for these any more. Any thread."""
@@ -119,9 +119,9 @@ class StatementExecutor:
                 catalog, statement.sql, statement.params, statement.position, self._settings, self._workshop, stop
             )
         except Exception as error:
-            told = failed(number, error)
-            if told.kind == INTERNAL:
+            reported = failed(number, error)
+            if reported.kind == INTERNAL:
                 logger.exception("a statement failed")
-            return told
+            return reported
         finally:
             del self._running[number]

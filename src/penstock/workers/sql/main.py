@@ -7,32 +7,27 @@ a statement changes, the broker changes.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
 from typing import Final
 
+from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RpcClient
 from penstock.workers.sql.rpc_messages import SqlSettings, Stopped
-from penstock.workers.supervisor import Nothing, Ready, first_to_go, settings_of
-
-logger = logging.getLogger(__name__)
+from penstock.workers.supervisor import Empty, fetch_settings, prefer_as_oom_victim, report_ready
 
 NICE: Final = 5  # who produces and consumes through the broker comes first
 
 
 def main(descriptor: str) -> None:
     client = RpcClient.inherited(descriptor)
-    settings = settings_of(client, SqlSettings)
-    assert isinstance(settings, SqlSettings)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    settings = fetch_settings(client, SqlSettings)
+    configure_logging(settings.log_level, settings.log_format)
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    first_to_go()
+    prefer_as_oom_victim()
     without_pandas()
 
     from penstock.flight.reading import Reader
@@ -43,9 +38,9 @@ def main(descriptor: str) -> None:
     counter = StatementExecutor(client, settings, Reader(Tailer(OsFiles(settings.data_dir))))
     for number in range(settings.threads):
         threading.Thread(target=counter.serve, name=f"sql {number}", daemon=True).start()
-    client.call("child.ready", Ready(), Nothing)
+    report_ready(client)
     while True:
-        counter.stop(client.call("sql.stopped", Nothing(), Stopped).numbers)
+        counter.stop(client.call("sql.stopped", Empty(), Stopped).numbers)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from penstock.flight.reading import Reader
 from penstock.log.engine import partition_id
 from penstock.log.tables.location import table_ref
 from penstock.sql.catalog import Stream
-from penstock.workers.flight.rpc_messages import Partition, ReadViewMessage, TablePlace
-from penstock.workers.sql.streams import Lasting, Reading, TopicStream, plainly
+from penstock.workers.flight.rpc_messages import ReadViewMessage, ReadViewPartition, TableLocation
+from penstock.workers.sql.streams import Lasting, Reading, TopicStream, statement_error
 
 
 class DirectoryCatalog:
@@ -36,7 +36,7 @@ class DirectoryCatalog:
         return self._log.tailer.next_position
 
     def refresh(self) -> None:
-        """Nothing comes while it is looked at."""
+        """Empty comes while it is looked at."""
 
     def names(self) -> list[str]:
         return [topic.name for topic in topic_rules.in_scope(self._log.state, self._scope)]
@@ -50,11 +50,11 @@ class DirectoryCatalog:
         for number in range(topic.partitions):
             start, end = self._log.bounds(partition_id(topic.id, number))
             view = self._log.view(topic, number, self._now)
-            parts.append(Partition(number, start, end, view.gone.below, sorted(view.gone.single)))
+            parts.append(ReadViewPartition(number, start, end, view.gone.below, sorted(view.gone.single)))
         horizon = self._log.view(topic, 0, self._now).horizon
         ref = table_ref(self._tables.root, self._tables.options, *topic.scope, topic.name, topic.id)
         read_view = ReadViewMessage(
-            topic.id, topic.name, self._now, horizon, parts, TablePlace(ref.url, dict(ref.options), {})
+            topic.id, topic.name, self._now, horizon, parts, TableLocation(ref.url, dict(ref.options), {})
         )
         return TopicStream(read_view, topic.settings.declared, topic.position, self.head(), self._reading)
 
@@ -71,7 +71,7 @@ class DirectoryCatalog:
         raise QueriesOff(f"No broker runs on {self._log.root}, so it can only be read: start one to change something")
 
     def _hear(self, error: Exception) -> Exception:
-        told = plainly(error)
+        reported = statement_error(error)
         if self.trouble is None:
-            self.trouble = told
-        return told
+            self.trouble = reported
+        return reported

@@ -14,25 +14,25 @@ from penstock.workers import read_view_message
 from penstock.workers.rpc import Handler, committed, typed
 from penstock.workers.sql.rpc_messages import (
     Append,
-    Asked,
-    AskedStreams,
     BreakGlass,
     Declaration,
     Done,
     Failed,
     Names,
     Opened,
+    OpenRequest,
     OpenStream,
     Page,
     Position,
     Statement,
+    StatementRequest,
     Stopped,
     rebuilt,
 )
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 
 
-class SqlCalls:
+class SqlHandlers:
     """The handlers of the process's questions."""
 
     def __init__(self, broker: Broker) -> None:
@@ -49,11 +49,11 @@ class SqlCalls:
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
-            "sql.next": typed(Nothing, self.next),
-            "sql.stopped": typed(Nothing, self.stopped),
-            "sql.head": typed(Asked, self.head),
-            "sql.names": typed(Asked, self.names),
-            "sql.open": typed(AskedStreams, self.open),
+            "sql.next": typed(Empty, self.next),
+            "sql.stopped": typed(Empty, self.stopped),
+            "sql.head": typed(StatementRequest, self.head),
+            "sql.names": typed(StatementRequest, self.names),
+            "sql.open": typed(OpenRequest, self.open),
             "sql.declare": typed(Declaration, self.declare),
             "sql.append": typed(Append, self.append),
             "sql.break_glass": typed(BreakGlass, self.break_glass),
@@ -62,7 +62,7 @@ class SqlCalls:
             "sql.failed": typed(Failed, self.failed),
         }
 
-    async def next(self, _: Nothing) -> Statement:
+    async def next(self, _: Empty) -> Statement:
         """Answers when there is something to do. Each thread of the process asks for itself."""
         while (found := self._queries.next()) is None or not await self._on_record(found):
             if found is None:
@@ -81,26 +81,26 @@ class SqlCalls:
             return False
         return True
 
-    async def stopped(self, _: Nothing) -> Stopped:
+    async def stopped(self, _: Empty) -> Stopped:
         while not (numbers := self._desk.to_stop()):
             self._stopped.clear()
             await self._stopped.wait()
         return Stopped(numbers)
 
-    async def head(self, asked: Asked) -> Position:
-        return Position(self._desk.head(asked.number))
+    async def head(self, request: StatementRequest) -> Position:
+        return Position(self._desk.head(request.number))
 
-    async def names(self, asked: Asked) -> Names:
-        found = self._desk.names(asked.number)
+    async def names(self, request: StatementRequest) -> Names:
+        found = self._desk.names(request.number)
         await committed(self._broker.pending_commit)
         return Names(found)
 
-    async def open(self, asked: AskedStreams) -> Opened:
-        found = self._desk.open(asked.number, asked.names)
-        statement = self._desk.find(asked.number)
+    async def open(self, request: OpenRequest) -> Opened:
+        found = self._desk.open(request.number, request.names)
+        statement = self._desk.find(request.number)
         streams = [
             OpenStream(
-                read_view_message.told(self._broker, statement.identity, statement.scope, read_view),
+                read_view_message.to_message(self._broker, statement.identity, statement.scope, read_view),
                 read_view.topic.settings.declared,
                 read_view.topic.position,
             )
@@ -109,14 +109,14 @@ class SqlCalls:
         await committed(self._broker.pending_commit)
         return Opened(found.head, streams)
 
-    async def declare(self, asked: Declaration) -> Position:
-        group = self._desk.declare(asked.number, asked.name, asked.declared, create=asked.create)
+    async def declare(self, request: Declaration) -> Position:
+        group = self._desk.declare(request.number, request.name, request.declared, create=request.create)
         return await self._behind(group)
 
-    async def append(self, asked: Append) -> Position:
+    async def append(self, request: Append) -> Position:
         """None if the stream has grown past what was expected, as the next attempt will see."""
         try:
-            group = self._desk.append(asked.number, asked.name, asked.events, asked.keys, asked.expected)
+            group = self._desk.append(request.number, request.name, request.events, request.keys, request.expected)
         except OffsetMismatch as mismatch:
             await committed(mismatch.group)
             return Position(None)
@@ -126,19 +126,19 @@ class SqlCalls:
         await committed(group)
         return Position(group.position)
 
-    async def break_glass(self, asked: BreakGlass) -> Nothing:
-        self._desk.break_glass(asked.number, asked.reason)
+    async def break_glass(self, request: BreakGlass) -> Empty:
+        self._desk.break_glass(request.number, request.reason)
         await committed(self._broker.audit.pending_commit)
-        return Nothing()
+        return Empty()
 
-    async def page(self, page: Page) -> Nothing:
+    async def page(self, page: Page) -> Empty:
         self._desk.page(page.number, page.rows)
-        return Nothing()
+        return Empty()
 
-    async def done(self, done: Done) -> Nothing:
+    async def done(self, done: Done) -> Empty:
         self._desk.done(done.number, Rows(done.columns, done.rows))
-        return Nothing()
+        return Empty()
 
-    async def failed(self, failed: Failed) -> Nothing:
+    async def failed(self, failed: Failed) -> Empty:
         self._desk.failed(failed.number, rebuilt(failed.kind, failed.text, failed.fields))
-        return Nothing()
+        return Empty()

@@ -1,4 +1,4 @@
-"""What the process for SQL asks the broker, backstage. Both sides import it, and it imports nothing of either.
+"""What the process for SQL asks the broker, rpc_messages. Both sides import it, and it imports nothing of either.
 
 Each question names the statement that it is asked for by its number.
 """
@@ -12,6 +12,7 @@ import msgspec
 from penstock.broker.errors import BrokerError, QueryError
 from penstock.broker.queries.query import Declared, Value
 from penstock.log.errors import LogError
+from penstock.structured_logging import LogFormat
 from penstock.workers.flight.rpc_messages import ReadViewMessage
 
 
@@ -24,6 +25,7 @@ class SqlSettings(msgspec.Struct, frozen=True):
     memory_bytes: int
     rows: int
     threads: int
+    log_format: LogFormat = "auto"
 
 
 class Statement(msgspec.Struct, array_like=True):
@@ -35,28 +37,28 @@ class Statement(msgspec.Struct, array_like=True):
     position: int | None
 
 
-class Asked(msgspec.Struct, array_like=True):
+class StatementRequest(msgspec.Struct, array_like=True):
     number: int
 
 
-class AskedStreams(Asked):
+class OpenRequest(StatementRequest):
     names: list[str]
 
 
-class Declaration(Asked):
+class Declaration(StatementRequest):
     name: str
     declared: Declared | None
     create: bool
 
 
-class Append(Asked):
+class Append(StatementRequest):
     name: str
     events: list[bytes]
     keys: list[bytes | None] | None
     expected: int | None
 
 
-class BreakGlass(Asked):
+class BreakGlass(StatementRequest):
     reason: str
 
 
@@ -79,20 +81,20 @@ class Opened(msgspec.Struct, array_like=True):
     streams: list[OpenStream]
 
 
-class Page(Asked):
+class Page(StatementRequest):
     """Some rows of the result. It comes in pages, so that the broker serves others in between."""
 
     rows: list[list[Value]]
 
 
-class Done(Asked):
+class Done(StatementRequest):
     """With the last page."""
 
     columns: list[str]
     rows: list[list[Value]]
 
 
-class Failed(Asked):
+class Failed(StatementRequest):
     kind: str  # the name of the error's class
     text: str
     fields: dict[str, int | str | None]
@@ -109,7 +111,7 @@ UNEXPECTED = "internal error; the broker's log tells more"
 
 
 def failed(number: int, error: Exception) -> Failed:
-    """An error on its way to the broker. What is no error of `core` or of the log is not told."""
+    """An error on its way to the broker. The text of an error that is not the broker's or the log's is kept back."""
     if not isinstance(error, (BrokerError, LogError)):
         return Failed(number, INTERNAL, UNEXPECTED, {})
     fields = {key: value for key, value in vars(error).items() if isinstance(value, (int, str, type(None)))}

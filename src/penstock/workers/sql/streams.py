@@ -102,9 +102,9 @@ class TopicStream:
         if self._read_view.horizon:
             return False
         for part, source in zip(self._read_view.partitions, self._sources, strict=True):
-            if part.gone_below > source.start or any(source.start <= offset < source.end for offset in part.gone):
+            if part.deleted_below > source.start or any(source.start <= offset < source.end for offset in part.deleted):
                 return False
-            if source.start < source.end and not self._plainly(partial(self._lasting.holds, source, self._check)):
+            if source.start < source.end and not self._readable(partial(self._lasting.holds, source, self._check)):
                 return False
         return True
 
@@ -113,7 +113,7 @@ class TopicStream:
         found = 0
         for source in self._sources:
             if source.start:
-                found = max(found, self._plainly(partial(self._position_of_first, source)))
+                found = max(found, self._readable(partial(self._position_of_first, source)))
         return found
 
     def _position_of_first(self, source: Source) -> int:
@@ -130,7 +130,7 @@ class TopicStream:
         known = self._ends.get(position)
         if known is None:
             find = self._reader.offset_of
-            known = self._plainly(lambda: [find(source, position) for source in self._sources])
+            known = self._readable(lambda: [find(source, position) for source in self._sources])
             self._ends[position] = known
         return known
 
@@ -146,14 +146,14 @@ class TopicStream:
         except Exception as error:
             raise self._trouble(error) from error
 
-    def _plainly(self, work: Callable[[], T]) -> T:
+    def _readable(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except Exception as error:
             raise self._trouble(error) from error
 
 
-def plainly(error: Exception) -> Exception:
+def statement_error(error: Exception) -> Exception:
     """What went wrong with reading records, for the one whose statement it was."""
     if isinstance(error, Lost):
         return QueryError(f"Records were removed by retention while they were read ({error}): run the statement again")

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from penstock.broker.broker import Broker
 from penstock.broker.queries.queries import Queries
 from penstock.broker.queries.statement import Statement
-from penstock.workers.sql.rpc_handlers import SqlCalls
+from penstock.workers.sql.rpc_handlers import SqlHandlers
 from penstock.workers.sql.rpc_messages import SqlSettings
 from penstock.workers.supervisor import WorkerProcess
 
@@ -32,7 +32,7 @@ class SqlWorker:
 
     def __init__(self, broker: Broker, settings: SqlSettings) -> None:
         self._queries: Queries = broker.queries
-        self._handlers = SqlCalls(broker)
+        self._handlers = SqlHandlers(broker)
         self._memory_limit = settings.threads * settings.memory_bytes + OVERHEAD_BYTES
         self._watch: asyncio.Task[None] | None = None
         self._verdict = _UNEXPECTED

@@ -18,9 +18,10 @@ from penstock.log.errors import LogError
 from penstock.log.files import Files, OsFiles
 from penstock.log.recovery import read_closed
 from penstock.log.segment import Segment
+from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RemoteError, RpcClient
-from penstock.workers.supervisor import Nothing, Ready, settings_of
+from penstock.workers.supervisor import Empty, fetch_settings, report_ready
 from penstock.workers.tables.rpc_messages import NextJob, TableSettings
 
 if TYPE_CHECKING:
@@ -32,20 +33,17 @@ logger = logging.getLogger(__name__)
 
 def main(descriptor: str) -> None:
     client = RpcClient.inherited(descriptor)
-    settings = settings_of(client, TableSettings)
-    assert isinstance(settings, TableSettings)
-    logging.basicConfig(
-        level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    settings = fetch_settings(client, TableSettings)
+    configure_logging(settings.log_level, settings.log_format)
     without_pandas()
     stand_back()
-    client.call("child.ready", Ready(), Nothing)
+    report_ready(client)
     workshop = Workshop(OsFiles(settings.data_dir))
     while True:
-        job = client.call("tables.next", Nothing(), NextJob).job
+        job = client.call("tables.next", Empty(), NextJob).job
         outcomes = workshop.do(job)
         try:
-            client.call("tables.done", JobDone(job.id, outcomes), Nothing)
+            client.call("tables.done", JobDone(job.id, outcomes), Empty)
         except RemoteError as error:
             logger.warning("the broker did not keep what was done: %s", error)
 

@@ -9,22 +9,22 @@ from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.tables.table import BuildJob, JobDone
 from penstock.workers.rpc import Handler, committed, finished, typed
-from penstock.workers.supervisor import Nothing
+from penstock.workers.supervisor import Empty
 from penstock.workers.tables.rpc_messages import NextJob
 
 LOOK_SECONDS = 0.5  # between two looks for a job
 
 
-class TableCalls:
+class TableHandlers:
     def __init__(self, broker: Broker, now: Callable[[], int]) -> None:
         """`now` is the time by which retention goes, in µs."""
         self._broker = broker
         self._now = now
 
     def handlers(self) -> dict[str, Handler]:
-        return {"tables.next": typed(Nothing, self.next), "tables.done": typed(JobDone, self.done)}
+        return {"tables.next": typed(Empty, self.next), "tables.done": typed(JobDone, self.done)}
 
-    async def next(self, _: Nothing) -> NextJob:
+    async def next(self, _: Empty) -> NextJob:
         """Answers when there is something to do."""
         tables = self._broker.tables
         while True:
@@ -39,6 +39,6 @@ class TableCalls:
         """What the others remove cannot be brought back, so it must not be wanted again after a loss of power."""
         return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
 
-    async def done(self, done: JobDone) -> Nothing:
+    async def done(self, done: JobDone) -> Empty:
         await committed(self._broker.tables.done(done))
-        return Nothing()
+        return Empty()

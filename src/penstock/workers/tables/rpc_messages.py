@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.broker.tables.table import BuildJob, CareJob, RemoveJob
+from penstock.structured_logging import LogFormat
 
 
 class TableSettings(msgspec.Struct):
@@ -12,6 +13,7 @@ class TableSettings(msgspec.Struct):
 
     data_dir: str
     log_level: str
+    log_format: LogFormat
 
 
 class NextJob(msgspec.Struct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.broker.broker import Broker
 from penstock.workers.supervisor import WorkerProcess
-from penstock.workers.tables.rpc_handlers import TableCalls
+from penstock.workers.tables.rpc_handlers import TableHandlers
 from penstock.workers.tables.rpc_messages import TableSettings
 
 
@@ -12,7 +12,7 @@ class TableWorker:
     """The process that builds tables: started when there is something to do for it."""
 
     def __init__(self, broker: Broker, settings: TableSettings) -> None:
-        handlers = TableCalls(broker, broker.retention_now).handlers()
+        handlers = TableHandlers(broker, broker.retention_now).handlers()
         self._broker = broker
         self._started = False
         self.process = WorkerProcess("tables", "penstock.workers.tables.main", handlers, settings)

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from penstock.flight.errors import LogUnavailable
+from penstock.retry import RetryPolicy, no_jitter
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SECOND_PAUSE: Final = 0.05  # seconds, of the first try that is not due anyway; they grow from there
-LONGEST_PAUSE: Final = 2.0
+POLICY: Final = RetryPolicy(base=0.05, cap=2.0, random=no_jitter)  # of attempts beyond those that are due anyway
 
 
-class Patience:
+class OutageBudget:
     """An outage budget: how long an outage may last, in ms, and how often is tried again at least, so many ms apart.
     It begins anew whenever something succeeded."""
 
@@ -39,9 +39,8 @@ class Patience:
     def succeeded(self) -> None:
         self._since: float | None = None
         self._tried = 0
-        self._pause = SECOND_PAUSE
 
-    def bear(self, error: LogUnavailable) -> None:
+    def wait_or_raise(self, error: LogUnavailable) -> None:
         """Wait a while before the next try, or raise the error if it has been long enough."""
         now = self._clock()
         if self._since is None:
@@ -51,17 +50,17 @@ class Patience:
         if self._tried <= self._at_least:
             self._sleep(self._interval)
             return
-        if now - self._since + self._pause > self._timeout:
+        delay = POLICY.delay(self._tried - self._at_least - 1)
+        if now - self._since + delay > self._timeout:
             raise error
-        self._sleep(self._pause)
-        self._pause = min(LONGEST_PAUSE, self._pause * 2)
+        self._sleep(delay)
 
     def call(self, work: Callable[[], T]) -> T:
         while True:
             try:
                 result = work()
             except LogUnavailable as error:
-                self.bear(error)
+                self.wait_or_raise(error)
             else:
                 self.succeeded()
                 return result

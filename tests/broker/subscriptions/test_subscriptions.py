@@ -12,7 +12,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS, Access, Grant, Identity, Permission
 from penstock.broker.subscriptions import cursor
-from penstock.broker.subscriptions.cursors import SKIM_RECORDS, RecordChunk, SubscriberSlot
+from penstock.broker.subscriptions.subscriptions import MAX_SKIPPED_PER_STEP, RecordChunk, SubscriberSlot
 from penstock.log.engine import FAILED, CommitGroup, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
 
@@ -33,34 +33,34 @@ class Taker:
         self.deleted = False
         self.reading = False
         self.error: Exception | None = None
-        self.seat: SubscriberSlot
+        self.slot: SubscriberSlot
 
-    def wants(self) -> bool:
+    def wants_records(self) -> bool:
         return self.room > 0 and self.error is None and not self.reading
 
     def offer(self, most: int) -> bool:
         try:
-            portion = self.seat.take(min(most, self.most, self.room), 1 << 20)
+            chunk = self.slot.plan_read(min(most, self.most, self.room), 1 << 20)
         except (BrokerError, LogError) as error:
             self.error = error
             return False
-        if portion is None:
+        if chunk is None:
             return False
-        if portion.ready:
-            portion.run()
-            return self.finish(portion)
+        if chunk.ready:
+            chunk.run()
+            return self.finish(chunk)
         self.reading = True
-        self.world.broker.executor(portion.run, partial(self._came, portion))
+        self.world.broker.executor(chunk.run, partial(self._came, chunk))
         return False
 
-    def _came(self, portion: RecordChunk) -> None:
-        if self.finish(portion):
-            self.seat.ask()
+    def _came(self, chunk: RecordChunk) -> None:
+        if self.finish(chunk):
+            self.slot.resume()
 
-    def finish(self, portion: RecordChunk) -> bool:
+    def finish(self, chunk: RecordChunk) -> bool:
         self.reading = False
         try:
-            found = portion.finish(self.room)
+            found = chunk.finish(self.room)
         except LogError as error:
             self.error = error
             return False
@@ -68,14 +68,14 @@ class Taker:
         self.got += offsets
         self.room -= len(offsets)
         self.portions.append(len(offsets))
-        return portion.further
+        return chunk.further
 
     def flush(self) -> None:
         self.flushes += 1
 
-    def gone(self) -> None:
+    def topic_deleted(self) -> None:
         self.deleted = True
-        self.seat.leave(done=False)
+        self.slot.leave(done=False)
 
 
 def a_world(records: int = 0, **options: Any) -> BrokerFixture:
@@ -93,9 +93,9 @@ def produce(world: BrokerFixture, count: int, **options: Any) -> None:
 
 def follow(world: BrokerFixture, offset: int = 0, group: str | None = None, **options: Any) -> Taker:
     taker = Taker(world, **options)
-    taker.seat, _ = world.broker.subscriptions.open(*HERE, "orders", 0, offset, taker, group, "somebody")
+    taker.slot, _ = world.broker.subscriptions.open(*HERE, "orders", 0, offset, taker, group, "somebody")
     world.commit()
-    taker.seat.ask()
+    taker.slot.resume()
     return taker
 
 
@@ -146,7 +146,7 @@ def test_what_is_gone_cannot_be_begun_with_and_is_passed_over_later() -> None:
     assert (refused.value.start, refused.value.end) == (11, 11)
     produce(world, 2)
     slow.room = 10
-    slow.seat.ask()
+    slow.slot.resume()
     assert slow.got[10:] == [11, 12]
 
 
@@ -158,7 +158,7 @@ def test_a_reader_that_wants_no_more_falls_behind_and_misses_nothing() -> None:
         produce(world, 2)
     assert taker.got == [0, 1, 2]
     taker.room = 100
-    taker.seat.ask()
+    taker.slot.resume()
     assert taker.got == list(range(8))
 
 
@@ -167,7 +167,7 @@ def test_expired_and_removed_records_are_passed_over_off_the_loop() -> None:
     world = a_world(executor=later(calls))
     produce(world, 3)
     for _ in range(4):
-        produce(world, SKIM_RECORDS // 2, expires=[world.now + 1] * (SKIM_RECORDS // 2))
+        produce(world, MAX_SKIPPED_PER_STEP // 2, expires=[world.now + 1] * (MAX_SKIPPED_PER_STEP // 2))
     produce(world, 2)
     world.pass_time(1)
     taker = follow(world, most=50)
@@ -178,15 +178,15 @@ def test_expired_and_removed_records_are_passed_over_off_the_loop() -> None:
         work()
         done()
         steps += 1
-    assert taker.got[3:] == [3 + SKIM_RECORDS * 2, 4 + SKIM_RECORDS * 2]
+    assert taker.got[3:] == [3 + MAX_SKIPPED_PER_STEP * 2, 4 + MAX_SKIPPED_PER_STEP * 2]
     assert 2 <= steps <= 4
 
 
 def test_a_reader_that_leaves_hears_no_more() -> None:
     world = a_world(1)
     taker = follow(world)
-    taker.seat.leave(done=True)
-    taker.seat.leave(done=True)
+    taker.slot.leave(done=True)
+    taker.slot.leave(done=True)
     produce(world, 1)
     assert taker.got == [0]
     assert len(world.broker.subscriptions) == 0
@@ -224,7 +224,7 @@ def test_a_reader_that_asks_before_it_was_told_finds_the_topic_gone() -> None:
     world.broker.topics.delete(*HERE, "orders")
     world.broker.topics.create(*HERE, "orders", 1)
     taker.room = 5
-    taker.seat.ask()
+    taker.slot.resume()
     assert isinstance(taker.error, TopicNotFound)
 
 
@@ -239,8 +239,8 @@ def test_access_is_looked_at_with_every_read() -> None:
         world.broker.subscriptions.open(ALICE, DEFAULT_SCOPE, "other", 0, 0, taker)
     with pytest.raises(AccessDenied):  # a group's position is something to be changed
         world.broker.subscriptions.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker, "g")
-    taker.seat, _ = world.broker.subscriptions.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker)
-    taker.seat.ask()
+    taker.slot, _ = world.broker.subscriptions.open(ALICE, DEFAULT_SCOPE, "orders", 0, 0, taker)
+    taker.slot.resume()
     may = []
     produce(world, 1)
     assert isinstance(taker.error, AccessDenied)
@@ -253,12 +253,12 @@ def test_a_read_that_fails_leaves_the_records_for_the_next_time() -> None:
     taker.room = 0
     produce(world, 2)
     taker.room = 9
-    portion = taker.seat.take(2, 1 << 20)
-    assert portion is not None
-    portion._error = LogError("the disk is at lunch")
+    chunk = taker.slot.plan_read(2, 1 << 20)
+    assert chunk is not None
+    chunk._error = LogError("the disk is at lunch")
     with pytest.raises(LogError):
-        portion.finish(9)
-    taker.seat.ask()
+        chunk.finish(9)
+    taker.slot.resume()
     assert taker.got == list(range(6))
 
 
@@ -294,13 +294,13 @@ def test_a_group_goes_on_where_it_is_whatever_offset_is_asked_for() -> None:
     world = a_world(10)
     taker = follow(world, 4, group="g")
     assert position(world) == 4
-    taker.seat.settle(3)
-    taker.seat.leave(done=False)
+    taker.slot.settle(3)
+    taker.slot.leave(done=False)
     world.commit()
     again = follow(world, 0, group="g")
-    assert again.seat.start == 7
+    assert again.slot.start == 7
     assert again.got == [7, 8, 9]
-    again.seat.leave(done=True)
+    again.slot.leave(done=True)
     world.commit()
     world.restart()
     assert position(world) == 10
@@ -314,13 +314,13 @@ def test_what_a_lost_member_was_not_done_with_goes_to_the_others_at_once() -> No
     one, two = follow(world, group="g"), follow(world, group="g")
     for _ in range(6):
         produce(world, 1)
-    one.seat.settle(1)
-    one.seat.leave(done=False)
+    one.slot.settle(1)
+    one.slot.leave(done=False)
     assert two.got == [1, 3, 5, 2, 4]
-    two.seat.settle(2)
+    two.slot.settle(2)
     world.commit()
     assert position(world) == 2
-    two.seat.settle(3)
+    two.slot.settle(3)
     world.commit()
     assert position(world) == 6
 
@@ -329,7 +329,7 @@ def test_after_a_crash_nothing_is_missed_that_somebody_was_not_done_with() -> No
     world = a_world()
     one, two = follow(world, group="g"), follow(world, group="g")
     produce(world, 8)
-    two.seat.settle(len(two.got))
+    two.slot.settle(len(two.got))
     world.commit()
     assert one.got == [0, 1, 2, 3]
     world.restart()
@@ -341,7 +341,7 @@ def test_positions_are_kept_once_for_each_commit() -> None:
     taker = follow(world, group="g")
     before = world.engine.position
     for _ in range(20):
-        taker.seat.settle(1)
+        taker.slot.settle(1)
     world.commit()
     assert position(world) == 20
     assert world.engine.position - before == 2  # the first at once, the other nineteen together
@@ -350,9 +350,9 @@ def test_positions_are_kept_once_for_each_commit() -> None:
 def test_who_leaves_last_keeps_what_was_settled_while_another_position_was_on_its_way() -> None:
     world = a_world(5)
     taker = follow(world, group="g")
-    taker.seat.settle(1)
-    taker.seat.settle(2)
-    taker.seat.leave(done=False)
+    taker.slot.settle(1)
+    taker.slot.settle(2)
+    taker.slot.leave(done=False)
     assert position(world) == 3  # whoever comes next begins there
     world.commit()
     assert position(world) == 3
@@ -362,8 +362,8 @@ def test_members_are_seen_as_such() -> None:
     world = a_world(1)
     one, two = follow(world, group="g"), follow(world, group="g")
     assert world.broker.groups.describe(*HERE, "g", "orders").members == ["somebody", "somebody"]
-    one.seat.leave(done=False)
-    two.seat.leave(done=False)
+    one.slot.leave(done=False)
+    two.slot.leave(done=False)
     assert world.broker.groups.describe(*HERE, "g", "orders").members == []
     assert world.broker.subscriptions._shared == {}
 
@@ -374,11 +374,11 @@ def test_a_group_that_another_door_moves_goes_there() -> None:
     world.broker.groups.commit(*HERE, "g", "orders", 0, 4)
     produce(world, 1)
     assert taker.got == [0, 1, 2, 3, 4, 5, 4, 5, 6]
-    taker.seat.settle(1)
+    taker.slot.settle(1)
     world.commit()
     assert position(world) == 5
     world.broker.groups.commit(*HERE, "g", "orders", 0, 0)
-    taker.seat.leave(done=True)  # is of what came before
+    taker.slot.leave(done=True)  # is of what came before
     world.commit()
     assert position(world) == 0
 
@@ -389,7 +389,7 @@ def test_members_notice_that_a_group_was_moved_though_another_one_joins_first() 
     world.broker.groups.commit(*HERE, "g", "orders", 0, 4)
     two = follow(world, group="g")
     produce(world, 1)
-    assert two.seat.start == 4
+    assert two.slot.start == 4
     assert sorted(one.got[6:] + two.got) == [4, 5, 6]
 
 
@@ -398,10 +398,10 @@ def test_a_member_that_holds_too_many_pieces_gets_no_more(monkeypatch: pytest.Mo
     world = a_world()
     one, two = follow(world, group="g"), follow(world, group="g")
     for number in range(10):
-        two.seat.settle(number)
+        two.slot.settle(number)
         produce(world, 1)
     assert one.got == [0, 2, 4]
-    one.seat.settle(1)
+    one.slot.settle(1)
     produce(world, 1)
     assert one.got == [0, 2, 4, 10]
 
@@ -409,13 +409,13 @@ def test_a_member_that_holds_too_many_pieces_gets_no_more(monkeypatch: pytest.Mo
 def test_a_group_that_was_deleted_begins_anew_where_its_members_are() -> None:
     world = a_world(6)
     taker = follow(world, group="g")
-    taker.seat.settle(2)
+    taker.slot.settle(2)
     world.commit()
     world.broker.groups.delete(*HERE, "g", "orders")
     produce(world, 1)
     assert taker.got == list(range(7))
     other = follow(world, 0, group="g")
-    assert other.seat.start == position(world) == 2
+    assert other.slot.start == position(world) == 2
     assert other.got == []
 
 
@@ -424,7 +424,7 @@ def test_a_group_that_was_deleted_is_not_there_again_because_its_members_go() ->
     taker = follow(world, group="g")
     world.broker.groups.delete(*HERE, "g", "orders")
     produce(world, 1)
-    taker.seat.leave(done=False)
+    taker.slot.leave(done=False)
     world.commit()
     assert position(world) is None
 
@@ -433,13 +433,13 @@ def test_a_position_that_could_not_be_kept_is_kept_with_the_next() -> None:
     world = a_world(6)
     taker = follow(world, group="g")
     fault = world.fill_disk()
-    taker.seat.settle(2)
+    taker.slot.settle(2)
     world.commit()
     assert position(world) == 0
-    taker.seat.settle(1)  # refused at once now
+    taker.slot.settle(1)  # refused at once now
     world.free_disk(fault)
     assert taker.got == list(range(6))
-    taker.seat.settle(1)
+    taker.slot.settle(1)
     world.commit()
     assert position(world) == 4
     produce(world, 1)
@@ -450,10 +450,10 @@ def test_a_group_that_could_not_begin_has_no_position() -> None:
     world = a_world(1)
     fault = world.fill_disk()
     taker = Taker(world)
-    taker.seat, kept = world.broker.subscriptions.open(*HERE, "orders", 0, 0, taker, "g")
+    taker.slot, kept = world.broker.subscriptions.open(*HERE, "orders", 0, 0, taker, "g")
     world.commit()
     assert isinstance(kept, CommitGroup) and kept.state is FAILED
-    taker.seat.leave(done=False)
+    taker.slot.leave(done=False)
     with pytest.raises(LogError):
         world.broker.subscriptions.open(*HERE, "orders", 0, 0, taker, "g")
     assert len(world.broker.subscriptions) == 0
@@ -483,7 +483,7 @@ def test_a_member_that_reads_from_the_disk_does_not_hold_up_the_others() -> None
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
     world = a_world(executor=later(calls))
     one = follow(world, group="g")
-    one.seat.skim = True  # so that its next read is made off the loop
+    one.slot.skip_expired = True  # so that its next read is made off the loop
     two = follow(world, group="g")
     produce(world, 4)
     assert (one.got, len(calls)) == ([], 1)
@@ -493,6 +493,6 @@ def test_a_member_that_reads_from_the_disk_does_not_hold_up_the_others() -> None
     work()
     done()
     assert one.got == [0, 1, 2, 3]
-    two.seat.settle(2)
+    two.slot.settle(2)
     world.commit()
     assert position(world) == 0

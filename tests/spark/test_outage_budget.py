@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.flight.errors import LogUnavailable, TopicMissing
-from penstock.spark.patience import LONGEST_PAUSE, Patience
+from penstock.spark.outage_budget import POLICY, OutageBudget
 
 
 class Time:
@@ -29,8 +29,8 @@ class Answer:
         return "here"
 
 
-def made(time: Time, timeout: int, at_least: int = 3) -> Patience:
-    return Patience(timeout, at_least, 10, clock=lambda: time.now, sleep=time.sleep)
+def made(time: Time, timeout: int, at_least: int = 3) -> OutageBudget:
+    return OutageBudget(timeout, at_least, 10, clock=lambda: time.now, sleep=time.sleep)
 
 
 def test_an_answer_is_an_answer() -> None:
@@ -43,7 +43,7 @@ def test_soon_at_first_then_with_growing_pauses() -> None:
     time = Time()
     assert made(time, 120_000).call(Answer(12)) == "here"
     assert time.pauses[:6] == [0.01, 0.01, 0.01, 0.05, 0.1, 0.2]
-    assert time.pauses[-1] == LONGEST_PAUSE
+    assert time.pauses[-1] == POLICY.cap
 
 
 def test_not_for_ever() -> None:
@@ -63,9 +63,9 @@ def test_at_least_so_often_however_short_the_time() -> None:
 
 def test_every_outage_has_its_own_time() -> None:
     time = Time()
-    patience = made(time, 10_000)
+    budget = made(time, 10_000)
     for _ in range(5):
-        assert patience.call(Answer(8)) == "here"  # 3.1 s each
+        assert budget.call(Answer(8)) == "here"  # 3.1 s each
 
 
 def test_other_errors_are_not_borne() -> None:
