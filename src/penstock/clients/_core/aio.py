@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 
 class AsyncConnection(Connection, asyncio.Protocol):
-    """A connection, and the requests in flight on it. What is sent in one turn of the event loop is one write."""
+    """A connection, and the requests in flight on it. While there are some, what is sent in one turn of the event loop
+    is one write."""
 
     def __init__(self, address: Address, requests: InFlightRequests[Any]) -> None:
         super().__init__(address, requests)
@@ -99,7 +100,12 @@ class AsyncConnection(Connection, asyncio.Protocol):
         if self.lost is not None:
             batch.lose(self.lost)
             return
-        self.write(self.requests.begin(batch, time.monotonic()))
+        idle = not self.requests.bytes_in_flight
+        data = self.requests.begin(batch, time.monotonic())
+        if idle and not self._outgoing and self._transport is not None:
+            self._transport.write(data)  # to wait for others would only cost a turn
+        else:
+            self.write(data)
         if not batch.is_set:
             self._schedule(batch.deadline)
 

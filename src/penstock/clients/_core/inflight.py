@@ -189,17 +189,21 @@ class NumberedRequests(InFlightRequests[Frame]):
 
     def begin(self, batch: RequestBatch, now: float) -> bytes:
         """What cannot be encoded has Unsendable as its outcome."""
-        first = batch.first_id = self.allocate(batch.count)
+        number = batch.first_id = self.allocate(batch.count)
         batch.sent_at = now
+        shortest = self.timeout
         parts = []
-        for at, spec in enumerate(batch.specs):
+        for spec in batch.specs:
             try:
-                parts.append(self._encode(spec, first + at))
+                parts.append(self._encode(spec, number))
             except self.errors.unsendable as error:
-                batch.settle(at, error)
+                batch.settle(number - batch.first_id, error)
             else:
-                self._waiting[first + at] = batch
-        batch.deadline = now + min(map(self._timeout_of, batch.specs), default=self.timeout)
+                self._waiting[number] = batch
+            if spec.timeout is not None:
+                shortest = spec.timeout if batch.count == 1 else min(shortest, spec.timeout)
+            number += 1
+        batch.deadline = now + shortest
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         batch.size = len(data)
         self.bytes_in_flight += batch.size

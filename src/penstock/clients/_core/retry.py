@@ -32,13 +32,13 @@ class RetryState:
         self._specs = specs
         self._policy = policy
         self._errors = errors
-        self._sent: Sequence[int] = ()  # which requests the last attempt has
+        self._sent: Sequence[int] = range(len(specs))  # which requests the last attempt has
         self._failed = 0  # attempts without a single reply, since the last one that had any
         self._uncertain = False  # something may have been carried out without our knowing
 
     @property
     def over(self) -> bool:
-        return PENDING not in self.outcomes
+        return all(outcome is not PENDING for outcome in self.outcomes)
 
     def next(self) -> Sequence[RequestSpec[Any]]:
         """The requests of the next attempt."""

@@ -17,11 +17,11 @@ from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
 from penstock.clients._core.blocking import BlockingClient, BlockingDriver
 from penstock.clients._core.channel import ConnectOptions
 from penstock.clients._core.connection import Connection
-from penstock.clients._core.methods import async_procedure, blocking_procedure
+from penstock.clients._core.methods import procedure_method
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure
 from penstock.clients._core.requests import results_of
 from penstock.clients.blipmq import requests as r
-from penstock.clients.blipmq.event_buffer import EventBuffer
+from penstock.clients.blipmq.event_buffer import ClientState, EventBuffer
 from penstock.clients.blipmq.prefetch import WRITE_SIZE, chunks
 from penstock.clients.blipmq.results import Refusal
 from penstock.clients.blipmq.subscription import AsyncSubscription, Subscription, requests_of
@@ -101,7 +101,21 @@ def _buffer(client: Client | AsyncClient, topic: str, qos: int) -> EventBuffer:
 # -- the clients
 
 
-class Client(BlockingClient):
+class BlipMQMethods:
+    """Methods of both clients."""
+
+    _state: ClientState
+
+    publish = procedure_method(publish)
+    publish_many = procedure_method(publish_many)
+    flush = procedure_method(flush)
+
+    def refusals(self) -> list[Refusal]:
+        """What was refused since the last time, and has been in no exception: most likely ACKs that came too late."""
+        return self._state.take_refusals()
+
+
+class Client(BlipMQMethods, BlockingClient):
     """A BlipMQ client for one thread at a time.
 
     With `version` 1 it polls for messages; with 2 the server sends them. `timeout` is the longest silence in seconds:
@@ -128,14 +142,6 @@ class Client(BlockingClient):
         super().__init__(BlockingDriver(binding, options, sleep))
         self._state = binding.state
 
-    publish = blocking_procedure(publish)
-    publish_many = blocking_procedure(publish_many)
-    flush = blocking_procedure(flush)
-
-    def refusals(self) -> list[Refusal]:
-        """What was refused since the last time, and has been in no exception: most likely ACKs that came too late."""
-        return self._state.take_refusals()
-
     def subscribe(self, topic: str, qos: int = 1) -> Subscription:
         """A subscription to what is published from now on. If the connection breaks meanwhile, it is asked for again;
         then the server may have made one that nobody polls, which it ends by itself."""
@@ -147,7 +153,7 @@ class Client(BlockingClient):
         return Subscription(self._driver, self.run(_resume(self, subscription, topic, qos)))
 
 
-class AsyncClient(AsyncClientCore):
+class AsyncClient(BlipMQMethods, AsyncClientCore):
     """A BlipMQ client for the tasks of one event loop. `version`, `timeout` and `sleep` are as for `Client`."""
 
     def __init__(
@@ -166,14 +172,6 @@ class AsyncClient(AsyncClientCore):
         options = ConnectOptions(Addresses([Address(host, port)]), tls, timeout, retry or RetryPolicy())
         super().__init__(AsyncDriver(binding, options, sleep))
         self._state = binding.state
-
-    publish = async_procedure(publish)
-    publish_many = async_procedure(publish_many)
-    flush = async_procedure(flush)
-
-    def refusals(self) -> list[Refusal]:
-        """What was refused since the last time, and has been in no exception: most likely ACKs that came too late."""
-        return self._state.take_refusals()
 
     async def subscribe(self, topic: str, qos: int = 1) -> AsyncSubscription:
         """A subscription to what is published from now on; see `Client.subscribe`."""

@@ -11,6 +11,7 @@ from penstock.clients._core.blocking import BlockingDriver
 from penstock.clients._core.channel import Channel
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.errors import PenstockError
+from penstock.clients._core.methods import procedure_method
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure, Wait
 from penstock.clients._core.requests import RequestBatch, results_of
 from penstock.clients.blipmq.event_buffer import EventBuffer, Round
@@ -19,6 +20,7 @@ from penstock.clients.blipmq.requests import BlipMQBinding, BlipMQRequests, poll
 from penstock.clients.blipmq.results import Message
 
 D = TypeVar("D", bound=Channel[Any])
+T = TypeVar("T")
 
 
 def requests_of(connection: Connection) -> BlipMQRequests:
@@ -46,22 +48,13 @@ class SubscriptionCore(Generic[D]):
     def qos(self) -> int:
         return self._buffer.qos
 
-    def _poll(self) -> Procedure[Message | None]:
-        if not self._buffer.messages:
-            yield from self._request(1, eager=True)
-        return self._buffer.take() if self._buffer.messages else None
-
-    def _poll_many(self, count: int) -> Procedure[list[Message]]:
+    def _take(self, count: int) -> list[Message]:
         buffer = self._buffer
-        check_prefetch(count)
-        if len(buffer.messages) < count:
-            yield from self._request(count - len(buffer.messages), eager=False)
         return [buffer.take() for _ in range(min(count, len(buffer.messages)))]
 
-    def _request(self, count: int, *, eager: bool) -> Procedure[None]:
-        results_of((yield from self._driver.call_all((poll(self._buffer, count, eager=eager),))))
-
-    def _ack(self, *tags: int) -> Procedure[None]:
+    @procedure_method
+    def ack(self, *tags: int) -> Procedure[None]:
+        """Acknowledge deliveries. If it is too late for that, they come again; see `refusals` of the client."""
         self._buffer.acks.extend(tags)
         connection: Connection = self._driver.ready or (yield CONNECTED)
         connection.write(requests_of(connection).acknowledge(self._buffer))
@@ -157,17 +150,23 @@ class Iteration:
 class Subscription(SubscriptionCore[BlockingDriver]):
     __doc__ = SubscriptionCore.__doc__
 
+    def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, to its end."""
+        return self._driver.run(procedure)
+
     def poll(self) -> Message | None:
         """The next message; None if there is none now."""
-        return self._driver.run(self._poll())
+        if not self._buffer.messages:
+            self._driver.call(poll(self._buffer, 1, eager=True))
+        return self._buffer.take() if self._buffer.messages else None
 
     def poll_many(self, count: int) -> list[Message]:
         """Up to `count` messages in one round trip."""
-        return self._driver.run(self._poll_many(count))
-
-    def ack(self, *tags: int) -> None:
-        """Acknowledge deliveries. If it is too late for that, they come again; see `Client.refusals`."""
-        self._driver.run(self._ack(*tags))
+        check_prefetch(count)
+        missing = count - len(self._buffer.messages)
+        if missing > 0:
+            self._driver.call(poll(self._buffer, missing, eager=False))
+        return self._take(count)
 
     def __iter__(self) -> Iterator[Message]:
         return self.messages()
@@ -195,17 +194,23 @@ class Subscription(SubscriptionCore[BlockingDriver]):
 class AsyncSubscription(SubscriptionCore[AsyncDriver]):
     __doc__ = SubscriptionCore.__doc__
 
+    async def run(self, procedure: Procedure[T]) -> T:
+        """Take the steps of a procedure, to its end."""
+        return await self._driver.run(procedure)
+
     async def poll(self) -> Message | None:
         """The next message; None if there is none now."""
-        return await self._driver.run(self._poll())
+        if not self._buffer.messages:
+            await self._driver.call(poll(self._buffer, 1, eager=True))
+        return self._buffer.take() if self._buffer.messages else None
 
     async def poll_many(self, count: int) -> list[Message]:
         """Up to `count` messages in one round trip."""
-        return await self._driver.run(self._poll_many(count))
-
-    async def ack(self, *tags: int) -> None:
-        """Acknowledge deliveries. If it is too late for that, they come again; see `AsyncClient.refusals`."""
-        await self._driver.run(self._ack(*tags))
+        check_prefetch(count)
+        missing = count - len(self._buffer.messages)
+        if missing > 0:
+            await self._driver.call(poll(self._buffer, missing, eager=False))
+        return self._take(count)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self.messages()

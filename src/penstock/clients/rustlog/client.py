@@ -19,7 +19,7 @@ from penstock.clients._core.aio import AsyncClientCore, AsyncDriver
 from penstock.clients._core.blocking import BlockingClient, BlockingDriver
 from penstock.clients._core.channel import ConnectOptions
 from penstock.clients._core.connection import Connection
-from penstock.clients._core.methods import async_method, async_procedure, blocking_method, blocking_procedure
+from penstock.clients._core.methods import procedure_method, request_method
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure, Wait
 from penstock.clients._core.requests import RequestBatch
 from penstock.clients.rustlog import requests as r
@@ -38,36 +38,35 @@ def produce_many(
     sending; PipelineError then holds what became of each request that was sent."""
     if not 1 <= window <= MAX_WINDOW:
         raise ValueError(f"window must be from 1 to {MAX_WINDOW}")
-    binding = client._driver.binding
+    driver = client._driver
     results: list[Any] = []
-    waiting: deque[RequestBatch] = deque()
-    connection: Connection | None = None
-    try:
-        for request in requests:
-            batch = binding.batch((r.produce_request(request),))
-            if connection is None:
-                connection = yield CONNECTED
-            else:
-                yield Drain(connection)
-            if connection.lost is not None:
+    waiting: deque[RequestBatch] = deque()  # sent, and not answered yet
+    connection: Connection | None = None  # a second one could carry later requests past earlier ones
+    for request in requests:
+        batch = driver.binding.batch((r.produce_request(request),))
+        if connection is None:
+            connection = driver.ready or (yield CONNECTED)
+        elif connection.congested:
+            yield Drain(connection)
+        if connection.lost is not None:
+            break
+        connection.send(batch)
+        waiting.append(batch)
+        if len(waiting) == window:
+            results += yield from _settled(connection, waiting.popleft())
+            if isinstance(results[-1], RustLogError):
                 break
-            connection.send(batch)
-            waiting.append(batch)
-            if len(waiting) == window:
-                yield Wait(connection, waiting[0])
-                results += waiting.popleft().settled(FAMILY.unknown)
-                if isinstance(results[-1], RustLogError):
-                    break
-        while connection is not None and waiting:
-            yield Wait(connection, waiting[0])
-            results += waiting.popleft().settled(FAMILY.unknown)
-    except BaseException:
-        if connection is not None and waiting:
-            connection.fail(ConnectionAbortedError("interrupted"))
-        raise
+    while connection is not None and waiting:
+        results += yield from _settled(connection, waiting.popleft())
     if any(isinstance(result, RustLogError) for result in results):
         raise PipelineError(results)
     return results
+
+
+def _settled(connection: Connection, batch: RequestBatch) -> Procedure[list[Any]]:
+    if not batch.is_set:
+        yield Wait(connection, batch)
+    return batch.settled(FAMILY.unknown)
 
 
 def _options(
@@ -76,7 +75,24 @@ def _options(
     return ConnectOptions(Addresses([Address(host, port)]), tls, timeout, retry or RetryPolicy(), busy_poll)
 
 
-class Client(BlockingClient):
+class RustLogMethods:
+    """Methods of both clients."""
+
+    produce_many = procedure_method(produce_many)
+
+    create_topic = request_method(r.create_topic)
+    produce = request_method(r.produce)
+    fetch = request_method(r.fetch)
+    commit_offset = request_method(r.commit_offset)
+    fetch_offset = request_method(r.fetch_offset)
+    list_topics = request_method(r.list_topics)
+    describe_topic = request_method(r.describe_topic)
+    describe_partition = request_method(r.describe_partition)
+    metrics = request_method(r.metrics)
+    ping = request_method(r.ping)
+
+
+class Client(RustLogMethods, BlockingClient):
     """A RustLog client for one thread at a time.
 
     `timeout` is the longest silence in seconds: while connecting, or while a reply is due. `busy_poll` is for how many
@@ -98,20 +114,8 @@ class Client(BlockingClient):
         options = _options(host, port, tls, timeout, retry, busy_poll)
         super().__init__(BlockingDriver(r.RustLogBinding(dialect, timeout), options, sleep))
 
-    create_topic = blocking_method(r.create_topic)
-    produce = blocking_method(r.produce)
-    produce_many = blocking_procedure(produce_many)
-    fetch = blocking_method(r.fetch)
-    commit_offset = blocking_method(r.commit_offset)
-    fetch_offset = blocking_method(r.fetch_offset)
-    list_topics = blocking_method(r.list_topics)
-    describe_topic = blocking_method(r.describe_topic)
-    describe_partition = blocking_method(r.describe_partition)
-    metrics = blocking_method(r.metrics)
-    ping = blocking_method(r.ping)
 
-
-class AsyncClient(AsyncClientCore):
+class AsyncClient(RustLogMethods, AsyncClientCore):
     """A RustLog client for the tasks of one event loop. Requests go out in the order of the calls, without waiting for
     replies. `timeout` and `sleep` are as for `Client`."""
 
@@ -128,15 +132,3 @@ class AsyncClient(AsyncClientCore):
     ) -> None:
         options = _options(host, port, tls, timeout, retry)
         super().__init__(AsyncDriver(r.RustLogBinding(dialect, timeout), options, sleep))
-
-    create_topic = async_method(r.create_topic)
-    produce = async_method(r.produce)
-    produce_many = async_procedure(produce_many)
-    fetch = async_method(r.fetch)
-    commit_offset = async_method(r.commit_offset)
-    fetch_offset = async_method(r.fetch_offset)
-    list_topics = async_method(r.list_topics)
-    describe_topic = async_method(r.describe_topic)
-    describe_partition = async_method(r.describe_partition)
-    metrics = async_method(r.metrics)
-    ping = async_method(r.ping)

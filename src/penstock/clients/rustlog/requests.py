@@ -99,10 +99,13 @@ class RustLogRequests(OrderedRequests[bytes]):
     def buffered(self) -> bool:
         return self._framer.buffered > 0
 
-    def frames(self, data: bytes) -> Iterator[bytes]:
-        yield from self._framer.feed(data)
-        if self._framer.error is not None:
-            raise BadReply(f"The server sent a bad frame: {self._framer.error}")
+    def frames(self, data: bytes) -> Iterable[bytes]:
+        frames = self._framer.feed(data)
+        return frames if self._framer.error is None else self._until_error(frames)
+
+    def _until_error(self, frames: Iterable[bytes]) -> Iterator[bytes]:
+        yield from frames
+        raise BadReply(f"The server sent a bad frame: {self._framer.error}")
 
     def message(self, spec: RequestSpec[Any], frame: bytes) -> Any:
         try:
