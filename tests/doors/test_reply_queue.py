@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.doors.reply_queue import ReplyQueue, Slot
+from penstock.doors.reply_queue import ReplyQueue
 from penstock.log.engine import CommitGroup, GroupState
 
 
@@ -25,8 +25,8 @@ def sorry(error: Exception) -> bytes:
 
 def test_replies_that_are_ready_leave_as_one() -> None:
     client = Client()
-    client.replies.put(b"a")
-    client.replies.put(b"b")
+    client.replies.enqueue(b"a")
+    client.replies.enqueue(b"b")
     assert client.sent == []
     assert not client.replies.empty and not client.replies.blocked
     client.replies.flush()
@@ -37,9 +37,9 @@ def test_replies_that_are_ready_leave_as_one() -> None:
 
 def test_a_reply_waits_for_its_group_and_others_wait_behind_it() -> None:
     client, group = Client(), CommitGroup()
-    client.replies.put(b"a")
-    client.replies.put_after(group, b"b", sorry)
-    client.replies.put(b"c")
+    client.replies.enqueue(b"a")
+    client.replies.enqueue(b"b", group, sorry)
+    client.replies.enqueue(b"c")
     client.replies.flush()
     assert client.sent == [b"a"]
     assert client.replies.blocked
@@ -51,9 +51,9 @@ def test_a_reply_waits_for_its_group_and_others_wait_behind_it() -> None:
 
 def test_if_the_group_fails_each_reply_is_replaced() -> None:
     client, group = Client(), CommitGroup()
-    client.replies.put_after(group, b"a", sorry)
-    client.replies.put_after(group, b"b", sorry)
-    client.replies.put(b"c")
+    client.replies.enqueue(b"a", group, sorry)
+    client.replies.enqueue(b"b", group, sorry)
+    client.replies.enqueue(b"c")
     group.finish(OSError("full"))
     assert client.sent == [b"<full><full>c"]
     assert client.replies.held_bytes == 0
@@ -63,9 +63,9 @@ def test_groups_that_are_done_are_not_waited_for() -> None:
     client, good, bad = Client(), CommitGroup(), CommitGroup()
     good.finish()
     bad.finish(OSError("full"))
-    client.replies.put_after(good, b"a", sorry)
-    client.replies.put_after(bad, b"b", sorry)
-    client.replies.put_after(None, b"c", sorry)
+    client.replies.enqueue(b"a", good, sorry)
+    client.replies.enqueue(b"b", bad, sorry)
+    client.replies.enqueue(b"c", None, sorry)
     client.replies.flush()
     assert client.sent == [b"a<full>c"]
     assert client.progress == 0
@@ -74,7 +74,7 @@ def test_groups_that_are_done_are_not_waited_for() -> None:
 def test_one_callback_for_each_group_however_many_replies() -> None:
     client, first, second = Client(), CommitGroup(), CommitGroup()
     for group in (first, first, second, first, second):
-        client.replies.put_after(group, b"x", sorry)
+        client.replies.enqueue(b"x", group, sorry)
     assert len(first._callbacks) == len(second._callbacks) == 1
     first.finish()
     assert client.sent == [b"xx"]
@@ -82,79 +82,54 @@ def test_one_callback_for_each_group_however_many_replies() -> None:
     assert client.sent == [b"xx", b"xxx"]
 
 
-def test_a_slot_keeps_its_place_until_it_is_filled() -> None:
-    client = Client()
-    client.replies.put(b"a")
-    slot = client.replies.reserve()
-    client.replies.put(b"c")
-    client.replies.flush()
-    assert client.sent == [b"a"]
-    assert client.replies.blocked
-    slot.fill(b"b")
-    assert not client.replies.blocked
-    client.replies.flush()
-    assert client.sent == [b"a", b"bc"]
-
-
 def test_held_bytes_count_replies_and_what_they_hold() -> None:
     client, group = Client(), CommitGroup()
-    client.replies.put_after(group, b"1234", sorry, holds=1000)
-    slot = client.replies.reserve()
-    client.replies.put(b"12")
+    client.replies.enqueue(b"1234", group, sorry, holds=1000)
+    client.replies.enqueue(b"12")
     assert client.replies.held_bytes == 1006
     group.finish()
+    assert client.replies.held_bytes == 0
+    client.replies.enqueue(b"12")
     assert client.replies.held_bytes == 2
-    slot.fill(b"123")
-    assert client.replies.held_bytes == 5
     client.replies.flush()
     assert client.replies.held_bytes == 0
 
 
 def test_after_discard_nothing_is_sent_and_nothing_is_held() -> None:
     client, group = Client(), CommitGroup()
-    client.replies.put_after(group, b"a", sorry, holds=5)
-    slot = client.replies.reserve()
+    client.replies.enqueue(b"a", group, sorry, holds=5)
     client.replies.discard()
-    client.replies.put(b"b")
-    client.replies.put_after(CommitGroup(), b"c", sorry)
-    slot.fill(b"d")
+    client.replies.enqueue(b"b")
+    client.replies.enqueue(b"c", CommitGroup(), sorry)
     group.finish()
     client.replies.flush()
     assert (client.sent, client.progress, client.replies.held_bytes) == ([], 0, 0)
     assert client.replies.empty
 
 
-kinds = st.sampled_from(["ready", "group 0", "group 1", "group 2", "slot", "flush"])
+kinds = st.sampled_from(["ready", "group 0", "group 1", "group 2", "flush"])
 
 
-@given(st.lists(kinds, max_size=30), st.permutations(range(3)), st.sets(st.integers(0, 2)), st.randoms())
+@given(st.lists(kinds, max_size=30), st.permutations(range(3)), st.sets(st.integers(0, 2)))
 def test_whatever_gets_ready_when_the_order_of_replies_is_that_of_requests(
-    wanted: list[str], order: list[int], failing: set[int], random: object
+    wanted: list[str], order: list[int], failing: set[int]
 ) -> None:
     client, groups = Client(), [CommitGroup() for _ in range(3)]
-    slots: list[tuple[Slot, bytes]] = []
     expected = []
     for number, kind in enumerate(wanted):
         data = f"{number};".encode()
         if kind == "ready":
-            client.replies.put(data)
-        elif kind == "slot":
-            slots.append((client.replies.reserve(), data))
+            client.replies.enqueue(data)
         elif kind == "flush":
             client.replies.flush()
             continue
         else:
-            client.replies.put_after(groups[int(kind[-1])], data, lambda _, data=data: b"!" + data)  # type: ignore[misc]
+            client.replies.enqueue(data, groups[int(kind[-1])], lambda _, data=data: b"!" + data)  # type: ignore[misc]
             if int(kind[-1]) in failing:
                 data = b"!" + data
         expected.append(data)
-    random.shuffle(slots)  # type: ignore[attr-defined]
     for index in order:
         groups[index].finish(OSError() if index in failing else None)
-        if slots:
-            slots[0][0].fill(slots.pop(0)[1])
-    for slot, data in slots:
-        slot.fill(data)
     client.replies.flush()
     assert b"".join(client.sent) == b"".join(expected)
     assert client.replies.held_bytes == 0
@@ -165,8 +140,8 @@ def test_where_nothing_is_said_nothing_is_sent() -> None:
     sent: list[bytes] = []
     replies = ReplyQueue(sent.append)
     group = CommitGroup()
-    replies.put_after(group, b"", None, holds=10)
-    replies.put_after(group, b"", None)
+    replies.enqueue(b"", group, None, holds=10)
+    replies.enqueue(b"", group, None)
     assert replies.held_bytes == 10
     group.finish()
     assert (sent, replies.empty, replies.held_bytes) == ([], True, 0)

@@ -1,126 +1,279 @@
-"""A connection whose requests are carried out strictly in order, and when it may go on, end and be forgotten.
+"""The dispatch loop of every door: the requests of one connection are carried out and answered strictly in order.
 
-What the bytes mean is the subclass's business: it takes them apart, carries out what can be carried out now, and says
-when it is idle. Replies go through the outbox, in order, each behind the commit that it depends on.
+`feed` keeps the requests that bytes complete. `dispatch` takes one after the other: look its handler up in the door's
+table, wait if it must (a read waits for earlier writes, everything for a client that does not take its replies),
+execute it inside the one error boundary, and queue its reply behind the commit that it depends on. A reply that takes
+its time holds up the requests behind it, and after `MAX_PER_TURN` requests other connections have a turn. `discard`
+drops what was not carried out.
+
+A door's session says how bytes become requests, and how replies and errors become bytes.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from penstock.broker.broker import Broker
-from penstock.broker.security.access import Identity
-from penstock.doors.reply_queue import ReplyQueue
-from penstock.doors.session import Channel
+from penstock.doors.handlers import Handler
+from penstock.doors.reply import Outcome, PendingReply, Reply
+from penstock.doors.reply_queue import OnFailure, ReplyQueue
+from penstock.doors.session import CLOSED, OPEN, TRANSITIONS, Channel, ConnectionEvent
+from penstock.log.engine import CommitGroup
+
+logger = logging.getLogger(__name__)
 
 FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
+MAX_PER_TURN: Final = 256  # requests; some 10 ms, if nothing is to be done for them
 
 
 class RequestPipeline(ABC):
-    """The state of one connection; a `Session`."""
+    """The requests of one connection; a `Session`."""
 
-    def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
+    expected: tuple[type[Exception], ...] = ()
+    """Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
+    connection."""
+
+    def __init__(self, broker: Broker, channel: Channel) -> None:
         self.broker = broker
         self.channel = channel
-        self.identity = identity
         self.replies = ReplyQueue(channel.send, self._replied)
-        self._working = False
-        self._listening = True  # input is taken
-        self._closed = False
+        self.state = OPEN
+        self._dispatching = False
+        self._yielding = False  # others have their turn
+        self._pending: PendingReply | None = None  # the reply to the last request that was executed
 
-    # -- what a protocol has to say
-
-    @abstractmethod
-    def _take(self, data: bytes) -> None:
-        """Keep the frames that these bytes complete. After bytes that cannot be understood, call `_finish`, or set
-        `_listening` to False if what came before is still to be carried out."""
+    # -- what a door defines: requests
 
     @abstractmethod
-    def _carry_out(self) -> None:
-        """Carry out requests, until there are no more or the next one has to wait."""
+    def feed(self, data: bytes) -> None:
+        """Keep the requests that these bytes complete. After bytes that cannot be understood, call `reject_input` or,
+        if the requests before them are still to be answered, `end_input`."""
+
+    @abstractmethod
+    def _peek(self) -> Any:
+        """The next request, which stays the next one until `_pop`; None if there is none for now."""
+
+    @abstractmethod
+    def _pop(self, request: Any) -> int:
+        """Remove the request that `_peek` gave. Returns how many it counts for of `MAX_PER_TURN`."""
+
+    @abstractmethod
+    def _handler(self, request: Any) -> Handler | None:
+        """Its entry in the door's table."""
+
+    @abstractmethod
+    def _invoke(self, handler: Handler | None, request: Any) -> Outcome | None:
+        """Carry it out. None: it was answered, or will be. May raise anything: this is inside the error boundary."""
 
     @property
     @abstractmethod
-    def _idle(self) -> bool:
-        """Whether every request that was taken has been carried out."""
+    def _drained(self) -> bool:
+        """Whether no request is left that could be carried out now or after a wait."""
 
     @property
     @abstractmethod
-    def _held_input(self) -> int:
+    def _input_bytes(self) -> int:
         """Bytes of input that are kept."""
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Drop all input that was not carried out, and whatever belongs to the connection alone."""
+    def _discard_input(self) -> None:
+        """Drop all input that was not carried out."""
 
-    # -- what `net` calls
+    def _release(self) -> None:  # noqa: B027 - most doors have nothing of the kind
+        """Give up what belongs to the connection alone: it takes no more requests."""
+
+    # -- what a door defines: replies
+
+    @abstractmethod
+    def _encode(self, request: Any, message: Any) -> bytes:
+        """The frames of a reply. An error that this raises is the reply instead."""
+
+    @abstractmethod
+    def _encode_error(self, request: Any, error: Exception) -> bytes:
+        """The frames that tell an error. Never raises."""
+
+    def _size(self, request: Any) -> int:  # noqa: ARG002
+        """Bytes of the request that memory keeps until its reply leaves."""
+        return 0
+
+    def _on_failure(self, request: Any) -> OnFailure:
+        """The reply instead if the commit that it depends on fails."""
+        return partial(self._encode_error, request)
+
+    # -- what the transport calls
 
     def receive(self, data: bytes) -> None:
-        if self._listening and data:
-            self._take(data)
+        if data and self.state is OPEN:
+            self.feed(data)
         self.work()
 
     def end_of_input(self) -> None:
-        self._listening = False
+        self.end_input()
         self.work()
 
     def stop(self) -> None:
-        self.end_of_input()
+        self._change(ConnectionEvent.STOP)
+        self.work()
 
     def lost(self) -> None:
-        self._listening = False
-        self._closed = True
-        self._forget()
+        self._change(ConnectionEvent.LOST)
+        self.discard()
         self.replies.discard()
 
     @property
     def held_bytes(self) -> int:
-        return self._held_input + self.replies.held_bytes
+        return self._input_bytes + self.replies.held_bytes
 
-    # -- the order of things
+    # -- states
+
+    def _change(self, event: ConnectionEvent) -> None:
+        self.state = TRANSITIONS[self.state][event]
+
+    @property
+    def closed(self) -> bool:
+        return self.state is CLOSED
+
+    def end_input(self) -> None:
+        """Take no more input. The connection closes when all requests that it sent are answered."""
+        self._change(ConnectionEvent.END_OF_INPUT)
+
+    def reject_input(self) -> None:
+        """Take no more input and drop the requests that it sent; the connection closes when all replies are out."""
+        self._change(ConnectionEvent.VIOLATION)
+        self.discard()
+
+    def discard(self) -> None:
+        """Drop all requests that were not carried out, and whatever belongs to the connection alone."""
+        self._discard_input()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel()
+        self._release()
+
+    # -- the dispatch loop
 
     def work(self) -> None:
         """Carry out what can be carried out now, send what can be sent, and close if that was all."""
-        if self._working or self._closed:
+        if self._dispatching or self.state is CLOSED:
             return
-        self._working = True
+        self._dispatching = True
         try:
-            self._carry_out()
+            self.dispatch()
         finally:
-            self._working = False
-        if self._closed:
+            self._dispatching = False
+        if self.closed:
             return  # a request has ended the connection
         self.replies.flush()
-        if not self._listening and self.replies.empty and self._idle:
-            self._closed = True
-            self._forget()
+        if self.state is not OPEN and self._idle and self.replies.empty:
+            self._change(ConnectionEvent.DRAINED)
+            self.discard()
             self.channel.close()
 
-    def _replied(self) -> None:
-        """Replies have left after a commit. With one request at a time there is nothing else to do then."""
-        if self._listening and self._idle:
-            self.channel.progress()
-        else:
+    def dispatch(self) -> None:
+        """Execute requests, until there are no more or the next one has to wait."""
+        budget = MAX_PER_TURN
+        while self._pending is None and not self._yielding:
+            if budget <= 0:
+                budget = MAX_PER_TURN
+                self._yielding = True
+                self.broker.scheduler.call_soon(self._resume)
+                continue
+            request = self._peek()
+            if request is None:
+                return
+            handler = self._handler(request)
+            if self._must_wait(handler):
+                return
+            budget -= self._pop(request)
+            self._execute(handler, request)
+
+    def _resume(self) -> None:
+        """Others have had their turn."""
+        self._yielding = False
+        if not self._dispatching and self.state is not CLOSED:
+            self.progress()
+
+    def _must_wait(self, handler: Handler | None) -> bool:
+        """Whether a request has to wait: for the client to take earlier replies and, if it reads, for earlier writes.
+        The reply to a write is small, so there the client is looked at only now and then."""
+        replies = self.replies
+        reads = handler is not None and handler.reads
+        if replies.held_bytes > FLUSH_BYTES:
+            replies.flush()
+            if handler is not None and handler.large and replies.held_bytes > FLUSH_BYTES:
+                return True  # what is left waits for a commit, after which this goes on
+        elif not reads:
+            return False
+        return self.channel.congested or (reads and replies.blocked)
+
+    def _execute(self, handler: Handler | None, request: Any) -> None:
+        """One request, inside the error boundary."""
+        try:
+            outcome = self._invoke(handler, request)
+        except Exception as error:  # noqa: BLE001 - `_fail` logs what was not expected
+            self._fail(request, error)
+            return
+        if isinstance(outcome, Reply):
+            self._answer(request, outcome)
+        elif outcome is not None:
+            self._pending = outcome
+            outcome.start(partial(self._complete, request))
+
+    def _complete(self, request: Any, outcome: Reply | Exception | None) -> None:
+        """The outcome of a `PendingReply`."""
+        if self.state is CLOSED:
+            return
+        self._pending = None
+        if isinstance(outcome, Reply):
+            self._answer(request, outcome)
+        elif outcome is not None:
+            self._fail(request, outcome)
+        if not self._dispatching:
             self.progress()
 
     def progress(self) -> None:
         """Go on after something that was waited for."""
         self.work()
-        if not self._closed:
+        if self.state is not CLOSED:
             self.channel.progress()
 
-    def _must_wait(self, *, reads: bool) -> bool:
-        """Whether a request has to wait: for the client to take earlier replies and, if it reads, for earlier writes.
-        The reply to a write is small, so there the client is looked at only now and then."""
-        replies = self.replies
-        if replies.held_bytes > FLUSH_BYTES:
-            replies.flush()
-        elif not reads:
-            return False
-        return self.channel.congested or (reads and replies.blocked)
+    @property
+    def _idle(self) -> bool:
+        return self._pending is None and self._drained
 
-    def _finish(self) -> None:
-        """Take no more requests; the connection closes when all replies are out."""
-        self._listening = False
-        self._forget()
+    # -- replies
+
+    def _answer(self, request: Any, reply: Reply) -> None:
+        message, group = reply
+        try:
+            data = message if isinstance(message, bytes) else self._encode(request, message)
+        except Exception as error:  # noqa: BLE001 - a reply that cannot be encoded; `_fail` logs it
+            self._fail(request, error)
+        else:
+            self._enqueue(request, data, self.broker.pending_commit if group is None else group)
+
+    def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:
+        self.replies.enqueue(data, after, self._on_failure(request), self._size(request))
+
+    def _fail(self, request: Any, error: Exception) -> None:
+        expected = isinstance(error, self.expected)
+        if not expected:
+            logger.error("a request of %s failed", self.channel.peer, exc_info=error)
+        error.__traceback__ = None  # its frames know the error: together they would keep the request
+        self._refuse(request, error)
+        if not expected:
+            self.reject_input()
+
+    def _refuse(self, request: Any, error: Exception) -> None:
+        """Tell the client of an error, behind every change of state that it may be about."""
+        self.replies.enqueue(self._encode_error(request, error), self.broker.pending_commit, self._on_failure(request))
+
+    def _replied(self) -> None:
+        """Replies have left after a commit. With one request at a time there is nothing else to do then."""
+        if self.state is OPEN and self._idle:
+            self.channel.progress()
+        else:
+            self.progress()

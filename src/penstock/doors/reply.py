@@ -1,9 +1,9 @@
-"""What an operation of a protocol answers: at once, or later. How an answer becomes bytes is the session's business."""
+"""Replies of request handlers: given at once, or later. The session turns a reply into bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
@@ -11,47 +11,55 @@ from penstock.log.engine import CommitGroup
 
 T = TypeVar("T")
 
+COMMITTED: Final = CommitGroup()
+"""The group of a reply that depends on nothing."""
+COMMITTED.finish()
+
 
 class Reply(NamedTuple):
     """A reply that is true once `group` is committed; without one, once every earlier change of state is."""
 
-    reply: Any  # a message of the protocol; bytes: the whole frame
+    message: Any  # a message of the protocol; bytes: whole frames
     group: CommitGroup | None = None
 
 
-class PendingReply(Protocol):
-    """An answer that takes its time. Nothing else of the connection is carried out until it is there."""
+Completion: TypeAlias = Callable[[Reply | Exception | None], None]
+"""Called once with the outcome of a `PendingReply`: the reply, the error, or None if everything was sent already."""
 
-    def start(self, done: Callable[[Reply | Exception], None]) -> None:
-        """`done` is called once, perhaps at once, on the broker's thread."""
+
+class PendingReply(Protocol):
+    """A reply that takes its time. Nothing else of the connection is carried out until it is there."""
+
+    def start(self, on_complete: Completion) -> None:
+        """`on_complete` is called once, perhaps at once, on the broker's thread."""
 
     def cancel(self) -> None:
-        """The connection is gone: `done` need not be called any more."""
+        """The connection is gone: `on_complete` need not be called any more."""
 
 
 class OffloadedReply:
-    """An answer that is made of a `Deferred`."""
+    """A reply that is made of what a `Deferred` finds."""
 
-    __slots__ = ("_answer", "_broker", "_work")
+    __slots__ = ("_broker", "_reply", "_work")
 
-    def __init__(self, broker: Broker, work: Deferred[Any, T], answer: Callable[[T], Reply]) -> None:
+    def __init__(self, broker: Broker, work: Deferred[Any, T], reply: Callable[[T], Reply]) -> None:
         self._broker = broker
         self._work = work
-        self._answer = answer
+        self._reply = reply
 
-    def start(self, done: Callable[[Reply | Exception], None]) -> None:
+    def start(self, on_complete: Completion) -> None:
         def finish() -> None:
             try:
-                answer = self._answer(self._work.finish())
-            except Exception as error:  # noqa: BLE001 - told, or logged, by the session
-                done(error)
+                reply = self._reply(self._work.finish())
+            except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
+                on_complete(error)
             else:
-                done(answer)
+                on_complete(reply)
 
         self._work.start(self._broker.executor, finish)
 
     def cancel(self) -> None:
-        """What has begun is done to its end; nobody hears of it."""
+        """Work that has begun runs to its end; nobody hears of it."""
 
 
 Outcome: TypeAlias = Reply | PendingReply

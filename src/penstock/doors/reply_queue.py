@@ -1,7 +1,7 @@
-"""The replies of one connection, in order, each behind the commit or the read that it depends on.
+"""The replies of one connection, in order, each behind the commit that it depends on.
 
 A reply leaves as soon as it and all before it are ready; those that are ready together leave in one piece. Waiting
-costs one callback for each commit group, not for each reply. What a reply says is the session's business.
+costs one callback for each commit group, not for each reply. The bytes of a reply are made by the session.
 """
 
 from __future__ import annotations
@@ -13,30 +13,14 @@ from typing import TypeAlias
 from penstock.log.engine import COMMITTED, OPEN, CommitGroup
 
 OnFailure: TypeAlias = Callable[[Exception], bytes]
-"""What to send instead if the commit fails. Must not raise."""
+"""The bytes to send instead if the commit fails. Must not raise."""
 
 
-class Slot:
-    """A place in the order of replies, for one that is still being made."""
-
-    __slots__ = ("_replies", "data")
-
-    def __init__(self, replies: ReplyQueue) -> None:
-        self._replies = replies
-        self.data: bytes | None = None
-
-    def fill(self, data: bytes) -> None:
-        """Give the reply. It leaves with the next `flush`."""
-        assert self.data is None, "a slot is filled once"
-        self.data = data
-        self._replies._filled(len(data))
-
-
-_Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  # the last: how much it holds
+_Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  # the last: bytes that it holds
 
 
 class ReplyQueue:
-    """`on_progress` is called after a commit has let replies out, so that the session can go on."""
+    """`on_progress` is called after a commit has released replies, so that the session can go on."""
 
     __slots__ = ("_discarded", "_on_progress", "_ready", "_send", "_waiting", "_watched", "held_bytes")
 
@@ -44,14 +28,14 @@ class ReplyQueue:
         self._send = send
         self._on_progress = on_progress
         self._ready: list[bytes] = []  # may leave now, in this order
-        self._waiting: deque[_Waiting | Slot] = deque()  # the first of them is what all others wait for
+        self._waiting: deque[_Waiting] = deque()  # all others wait for the first of them
         self._watched: set[CommitGroup] = set()
-        self.held_bytes = 0  # replies not sent yet, and what was said to be held by them
+        self.held_bytes = 0  # replies not sent yet, and what they hold besides
         self._discarded = False
 
     @property
     def blocked(self) -> bool:
-        """Whether a reply is waiting for a commit or for its slot to be filled."""
+        """Whether a reply is waiting for a commit."""
         self._advance()
         return bool(self._waiting)
 
@@ -59,29 +43,25 @@ class ReplyQueue:
     def empty(self) -> bool:
         return not self._ready and not self._waiting
 
-    def put(self, data: bytes) -> None:
-        """A reply that depends on nothing."""
-        self.put_after(None, data, None)
-
-    def put_after(self, group: CommitGroup | None, data: bytes, on_failure: OnFailure | None, holds: int = 0) -> None:
-        """A reply that is true once `group` is committed. `holds`: bytes of the request that memory keeps till then."""
+    def enqueue(
+        self,
+        data: bytes,
+        after: CommitGroup | None = None,
+        on_failure: OnFailure | None = None,
+        holds: int = 0,
+    ) -> None:
+        """A reply that is true once the group `after` is committed; None: it depends on nothing but its turn.
+        `holds`: bytes of the request that memory keeps till then."""
         if self._discarded:
             return
         self.held_bytes += len(data) + holds
-        self._waiting.append((group, data, on_failure, holds))
-        if group is not None and group.state is OPEN:
-            if group not in self._watched:
-                self._watched.add(group)
-                group.on_done(self._done)
+        self._waiting.append((after, data, on_failure, holds))
+        if after is not None and after.state is OPEN:
+            if after not in self._watched:
+                self._watched.add(after)
+                after.on_done(self._done)
         elif len(self._waiting) == 1:
             self._advance()
-
-    def reserve(self) -> Slot:
-        """The place of a reply that will be given later."""
-        slot = Slot(self)
-        if not self._discarded:
-            self._waiting.append(slot)
-        return slot
 
     def flush(self) -> None:
         """Send everything that is ready, as one."""
@@ -104,21 +84,15 @@ class ReplyQueue:
     def _advance(self) -> None:
         waiting = self._waiting
         while waiting:
-            entry = waiting[0]
-            if isinstance(entry, Slot):
-                if entry.data is None:
+            group, data, on_failure, holds = waiting[0]
+            if group is not None and group.state is not COMMITTED:
+                if group.state is OPEN:
                     return
-                data = entry.data
-            else:
-                group, data, on_failure, holds = entry
-                if group is not None and group.state is not COMMITTED:
-                    if group.state is OPEN:
-                        return
-                    self.held_bytes -= len(data)
-                    if on_failure is not None and group.error is not None:
-                        data = on_failure(group.error)
-                    self.held_bytes += len(data)
-                self.held_bytes -= holds
+                self.held_bytes -= len(data)
+                if on_failure is not None and group.error is not None:
+                    data = on_failure(group.error)
+                self.held_bytes += len(data)
+            self.held_bytes -= holds
             waiting.popleft()
             self._ready.append(data)
 
@@ -129,7 +103,3 @@ class ReplyQueue:
         self.flush()
         if self._on_progress is not None:
             self._on_progress()
-
-    def _filled(self, size: int) -> None:
-        if not self._discarded:
-            self.held_bytes += size

@@ -1,17 +1,55 @@
-"""What `net` and a protocol's session know of each other.
+"""The interface between the transport and a protocol's session, and the states that every connection goes through.
 
-A session is the state machine of one connection. It gets bytes and gives bytes; it never sees a socket. `net` makes
-one for each connection, feeds it, and obeys its channel calls.
+A session is the state machine of one connection. It gets bytes and gives bytes; it never sees a socket. The transport
+makes one for each connection, feeds it, and obeys its channel calls. Protocols with a handshake have states of their
+own besides, in `<door>/session.py`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
+
+
+class ConnectionState(enum.Enum):
+    OPEN = enum.auto()  # input is read
+    DRAINING = enum.auto()  # no more input; what was accepted is answered, then the channel closes
+    CLOSED = enum.auto()  # nothing more happens, and no channel call follows
+
+
+class ConnectionEvent(enum.Enum):
+    END_OF_INPUT = enum.auto()  # the client will send no more, or nothing more that could be understood
+    STOP = enum.auto()  # the broker shuts down
+    VIOLATION = enum.auto()  # the client broke the protocol, or a handler failed: its other requests are dropped
+    DRAINED = enum.auto()  # everything was answered, and the answers are out
+    LOST = enum.auto()  # the connection is gone
+
+
+OPEN: Final = ConnectionState.OPEN
+DRAINING: Final = ConnectionState.DRAINING
+CLOSED: Final = ConnectionState.CLOSED
+
+TRANSITIONS: Final[dict[ConnectionState, dict[ConnectionEvent, ConnectionState]]] = {
+    OPEN: {
+        ConnectionEvent.END_OF_INPUT: DRAINING,
+        ConnectionEvent.STOP: DRAINING,
+        ConnectionEvent.VIOLATION: DRAINING,
+        ConnectionEvent.LOST: CLOSED,
+    },
+    DRAINING: {
+        ConnectionEvent.END_OF_INPUT: DRAINING,
+        ConnectionEvent.STOP: DRAINING,
+        ConnectionEvent.VIOLATION: DRAINING,
+        ConnectionEvent.DRAINED: CLOSED,
+        ConnectionEvent.LOST: CLOSED,
+    },
+    CLOSED: dict.fromkeys(ConnectionEvent, CLOSED),
+}
 
 
 class Channel(Protocol):
@@ -39,7 +77,7 @@ class Channel(Protocol):
 class Session(Protocol):
     def receive(self, data: bytes) -> None:
         """Bytes from the client, in any split; none when a congested channel has drained. An exception closes the
-        connection and is logged by `net`."""
+        connection and is logged by the transport."""
 
     def end_of_input(self) -> None:
         """The client will send no more. Answer what was accepted, then close the channel."""
@@ -52,7 +90,7 @@ class Session(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Input buffered and replies waiting for a commit or a read. Above its limit, `net` stops reading."""
+        """Input buffered and replies waiting for a commit or a read. Above its limit, the transport stops reading."""
 
 
 SessionFactory = Callable[[Broker, Channel, Identity], Session]

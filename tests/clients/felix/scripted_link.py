@@ -19,8 +19,8 @@ from typing import Any, cast
 
 from penstock.clients.felix.connection import Connection
 from penstock.clients.felix.options import Options
-from penstock.transport.quic.connection import QuicConnection, Reader
-from penstock.transport.quic.errors import LinkClosed, StreamsUsedUp
+from penstock.transport.quic.connection import QuicConnection, StreamReceiver
+from penstock.transport.quic.errors import ConnectionClosed, StreamsUsedUp
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_batch, encode_ack, encode_events
 from penstock.wire.felix.frames import ACKED, BATCH, KNOWN, OFFSETS, Frame, Framer
@@ -45,7 +45,7 @@ class ScriptedStream:
         self.link = link
         self.bidirectional = bidirectional
         self.local = local
-        self.reader: Reader
+        self.reader: StreamReceiver
         self.congested = False
         self.unsent = 0
         self.frames = Framer()
@@ -102,9 +102,9 @@ class ScriptedLink:
         self.unsent = 0
         self._inbox: deque[Callable[[], None]] = deque()
 
-    def open(self, reader: Reader, *, bidirectional: bool) -> ScriptedStream:
+    def open(self, reader: StreamReceiver, *, bidirectional: bool) -> ScriptedStream:
         if self.closed:
-            raise LinkClosed("the connection is closed")
+            raise ConnectionClosed("the connection is closed")
         if len(self.streams) >= self.server.streams:
             raise StreamsUsedUp("no more")
         stream = ScriptedStream(self, bidirectional=bidirectional, local=True)

@@ -15,7 +15,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queue import QueuePolicy
 from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Permission
-from penstock.doors.blipmq.handshake import TABLE, State, Step
+from penstock.doors.blipmq.states import TABLE, Action, State
 from penstock.doors.blipmq.subscriptions import PUSH_MESSAGES
 from penstock.log.errors import LogError
 from penstock.log.file_engine import LogSettings
@@ -83,11 +83,11 @@ def test_every_state_and_frame(world: BrokerFixture, state: State, kind: f.Frame
     step = TABLE[state][kind]
     found = peer.ask(FRAMES[kind])
     after = state
-    if step is Step.SERVE:
+    if step is Action.SERVE:
         assert found == SERVED[kind]
-    elif step is Step.IGNORE:
+    elif step is Action.IGNORE:
         assert found == []
-    elif isinstance(step, Step):
+    elif isinstance(step, Action):
         assert found == ["ACK 5 of 0"]
         after = NEXT[state]
     else:
@@ -1035,7 +1035,7 @@ def test_a_client_with_ever_new_topics_does_not_fill_memory() -> None:
     for number in range(3000):
         peer.feed(publish(b"v", topic=b"topic-%d" % number))
     peer.world.commit()
-    assert len(peer.session._publications) <= 1024  # type: ignore[attr-defined]
+    assert len(peer.session._context.publications) <= 1024  # type: ignore[attr-defined]
 
 
 # -- both doors

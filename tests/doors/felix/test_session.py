@@ -15,11 +15,13 @@ from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Grant, Identity, Permission
-from penstock.doors.felix.handlers.table import OPERATIONS, Operation
+from penstock.doors.felix.connection import MAX_TENANTS, ViolationLog
+from penstock.doors.felix.handlers.table import HANDLERS
 from penstock.doors.felix.produce_batch import PUBLICATIONS, ProduceBatch
 from penstock.doors.felix.request_context import FelixSettings
-from penstock.doors.felix.session import TENANTS, Complaints, felix_door
-from penstock.doors.felix.stream import STRETCH
+from penstock.doors.felix.session import felix_door
+from penstock.doors.handlers import writes
+from penstock.doors.pipeline import MAX_PER_TURN
 from penstock.doors.reply import Reply
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.messages import Request
@@ -50,8 +52,8 @@ def error(reply: Any) -> str:
 
 def test_every_request_has_an_operation() -> None:
     asked = set(Request.__args__) | {m.CachePut, m.CacheGet, m.CacheDelete, m.CacheCas, m.CacheIncrement}
-    assert set(OPERATIONS) | set(PUBLICATIONS) >= asked
-    assert ProduceBatch in OPERATIONS
+    assert set(HANDLERS) | set(PUBLICATIONS) >= asked
+    assert ProduceBatch in HANDLERS
 
 
 # -- which dialect a stream speaks (row 1)
@@ -232,7 +234,7 @@ def test_violations_are_logged_once_a_minute_for_each_host(
 
 
 def test_complaints_are_bounded_and_survive_a_clock_that_goes_back() -> None:
-    complaints = Complaints()
+    complaints = ViolationLog()
     for number in range(2000):
         complaints.due(f"host {number}", 1_000_000_000)
     assert len(complaints._when) == 1000
@@ -326,7 +328,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Any], None]]:
         def cancel(self) -> None:
             given.append(lambda _: None)
 
-    monkeypatch.setitem(OPERATIONS, m.CacheGet, Operation(lambda _call, _request: Slow(), reads=False))
+    monkeypatch.setitem(HANDLERS, m.CacheGet, writes(lambda _context, _request: Slow()))
     return given
 
 
@@ -371,7 +373,7 @@ def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
 
     stream, other = original(peer), original(peer)
     with monkeypatch.context() as patch:
-        patch.setitem(OPERATIONS, ProduceBatch, Operation(broken, reads=False))
+        patch.setitem(HANDLERS, ProduceBatch, writes(broken))
         replies = stream.all(publish(b"x", 1), publish(b"y", 2))
     assert replies == [{"type": "publish_error", "request_id": n, "message": "internal error"} for n in (1, 2)]
     assert stream.finished
@@ -383,8 +385,8 @@ def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
     calls: list[Any] = []
     world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
     stream = Peer(world).stream()
-    stream.feed(*[frame(b"{")] * (STRETCH + 10))
-    assert len(stream.replies()) == STRETCH
+    stream.feed(*[frame(b"{")] * (MAX_PER_TURN + 10))
+    assert len(stream.replies()) == MAX_PER_TURN
     (work, done) = calls.pop()
     work()
     done()
@@ -406,13 +408,13 @@ def test_publications_of_one_input_take_turns_too() -> None:
     calls: list[Any] = []
     world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
     stream = Peer(world).stream()
-    stream.feed(*[publish(b"x", number) for number in range(STRETCH + 10)])
+    stream.feed(*[publish(b"x", number) for number in range(MAX_PER_TURN + 10)])
     world.commit()
-    assert len(stream.replies()) == STRETCH
+    assert len(stream.replies()) == MAX_PER_TURN
     (_, done) = calls.pop()
     done()
     world.commit()
-    assert [reply["request_id"] for reply in stream.replies()] == list(range(STRETCH, STRETCH + 10))  # type: ignore[call-overload]
+    assert [reply["request_id"] for reply in stream.replies()] == list(range(MAX_PER_TURN, MAX_PER_TURN + 10))  # type: ignore[call-overload]
 
 
 def test_a_client_that_takes_no_replies_is_not_served_without_end(peer: Peer) -> None:
@@ -461,10 +463,10 @@ def test_a_connection_counts_once_for_each_of_its_tenants(world: BrokerFixture) 
 def test_a_connection_that_goes_through_many_tenants_is_bounded(world: BrokerFixture) -> None:
     peer = Peer(world, FelixSettings(auto_create_tenants=False))
     stream = peer.stream()
-    for number in range(TENANTS + 5):
+    for number in range(MAX_TENANTS + 5):
         stream.feed(publish(b"x", tenant_id=f"tenant-{number}"))
     rate_limits = world.broker.rate_limits
-    assert len(rate_limits._connections) == TENANTS
+    assert len(rate_limits._connections) == MAX_TENANTS
     assert rate_limits.connections("tenant-4") == 0
     peer.line.lose()
     assert rate_limits._connections == {}

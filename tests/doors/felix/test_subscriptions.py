@@ -534,13 +534,13 @@ def test_a_replay_lets_others_have_a_turn() -> None:
         done()
         seen.append((len(first.take().payloads), len(second.take().payloads)))
     assert seen[-1] == (20_000, 20_000)
-    stretch = subscriptions.STRETCH + 64
+    stretch = subscriptions.MAX_PER_TURN + 64
     assert all(abs(one - other) <= 2 * stretch for one, other in seen), "neither waits for all of the other"
 
 
 def test_a_replay_of_very_much_does_not_go_deep(monkeypatch: pytest.MonkeyPatch) -> None:
     world = a_world()
-    monkeypatch.setattr(subscriptions, "STRETCH", 1)
+    monkeypatch.setattr(subscriptions, "MAX_PER_TURN", 1)
     produce(world, 3_000)
     events = subscribe(Peer(world, FelixSettings(batch_events=1)), start="earliest")
     assert events.take().numbers == list(range(3_000))
@@ -813,7 +813,7 @@ def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
 
 
 def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "STRETCH", 1)
+    monkeypatch.setattr(subscriptions, "MAX_PER_TURN", 1)
     calls: Calls = []
     world = a_world(4, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(world, FelixSettings(batch_events=1))

@@ -30,7 +30,7 @@ from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
 from penstock.doors.flymq.handlers import cluster
 from penstock.doors.flymq.handlers.fetch import MAX_BYTES, MAX_MESSAGES, STEP_RECORDS
-from penstock.doors.flymq.handlers.table import OPERATIONS
+from penstock.doors.flymq.handlers.table import HANDLERS
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import requests
 from penstock.wire.flymq.errors import MAX_TEXT
@@ -434,7 +434,7 @@ def test_requests_that_wait_are_counted_though_they_have_no_payload() -> None:
     assert peer.session.held_bytes == 0
 
 
-@pytest.mark.parametrize("op", sorted(OPERATIONS), ids=lambda op: Op(op).name)
+@pytest.mark.parametrize("op", sorted(HANDLERS), ids=lambda op: Op(op).name)
 def test_a_refused_request_is_let_go_at_once(op: int) -> None:
     """An error that held on to its request until the next garbage collection would cost 32 MiB a frame till then."""
     world = BrokerFixture()

@@ -17,7 +17,7 @@ from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.passwords import MAX_PASSWORD
 from penstock.broker.security.user import Acl, UserPolicy
 from penstock.broker.topics.topic_settings import TopicSettings
-from penstock.doors.flymq.handlers.table import OPERATIONS
+from penstock.doors.flymq.handlers.table import HANDLERS
 from penstock.doors.flymq.request_context import FlyMqSettings
 from penstock.doors.flymq.session import FlyMqSession
 from penstock.wire.flymq import messages as m
@@ -119,7 +119,7 @@ every_opcode_of_a_topic = pytest.mark.parametrize("op", OF_A_TOPIC, ids=lambda o
 
 
 def test_every_opcode_has_a_row() -> None:
-    assert TABLE.keys() == OPERATIONS.keys()
+    assert TABLE.keys() == HANDLERS.keys()
     estate = Estate()
     for op, row in TABLE.items():
         assert requests.OPCODES[type(row.request(estate, "mine"))] == op
@@ -485,7 +485,7 @@ def test_a_login_makes_the_user_of_the_connection() -> None:
     peer = Peer(estate.world)
     assert said(peer, m.Fetch("mine", 0, 0, 10)) == LOG_IN
     assert peer.ask(m.Authenticate("consumer", WORD)) == m.AuthResult(True)
-    assert isinstance(peer.session, FlyMqSession) and peer.session._call.identity == estate.identity("consumer")
+    assert isinstance(peer.session, FlyMqSession) and peer.session._context.identity == estate.identity("consumer")
     assert isinstance(peer.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
     assert said(peer, m.Produce("mine", None, FITS)) == UNAUTHORIZED
     assert peer.ask(m.WhoAmI()) == m.CurrentUser(True, "consumer", ["consumer"], ["read"])

@@ -15,7 +15,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.topics.topic_settings import TopicSettings
-from penstock.doors.flymq.handlers.table import OPERATIONS
+from penstock.doors.flymq.handlers.table import HANDLERS
 from penstock.doors.flymq.request_context import FlyMqSettings
 from penstock.log.engine import partition_id
 from penstock.wire.flymq import messages as m
@@ -83,7 +83,7 @@ def test_the_documents_example_holds_byte_for_byte_and_the_connection_goes_on(
 
 
 def test_every_opcode_but_replies_has_an_operation() -> None:
-    assert set(OPERATIONS) == set(Op) - {Op.AUTH_RESPONSE, Op.ERROR}
+    assert set(HANDLERS) == set(Op) - {Op.AUTH_RESPONSE, Op.ERROR}
 
 
 @pytest.mark.parametrize("opcode", [0x00, 0x0D, 0x71, 0xA0, 0xFE, 0xFF])
@@ -92,7 +92,7 @@ def test_an_unknown_opcode_is_told_and_the_connection_goes_on(peer: Peer, opcode
     assert peer.ask(m.ListTopics()) == m.TopicList([])
 
 
-@pytest.mark.parametrize("opcode", sorted(OPERATIONS), ids=lambda opcode: Op(opcode).name)
+@pytest.mark.parametrize("opcode", sorted(HANDLERS), ids=lambda opcode: Op(opcode).name)
 def test_junk_under_every_opcode_is_told_and_the_connection_goes_on(
     world: BrokerFixture, peer: Peer, opcode: int
 ) -> None:

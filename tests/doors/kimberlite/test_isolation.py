@@ -36,10 +36,11 @@ from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.token import TokenPolicy
 from penstock.broker.tenancy.tenants import Tenants
 from penstock.broker.topics import id_lookup, topic_rules
+from penstock.doors.handlers import reads
 from penstock.doors.kimberlite.handlers import server
 from penstock.doors.kimberlite.handlers import tenants as tenant_operations
-from penstock.doors.kimberlite.handlers.table import OPERATIONS, Operation
-from penstock.doors.kimberlite.request_context import KimberliteSettings, RequestContext
+from penstock.doors.kimberlite.handlers.table import HANDLERS
+from penstock.doors.kimberlite.request_context import KimberliteContext, KimberliteSettings
 from penstock.doors.kimberlite.subscriptions import Subscriptions
 from penstock.doors.reply import Reply
 from penstock.log.engine import partition_id
@@ -324,7 +325,7 @@ def test_streams_and_tables_of_the_same_name_are_different_ones() -> None:
 
 
 def _no_check_by_the_session(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RequestContext, "check_tenant", lambda *_: None)
+    patch.setattr(KimberliteContext, "check_tenant", lambda *_: None)
 
 
 def _access_without_tenants(patch: pytest.MonkeyPatch) -> None:
@@ -380,15 +381,15 @@ def _names_for_all_tenants(patch: pytest.MonkeyPatch) -> None:
 
 def _subscriptions_of_all_connections(patch: pytest.MonkeyPatch) -> None:
     found: dict[int, Any] = {}
-    plain, made = Subscriptions._find, Subscriptions.subscribe
+    plain, made = Subscriptions._find, Subscriptions.open
 
-    def subscribe(line: Any, call: Any, request: Any) -> Any:
-        answer = made(line, call, request)
-        found.update(line._open)
+    def open_one(subscriptions: Any, *arguments: Any) -> Any:
+        answer = made(subscriptions, *arguments)
+        found.update(subscriptions._open)
         return answer
 
-    patch.setattr(Subscriptions, "subscribe", subscribe)
-    patch.setattr(Subscriptions, "_find", lambda line, call, number: found.get(number) or plain(line, call, number))
+    patch.setattr(Subscriptions, "open", open_one)
+    patch.setattr(Subscriptions, "_find", lambda one, scope, number: found.get(number) or plain(one, scope, number))
 
 
 def _keys_of_all_tenants(patch: pytest.MonkeyPatch) -> None:
@@ -411,12 +412,12 @@ def _tenants_for_all(patch: pytest.MonkeyPatch) -> None:
 def _all_tenants_counted(patch: pytest.MonkeyPatch) -> None:
     plain = server.info
 
-    def info(call: RequestContext, request: m.GetServerInfo) -> Reply:
-        reply = plain(call, request)
-        count = len(call.broker.tenants.list(ADMINISTRATOR))
+    def info(context: KimberliteContext, request: m.GetServerInfo) -> Reply:
+        reply = plain(context, request)
+        count = len(context.broker.tenants.list(ADMINISTRATOR))
         return Reply(msgspec.structs.replace(reply[0], tenant_count=count))
 
-    patch.setitem(OPERATIONS, m.GetServerInfo, Operation(info, reads=True))  # type: ignore[misc]
+    patch.setitem(HANDLERS, m.GetServerInfo, reads(info))  # type: ignore[misc]
 
 
 def _one_audit_log(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Acces
 from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.lockout import LockoutPolicy
-from penstock.doors.kimberlite.handlers.table import OPERATIONS
+from penstock.doors.kimberlite.handlers.table import HANDLERS
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.generations import GENERATIONS, REQUESTS
@@ -101,7 +101,7 @@ def test_frames_may_come_in_any_pieces(world: BrokerFixture, size: int) -> None:
 def test_every_request_of_every_generation_has_an_operation() -> None:
     asked = {shape.make for shape in REQUESTS}
     assert len(asked) > 40
-    assert asked | {m.Ambiguous} == set(OPERATIONS)
+    assert asked | {m.Ambiguous} == set(HANDLERS)
 
 
 # -- the handshake

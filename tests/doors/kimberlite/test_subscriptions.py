@@ -58,7 +58,7 @@ def pushed(peer: Peer) -> list[m.Message]:
 def subscription(peer: Peer, number: int) -> Subscription:
     session = peer.session
     assert isinstance(session, KimberliteSession)
-    return session._call.subscriptions._open[number]
+    return session._subscriptions._open[number]
 
 
 def events(peer: Peer) -> list[tuple[int, bytes]]:

@@ -118,6 +118,11 @@ class VisibleRead:
         """True if `run` takes little enough to be called on the loop's thread."""
         return not self._steps and self._plan.ready
 
+    @property
+    def high_watermark(self) -> int:
+        """Where the partition ends by now: behind its last committed record."""
+        return self._engine.bounds(self._partition).high_watermark
+
     def run(self) -> list[RecordSlice]:
         """The live records in order of offset; from one slice to the next there may be a gap. Any thread, once."""
         slices = self._plan.run()

@@ -23,6 +23,7 @@ their imports:
                  list of methods for both clients, in a class that both derive from
     pool         BlockingPool, AsyncPool: several clients used by many threads, or tasks
     closing      Closing, AsyncClosing: context managers that close at the end of the block
+    shielded     ShieldedTask: a coroutine that a cancelled caller does not end
     backoff      AsyncBackoff: pauses of an operation that is tried again, where connections are not sockets (QUIC)
     loop_thread  LoopThread: blocking calls on top of an asyncio client
 

@@ -27,14 +27,14 @@ class Connected:
 CONNECTED: Final = Connected()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Open:
     """A new connection to this address, logged in. Raises OSError, or what the login raises."""
 
     address: Address
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wait:
     """Wait for a signal that something received on this connection sets, until a moment of `time.monotonic`. Returns
     whether it is set; also returns, with False, when the connection is lost."""
@@ -44,7 +44,7 @@ class Wait:
     until: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Drain:
     """Wait until this connection takes more to send, or is lost."""
 

@@ -23,7 +23,7 @@ PENDING: Final = _Pending()
 """Stands for an outcome that is not there yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take eight times as long to make
 class RequestSpec(Generic[T]):
     """A request, what its reply means to the caller, and whether it may be sent twice. A door may derive from it to
     add what its `encode` needs."""

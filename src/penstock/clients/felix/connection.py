@@ -13,11 +13,11 @@ from penstock.clients.felix.event_buffer import EventBuffer
 from penstock.clients.felix.options import MIB, Options
 from penstock.clients.felix.request_stream import RequestStream
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.errors import CertificateRefused, LinkClosed, StreamsUsedUp
+from penstock.transport.quic.errors import CertificateRefused, ConnectionClosed, StreamsUsedUp
 from penstock.transport.quic.settings import QuicSettings
 
 if TYPE_CHECKING:
-    from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+    from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 
 MAX_UNCLAIMED: Final = 1024  # event streams that arrived before their subscription asks for them
 
@@ -50,7 +50,7 @@ class Connection:
     def connected(self, quic: QuicConnection) -> None:
         self._quic = quic
 
-    def accepted(self, stream: Stream) -> Reader:
+    def accepted(self, stream: Stream) -> StreamReceiver:
         buffer = EventBuffer(self, stream, self._options.limits.frame, self._options.limits.queue)
         self._buffers.add(buffer)
         return buffer
@@ -68,7 +68,7 @@ class Connection:
             raise self.lost or StreamLost("not connected")
         try:
             request_stream.stream = self._quic.open(request_stream, bidirectional=True)
-        except LinkClosed as error:
+        except ConnectionClosed as error:
             raise StreamLost(str(error)) from error
         except StreamsUsedUp as error:
             raise StreamLost(f"the server allows no more streams on a connection: {error}") from error

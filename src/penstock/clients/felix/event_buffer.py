@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.clients.felix.errors import BadReply, FelixError
+from penstock.clients.felix.frame_reader import read_frames
 from penstock.clients.felix.results import Batch
 from penstock.wire.felix import messages as m
-from penstock.wire.felix.codec.binary import Malformed, decode_events
-from penstock.wire.felix.frames import EVENTS, SHARED, BadFrame, Frame, Framer
+from penstock.wire.felix.codec.binary import decode_events
+from penstock.wire.felix.frames import EVENTS, SHARED, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
@@ -55,12 +56,9 @@ class EventBuffer:
     def received(self, data: bytes, end: bool) -> None:
         if self.over is not None:
             return
-        try:
-            self._framer.feed(data)
-            while (frame := self._framer.next()) is not None:
-                self._on_frame(frame)
-        except (BadFrame, Malformed, BadReply) as error:
-            self.cancel(BadReply(f"the server sent what cannot be read: {error}"))
+        error = read_frames(self._framer, data, self._on_frame)
+        if error is not None:
+            self.cancel(error)
             return
         if end:
             self.ended = True

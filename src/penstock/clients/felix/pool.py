@@ -148,8 +148,8 @@ class RequestStreamPool:
         while True:
             outcome = await (await self.send(index, spec))
             if not isinstance(outcome, FelixError):
-                return spec.decode(outcome)
-            if not isinstance(outcome, StreamLost) or spec.uncertain is not None:
+                return spec.result(outcome)
+            if not isinstance(outcome, StreamLost) or not spec.idempotent:
                 raise spec.failure(outcome) from outcome
             if not await backoff.retry():
                 raise ConnectionFailed(f"the connection was lost {backoff.failures} times: {outcome}") from outcome

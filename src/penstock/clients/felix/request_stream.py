@@ -20,10 +20,11 @@ from penstock.clients.felix.errors import (
     Unsendable,
     error_from_text,
 )
+from penstock.clients.felix.frame_reader import read_frames
 from penstock.clients.felix.options import Options
 from penstock.wire.felix import messages as m
-from penstock.wire.felix.codec.binary import Malformed, decode_ack
-from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, BadFrame, Frame, Framer
+from penstock.wire.felix.codec.binary import decode_ack
+from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
@@ -75,14 +76,10 @@ class RequestStream:
     def received(self, data: bytes, end: bool) -> None:
         if self.ended:
             return
-        try:
-            self._framer.feed(data)
-            while (frame := self._framer.next()) is not None:
-                self._on_frame(frame)
-        except (BadFrame, Malformed, BadReply) as error:
-            self.abort(BadReply(f"the server sent what cannot be read: {error}"))
-            return
-        if end:
+        error = read_frames(self._framer, data, self._on_frame)
+        if error is not None:
+            self.abort(error)
+        elif end:
             self.fail(StreamLost("the server ended the stream"))
         else:
             self._admit()

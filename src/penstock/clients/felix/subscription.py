@@ -11,6 +11,7 @@ from typing import Final, Literal, Self, TypeAlias
 from penstock.clients._core.backoff import AsyncBackoff, AsyncSleep
 from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.loop_thread import LoopThread
+from penstock.clients._core.shielded import ShieldedTask
 from penstock.clients.felix.connection import Connection
 from penstock.clients.felix.errors import (
     BadReply,
@@ -110,7 +111,7 @@ class AsyncSubscription(AsyncClosing):
         self._on_close = on_close
         self._buffer: EventBuffer | None = None
         self._connection: Connection | None = None  # of the buffer
-        self._subscribing: asyncio.Task[None] | None = None  # continues if its caller is cancelled
+        self._subscribing = ShieldedTask(self._subscribe_with_retries)
         self._change = asyncio.Event()
         self._closed = False
         self._interruptions = 0  # in a row, before anything came
@@ -175,9 +176,7 @@ class AsyncSubscription(AsyncClosing):
     async def abandon(self) -> None:
         """Close it with its connection: a Subscribe that is not answered yet is given up."""
         await self.close()
-        if self._subscribing is not None:
-            self._subscribing.cancel()
-            await asyncio.wait([self._subscribing])
+        await self._subscribing.cancel()
 
     # -- waiting for events
 
@@ -256,14 +255,8 @@ class AsyncSubscription(AsyncClosing):
     # -- subscribing
 
     async def _subscribe(self) -> None:
-        """Subscribe in a task that a cancelled caller does not end: a subscription must not be made twice, nor without
-        our knowing."""
-        task = self._subscribing
-        if task is None:
-            task = self._subscribing = asyncio.create_task(self._subscribe_with_retries())
-            task.add_done_callback(_retrieve_exception)
         try:
-            await asyncio.shield(task)
+            await self._subscribing.run()
         except CursorError as error:
             if not self._interruptions:
                 raise  # it was the caller's own offset
@@ -272,9 +265,6 @@ class AsyncSubscription(AsyncClosing):
                 raise SubscriptionLost(f"the events cannot be continued: {error}", self._cursor.next_offset) from error
             self._cursor.next_offset = error.available
             await self._sleep(self._options.retry.delay(0))
-        finally:
-            if task.done():
-                self._subscribing = None
 
     async def _subscribe_with_retries(self) -> None:
         backoff = AsyncBackoff(self._options.retry, self._sleep)
@@ -346,12 +336,6 @@ class AsyncSubscription(AsyncClosing):
         if buffer is not None:
             buffer.on_change = lambda: None
             buffer.cancel(FelixError("the subscription was closed"))
-
-
-def _retrieve_exception(task: asyncio.Task[None]) -> None:
-    """Its caller may be cancelled; then nobody else retrieves it."""
-    if not task.cancelled():
-        task.exception()
 
 
 class Subscription(Closing):

@@ -46,7 +46,7 @@ class RequestOptions(TypedDict, total=False):
     timeout: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RequestSpec(core.RequestSpec[T]):
     tenant: int | None = None  # None: the client's
     audit: m.AuditMetadata | None = None

@@ -14,6 +14,7 @@ from penstock.clients._core.blocking import BlockingDriver
 from penstock.clients._core.connection import Connection
 from penstock.clients._core.procedure import Procedure, Wait
 from penstock.clients._core.requests import RequestBatch, result_of
+from penstock.clients._core.shielded import ShieldedTask
 from penstock.clients.kimberlite import requests as r
 from penstock.clients.kimberlite.binding import KimberliteBinding, KimberliteRequests
 from penstock.clients.kimberlite.errors import KimberliteError, SubscriptionNotFound, Unsendable
@@ -177,11 +178,13 @@ class AsyncSubscription(SubscriptionSteps[AsyncDriver]):
     It is for one task. It shares the connection of its client with any number of others, except for a member of a
     group, whose connection is its own."""
 
-    _subscribing: asyncio.Task[None] | None = None  # continues if its caller gives up
+    def __init__(self, driver: AsyncDriver, buffer: EventBuffer, tenant: int | None) -> None:
+        super().__init__(driver, buffer, tenant)
+        self._subscribing = ShieldedTask(lambda: self._driver.run(self._subscribe()))
 
     async def __aenter__(self) -> Self:
         if self._buffer.subscription_id is None:
-            await self._subscribe_shielded()
+            await self._subscribing.run()
         return self
 
     async def __aexit__(
@@ -210,7 +213,7 @@ class AsyncSubscription(SubscriptionSteps[AsyncDriver]):
                     if event is not None:
                         return event
                     if self._buffer.subscription_id is None:
-                        await self._subscribe_shielded()
+                        await self._subscribing.run()
                     else:
                         await self._driver.run(self._wait(None))
         except TimeoutError:
@@ -224,20 +227,9 @@ class AsyncSubscription(SubscriptionSteps[AsyncDriver]):
             return
         self._closed = True
         self._buffer.changed.set()
-        if self._subscribing is not None:
+        if self._subscribing.running:
             with contextlib.suppress(KimberliteError):
-                await self._subscribe_shielded()
+                await self._subscribing.run()
         await self._driver.run(self._unsubscribe())
         if self._buffer.group is not None:
             await self._driver.close()
-
-    async def _subscribe_shielded(self) -> None:
-        """Subscribe in a task that a cancelled caller does not end: a subscription must not be made twice, nor without
-        our knowing."""
-        if self._subscribing is None:
-            self._subscribing = asyncio.create_task(self._driver.run(self._subscribe()))
-        try:
-            await asyncio.shield(self._subscribing)
-        finally:
-            if self._subscribing.done():
-                self._subscribing = None

@@ -1,28 +1,23 @@
-"""What an operation is given: the stream that a request came by, whose it is, and how it is answered there."""
+"""The context of a Felix request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
 
-from penstock.broker.broker import Broker
 from penstock.broker.errors import TooFast
 from penstock.broker.names import Scope, scope
-from penstock.broker.security.access import Identity
+from penstock.doors.felix.connection import FelixConnection
 from penstock.doors.felix.errors import RequestRefused
-from penstock.doors.reply import Outcome
+from penstock.doors.felix.states import State
 from penstock.doors.reply_queue import ReplyQueue
+from penstock.doors.request_context import RequestContext
 from penstock.doors.streams import StreamChannel
-from penstock.wire.felix.codec.dialects import Dialect
-
-if TYPE_CHECKING:
-    from penstock.doors.felix.session import FelixHost
+from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL, Dialect
 
 
 @dataclass(frozen=True, slots=True)
 class FelixSettings:
-    """What the configuration has to say about this door."""
+    """The configuration of this door."""
 
     require_auth: bool = False
     auto_create_tenants: bool = True
@@ -37,35 +32,32 @@ class FelixSettings:
     queue_events: int = 32_768
 
 
-class RequestContext:
-    """The stream on whose behalf operations are carried out. `auth` changes its identity, tenant and flags."""
+class FelixContext(RequestContext):
+    """One stream. `auth` changes its identity, tenant and flags."""
 
-    __slots__ = (
-        "_scope", "broker", "channel", "dialect", "flags", "host", "identity", "replies", "settings", "tenant",
-    )  # fmt: skip
+    __slots__ = ("_scope", "channel", "connection", "dialect", "flags", "replies", "settings", "state", "tenant")
 
     def __init__(
-        self, broker: Broker, host: FelixHost, channel: StreamChannel, identity: Identity, replies: ReplyQueue,
-        settings: FelixSettings, dialect: Dialect,
-    ) -> None:  # fmt: skip
-        self.broker = broker
-        self.host = host
+        self, connection: FelixConnection, channel: StreamChannel, replies: ReplyQueue, settings: FelixSettings
+    ) -> None:
+        super().__init__(connection.broker, connection.identity, channel.peer)
+        self.connection = connection
         self.channel = channel
-        self.identity = identity
         self.replies = replies
         self.settings = settings
-        self.dialect = dialect
+        self.state = State.NEW
+        self.dialect: Dialect = DOCUMENT
         self.tenant: str | None = None  # that `auth` named
-        self.flags: int | None = None  # of frames that the client said it reads; None: it did not say
+        self.flags: int | None = None  # of frames that the client says it reads; None: it did not say
         self._scope: Scope | None = None  # of the last request: most act where the one before did
 
     @property
     def original(self) -> bool:
-        return self.dialect.name == "original"
+        return self.dialect is ORIGINAL
 
     def scope(self, tenant: str, namespace: str, requests: int = 1) -> Scope:
         """Where a request acts, if the client may ask anything there now. Called once for each request, or for several
-        that act as one; what the client may do there is looked at by `core`.
+        that act as one; what the client may do there is checked by the broker.
 
         Raises RequestRefused for a tenant that is not the stream's own, InvalidName, AccessDenied, QuotaReached for a
         tenant with too many connections, TooFast for one that asks too much."""
@@ -76,13 +68,10 @@ class RequestContext:
             found = scope(tenant, namespace)
             if self.tenant is None:  # nobody has vouched for it: who may do nothing there takes none of its quota
                 self.broker.access.require_member(self.identity, found)
-            self.host.enter(tenant)
+            self.connection.enter(tenant)
             self._scope = found
         if (rate := self.broker.limits.tenant_requests) > 0:
             if 1 < requests > rate:
                 raise TooFast(f"{requests} requests at once")  # they are not paid in advance: each is asked for alone
             self.broker.rate_limits.admit(tenant, self.broker.now(), requests)
         return found
-
-
-Handler: TypeAlias = Callable[[RequestContext, Any], Outcome]

@@ -7,14 +7,12 @@ is a topic of that full name. Where there is neither, it is a name like any othe
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.broker.errors import TenantNotFound, TopicNotFound
 from penstock.broker.names import Scope, check_topic
 from penstock.broker.security.access import Permission
-
-if TYPE_CHECKING:
-    from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.felix.request_context import FelixContext
 
 _NUMBERED: Final = re.compile(r"(.+)#(0|[1-9][0-9]{0,8})", re.DOTALL)
 
@@ -24,29 +22,29 @@ class StreamTarget(NamedTuple):
     partition: int | None = None  # None: the name says nothing of one
 
 
-def locate(call: RequestContext, scope: Scope, stream: str, permission: Permission) -> StreamTarget:
+def locate(context: FelixContext, scope: Scope, stream: str, permission: Permission) -> StreamTarget:
     """Which topic a stream is, or would be, for one who needs this permission. Whether it is there is no secret of a
     partition's name either: who may not use the topic is refused in the words for a name like any other. All else is
     looked at with whatever the client asks for. Raises AccessDenied."""
     if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:
         return StreamTarget(stream)
-    broker = call.broker
+    broker = context.broker
     if broker.topics.exists(scope, stream) or not broker.topics.exists(scope, found[1]):
         return StreamTarget(stream)
-    if not broker.access.allows(call.identity, permission, scope, found[1]):
-        broker.access.require(call.identity, permission, scope, stream)
+    if not broker.access.allows(context.identity, permission, scope, found[1]):
+        broker.access.require(context.identity, permission, scope, stream)
     return StreamTarget(found[1], int(found[2]))
 
 
-def ensure_topic(call: RequestContext, scope: Scope, topic: str) -> None:
+def ensure_topic(context: FelixContext, scope: Scope, topic: str) -> None:
     """Make a topic that is missing, for one who may write or read it: that has been looked at before. Raises
     TopicNotFound or TenantNotFound where nothing comes into being on first use."""
-    broker, identity = call.broker, call.identity
+    broker, identity = context.broker, context.identity
     if not broker.topics.auto_create:
         raise TopicNotFound(topic)
     check_topic(topic)  # so that no tenant comes into being for nothing
     broker.access.require(identity, Permission.CREATE, scope, topic)
-    if call.settings.auto_create_tenants:
+    if context.settings.auto_create_tenants:
         broker.tenants.ensure(identity, *scope)
     elif not broker.tenants.exists(scope.tenant):
         raise TenantNotFound(scope.tenant)

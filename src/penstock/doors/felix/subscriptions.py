@@ -20,14 +20,14 @@ from penstock.broker.names import Scope
 from penstock.broker.subscriptions.fanout import FanoutCursor
 from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk
 from penstock.doors.felix.produce_batch import StreamNames
-from penstock.doors.felix.request_context import FelixSettings, RequestContext
+from penstock.doors.felix.request_context import FelixContext, FelixSettings
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.wire.felix.frames import HEADER_SIZE
 
-STRETCH: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
+MAX_PER_TURN: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
 FLUSH_BYTES: Final = 64 << 10  # frames of this size are not collected any further before they are sent
 HELD_BYTES: Final = 256 << 10  # of frames that wait for a commit, above which nothing more is read
 
@@ -114,32 +114,32 @@ class Track:
 class Subscription:
     """An event stream; a `StreamSession`."""
 
-    def __init__(self, call: RequestContext, names: StreamNames, number: int, *, offsets: bool) -> None:
+    def __init__(self, context: FelixContext, names: StreamNames, number: int, *, offsets: bool) -> None:
         """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
-        self._broker = call.broker
-        self._host = call.host
-        self._settings = call.settings
-        self._dialect = call.dialect
-        self._flags = call.flags
+        self._broker = context.broker
+        self._connection = context.connection
+        self._settings = context.settings
+        self._dialect = context.dialect
+        self._flags = context.flags
         self._names = names
         self._number = number
         self._offsets = offsets
-        self._key = call.dialect.events_key(names, number, call.flags, offsets=offsets)
+        self._key = context.dialect.events_key(names, number, context.flags, offsets=offsets)
         self._channel: StreamChannel
         self._replies = ReplyQueue(self._send, self._go_on)
         self._tracks: list[Track] = []
         self._due: deque[Track] = deque()
         self._working = False
-        self._resting = False  # others have their turn
+        self._yielding = False  # others have their turn
         self._over = False  # nothing more is read
-        self._parting = False  # because the broker shuts down
-        self._doom: Reset | None = None  # how it will be broken off in a moment
-        self._void = False  # what was to be sent depended on a change that could not be kept
+        self._stopping = False  # because the broker shuts down
+        self._reset_code: Reset | None = None  # how it will be broken off in a moment
+        self._gap = False  # what was to be sent depended on a change that could not be kept
         self._closed = False  # nothing more is sent
 
     # -- how it begins
 
-    def follow(self, call: RequestContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
+    def follow(self, context: FelixContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
         """Take a cursor at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
         Nothing is sent but a hello until what was asked before has been answered. Raises StreamsUsedUp."""
         settings = self._settings
@@ -147,24 +147,26 @@ class Subscription:
         try:
             for partition, offset in starts:
                 track = Track(self)
-                track.cursor = self._broker.fanout.open(call.identity, scope, topic, partition, track, limits, offset)
+                track.cursor = self._broker.fanout.open(
+                    context.identity, scope, topic, partition, track, limits, offset
+                )
                 track.replayed = track.cursor.head
                 self._tracks.append(track)
-            self._channel = self._host.line.open(self)
+            self._channel = self._connection.line.open(self)
         except BaseException:
             self._leave()
             raise
-        self._host.subscriptions.add(self)
+        self._connection.subscriptions.add(self)
         self._put(self._dialect.hello(self._number), self._broker.pending_commit)
         self._replies.flush()
         for track in self._tracks:
             track.due = True
             self._due.append(track)
-        self._resting = True
+        self._yielding = True
         if any(track.cursor.lag for track in self._tracks):
-            self._broker.scheduler.call_soon(self._rested)  # the reply goes first
+            self._broker.scheduler.call_soon(self._resume)  # the reply goes first
         else:
-            self._rested()  # there is nothing to send, only to wait for
+            self._resume()  # there is nothing to send, only to wait for
 
     # -- what `net` calls
 
@@ -178,7 +180,7 @@ class Subscription:
         """The broker shuts down. The client is to see a lost connection, after which it goes on where it was; an end of
         the stream would tell it that the subscription is over, and the original's clients leave it at that."""
         if not self._over:
-            self._parting = True
+            self._stopping = True
             self.finish()
 
     def refused(self, code: int) -> None:
@@ -208,7 +210,7 @@ class Subscription:
         """There is nothing more to come: end the stream behind what was sent, once it is certain."""
         if not self._over:
             self._leave()
-            self._replies.put_after(self._broker.pending_commit, b"", self._failed)
+            self._replies.enqueue(b"", self._broker.pending_commit, self._failed)
             self._go_on()
 
     # -- sending
@@ -219,34 +221,34 @@ class Subscription:
             return
         self._working = True
         try:
-            while not self._resting and not self._over and self._stretch():
-                self._resting = True
-                self._broker.scheduler.call_soon(self._rested)
+            while not self._yielding and not self._over and self._send_turn():
+                self._yielding = True
+                self._broker.scheduler.call_soon(self._resume)
             self._replies.flush()
         finally:
             self._working = False
         if self._closed:
             return
-        if self._void:
+        if self._gap:
             self._break(Reset.FAILED)
-        elif self._over and self._doom is None and self._replies.empty:
+        elif self._over and self._reset_code is None and self._replies.empty:
             self._closed = True
-            if self._parting:
+            if self._stopping:
                 self._channel.leave()
             else:
                 self._channel.close()
 
-    def _rested(self) -> None:
-        self._resting = False
+    def _resume(self) -> None:
+        self._yielding = False
         self._go_on()
 
-    def _stretch(self) -> bool:
+    def _send_turn(self) -> bool:
         """Send for a while. Whether there may be more that the client would take."""
-        due, replies, left = self._due, self._replies, STRETCH
+        due, replies, left = self._due, self._replies, MAX_PER_TURN
         while due and not self._over:
             if replies.held_bytes >= FLUSH_BYTES:
                 replies.flush()
-            if self._closed or self._void or self._channel.congested or replies.held_bytes >= HELD_BYTES:
+            if self._closed or self._gap or self._channel.congested or replies.held_bytes >= HELD_BYTES:
                 return False
             if left <= 0:
                 return True
@@ -295,15 +297,15 @@ class Subscription:
             self._encode(frames, offset + half, values[half:])
 
     def _put(self, data: bytes, group: CommitGroup | None) -> None:
-        self._replies.put_after(group, data, self._failed)
+        self._replies.enqueue(data, group, self._failed)
 
     def _failed(self, _error: Exception) -> bytes:
-        self._void = True
+        self._gap = True
         return b""
 
     def _send(self, data: bytes) -> None:
         """Nothing behind what is void may leave: it would be behind a gap."""
-        if data and not self._void:
+        if data and not self._gap:
             self._channel.send(data)
 
     # -- how it ends
@@ -315,17 +317,17 @@ class Subscription:
         code = next(code for kind, code in _RESETS if isinstance(error, kind))
         if code is not Reset.DENIED:
             who, what = self._channel.peer, "/".join(self._names)
-            self._host.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
+            self._connection.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
         # A reset may overtake what was sent before it. A client that goes on behind the last event it got would never
         # get further, so these have a start.
         self._leave()
-        self._doom = code
+        self._reset_code = code
         self._replies.flush()
-        self._broker.scheduler.call_soon(self._perish)
+        self._broker.scheduler.call_soon(self._break_off)
 
-    def _perish(self) -> None:
-        if not self._closed and self._doom is not None:
-            self._break(self._doom)
+    def _break_off(self) -> None:
+        if not self._closed and self._reset_code is not None:
+            self._break(self._reset_code)
 
     def _break(self, code: Reset) -> None:
         self.lost()
@@ -333,7 +335,7 @@ class Subscription:
 
     def _leave(self) -> None:
         self._over = True
-        self._host.subscriptions.discard(self)
+        self._connection.subscriptions.discard(self)
         for track in self._tracks:
             track.cursor.leave()
         self._tracks.clear()

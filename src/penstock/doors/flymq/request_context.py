@@ -1,15 +1,14 @@
-"""What an operation is given."""
+"""The context of a FlyMQ request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS, Identity
-from penstock.doors.reply import Outcome
+from penstock.doors.request_context import RequestContext
 from penstock.wire.flymq.messages import AuthStyle
 
 SCOPE: Final = DEFAULT_SCOPE  # FlyMQ has no tenants
@@ -17,7 +16,7 @@ SCOPE: Final = DEFAULT_SCOPE  # FlyMQ has no tenants
 
 @dataclass(frozen=True, slots=True)
 class FlyMqSettings:
-    """What the configuration has to say about this door."""
+    """The configuration of this door."""
 
     auth_style: AuthStyle = AuthStyle.BOTH
     fetch_wait: int = 0  # µs that a fetch waits that finds nothing, unless its topic says otherwise
@@ -25,19 +24,17 @@ class FlyMqSettings:
     node: str = "penstock"
 
 
-class RequestContext:
-    """The connection on whose behalf operations are carried out. A login changes its identity."""
+class FlyMqContext(RequestContext):
+    """One connection. A login changes its identity."""
 
-    __slots__ = ("broker", "identity", "owner", "peer", "settings")
+    __slots__ = ("owner", "settings")
 
     def __init__(self, broker: Broker, identity: Identity, peer: str, settings: FlyMqSettings) -> None:
-        self.broker = broker
-        self.identity = identity
-        self.peer = peer
+        super().__init__(broker, identity, peer)
         self.settings = settings
-        self.owner = object()  # what belongs to this connection and ends with it is known by this
+        self.owner = object()  # of the transactions and memberships that end with this connection
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """The connection has ended: so have its transactions and its memberships."""
         self.broker.transactions.abandon(self.owner)
         self.broker.group_membership.leave(self.owner)
@@ -45,6 +42,3 @@ class RequestContext:
     @property
     def anonymous(self) -> bool:
         return self.identity.name == ANONYMOUS.name
-
-
-Handler: TypeAlias = Callable[[RequestContext, Any], Outcome]

@@ -1,33 +1,30 @@
-"""What an operation is given: the connection, and of the request at hand whose it is and in which tenant it acts."""
+"""The context of a Kimberlite request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import Identity
-from penstock.broker.security.audit_event import context
+from penstock.broker.security.audit_event import context as audit_context
 from penstock.doors.kimberlite.errors import RequestRefused
-from penstock.doors.reply import Outcome
-from penstock.doors.reply_queue import ReplyQueue
-from penstock.doors.session import Channel
+from penstock.doors.kimberlite.states import State
+from penstock.doors.kimberlite.subscriptions import Subscriptions
+from penstock.doors.request_context import RequestContext
 from penstock.wire.kimberlite.codec.connection import ServerCodec
 from penstock.wire.kimberlite.messages import AuditMetadata, ErrorCode
-
-if TYPE_CHECKING:
-    from penstock.doors.kimberlite.subscriptions import Subscriptions
 
 NAMESPACE: Final = DEFAULT_SCOPE.namespace  # Kimberlite has tenants, and nothing within them but streams
 
 
 @dataclass(frozen=True, slots=True)
 class KimberliteSettings:
-    """What the configuration has to say about this door."""
+    """The configuration of this door."""
 
-    assume: str = "auto"  # whose numbers a client uses, where its frames do not tell
+    assume: str = "auto"  # the client's version, where its frames do not show it
     tenants: Mapping[int, str] = field(default_factory=dict)  # the names of tenants that are not called by their number
     auto_create_tenants: bool = True
     push_events: int = 1  # in one frame
@@ -35,7 +32,7 @@ class KimberliteSettings:
     started: int = 0  # µs since 1970
 
     def name(self, tenant: int) -> str:
-        """What the broker calls a tenant of this protocol."""
+        """The broker's name of a tenant."""
         return self.tenants.get(tenant) or str(tenant)
 
     def number(self, name: str) -> int | None:
@@ -48,70 +45,62 @@ class KimberliteSettings:
         return int(name) if int(name) < 1 << 64 else None
 
 
-class RequestContext:
-    """The connection on whose behalf operations are carried out. A handshake changes its identity; the tenant is told
-    anew with each request."""
+class KimberliteContext(RequestContext):
+    """One connection, and of the request at hand who sent it and in which tenant it acts. A handshake changes the
+    identity; the tenant is named anew with each request."""
 
-    __slots__ = (
-        "_bearer", "broker", "channel", "greeted", "identity", "replies", "scope", "settings", "subscriptions",
-        "tenant", "wire",
-    )  # fmt: skip
+    __slots__ = ("_bearer", "codec", "greeted", "scope", "settings", "state", "subscriptions", "tenant")
 
     def __init__(
         self,
         broker: Broker,
-        channel: Channel,
         identity: Identity,
-        replies: ReplyQueue,
-        wire: ServerCodec,
+        peer: str,
+        codec: ServerCodec,
         settings: KimberliteSettings,
+        subscriptions: Subscriptions,
     ) -> None:
-        self.broker = broker
-        self.channel = channel
-        self._bearer = self.identity = identity
-        self.replies = replies
-        self.wire = wire
+        super().__init__(broker, identity, peer)
+        self._bearer = identity
+        self.codec = codec
         self.settings = settings
-        self.subscriptions: Subscriptions  # set by the session, once
-        self.greeted: str | None = None  # the tenant of the last handshake, whose connection this is
+        self.subscriptions = subscriptions
+        self.state = State.NEW
+        self.greeted: str | None = None  # the tenant of the last handshake, which the connection counts for
         self.tenant = 0  # of the request at hand, as the scope
         self.scope = DEFAULT_SCOPE
 
     @property
-    def peer(self) -> str:
-        return self.channel.peer
-
-    @property
     def version(self) -> int:
-        """Of the protocol, as the client speaks it."""
-        return self.wire.version
+        """The client's version of the protocol."""
+        return self.codec.version
 
     def enter(self, tenant: int, audit: AuditMetadata | None) -> None:
-        """A request of this tenant is next."""
+        """Begin with a request of this tenant."""
         if tenant != self.tenant or self.scope is DEFAULT_SCOPE:
             self.tenant = tenant
             self.scope = Scope(self.settings.name(tenant), NAMESPACE)
         self.identity = self._bearer
         if audit is not None:
-            told = context(actor=audit.actor, reason=audit.reason, correlation_id=audit.correlation_id)
-            self.identity = self._bearer._replace(context=told)
+            details = audit_context(actor=audit.actor, reason=audit.reason, correlation_id=audit.correlation_id)
+            self.identity = self._bearer._replace(context=details)
 
-    def note(self, what: str, stream: str) -> None:
-        """For the audit log, if the client wants to be found there: what a request says about itself is of use only
-        with what was done. Changes that every client is found with are noted by `core`."""
+    def note(self, event: str, stream: str) -> None:
+        """Note the request in the audit log, if it has audit metadata: that is of use only with what was done. Changes
+        that are noted for every client are noted by the broker."""
         if self.identity.context:
-            action = what.partition(".")[2]
-            self.broker.audit.note(self.identity, what, scope=self.scope, resource=stream, action=action)
+            action = event.partition(".")[2]
+            self.broker.audit.note(self.identity, event, scope=self.scope, resource=stream, action=action)
 
     def check_tenant(self, identity: Identity) -> None:
-        """Raise unless the tenant at hand is this identity's. Says the same whatever there is in the other one. With
-        security off nobody is of a tenant."""
-        own = identity.tenant
-        if own != self.scope.tenant and (own is not None or self.broker.access.enforced):
+        """Raise unless the tenant at hand is this identity's. The error is the same whatever exists in the other one.
+        With security off an identity has no tenant."""
+        tenant = identity.tenant
+        if tenant != self.scope.tenant and (tenant is not None or self.broker.access.enforced):
             raise RequestRefused(ErrorCode.AUTHENTICATION_FAILED, "the token is not for this tenant")
 
     def greet(self, identity: Identity) -> None:
-        """The client is this one, from now on, and the connection counts as one of the tenant at hand."""
+        """A handshake is accepted: the client is this one from now on, and the connection counts for the tenant."""
         tenant = self.scope.tenant
         if tenant != self.greeted:
             self.broker.rate_limits.enter(tenant)
@@ -119,13 +108,11 @@ class RequestContext:
                 self.broker.rate_limits.leave(self.greeted)
             self.greeted = tenant
         self._bearer = self.identity = identity
+        self.state = State.GREETED
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """The connection has ended."""
-        self.subscriptions.forget()
+        self.subscriptions.release()
         if self.greeted is not None:
             self.broker.rate_limits.leave(self.greeted)
             self.greeted = None
-
-
-Handler: TypeAlias = Callable[[RequestContext, Any], Outcome]

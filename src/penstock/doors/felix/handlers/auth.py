@@ -6,31 +6,31 @@ from penstock.broker.errors import BrokerError
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
 from penstock.broker.security.access import Identity
 from penstock.doors.felix.errors import RequestRefused
-from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.felix.request_context import FelixContext
+from penstock.doors.felix.states import State
 from penstock.doors.reply import Reply
 from penstock.wire.felix.messages import Auth
 
 
-def auth(call: RequestContext, request: Auth) -> Reply:
-    if call.tenant is not None:
-        raise RequestRefused("auth already established", ends=True)
+def auth(context: FelixContext, request: Auth) -> Reply:
     tenant = request.tenant_id
-    identity = _bearer(call, request.token, tenant)
+    identity = _bearer(context, request.token, tenant)
     try:
         check_scope(Scope(tenant, DEFAULT_SCOPE.namespace))
-        call.host.enter(tenant)
+        context.connection.enter(tenant)
     except BrokerError as error:
         raise RequestRefused(f"auth failed: {error}", ends=True) from None
-    call.identity, call.tenant, call.flags = identity, tenant, request.client_flags
-    return Reply(call.dialect.authenticated(request.client_flags))
+    context.identity, context.tenant, context.flags = identity, tenant, request.client_flags
+    context.state = State.AUTHENTICATED
+    return Reply(context.dialect.authenticated(request.client_flags))
 
 
-def _bearer(call: RequestContext, token: str, tenant: str) -> Identity:
+def _bearer(context: FelixContext, token: str, tenant: str) -> Identity:
     """Whose token, or API key, it is. With security off anybody is let in, and bound to the tenant that was named."""
-    peer = call.channel.peer
-    if not call.broker.access.enforced:
-        return call.identity._replace(tenant=tenant, peer=peer)
-    verdict = call.broker.keys.authenticate(token, peer, tenant=tenant)
+    peer = context.peer
+    if not context.broker.access.enforced:
+        return context.identity._replace(tenant=tenant, peer=peer)
+    verdict = context.broker.keys.authenticate(token, peer, tenant=tenant)
     if verdict == "locked":
         raise RequestRefused("auth failed: too many wrong tokens came from here, try again later", ends=True)
     if not isinstance(verdict, Identity) or verdict.tenant != tenant:  # one that is of no tenant is not of this one

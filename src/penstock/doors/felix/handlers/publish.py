@@ -10,33 +10,33 @@ from penstock.broker.errors import TopicNotFound
 from penstock.broker.security.access import Permission
 from penstock.doors.felix.errors import RequestRefused
 from penstock.doors.felix.produce_batch import ProduceBatch
-from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.felix.request_context import FelixContext
 from penstock.doors.felix.stream_names import ensure_topic, locate
 from penstock.doors.reply import Reply
 from penstock.log.engine import Appended
 from penstock.wire.felix.codec.binary import MAX_PAYLOADS
 
 
-def publish(call: RequestContext, batch: ProduceBatch) -> Reply:
+def publish(context: FelixContext, batch: ProduceBatch) -> Reply:
     several = len(batch.publications) > 1
-    _check(batch, original=call.original)
+    _check(batch, original=context.original)
     tenant, namespace, stream = batch.names
-    scope = call.scope(tenant, namespace, len(batch.publications))
-    topic, partition = locate(call, scope, stream, Permission.WRITE)
-    reply = batch.acknowledgement(call.dialect)
+    scope = context.scope(tenant, namespace, len(batch.publications))
+    topic, partition = locate(context, scope, stream, Permission.WRITE)
+    reply = batch.acknowledgement(context.dialect)
     if not batch.values:
-        call.broker.access.require(call.identity, Permission.WRITE, scope, topic)
+        context.broker.access.require(context.identity, Permission.WRITE, scope, topic)
         return Reply(reply)
 
     def produce() -> Appended:
-        return call.broker.produce.append(
-            call.identity, scope, topic, partition or 0, batch.values, allow_dead_letters=not several
+        return context.broker.produce.append(
+            context.identity, scope, topic, partition or 0, batch.values, allow_dead_letters=not several
         )
 
     try:
         appended = produce()
     except TopicNotFound:
-        ensure_topic(call, scope, topic)
+        ensure_topic(context, scope, topic)
         appended = produce()
     return Reply(reply, appended.group)
 

@@ -12,7 +12,7 @@ from penstock.broker.errors import PartitionNotFound
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Permission
 from penstock.doors.felix.errors import RequestRefused
-from penstock.doors.felix.request_context import RequestContext
+from penstock.doors.felix.request_context import FelixContext
 from penstock.doors.felix.stream_names import StreamTarget, ensure_topic, locate
 from penstock.doors.felix.subscriptions import Subscription
 from penstock.doors.reply import Reply
@@ -29,31 +29,31 @@ class CursorError(NamedTuple):
     available: int  # the oldest that is kept, or the next to come
 
 
-def subscribe(call: RequestContext, request: Subscribe) -> Reply:
-    scope = call.scope(request.tenant_id, request.namespace)
-    if len(call.host.subscriptions) >= call.settings.subscriptions:
+def subscribe(context: FelixContext, request: Subscribe) -> Reply:
+    scope = context.scope(request.tenant_id, request.namespace)
+    if len(context.connection.subscriptions) >= context.settings.subscriptions:
         raise RequestRefused("max subscriptions per connection exceeded")
-    place = locate(call, scope, request.stream, Permission.READ)
-    partitions = _partitions(call, scope, place)
+    place = locate(context, scope, request.stream, Permission.READ)
+    partitions = _partitions(context, scope, place)
     starts = beginning(request.start, partitions)
     if isinstance(starts, CursorError):
-        return Reply(call.dialect.cursor_error(*starts, request.request_id))
+        return Reply(context.dialect.cursor_error(*starts, request.request_id))
     names = (request.tenant_id, request.namespace, request.stream)
-    number = _number(call, request)
+    number = _number(context, request)
     try:
-        Subscription(call, names, number, offsets=len(starts) == 1).follow(call, scope, place.topic, starts)
+        Subscription(context, names, number, offsets=len(starts) == 1).follow(context, scope, place.topic, starts)
     except StreamsUsedUp:
         raise RequestRefused("no more streams: the client allows none for these events") from None
-    return Reply(call.dialect.subscribed(number, request.request_id))
+    return Reply(context.dialect.subscribed(number, request.request_id))
 
 
-def _partitions(call: RequestContext, scope: Scope, place: StreamTarget) -> Sequence[tuple[int, Bounds]]:
+def _partitions(context: FelixContext, scope: Scope, place: StreamTarget) -> Sequence[tuple[int, Bounds]]:
     """Those that are to be followed, and what they hold. The topic comes into being if that is allowed."""
-    broker, topic = call.broker, place.topic
-    broker.access.require(call.identity, Permission.READ, scope, topic)
+    broker, topic = context.broker, place.topic
+    broker.access.require(context.identity, Permission.READ, scope, topic)
     if not broker.topics.exists(scope, topic):
-        ensure_topic(call, scope, topic)
-    bounds = broker.topics.bounds(call.identity, scope, [topic])[topic]
+        ensure_topic(context, scope, topic)
+    bounds = broker.topics.bounds(context.identity, scope, [topic])[topic]
     if place.partition is None:
         return list(enumerate(bounds))
     if place.partition >= len(bounds):
@@ -81,7 +81,7 @@ def beginning(
     return [(number, start.offset)]
 
 
-def _number(call: RequestContext, request: Subscribe) -> int:
+def _number(context: FelixContext, request: Subscribe) -> int:
     """The original's older clients choose it, and tell their streams apart by it."""
     chosen = request.subscription_id
-    return chosen if call.original and isinstance(chosen, int) else call.host.next_subscription_id()
+    return chosen if context.original and isinstance(chosen, int) else context.connection.next_subscription_id()

@@ -1,29 +1,22 @@
-"""Every request that a client can make, and what carries it out."""
+"""Every request with its handler."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.doors.felix.handlers import auth, cache, publish, subscribe
 from penstock.doors.felix.produce_batch import ProduceBatch
-from penstock.doors.felix.request_context import Handler
+from penstock.doors.handlers import Handler, reads, writes
 from penstock.wire.felix import messages as m
 
-
-class Operation(NamedTuple):
-    carry_out: Handler
-    reads: bool  # waits until what this stream wrote before is committed, so that it finds it
-    large: bool = False  # the reply may be: it is not made while others of this stream take much memory
-
-
-OPERATIONS: Final[dict[type, Operation]] = {
-    m.Auth: Operation(auth.auth, reads=True),
-    ProduceBatch: Operation(publish.publish, reads=False),  # of `Publish`, `PublishBatch` and binary batches
-    m.Subscribe: Operation(subscribe.subscribe, reads=True),
+HANDLERS: Final[dict[type, Handler]] = {
+    m.Auth: reads(auth.auth),
+    ProduceBatch: writes(publish.publish),  # of `Publish`, `PublishBatch` and binary batches
+    m.Subscribe: reads(subscribe.subscribe),
     # A change of the cache is seen by whoever comes next; the reply is what waits for the commit.
-    m.CachePut: Operation(cache.put, reads=False),
-    m.CacheGet: Operation(cache.get, reads=False, large=True),
-    m.CacheDelete: Operation(cache.delete, reads=False),
-    m.CacheCas: Operation(cache.compare_and_set, reads=False, large=True),
-    m.CacheIncrement: Operation(cache.increment, reads=False),
+    m.CachePut: writes(cache.put),
+    m.CacheGet: writes(cache.get, large=True),
+    m.CacheDelete: writes(cache.delete),
+    m.CacheCas: writes(cache.compare_and_set, large=True),
+    m.CacheIncrement: writes(cache.increment),
 }

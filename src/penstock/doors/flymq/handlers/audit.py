@@ -5,12 +5,12 @@ from __future__ import annotations
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.security import audit_event as audit
 from penstock.broker.security.user import PRINCIPAL
-from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 
 
-def query(call: RequestContext, request: m.AuditQuery) -> Outcome:
+def query(context: FlyMqContext, request: m.AuditQuery) -> Outcome:
     def answer(page: audit.AuditPage) -> Reply:
         events = [
             m.AuditEvent(
@@ -29,15 +29,15 @@ def query(call: RequestContext, request: m.AuditQuery) -> Outcome:
         ]
         return Reply(m.AuditPage(events, page.total, page.has_more))
 
-    work = call.broker.audit.query(call.identity, SCOPE.tenant, _query(request))
-    return OffloadedReply(call.broker, work, answer)
+    work = context.broker.audit.query(context.identity, SCOPE.tenant, _query(request))
+    return OffloadedReply(context.broker, work, answer)
 
 
-def export(call: RequestContext, request: m.AuditExportRequest) -> Outcome:
+def export(context: FlyMqContext, request: m.AuditExportRequest) -> Outcome:
     if request.format not in ("json", "csv"):
         raise InvalidArgument(f"unknown export format: {request.format}")
-    work = call.broker.audit.export(call.identity, SCOPE.tenant, _query(request.query), request.format)
-    return OffloadedReply(call.broker, work, lambda data: Reply(m.AuditExport(request.format, data)))
+    work = context.broker.audit.export(context.identity, SCOPE.tenant, _query(request.query), request.format)
+    return OffloadedReply(context.broker, work, lambda data: Reply(m.AuditExport(request.format, data)))
 
 
 def _query(request: m.AuditQuery) -> audit.AuditQuery:

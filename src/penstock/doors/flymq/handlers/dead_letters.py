@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.queues.dead_letters import LetterPage, Replayed
-from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 
@@ -14,7 +14,7 @@ MAX_REASON: Final = 1000  # characters; as MAX_ATTEMPTS, because whoever may wri
 MAX_ATTEMPTS: Final = 2**31 - 1
 
 
-def fetch(call: RequestContext, request: m.FetchDlq) -> Outcome:
+def fetch(context: FlyMqContext, request: m.FetchDlq) -> Outcome:
     def answer(page: LetterPage) -> Reply:
         found = [
             m.DlqMessage(letter.id, letter.value, letter.reason[:MAX_REASON], min(letter.attempts, MAX_ATTEMPTS))
@@ -24,19 +24,19 @@ def fetch(call: RequestContext, request: m.FetchDlq) -> Outcome:
 
     wanted = min(request.max_messages, MAX_MESSAGES)
     return OffloadedReply(
-        call.broker, call.broker.dead_letters.fetch(call.identity, SCOPE, request.topic, wanted), answer
+        context.broker, context.broker.dead_letters.fetch(context.identity, SCOPE, request.topic, wanted), answer
     )
 
 
-def replay(call: RequestContext, request: m.ReplayDlq) -> Outcome:
-    letters = call.broker.dead_letters
+def replay(context: FlyMqContext, request: m.ReplayDlq) -> Outcome:
+    letters = context.broker.dead_letters
     which = (request.message_id or "") if request.offset is None else request.offset
 
     def answer(replayed: Replayed) -> Reply:
         return Reply(m.Done(), replayed.appended.group)
 
-    return OffloadedReply(call.broker, letters.replay(call.identity, SCOPE, request.topic, which), answer)
+    return OffloadedReply(context.broker, letters.replay(context.identity, SCOPE, request.topic, which), answer)
 
 
-def purge(call: RequestContext, request: m.PurgeDlq) -> Reply:
-    return Reply(m.Done(), call.broker.dead_letters.purge(call.identity, SCOPE, request.topic))
+def purge(context: FlyMqContext, request: m.PurgeDlq) -> Reply:
+    return Reply(m.Done(), context.broker.dead_letters.purge(context.identity, SCOPE, request.topic))

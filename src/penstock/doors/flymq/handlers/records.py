@@ -11,7 +11,8 @@ from penstock.broker.produce.validation import ProducedPartitioned
 from penstock.broker.queues.dead_letter import SUFFIX
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import Permission
-from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.flymq.errors import EndOfLog
+from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.log.batch import RecordSlice
 from penstock.log.errors import OffsetOutOfRange
@@ -20,33 +21,26 @@ from penstock.wire.flymq import messages as m
 MAX_LIFE_MS: Final = 100 * 366 * 86_400_000
 
 
-class EndOfLog(Exception):
-    """There is no record at this offset."""
-
-    def __init__(self) -> None:
-        super().__init__("EOF")
-
-
-def produce(call: RequestContext, request: m.Produce) -> Reply:
-    return store(call, request.topic, request.value, request.key, request.partition)
+def produce(context: FlyMqContext, request: m.Produce) -> Reply:
+    return store(context, request.topic, request.value, request.key, request.partition)
 
 
 def store(
-    call: RequestContext, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
+    context: FlyMqContext, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
 ) -> Reply:
     """Append one record, and say where it is."""
     keys = [key] if key else None
-    scattered = scatter(call, topic, [value], keys, [partition], None if expires is None else [expires])
-    diverted = scattered.diverted.get(0)
-    place = (topic, scattered.partitions[0], scattered.offsets[0])
+    produced = append(context, topic, [value], keys, [partition], None if expires is None else [expires])
+    diverted = produced.diverted.get(0)
+    place = (topic, produced.partitions[0], produced.offsets[0])
     if diverted is not None:
         place = (topic + SUFFIX, 0, diverted)
     key_size = len(key) if key else m.NO_KEY
-    return Reply(m.RecordMetadata(*place, scattered.timestamp // 1000, key_size, len(value)), scattered.group)
+    return Reply(m.RecordMetadata(*place, produced.timestamp // 1000, key_size, len(value)), produced.group)
 
 
-def scatter(
-    call: RequestContext,
+def append(
+    context: FlyMqContext,
     topic: str,
     values: Sequence[bytes],
     keys: Sequence[bytes | None] | None,
@@ -57,7 +51,7 @@ def scatter(
 ) -> ProducedPartitioned:
     """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
     are stored."""
-    broker, identity = call.broker, call.identity
+    broker, identity = context.broker, context.identity
     try:
         return broker.produce.append_partitioned(
             identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
@@ -73,40 +67,40 @@ def scatter(
         )
 
 
-def produce_batch(call: RequestContext, request: m.ProduceBatch) -> Reply:
+def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
     """All or none: a record that is refused refuses the batch. Those that a topic wants among its dead letters are
     reported at offset -1, as unsigned."""
     keys = request.keys if any(request.keys) else None
-    scattered = scatter(call, request.topic, request.values, keys, request.partitions)
-    offsets = list(scattered.offsets)
-    for number in scattered.diverted:
+    produced = append(context, request.topic, request.values, keys, request.partitions)
+    offsets = list(produced.offsets)
+    for number in produced.diverted:
         offsets[number] = 2**64 - 1
-    reply = m.ProducedBatch(request.topic, scattered.timestamp // 1000, list(scattered.partitions), offsets)
-    return Reply(reply, scattered.group)
+    reply = m.ProducedBatch(request.topic, produced.timestamp // 1000, list(produced.partitions), offsets)
+    return Reply(reply, produced.group)
 
 
-def produce_with_schema(call: RequestContext, request: m.ProduceWithSchema) -> Reply:
-    call.broker.access.require(call.identity, Permission.WRITE, SCOPE, request.topic)
-    reasons = call.broker.schemas.validate(call.identity, SCOPE, request.schema, request.value)
+def produce_with_schema(context: FlyMqContext, request: m.ProduceWithSchema) -> Reply:
+    context.broker.access.require(context.identity, Permission.WRITE, SCOPE, request.topic)
+    reasons = context.broker.schemas.validate(context.identity, SCOPE, request.schema, request.value)
     if reasons:
         raise RecordRejected(reasons)
-    return store(call, request.topic, request.value, None, m.ANY_PARTITION)
+    return store(context, request.topic, request.value, None, m.ANY_PARTITION)
 
 
-def produce_with_ttl(call: RequestContext, request: m.ProduceWithTtl) -> Reply:
+def produce_with_ttl(context: FlyMqContext, request: m.ProduceWithTtl) -> Reply:
     """Without a time of its own, a record lives as long as its topic says."""
     if not 0 <= request.ttl_ms <= MAX_LIFE_MS:
         raise InvalidArgument(f"ttl {request.ttl_ms} ms is out of range")
-    expires = call.broker.now() + request.ttl_ms * 1000 if request.ttl_ms else None
-    return store(call, request.topic, request.value, request.key, request.partition, expires)
+    expires = context.broker.now() + request.ttl_ms * 1000 if request.ttl_ms else None
+    return store(context, request.topic, request.value, request.key, request.partition, expires)
 
 
-def produce_delayed(call: RequestContext, request: m.ProduceDelayed) -> Reply:
+def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
     """The offset in the reply is the id by which the record can be cancelled while it waits."""
-    broker = call.broker
-    broker.topics.ensure(call.identity, SCOPE, request.topic)
+    broker = context.broker
+    broker.topics.ensure(context.identity, SCOPE, request.topic)
     delayed, group = broker.delays.schedule(
-        call.identity, SCOPE, request.topic, request.value, request.key, request.partition, request.delay_ms * 1000
+        context.identity, SCOPE, request.topic, request.value, request.key, request.partition, request.delay_ms * 1000
     )
     key_size = len(request.key) if request.key else m.NO_KEY
     if isinstance(delayed, int):
@@ -116,16 +110,16 @@ def produce_delayed(call: RequestContext, request: m.ProduceDelayed) -> Reply:
     return Reply(m.RecordMetadata(*place, key_size, len(request.value)), group)
 
 
-def cancel_delayed(call: RequestContext, request: m.CancelDelayed) -> Reply:
+def cancel_delayed(context: FlyMqContext, request: m.CancelDelayed) -> Reply:
     text = request.message_id
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    return Reply(m.Done(), call.broker.delays.cancel(call.identity, SCOPE, number))
+    return Reply(m.Done(), context.broker.delays.cancel(context.identity, SCOPE, number))
 
 
-def consume(call: RequestContext, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
+def consume(context: FlyMqContext, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
     offset = request.offset
     try:
-        plan = call.broker.fetch.plan(call.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
+        plan = context.broker.fetch.plan(context.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
     except OffsetOutOfRange:
         raise EndOfLog from None
 
@@ -133,11 +127,11 @@ def consume(call: RequestContext, request: m.Consume | m.ConsumeZeroCopy) -> Out
         if not slices or slices[0].base_offset != offset:
             raise EndOfLog
         key, value = slices[0].keys()[0], slices[0].values()[0]
-        call.broker.metrics.fetched(1, len(key or b"") + len(value), started)
+        context.broker.metrics.fetched(1, len(key or b"") + len(value), started)
         return Reply(m.Consumed(key, value))
 
-    started = call.broker.metrics.timer()
-    return OffloadedReply(call.broker, _reading(plan), answer)
+    started = context.broker.metrics.timer()
+    return OffloadedReply(context.broker, _reading(plan), answer)
 
 
 def _reading(plan: VisibleRead) -> Deferred[list[RecordSlice], list[RecordSlice]]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
-from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.log.engine import CommitGroup
 from penstock.wire.flymq import messages as m
@@ -19,7 +19,7 @@ KINDS: Final = {
 }
 
 
-def register(call: RequestContext, request: m.RegisterSchema) -> Outcome:
+def register(context: FlyMqContext, request: m.RegisterSchema) -> Outcome:
     kind = KINDS.get(request.schema_type.lower())
     if kind is None:
         raise InvalidArgument(f"unsupported schema type: {request.schema_type}")
@@ -28,40 +28,40 @@ def register(call: RequestContext, request: m.RegisterSchema) -> Outcome:
         schema, group = registered
         return Reply(_summary(schema), group)
 
-    work = call.broker.schemas.register(call.identity, SCOPE, request.name, kind, request.definition)
-    return OffloadedReply(call.broker, work, answer)
+    work = context.broker.schemas.register(context.identity, SCOPE, request.name, kind, request.definition)
+    return OffloadedReply(context.broker, work, answer)
 
 
-def get(call: RequestContext, request: m.GetSchema) -> Reply:
-    schemas = call.broker.schemas
-    schema = schemas.get(call.identity, SCOPE, request.name, request.version or None)
-    mode = schemas.mode(call.identity, SCOPE, request.name)
+def get(context: FlyMqContext, request: m.GetSchema) -> Reply:
+    schemas = context.broker.schemas
+    schema = schemas.get(context.identity, SCOPE, request.name, request.version or None)
+    mode = schemas.mode(context.identity, SCOPE, request.name)
     identifier = f"{schema.name}-v{schema.version}"
     return Reply(m.SchemaInfo(schema.name, schema.kind, schema.version, identifier, schema.definition, mode))
 
 
-def list_schemas(call: RequestContext, request: m.ListSchemas) -> Reply:
-    found = call.broker.schemas.list(call.identity, SCOPE, request.name or None)
+def list_schemas(context: FlyMqContext, request: m.ListSchemas) -> Reply:
+    found = context.broker.schemas.list(context.identity, SCOPE, request.name or None)
     return Reply(m.SchemaList([_summary(schema) for schema in found]))
 
 
-def validate(call: RequestContext, request: m.ValidateSchema) -> Reply:
-    reasons = call.broker.schemas.validate(call.identity, SCOPE, request.name, request.value)
+def validate(context: FlyMqContext, request: m.ValidateSchema) -> Reply:
+    reasons = context.broker.schemas.validate(context.identity, SCOPE, request.name, request.value)
     return Reply(m.SchemaVerdict(not reasons, reasons))
 
 
-def delete(call: RequestContext, request: m.DeleteSchema) -> Reply:
+def delete(context: FlyMqContext, request: m.DeleteSchema) -> Reply:
     """Version 0 stands for all."""
-    group = call.broker.schemas.delete(call.identity, SCOPE, request.name, request.version or None)
+    group = context.broker.schemas.delete(context.identity, SCOPE, request.name, request.version or None)
     return Reply(m.Done(), group)
 
 
-def set_compatibility(call: RequestContext, request: m.SetCompatibility) -> Reply:
+def set_compatibility(context: FlyMqContext, request: m.SetCompatibility) -> Reply:
     try:
         mode = Compatibility(request.mode.lower())
     except ValueError:
         raise InvalidArgument(f"unknown compatibility mode: {request.mode}") from None
-    return Reply(m.Done(), call.broker.schemas.set_mode(call.identity, SCOPE, request.name, mode))
+    return Reply(m.Done(), context.broker.schemas.set_mode(context.identity, SCOPE, request.name, mode))
 
 
 def _summary(schema: Schema) -> m.SchemaSummary:

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from penstock.broker.errors import InvalidPartitionCount, TopicExists, TopicNotFound
 from penstock.broker.security.access import Permission
-from penstock.doors.flymq.request_context import SCOPE, RequestContext
+from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import Reply
 from penstock.wire.flymq import messages as m
 
 
-def create(call: RequestContext, request: m.CreateTopic) -> Reply:
+def create(context: FlyMqContext, request: m.CreateTopic) -> Reply:
     """A topic that exists is left as it is. No partitions means one.
 
     Whoever may write brings a topic into being by writing to it; to choose what it is like is for administrators, as in
     the original."""
-    call.broker.access.require(call.identity, Permission.ALTER, SCOPE, request.topic)
+    context.broker.access.require(context.identity, Permission.ALTER, SCOPE, request.topic)
     if request.partitions < 0:
-        raise InvalidPartitionCount(request.partitions, call.broker.limits.partitions_per_topic)
+        raise InvalidPartitionCount(request.partitions, context.broker.limits.partitions_per_topic)
     try:
-        _, group = call.broker.topics.create(call.identity, SCOPE, request.topic, request.partitions or 1)
+        _, group = context.broker.topics.create(context.identity, SCOPE, request.topic, request.partitions or 1)
     except TopicExists:
         return Reply(m.Done(message="topic exists"))
     return Reply(m.Done(), group)
 
 
-def delete(call: RequestContext, request: m.DeleteTopic) -> Reply:
+def delete(context: FlyMqContext, request: m.DeleteTopic) -> Reply:
     """A topic that is not there is deleted already."""
     try:
-        return Reply(m.Done(), call.broker.topics.delete(call.identity, SCOPE, request.topic))
+        return Reply(m.Done(), context.broker.topics.delete(context.identity, SCOPE, request.topic))
     except TopicNotFound:
         return Reply(m.Done(message="no such topic"))
 
 
-def list_topics(call: RequestContext, _request: m.ListTopics) -> Reply:
-    names = [topic.name for topic in call.broker.topics.list(call.identity, SCOPE)]
+def list_topics(context: FlyMqContext, _request: m.ListTopics) -> Reply:
+    names = [topic.name for topic in context.broker.topics.list(context.identity, SCOPE)]
     return Reply(m.TopicList([name for name in names if not name.startswith("__")]))
 
 
-def metadata(call: RequestContext, request: m.Metadata) -> Reply:
+def metadata(context: FlyMqContext, request: m.Metadata) -> Reply:
     """This node leads every partition; its number is 0."""
-    described = call.broker.topics.describe(call.identity, SCOPE, request.topic)
+    described = context.broker.topics.describe(context.identity, SCOPE, request.topic)
     partitions = [
         m.PartitionMetadata(part.partition, 0, part.log_start, part.high_watermark) for part in described.partitions
     ]

@@ -11,25 +11,25 @@ from penstock.broker.security import audit_event as audit
 from penstock.broker.security.audit_chain import ChainReport
 from penstock.broker.security.user import PRINCIPAL
 from penstock.doors.kimberlite.errors import RequestRefused
-from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.kimberlite.request_context import KimberliteContext
 from penstock.doors.reply import OffloadedReply, Reply
 from penstock.wire.kimberlite import messages as m
 
 
-def query(call: RequestContext, request: m.AuditQuery) -> OffloadedReply:
+def query(context: KimberliteContext, request: m.AuditQuery) -> OffloadedReply:
     """Newest first, as many as asked for, a page at most, and no more than fit a reply to a read: older ones can be
     asked for by their time."""
-    if call.version < 4:  # what an event looked like then, nobody knows any more
+    if context.version < 4:  # what an event looked like then, nobody knows any more
         raise RequestRefused(m.ErrorCode.INVALID_REQUEST, "AuditQuery is served from version 4 of the protocol on")
 
     def answer(page: audit.AuditPage) -> Reply:
-        events = [_event(call.tenant, event) for event in page.events]
+        events = [_event(context.tenant, event) for event in page.events]
         sizes = accumulate(map(_size, events))
-        fitting = bisect_right(list(sizes), call.settings.read_bytes)
+        fitting = bisect_right(list(sizes), context.settings.read_bytes)
         return Reply(m.AuditQueryResponse(events[: max(1, fitting)]))
 
-    work = call.broker.audit.query(call.identity, call.scope.tenant, _query(request))
-    return OffloadedReply(call.broker, work, answer)
+    work = context.broker.audit.query(context.identity, context.scope.tenant, _query(request))
+    return OffloadedReply(context.broker, work, answer)
 
 
 def _query(request: m.AuditQuery) -> audit.AuditQuery:
@@ -65,9 +65,9 @@ def _size(event: m.AuditEventInfo) -> int:
     return 64 + sum(len(value.encode()) for value in msgspec.structs.astuple(event) if isinstance(value, str))
 
 
-def verify(call: RequestContext, _request: m.VerifyAuditChain) -> OffloadedReply:
+def verify(context: KimberliteContext, _request: m.VerifyAuditChain) -> OffloadedReply:
     def answer(report: ChainReport) -> Reply:
         trouble = None if report.ok else report.text
         return Reply(m.VerifyAuditChainResponse(report.ok, report.event_count, report.head, report.mismatch, trouble))
 
-    return OffloadedReply(call.broker, call.broker.audit.verify(call.identity, call.scope), answer)
+    return OffloadedReply(context.broker, context.broker.audit.verify(context.identity, context.scope), answer)

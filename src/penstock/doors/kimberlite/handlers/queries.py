@@ -1,4 +1,4 @@
-"""SQL, now and at a position of the past; and what can be asked about tables."""
+"""SQL statements, now and at a position of the past; listing and describing tables."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.broker.queries.query import QueryRun, Rows, Value
-from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.kimberlite.request_context import KimberliteContext
 from penstock.doors.kimberlite.values import to_broker, to_wire
-from penstock.doors.reply import Reply
+from penstock.doors.reply import Completion, Reply
 from penstock.wire.kimberlite import messages as m
 
 T = TypeVar("T")
 
 
-class Asking:
-    """A statement on its way; a `Later`."""
+class QueryReply:
+    """The reply to a statement that runs in a worker; a `PendingReply`."""
 
-    __slots__ = ("_answer", "_run")
+    __slots__ = ("_message", "_run")
 
-    def __init__(self, run: QueryRun, answer: Callable[[Rows], m.Message]) -> None:
+    def __init__(self, run: QueryRun, message: Callable[[Rows], m.Message]) -> None:
         self._run = run
-        self._answer = answer
+        self._message = message
 
-    def start(self, done: Callable[[Reply | Exception], None]) -> None:
+    def start(self, on_complete: Completion) -> None:
         def finish() -> None:
             try:
-                answer = Reply(self._answer(self._run.finish()))
-            except Exception as error:  # noqa: BLE001 - told, or logged, by the session
-                done(error)
+                reply = Reply(self._message(self._run.finish()))
+            except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
+                on_complete(error)
             else:
-                done(answer)
+                on_complete(reply)
 
         self._run.start(finish)
 
@@ -38,50 +38,52 @@ class Asking:
         self._run.cancel()
 
 
-def _ask(
-    call: RequestContext,
+def _run(
+    context: KimberliteContext,
     sql: str,
-    answer: Callable[[Rows], m.Message],
+    message: Callable[[Rows], m.Message],
     params: list[Value] | None = None,
     position: int | None = None,
     reason: str | None = None,
-) -> Asking:
-    return Asking(call.broker.queries.run(call.identity, call.scope, sql, params or [], position, reason), answer)
+) -> QueryReply:
+    return QueryReply(
+        context.broker.queries.run(context.identity, context.scope, sql, params or [], position, reason), message
+    )
 
 
-def query(call: RequestContext, request: m.Query) -> Asking:
-    def answer(rows: Rows) -> m.QueryResponse:
+def query(context: KimberliteContext, request: m.Query) -> QueryReply:
+    def message(rows: Rows) -> m.QueryResponse:
         return m.QueryResponse(rows.columns, [to_wire(row) for row in rows.rows])
 
-    return _ask(call, request.sql, answer, to_broker(request.params), reason=request.break_glass_reason)
+    return _run(context, request.sql, message, to_broker(request.params), reason=request.break_glass_reason)
 
 
-def query_at(call: RequestContext, request: m.QueryAt) -> Asking:
-    def answer(rows: Rows) -> m.QueryAtResponse:
+def query_at(context: KimberliteContext, request: m.QueryAt) -> QueryReply:
+    def message(rows: Rows) -> m.QueryAtResponse:
         return m.QueryAtResponse(rows.columns, [to_wire(row) for row in rows.rows])
 
-    return _ask(call, request.sql, answer, to_broker(request.params), request.position, request.break_glass_reason)
+    return _run(context, request.sql, message, to_broker(request.params), request.position, request.break_glass_reason)
 
 
-def list_tables(call: RequestContext, _request: m.ListTables) -> Asking:
-    def answer(rows: Rows) -> m.ListTablesResponse:
+def list_tables(context: KimberliteContext, _request: m.ListTables) -> QueryReply:
+    def message(rows: Rows) -> m.ListTablesResponse:
         return m.ListTablesResponse([_made(m.TableSummary, row) for row in rows.rows])
 
-    return _ask(call, "SHOW TABLES", answer)
+    return _run(context, "SHOW TABLES", message)
 
 
-def describe(call: RequestContext, request: m.DescribeTable) -> Asking:
-    def answer(rows: Rows) -> m.DescribeTableResponse:
+def describe(context: KimberliteContext, request: m.DescribeTable) -> QueryReply:
+    def message(rows: Rows) -> m.DescribeTableResponse:
         return m.DescribeTableResponse(request.table_name, [_made(m.ColumnInfo, row) for row in rows.rows])
 
-    return _ask(call, f"DESCRIBE {_quoted(request.table_name)}", answer)
+    return _run(context, f"DESCRIBE {_quoted(request.table_name)}", message)
 
 
-def list_indexes(call: RequestContext, request: m.ListIndexes) -> Asking:
-    def answer(rows: Rows) -> m.ListIndexesResponse:
+def list_indexes(context: KimberliteContext, request: m.ListIndexes) -> QueryReply:
+    def message(rows: Rows) -> m.ListIndexesResponse:
         return m.ListIndexesResponse([m.IndexInfo(str(name), str(columns).split(",")) for name, columns in rows.rows])
 
-    return _ask(call, f"SHOW INDEXES FROM {_quoted(request.table_name)}", answer)
+    return _run(context, f"SHOW INDEXES FROM {_quoted(request.table_name)}", message)
 
 
 def _made(kind: Callable[..., T], row: list[Value]) -> T:

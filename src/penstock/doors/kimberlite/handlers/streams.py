@@ -15,7 +15,7 @@ from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.doors.kimberlite.errors import RequestRefused
-from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.kimberlite.request_context import KimberliteContext
 from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
 
@@ -29,11 +29,11 @@ _FIRST_NAMES: Final = re.compile(r"[A-Za-z0-9_]{1,256}")
 _REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSoutheast2: "ap-southeast-2"}
 
 
-def create(call: RequestContext, request: m.CreateStream) -> Reply:
+def create(context: KimberliteContext, request: m.CreateStream) -> Reply:
     """Version 1 refuses a name that is taken, as the specification says; later ones answer with the stream that has it,
     as the original does, if it is what was asked for."""
-    broker, identity, scope, name = call.broker, call.identity, call.scope, request.name
-    if call.version == 1 and not _FIRST_NAMES.fullmatch(name):
+    broker, identity, scope, name = context.broker, context.identity, context.scope, request.name
+    if context.version == 1 and not _FIRST_NAMES.fullmatch(name):
         raise InvalidArgument("a stream's name is 1 to 256 letters, digits and '_'")
     check_topic(name)  # so that no tenant comes into being for nothing
     settings = TopicSettings(data_class=str(request.data_class), placement=placement(request.placement))
@@ -41,23 +41,23 @@ def create(call: RequestContext, request: m.CreateStream) -> Reply:
     if request.data_class == PHI:
         broker.access.require(identity, Permission.PHI, scope, name)
     try:
-        _check_tenant(call)
+        _check_tenant(context)
         topic, group = broker.topics.create(identity, scope, name, 1, settings)
     except TopicExists:
         if not broker.access.allows(identity, Permission.DESCRIBE, scope, name):
             raise
         found = broker.topics.describe(identity, scope, name).topic
-        if call.version == 1 or not _fits(found.settings, settings):
+        if context.version == 1 or not _fits(found.settings, settings):
             raise RequestRefused(m.ErrorCode.STREAM_ALREADY_EXISTS, _exists(found)) from None
         return Reply(m.CreateStreamResponse(found.id))
     return Reply(m.CreateStreamResponse(topic.id), group)
 
 
-def _check_tenant(call: RequestContext) -> None:
-    if call.settings.auto_create_tenants:
-        call.broker.tenants.ensure(call.identity, call.scope.tenant)
-    elif not call.broker.tenants.exists(call.scope.tenant):
-        raise TenantNotFound(call.scope.tenant)
+def _check_tenant(context: KimberliteContext) -> None:
+    if context.settings.auto_create_tenants:
+        context.broker.tenants.ensure(context.identity, context.scope.tenant)
+    elif not context.broker.tenants.exists(context.scope.tenant):
+        raise TenantNotFound(context.scope.tenant)
 
 
 def placement(asked: m.Placement) -> str:
@@ -85,30 +85,30 @@ def _exists(topic: Topic) -> str:
     return f"Stream '{topic.name}' already exists: it is stream {topic.id}"
 
 
-def append(call: RequestContext, request: m.AppendEvents) -> Reply:
+def append(context: KimberliteContext, request: m.AppendEvents) -> Reply:
     events = request.events
     if not 0 < len(events) <= MAX_EVENTS:
         raise InvalidArgument(f"a batch of {len(events)} events: 1 to {MAX_EVENTS:,} are allowed")
     size = sum(map(len, events))
     if size > MAX_BYTES:
         raise InvalidArgument(f"a batch of {size} bytes is larger than the limit of {MAX_BYTES} bytes")
-    topic, partition = call.broker.topics.stream(call.identity, call.scope, request.stream_id)
-    appended = call.broker.produce.append(
-        call.identity,
-        call.scope,
+    topic, partition = context.broker.topics.stream(context.identity, context.scope, request.stream_id)
+    appended = context.broker.produce.append(
+        context.identity,
+        context.scope,
         topic.name,
         partition,
         events,
         expected_offset=request.expected_offset,
         allow_dead_letters=False,
     )
-    call.note("stream.append", topic.name)
+    context.note("stream.append", topic.name)
     return Reply(m.AppendEventsResponse(appended.base_offsets[0], len(events)), appended.group)
 
 
-def info(call: RequestContext, request: m.StreamInfo) -> Reply:
+def info(context: KimberliteContext, request: m.StreamInfo) -> Reply:
     """For those who may read, and for those who may append: they have to name the offset at which they do."""
-    broker, identity, scope = call.broker, call.identity, call.scope
+    broker, identity, scope = context.broker, context.identity, context.scope
     topic, partition = broker.topics.stream(identity, scope, request.stream_id)
     if broker.access.allows(identity, Permission.WRITE, scope, topic.name):
         length = broker.topics.end_offset(identity, scope, topic.name, partition)

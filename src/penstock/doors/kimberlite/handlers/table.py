@@ -1,9 +1,10 @@
-"""Every request that a client can make, and what carries it out."""
+"""Every request with its handler."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from penstock.doors.handlers import Handler, reads, writes
 from penstock.doors.kimberlite.handlers import (
     audit,
     fetch,
@@ -16,53 +17,38 @@ from penstock.doors.kimberlite.handlers import (
     tenants,
     unserved,
 )
-from penstock.doors.kimberlite.request_context import Handler
 from penstock.wire.kimberlite import compliance_messages
 from penstock.wire.kimberlite import messages as m
 
-
-class Operation(NamedTuple):
-    carry_out: Handler
-    reads: bool  # waits until what this connection wrote before is committed, so that it finds it
-
-
-def _writes(handler: Handler) -> Operation:
-    return Operation(handler, reads=False)
-
-
-def _reads(handler: Handler) -> Operation:
-    return Operation(handler, reads=True)
-
-
-OPERATIONS: Final[dict[type[m.Message], Operation]] = {
-    m.Handshake: _reads(greeting.handshake),
-    m.CreateStream: _writes(streams.create),
-    m.AppendEvents: _writes(streams.append),
-    m.Query: _reads(queries.query),
-    m.QueryAt: _reads(queries.query_at),
-    m.ReadEvents: _reads(fetch.read),
-    m.StreamInfo: _reads(streams.info),
-    m.Subscribe: _reads(subscribe.subscribe),
-    m.Sync: _reads(server.sync),
-    m.SubscribeCredit: _reads(subscribe.credit),
-    m.Unsubscribe: _reads(subscribe.unsubscribe),
-    m.ListTables: _reads(queries.list_tables),
-    m.DescribeTable: _reads(queries.describe),
-    m.ListIndexes: _reads(queries.list_indexes),
-    m.TenantCreate: _writes(tenants.create),
-    m.TenantList: _reads(tenants.list_tenants),
-    m.TenantDelete: _reads(tenants.delete),
-    m.TenantGet: _reads(tenants.get),
-    m.ApiKeyRegister: _writes(keys.register),
-    m.ApiKeyRevoke: _writes(keys.revoke),
-    m.ApiKeyList: _reads(keys.list_keys),
-    m.ApiKeyRotate: _writes(keys.rotate),
-    m.GetServerInfo: _reads(server.info),
-    m.AuditQuery: _reads(audit.query),
-    m.VerifyAuditChain: _reads(audit.verify),
-    m.Ambiguous: _reads(unserved.refuse_ambiguous),
+HANDLERS: Final[dict[type[m.Message], Handler]] = {
+    m.Handshake: reads(greeting.handshake),
+    m.CreateStream: writes(streams.create),
+    m.AppendEvents: writes(streams.append),
+    m.Query: reads(queries.query),
+    m.QueryAt: reads(queries.query_at),
+    m.ReadEvents: reads(fetch.read),
+    m.StreamInfo: reads(streams.info),
+    m.Subscribe: reads(subscribe.subscribe),
+    m.Sync: reads(server.sync),
+    m.SubscribeCredit: reads(subscribe.credit),
+    m.Unsubscribe: reads(subscribe.unsubscribe),
+    m.ListTables: reads(queries.list_tables),
+    m.DescribeTable: reads(queries.describe),
+    m.ListIndexes: reads(queries.list_indexes),
+    m.TenantCreate: writes(tenants.create),
+    m.TenantList: reads(tenants.list_tenants),
+    m.TenantDelete: reads(tenants.delete),
+    m.TenantGet: reads(tenants.get),
+    m.ApiKeyRegister: writes(keys.register),
+    m.ApiKeyRevoke: writes(keys.revoke),
+    m.ApiKeyList: reads(keys.list_keys),
+    m.ApiKeyRotate: writes(keys.rotate),
+    m.GetServerInfo: reads(server.info),
+    m.AuditQuery: reads(audit.query),
+    m.VerifyAuditChain: reads(audit.verify),
+    m.Ambiguous: reads(unserved.refuse_ambiguous),
     **{
-        kind: _reads(unserved.refuse)
+        kind: reads(unserved.refuse)
         for kind in vars(compliance_messages).values()
         if isinstance(kind, type) and issubclass(kind, m.Unserved) and kind is not m.Unserved
     },

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from penstock.broker.security.access import EVERYWHERE, Permission
 from penstock.broker.tenancy.tenants import Tenant
-from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.kimberlite.request_context import KimberliteContext
 from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
 
 
-def create(call: RequestContext, request: m.TenantCreate) -> Reply:
-    tenants, name = call.broker.tenants, call.settings.name(request.tenant_id)
-    call.broker.access.require(call.identity, Permission.ADMIN, EVERYWHERE, "")  # before anything is looked up
+def create(context: KimberliteContext, request: m.TenantCreate) -> Reply:
+    tenants, name = context.broker.tenants, context.settings.name(request.tenant_id)
+    context.broker.access.require(context.identity, Permission.ADMIN, EVERYWHERE, "")  # before anything is looked up
     existed = tenants.exists(name)
-    tenant, group = tenants.create(call.identity, name, request.name)
+    tenant, group = tenants.create(context.identity, name, request.name)
     return Reply(m.TenantCreateResponse(_info(request.tenant_id, tenant), not existed), group)
 
 
-def list_tenants(call: RequestContext, _request: m.TenantList) -> Reply:
+def list_tenants(context: KimberliteContext, _request: m.TenantList) -> Reply:
     """Those that have a number here."""
-    numbered = [(call.settings.number(tenant.name), tenant) for tenant in call.broker.tenants.list(call.identity)]
+    tenants = context.broker.tenants.list(context.identity)
+    numbered = [(context.settings.number(tenant.name), tenant) for tenant in tenants]
     return Reply(m.TenantListResponse([_info(number, tenant) for number, tenant in numbered if number is not None]))
 
 
-def get(call: RequestContext, request: m.TenantGet) -> Reply:
-    tenant = call.broker.tenants.get(call.identity, call.settings.name(request.tenant_id))
+def get(context: KimberliteContext, request: m.TenantGet) -> Reply:
+    tenant = context.broker.tenants.get(context.identity, context.settings.name(request.tenant_id))
     return Reply(m.TenantGetResponse(_info(request.tenant_id, tenant)))
 
 
-def delete(call: RequestContext, request: m.TenantDelete) -> Reply:
+def delete(context: KimberliteContext, request: m.TenantDelete) -> Reply:
     """With all its streams, its keys and its users."""
-    tenant, group = call.broker.tenants.delete(call.identity, call.settings.name(request.tenant_id))
+    tenant, group = context.broker.tenants.delete(context.identity, context.settings.name(request.tenant_id))
     return Reply(m.TenantDeleteResponse(True, tenant.topics), group)
 
 

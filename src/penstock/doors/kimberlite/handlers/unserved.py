@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.doors.kimberlite.errors import RequestRefused
-from penstock.doors.kimberlite.request_context import RequestContext
+from penstock.doors.kimberlite.request_context import KimberliteContext
 from penstock.doors.reply import Reply
 from penstock.wire.kimberlite import messages as m
 
@@ -21,13 +21,13 @@ INSTEAD: Final = {
 """By the beginning of a request's name."""
 
 
-def refuse(_call: RequestContext, request: m.Unserved) -> Reply:
+def refuse(_context: KimberliteContext, request: m.Unserved) -> Reply:
     name = type(request).__name__
     advice = next(text for start, text in INSTEAD.items() if name.startswith(start))
     raise RequestRefused(m.ErrorCode.INVALID_REQUEST, f"{name} is not served by Penstock: {advice}")
 
 
-def refuse_ambiguous(_call: RequestContext, request: m.Ambiguous) -> Reply:
+def refuse_ambiguous(_context: KimberliteContext, request: m.Ambiguous) -> Reply:
     readings = " or ".join(request.readings)
     raise RequestRefused(
         m.ErrorCode.INVALID_REQUEST,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.security.access import Identity
-from penstock.doors.blipmq.handshake import TABLE, Handshake, State, Step
+from penstock.doors.blipmq.states import TABLE, Action, Handshake, State
 from penstock.wire.blipmq import codec, frames
 from penstock.wire.blipmq.codec import decode_nack, encode_auth, encode_hello
 from penstock.wire.blipmq.frames import Framer, FrameType
@@ -186,7 +186,7 @@ def test_no_frame_leads_past_the_handshake(sent: list[tuple[FrameType, bytes | N
         if reply == OK:
             settled.append(kind)
         assert handshake.ready == (settled == [FrameType.HELLO, FrameType.AUTH])
-        assert (reply == SESSION) == (handshake.ready and TABLE[State.READY][kind] is Step.SERVE)
+        assert (reply == SESSION) == (handshake.ready and TABLE[State.READY][kind] is Action.SERVE)
 
 
 def test_hello_and_auth_as_a_client_writes_them() -> None:

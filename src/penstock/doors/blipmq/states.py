@@ -1,7 +1,7 @@
-"""The states of a connection, as a table: what each frame leads to before and after HELLO and AUTH.
+"""The states of a BlipMQ connection, as a table: what each frame leads to before and after HELLO and AUTH.
 
-The handshake answers the frames that are its own, or that come too early. All others are left to the session. How a
-key is checked is the caller's business.
+The handshake replies to its own frames, and to those that arrive too early. All others have handlers. How a key is
+checked is the caller's business.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class State(enum.Enum):
     READY = enum.auto()  # AUTH done: the identity is known
 
 
-class Step(enum.Enum):
+class Action(enum.Enum):
     GREET = enum.auto()  # read HELLO, and go to GREETED
     AUTHENTICATE = enum.auto()  # read AUTH, and go to READY
-    SERVE = enum.auto()  # the session's frame
+    SERVE = enum.auto()  # the frame's handler
     IGNORE = enum.auto()  # no reply
 
 
@@ -53,19 +53,19 @@ _EARLY: Final = {
 }
 
 # A NACK changes no state and closes nothing: the client may try again. No state is ever left but for the next one.
-TABLE: Final[dict[State, dict[FrameType, Step | Nack]]] = {
-    State.NEW: {FrameType.HELLO: Step.GREET, FrameType.AUTH: HELLO_NOT_PERFORMED, **_EARLY},
-    State.GREETED: {FrameType.HELLO: HELLO_ALREADY_PERFORMED, FrameType.AUTH: Step.AUTHENTICATE, **_EARLY},
+TABLE: Final[dict[State, dict[FrameType, Action | Nack]]] = {
+    State.NEW: {FrameType.HELLO: Action.GREET, FrameType.AUTH: HELLO_NOT_PERFORMED, **_EARLY},
+    State.GREETED: {FrameType.HELLO: HELLO_ALREADY_PERFORMED, FrameType.AUTH: Action.AUTHENTICATE, **_EARLY},
     State.READY: {
         FrameType.HELLO: HELLO_ALREADY_PERFORMED,
         FrameType.AUTH: ALREADY_AUTHENTICATED,
-        FrameType.PUBLISH: Step.SERVE,
-        FrameType.SUBSCRIBE: Step.SERVE,
-        FrameType.ACK: Step.SERVE,
-        FrameType.NACK: Step.IGNORE,
-        FrameType.PING: Step.SERVE,
-        FrameType.PONG: Step.IGNORE,
-        FrameType.POLL: Step.SERVE,
+        FrameType.PUBLISH: Action.SERVE,
+        FrameType.SUBSCRIBE: Action.SERVE,
+        FrameType.ACK: Action.SERVE,
+        FrameType.NACK: Action.IGNORE,
+        FrameType.PING: Action.SERVE,
+        FrameType.PONG: Action.IGNORE,
+        FrameType.POLL: Action.SERVE,
     },
 }
 
@@ -74,7 +74,7 @@ KeyCheck: TypeAlias = Callable[[str], Identity | Literal["locked"] | None]
 
 
 class Handshake:
-    """Where one connection stands. `version` and `identity` hold what HELLO and AUTH have settled."""
+    """The state of one connection. `version` and `identity` are known after HELLO and AUTH."""
 
     __slots__ = ("_check_key", "identity", "state", "version")
 
@@ -89,20 +89,20 @@ class Handshake:
         return self.state is State.READY
 
     def step(self, frame: Frame) -> bytes | None:
-        """The reply to a frame, which may be empty; None for one that the session has to carry out."""
+        """The reply to a frame, which may be empty; None for one that has a handler."""
         kind, correlation, payload = frame
-        step = TABLE[self.state][FrameType(kind)]
-        if step is Step.SERVE:
+        action = TABLE[self.state][FrameType(kind)]
+        if action is Action.SERVE:
             return None
-        if step is Step.IGNORE:
+        if action is Action.IGNORE:
             return b""
-        refusal = step if isinstance(step, Nack) else self._advance(step, payload)
+        refusal = action if isinstance(action, Nack) else self._advance(action, payload)
         if refusal is not None:
             return encode_nack(correlation, *refusal)
         return encode_ack(correlation, 0)
 
-    def _advance(self, step: Step, payload: bytes) -> Nack | None:
-        return self._greet(payload) if step is Step.GREET else self._authenticate(payload)
+    def _advance(self, action: Action, payload: bytes) -> Nack | None:
+        return self._greet(payload) if action is Action.GREET else self._authenticate(payload)
 
     def _greet(self, payload: bytes) -> Nack | None:
         version = decode_hello(payload)

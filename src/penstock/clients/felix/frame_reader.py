@@ -1,0 +1,20 @@
+"""Reading the frames of a stream, of either direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.clients.felix.errors import BadReply
+from penstock.wire.felix.codec.binary import Malformed
+from penstock.wire.felix.frames import BadFrame, Frame, Framer
+
+
+def read_frames(framer: Framer, data: bytes, on_frame: Callable[[Frame], None]) -> BadReply | None:
+    """Hand on the frames of what was received. Returns the reason to give the stream up, if it cannot be read."""
+    try:
+        framer.feed(data)
+        while (frame := framer.next()) is not None:
+            on_frame(frame)
+    except (BadFrame, Malformed, BadReply) as error:
+        return BadReply(f"the server sent what cannot be read: {error}")
+    return None

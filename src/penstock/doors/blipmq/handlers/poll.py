@@ -1,0 +1,257 @@
+"""POLL and ACK: neighbouring frames are carried out together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from penstock.broker.errors import AccessDenied, QueueNotFound
+from penstock.broker.queues.dequeue import Dequeue, Message
+from penstock.doors.blipmq.errors import EXPECTED, request_refused
+from penstock.doors.blipmq.request_context import BlipMqContext
+from penstock.doors.reply import Completion
+from penstock.log.engine import FAILED, CommitGroup
+from penstock.wire.blipmq import codec
+from penstock.wire.blipmq import frames as f
+from penstock.wire.blipmq.errors import INVALID_ACK, INVALID_POLL, UNKNOWN_DELIVERY, ZERO_SUBSCRIPTION
+
+HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which no more messages are dequeued for a client
+_UNKNOWN: Final = (QueueNotFound, AccessDenied)
+
+
+def poll(context: BlipMqContext, frames: Sequence[f.Frame]) -> PollTask | None:
+    task = PollTask(context, frames)
+    task.run()
+    return None if task.finished else task
+
+
+class PollTask:
+    """Neighbouring ACK and POLL frames. All ACKs are settled before the first message is dequeued: a client cannot know
+    the tag of a message that has not been sent. Where that message is at hand, one event of the log says both. Replies
+    go out in the order of the frames."""
+
+    __slots__ = (
+        "_acks", "_after", "_answered", "_cancelled", "_context", "_frames", "_kept", "_on_complete", "_polls",
+        "_replies", "_skip_expired", "finished",
+    )  # fmt: skip
+
+    def __init__(self, context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
+        self._context = context
+        self._frames = frames
+        self._replies: list[bytes] = [b""] * len(frames)
+        self._after: CommitGroup | None = None  # the last group that a reply depends on
+        self._kept: list[int] = []  # indexes of the frames that are answered otherwise if it fails
+        self._acks: dict[int, list[int]] = {}  # queue → indexes of its ACKs that are settled with the next dequeue
+        self._polls: dict[int, list[int]] = {}  # queue → indexes of its POLLs that have no message yet
+        self._skip_expired = False
+        self._answered = 0  # how many frames
+        self.finished = False
+        self._cancelled = False
+        self._on_complete: Completion | None = None
+
+    def run(self) -> None:
+        """Do what can be done at once."""
+        last, subscription = b"", None  # most neighbouring frames name the same subscription
+        for index, (kind, correlation, payload) in enumerate(self._frames):
+            if payload != last:
+                last, subscription = payload, codec.decode_subscription_id(payload)
+            if not subscription:
+                malformed = INVALID_ACK if kind == f.ACK else INVALID_POLL
+                nack = malformed if subscription is None else ZERO_SUBSCRIPTION
+                self._replies[index] = codec.encode_nack(correlation, *nack)
+                continue
+            indexes = self._acks if kind == f.ACK else self._polls
+            if subscription in indexes:
+                indexes[subscription].append(index)
+            else:
+                indexes[subscription] = [index]
+        if self._context.version == 2:
+            self._acknowledge(list(self._acks))
+            for subscription in self._polls:
+                self._context.pushes.start(self._context.identity, subscription)
+            self._polls.clear()
+        elif self._acks.keys() - self._polls.keys():
+            self._acknowledge([subscription for subscription in self._acks if subscription not in self._polls])
+        self.resume()
+
+    # -- what the pipeline calls, if it is not `finished` then
+
+    def start(self, on_complete: Completion) -> None:
+        self._on_complete = on_complete
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    # -- acknowledgements
+
+    def _acknowledge(self, subscriptions: Sequence[int]) -> None:
+        """Settle the ACKs of these by events of their own."""
+        context = self._context
+        for subscription in subscriptions:
+            indexes = self._acks.pop(subscription)
+            try:
+                known, group = context.broker.queues.acknowledge(context.identity, subscription, self._tags(indexes))
+            except _UNKNOWN:
+                self._known(indexes, [False] * len(indexes))
+            except EXPECTED as error:
+                self._refuse(indexes, error)
+            else:
+                self._after = group or self._after
+                self._kept += self._known(indexes, known)
+
+    def _tags(self, indexes: Sequence[int]) -> list[int]:
+        return [self._frames[index][1] for index in indexes]
+
+    def _known(self, indexes: list[int], known: list[bool]) -> list[int]:
+        """The indexes of the ACKs of what was in flight. The others are refused."""
+        if all(known):
+            return indexes
+        for index, was_known in zip(indexes, known, strict=True):
+            if not was_known:
+                self._replies[index] = codec.encode_nack(self._frames[index][1], *UNKNOWN_DELIVERY)
+        return [index for index, was_known in zip(indexes, known, strict=True) if was_known]
+
+    # -- messages
+
+    def resume(self) -> None:
+        """Dequeue messages until every POLL has one or there are none. If they have to be read from disk, or the client
+        has to take earlier replies first, go on after that; the frames behind wait as long."""
+        while self._polls:
+            if self._must_pause():
+                self._acknowledge(list(self._acks))
+                self._context.paused = self
+                return
+            dequeues = self._plan()
+            if not all(dequeue.ready for _, dequeue in dequeues):
+                for _, dequeue in dequeues:
+                    dequeue.settle = []
+                self._acknowledge(list(self._acks))
+                self._context.broker.executor(partial(_read, dequeues), partial(self._on_read, dequeues))
+                return
+            _read(dequeues)
+            self._finish(dequeues)
+        self._answer(len(self._frames))
+        self.finished = True
+        if self._on_complete is not None:
+            self._on_complete(None)
+
+    def _must_pause(self) -> bool:
+        """Whether no more messages may be dequeued before earlier replies have left."""
+        context = self._context
+        if context.replies.held_bytes > HELD_BYTES:
+            context.replies.flush()
+        return context.replies.held_bytes > HELD_BYTES or context.channel.congested
+
+    def _on_read(self, dequeues: list[tuple[int, Dequeue]]) -> None:
+        if self._cancelled:
+            for _, dequeue in dequeues:
+                dequeue.cancel()
+            return
+        self._finish(dequeues)
+        self.resume()
+
+    def _plan(self) -> list[tuple[int, Dequeue]]:
+        context = self._context
+        dequeues: list[tuple[int, Dequeue]] = []
+        for subscription, indexes in list(self._polls.items()):
+            acks = self._acks.get(subscription, ())
+            settle = self._tags(acks) if acks else ()
+            try:
+                dequeue = context.broker.queues.dequeue(
+                    context.identity, subscription, len(indexes), skip_expired=self._skip_expired, settle=settle
+                )
+            except _UNKNOWN:
+                dequeue = None  # a POLL of an unknown subscription is silent
+            except EXPECTED as error:
+                self._refuse(indexes, error)
+                dequeue = None
+            if dequeue is not None:
+                dequeues.append((subscription, dequeue))
+                continue
+            del self._polls[subscription]
+            if acks:
+                self._acknowledge((subscription,))
+        return dequeues
+
+    def _finish(self, dequeues: list[tuple[int, Dequeue]]) -> None:
+        if self._after is not None and self._after.state is FAILED:
+            for subscription, dequeue in dequeues:
+                dequeue.cancel()  # or a later group would answer for this one
+                self._kept += self._polls.pop(subscription) + self._acks.pop(subscription, [])
+            return
+        self._skip_expired = False
+        for subscription, dequeue in dequeues:
+            indexes, acks = self._polls.pop(subscription), self._acks.pop(subscription, [])
+            try:
+                messages, group = dequeue.finish()
+            except EXPECTED as error:
+                self._refuse(indexes + acks, error)
+                continue
+            self._after = group or self._after
+            if acks:
+                self._kept += self._known(acks, dequeue.acknowledged)
+            self._deliver(dequeue.topic.name.encode(), indexes, messages)
+            self._skip_expired |= dequeue.skipped
+            if dequeue.more:
+                self._polls[subscription] = indexes[len(messages) :]
+        if self._polls:
+            self._answer(min([indexes[0] for indexes in self._polls.values()]))
+
+    def _deliver(self, topic: bytes, indexes: list[int], messages: list[Message]) -> None:
+        if not messages:
+            return
+        if len(messages) < len(indexes):
+            indexes = indexes[: len(messages)]
+        self._kept += indexes
+        if len(messages) == 1:
+            tag, qos, value = messages[0]
+            self._replies[indexes[0]] = codec.encode_delivery(
+                tag if qos else self._frames[indexes[0]][1], qos, topic, value
+            )
+            return
+        tags, at_least_once, values = zip(*messages, strict=True)
+        ids = tags if all(at_least_once) else self._ids(indexes, messages)
+        if indexes[-1] - indexes[0] == len(indexes) - 1:
+            # Nobody else is answered between them: they are encoded together, and take the index of the first.
+            self._replies[indexes[0]] = codec.encode_deliveries(ids, at_least_once, topic, values)
+            return
+        for index, id, qos, value in zip(indexes, ids, at_least_once, values, strict=True):  # noqa: A001 - it is one
+            self._replies[index] = codec.encode_delivery(id, qos, topic, value)
+
+    def _ids(self, indexes: list[int], messages: list[Message]) -> list[int]:
+        """The tags of messages that have to be acknowledged; for the others the correlation ids of their POLLs."""
+        pairs = zip(indexes, messages, strict=True)
+        return [message.tag if message.at_least_once else self._frames[index][1] for index, message in pairs]
+
+    def _refuse(self, indexes: Sequence[int], error: Exception) -> None:
+        nack = request_refused(error)
+        for index in indexes:
+            self._replies[index] = codec.encode_nack(self._frames[index][1], *nack)
+
+    def _answer(self, end: int) -> None:
+        """Reply to the frames up to here."""
+        start = self._answered
+        if start >= end:
+            return
+        self._answered = end
+        if end == len(self._frames):
+            data = b"".join(self._replies[start:] if start else self._replies)
+            kept, self._kept = self._kept, []
+        else:
+            data = b"".join(self._replies[start:end])
+            kept = [index for index in self._kept if index < end]
+            self._kept = [index for index in self._kept if index >= end]
+        for index in kept:
+            self._replies[index] = b""  # it is in the reply queue now
+        self._context.replies.enqueue(data, self._after, partial(self._failed, start, end, kept))
+
+    def _failed(self, start: int, end: int, kept: list[int], error: Exception) -> bytes:
+        """The replies if the commit fails: what was acknowledged is not, and what was dequeued is still there."""
+        self._refuse(kept, error)
+        return b"".join(self._replies[start:end])
+
+
+def _read(dequeues: list[tuple[int, Dequeue]]) -> None:
+    for _, dequeue in dequeues:
+        dequeue.read()

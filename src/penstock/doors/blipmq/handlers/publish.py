@@ -1,0 +1,136 @@
+"""PUBLISH: neighbouring messages to one topic are appended as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
+from typing import Final
+
+from penstock.broker.errors import RecordRejected, RecordTooLarge
+from penstock.broker.queues.dequeue import AT_MOST_ONCE
+from penstock.doors.blipmq.errors import EXPECTED, publish_refused
+from penstock.doors.blipmq.produce_batch import ProduceBatch, Publication
+from penstock.doors.blipmq.request_context import SCOPE, BlipMqContext
+from penstock.log.engine import CommitGroup
+from penstock.wire.blipmq import codec, messages
+from penstock.wire.blipmq import frames as f
+from penstock.wire.blipmq.errors import INTERNAL_ERROR, INVALID_PUBLISH, INVALID_QOS, Nack
+
+PARTITION: Final = 0  # where messages go: a publisher's messages on a topic stay in order
+MAX_PUBLICATIONS: Final = 1024  # remembered for one connection
+
+
+def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
+    Publisher(context).publish(frames)
+
+
+class Publisher:
+    """Appends the messages of neighbouring PUBLISH frames. Success is silent."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: BlipMqContext) -> None:
+        self._context = context
+
+    def publish(self, frames: Sequence[f.Frame]) -> None:
+        """Neighbouring PUBLISH frames: messages to one topic are appended as one, unless something comes between them
+        that has to keep its position."""
+        at = 0
+        decode = codec.decode_publish if self._context.version == 1 else codec.decode_publish_v2
+        collected: dict[str, ProduceBatch] = {}  # by topic
+        while at < len(frames):
+            _, correlation, payload = frames[at]
+            fields = decode(payload)
+            if fields is None:
+                self._store(collected)
+                self._context.refuse(correlation, INVALID_PUBLISH)
+                at += 1
+                continue
+            prefix = payload[: fields[3]]
+            ids, values = codec.collect_publishes(frames, at, prefix)
+            publication = self._context.publications.get(prefix) or self._check(prefix)
+            if publication.refusal is not None or max(map(len, values)) > publication.limit:
+                self._store(collected)
+                self._store_one_by_one(publication, ids, values)
+            else:
+                batch = collected.get(publication.topic)
+                if batch is not None and batch.publication is not publication:
+                    self._store(collected)
+                    batch = None
+                if batch is None:
+                    batch = collected[publication.topic] = ProduceBatch(publication)
+                batch.runs.append((at, ids))
+                batch.values += values
+            at += len(ids)
+        self._store(collected)
+
+    def _store_one_by_one(self, publication: Publication, ids: list[int], values: list[bytes]) -> None:
+        """Some are refused: nobody is answered out of turn."""
+        for at, (correlation, value) in enumerate(zip(ids, values, strict=True)):
+            if publication.refusal is not None:
+                self._context.refuse(correlation, publication.refusal)
+            elif len(value) > publication.limit:
+                error = RecordTooLarge(len(value), publication.limit)
+                self._context.refuse(correlation, publish_refused(error, self._context.version))
+            else:
+                self._store({publication.topic: ProduceBatch(publication, [(at, [correlation])], [value])})
+
+    def _store(self, collected: dict[str, ProduceBatch]) -> None:
+        """Store what was collected, and forget it. Who is refused is told in the order of the frames; but at most once
+        may be not at all, so that only who asked for more is told of the broker's own failures."""
+        refused: list[tuple[int, list[int], Nack]] = []
+        stored: dict[CommitGroup, list[ProduceBatch]] = {}
+        waiting = list(collected.values())
+        for batch in waiting:
+            try:
+                group = self._append(batch)
+            except EXPECTED as error:
+                if isinstance(error, RecordRejected) and len(batch.values) > 1:
+                    waiting += batch.split()  # one of them is at fault: each gets its own answer
+                    continue
+                nack = publish_refused(error, self._context.version)
+                if batch.publication.qos or nack.code < INTERNAL_ERROR.code:
+                    refused += [(at, ids, nack) for at, ids in batch.runs]
+            else:
+                stored.setdefault(group, []).append(batch)
+        collected.clear()
+        for group, batches in stored.items():
+            size = sum([len(value) for batch in batches for value in batch.values])
+            runs = [run for batch in batches if batch.publication.qos for run in batch.runs]
+            self._context.replies.enqueue(b"", group, partial(self._failed, runs), size)
+        for _, ids, nack in sorted(refused):
+            for correlation in ids:
+                self._context.refuse(correlation, nack)
+
+    def _check(self, prefix: bytes) -> Publication:
+        """Look at topic and QoS, in the order that the original has: the same answer for all messages like this."""
+        decode = codec.decode_publish if self._context.version == 1 else codec.decode_publish_v2
+        fields = decode(prefix)
+        assert fields is not None
+        qos, ttl, name, _ = fields
+        topic, refusal = self._context.topic(name, INVALID_PUBLISH)
+        if refusal is None and qos not in (0, 1):
+            refusal = INVALID_QOS
+        limit = min(codec.largest_value(name), self._context.broker.limits.record_bytes)
+        publication = Publication(topic, qos, ttl, limit, refusal)
+        if len(self._context.publications) >= MAX_PUBLICATIONS:
+            self._context.publications.clear()  # a client with ever new topics must not fill memory
+        self._context.publications[prefix] = publication
+        return publication
+
+    def _append(self, batch: ProduceBatch) -> CommitGroup:
+        context, publication, values = self._context, batch.publication, batch.values
+        broker, identity, topic = context.broker, context.identity, publication.topic
+        headers = list(repeat(AT_MOST_ONCE, len(values))) if publication.qos == 0 else None
+        expires = None
+        if publication.ttl != messages.NO_TTL:
+            expires = [max(broker.now() + publication.ttl * 1000, 1)] * len(values)
+        broker.topics.ensure(identity, SCOPE, topic)
+        appended = broker.produce.append(identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
+        context.written = appended.group
+        return appended.group
+
+    def _failed(self, runs: list[tuple[int, list[int]]], error: Exception) -> bytes:
+        nack = publish_refused(error, self._context.version)
+        return b"".join([codec.encode_nack(correlation, *nack) for _, ids in sorted(runs) for correlation in ids])

@@ -1,0 +1,24 @@
+"""Every type of frame with its handler. A handler gets neighbouring frames: of PUBLISH, or of POLL and ACK, as many as
+follow each other; of the others one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.doors.blipmq.handlers import connection, poll, publish, subscribe
+from penstock.doors.handlers import Handler, reads, writes
+from penstock.wire.blipmq import frames as f
+
+HANDSHAKE: Final = writes(connection.handshake)  # also of every frame that arrives before the handshake is done
+
+HANDLERS: Final[dict[int, Handler]] = {
+    f.HELLO: HANDSHAKE,
+    f.AUTH: HANDSHAKE,
+    f.PUBLISH: writes(publish.publish),
+    f.SUBSCRIBE: reads(subscribe.subscribe),
+    f.ACK: reads(poll.poll),
+    f.NACK: HANDSHAKE,
+    f.PING: writes(connection.ping),
+    f.PONG: HANDSHAKE,
+    f.POLL: reads(poll.poll),
+}

@@ -1,0 +1,151 @@
+"""One fetch on its way: plan a read, run it here or off the loop, go on past expired records, reply.
+
+A door says what to read next, what to keep of it, and when that is enough.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.fetch.visible_read import VisibleRead
+from penstock.broker.runtime.executor import Executor
+from penstock.doors.reply import Completion, Reply
+from penstock.log.batch import RecordSlice
+
+
+class Step(enum.Enum):
+    """What follows a read."""
+
+    READ = enum.auto()  # the next one
+    REPLY = enum.auto()
+    WAIT = enum.auto()  # until the door calls `resume`
+
+
+READ: Final = Step.READ
+REPLY: Final = Step.REPLY
+WAIT: Final = Step.WAIT
+
+
+class FetchTask(ABC):
+    """A `PendingReply`. All methods but `_collect` are called on the broker's thread; they may raise, which is the
+    reply then."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.plan: VisibleRead | None = None  # the last read
+        self.offloaded = False  # whether that was run off the loop, so that anything may have changed meanwhile
+        self.started = broker.metrics.timer()
+        self._error: Exception | None = None
+        self._sending = False  # a read is being handed to the executor
+        self._returned = False  # and was done at once
+        self._on_complete: Completion | None = None
+
+    # -- what a door defines
+
+    @abstractmethod
+    def _next_plan(self) -> VisibleRead | None:
+        """What to read next; None if there is nothing more."""
+
+    @abstractmethod
+    def _collect(self, slices: list[RecordSlice]) -> None:
+        """Keep what is wanted of a read. On any thread."""
+
+    @abstractmethod
+    def _after_read(self, plan: VisibleRead) -> Step:
+        """What follows, now that this was read."""
+
+    @abstractmethod
+    def _reply(self) -> Reply: ...
+
+    @property
+    def _executor(self) -> Executor | None:
+        """Where every read has to run; None: here, unless it needs the disk."""
+        return None
+
+    def _failed(self, error: Exception) -> Reply | Exception:
+        """The outcome after a read that failed."""
+        return error
+
+    # -- what the pipeline calls
+
+    def start(self, on_complete: Completion) -> None:
+        self._on_complete = on_complete
+        self.resume()
+
+    def cancel(self) -> None:
+        self._on_complete = None
+
+    # -- one read after the other
+
+    def resume(self) -> None:
+        """Read until there is something to reply. Reads that need the disk are run off the loop."""
+        while self._on_complete is not None:
+            try:
+                self.plan = plan = self._next_plan()
+            except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
+                self._complete(error)
+                return
+            if plan is None:
+                self._finish()
+                return
+            executor = self._executor
+            self.offloaded = executor is not None or not plan.ready
+            if not self.offloaded:
+                self._read()
+            elif not self._offload(self.broker.executor if executor is None else executor):
+                return
+            if not self._goes_on(plan):
+                return
+
+    def _offload(self, executor: Executor) -> bool:
+        """Hand a read to the executor. Whether it is done already: else `_returned_later` goes on."""
+        self._sending, self._returned = True, False
+        executor(self._read, self._on_read)
+        self._sending = False
+        return self._returned
+
+    def _on_read(self) -> None:
+        if self._sending:
+            self._returned = True
+        elif self._on_complete is not None and self.plan is not None and self._goes_on(self.plan):
+            self.resume()
+
+    def _read(self) -> None:
+        """On any thread."""
+        if self._on_complete is None:
+            return  # it waited for its turn, and meanwhile the client went away
+        try:
+            assert self.plan is not None
+            self._collect(self.plan.run())
+        except Exception as error:  # noqa: BLE001 - raised again on the broker's thread
+            self._error = error
+
+    def _goes_on(self, plan: VisibleRead) -> bool:
+        """Whether to read on at once."""
+        if self._error is not None:
+            self._complete(self._failed(self._error))
+            return False
+        try:
+            step = self._after_read(plan)
+        except Exception as error:  # noqa: BLE001 - the topic may be deleted, or the right to read it revoked
+            self._complete(error)
+            return False
+        if step is REPLY:
+            self._finish()
+        return step is READ
+
+    def _finish(self) -> None:
+        try:
+            reply = self._reply()
+        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
+            self._complete(error)
+        else:
+            self._complete(reply)
+
+    def _complete(self, outcome: Reply | Exception) -> None:
+        on_complete, self._on_complete = self._on_complete, None
+        if on_complete is not None:
+            on_complete(outcome)

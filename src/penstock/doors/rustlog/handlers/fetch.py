@@ -1,0 +1,88 @@
+"""Fetch: read until there is something to reply, or nothing more, and encode it where it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.broker.fetch.visible_read import VisibleRead
+from penstock.doors.fetch import READ, REPLY, FetchTask, Step
+from penstock.doors.reply import Outcome, Reply
+from penstock.doors.rustlog.request_context import SCOPE, RustLogContext
+from penstock.log.batch import RecordSlice
+from penstock.log.errors import OffsetOutOfRange
+from penstock.wire.rustlog.frames import frame
+from penstock.wire.rustlog.messages import Fetch, FetchResponse
+
+
+def fetch(context: RustLogContext, request: Fetch) -> Outcome:
+    offset = request.offset
+    if request.group_id and context.dialect.fetch_uses_committed_offset:
+        committed = context.broker.groups.committed(
+            context.identity, SCOPE, request.group_id, request.topic, request.partition
+        )
+        if committed is None:
+            return Reply(FetchResponse([], 0))
+        offset = committed
+    return RustLogFetch(context, request, offset)
+
+
+class RustLogFetch(FetchTask):
+    """One Fetch."""
+
+    def __init__(self, context: RustLogContext, request: Fetch, offset: int) -> None:
+        super().__init__(context.broker)
+        self._context = context
+        self._request = request
+        self._offset = offset
+        self._payload = b""  # of the reply
+        self._next_offset = offset
+        self._count = 0  # of the records in the reply
+        self._bytes = 0  # of these
+
+    def _next_plan(self) -> VisibleRead | None:
+        if self.plan is not None:
+            return self.plan.continuation()
+        context, request = self._context, self._request
+        limit = context.dialect.read_limit(request.max_bytes)
+        try:
+            return self.broker.fetch.plan(
+                context.identity, SCOPE, request.topic, request.partition, self._offset, *limit
+            )
+        except OffsetOutOfRange:
+            if context.dialect.reports_out_of_range:
+                raise
+            return None
+
+    def _collect(self, slices: list[RecordSlice]) -> None:
+        assert self.plan is not None
+        dialect = self._context.dialect
+        self._payload = dialect.encode_fetch(slices, self.plan.end, self._request.max_bytes)
+        self._next_offset = dialect.next_offset(self._payload)
+        self._count, self._bytes = _measure(slices, self._next_offset)
+
+    def _after_read(self, plan: VisibleRead) -> Step:
+        return READ if plan.passed else REPLY
+
+    def _reply(self) -> Reply:
+        if not self._payload:
+            return Reply(FetchResponse([], self._offset))  # below the log start, in a dialect that does not tell
+        request = self._request
+        self.broker.metrics.fetched(self._count, self._bytes, self.started)
+        if request.group_id:
+            self.broker.fetch_positions.note(
+                SCOPE, request.group_id, request.topic, request.partition, self._next_offset
+            )
+        return Reply(frame(self._payload))
+
+
+def _measure(slices: Sequence[RecordSlice], end: int) -> tuple[int, int]:
+    """How many records there are below `end`, and how many bytes."""
+    count = size = 0
+    for part in slices:
+        if part.end_offset <= end:
+            count += len(part)
+            size += part.byte_size()
+        elif part.base_offset < end:
+            count += end - part.base_offset
+            size += sum(map(len, part.values()[: end - part.base_offset]))
+    return count, size

@@ -1,0 +1,43 @@
+"""Produce. Produces to one partition that follow each other are appended as one."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from penstock.broker.errors import RecordTooLarge
+from penstock.doors.reply import Reply
+from penstock.doors.rustlog.request_context import SCOPE, RustLogContext
+from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD
+from penstock.wire.rustlog.messages import Produce, ProduceResponse
+
+
+class EmptyProduce:
+    """Stands for a Produce without records in the table of handlers: it only asks where the partition ends."""
+
+
+def produce(context: RustLogContext, request: Produce) -> Reply:
+    return append(context, request, [request.records])
+
+
+def append(context: RustLogContext, first: Produce, batch: list[list[bytes]]) -> Reply:
+    """Append the records of these Produces, of which `first` is the first: one list of records for each. Each one's
+    records stay together."""
+    values = batch[0] if len(batch) == 1 else list(chain.from_iterable(batch))
+    appended = context.broker.produce.append(
+        context.identity, SCOPE, first.topic, first.partition, values, allow_dead_letters=len(values) == 1
+    )
+    counts = list(map(len, batch))
+    if len(appended.base_offsets) > 1:
+        counts = [0]  # it became a dead letter, and is none of the topic's records
+    return Reply(context.dialect.encode_produced(appended.base_offsets[0], counts), appended.group)
+
+
+def check_sizes(request: Produce) -> None:
+    """Raise RecordTooLarge for a record that could not be fetched, whatever the broker's own limit is."""
+    if (largest := max(map(len, request.records))) > MAX_RECORD:
+        raise RecordTooLarge(largest, MAX_RECORD)
+
+
+def end_offset(context: RustLogContext, request: Produce) -> Reply:
+    end = context.broker.topics.end_offset(context.identity, SCOPE, request.topic, request.partition)
+    return Reply(ProduceResponse(end, 0))
