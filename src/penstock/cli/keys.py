@@ -14,7 +14,7 @@ from penstock.cli.failure import fail
 from penstock.cli.tables import print_table, utc
 
 if TYPE_CHECKING:
-    from penstock.admin.socket import KeyCreated, KeyView
+    from penstock.admin.keys import KeyCreated, KeyView
 
 app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -49,7 +49,7 @@ def add(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Add a key and print it. It is shown this once: the broker keeps only a hash of it."""
-    from penstock.admin.socket import KeyCreated, KeyRequest
+    from penstock.admin.keys import KeyCreated, KeyRequest
 
     if not allow and not roles:
         fail("a key needs something that it may do: --allow, or --role, or both", 2)
@@ -69,7 +69,7 @@ def add(
 @app.command("list")
 def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
     """List all keys: what each may do, and whether it still counts. Times are UTC."""
-    from penstock.admin.socket import KeyView
+    from penstock.admin.keys import KeyView
 
     settings = flags.of_directory(config, data_dir)
     keys = admin_request.call(settings, "GET", "/keys", list[KeyView])
@@ -83,7 +83,7 @@ def rotate(
     data_dir: flags.DataDir = None,
 ) -> None:
     """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
-    from penstock.admin.socket import KeyCreated
+    from penstock.admin.keys import KeyCreated
 
     settings = flags.of_directory(config, data_dir)
     _show(admin_request.call(settings, "POST", f"/keys/{number}/rotate", KeyCreated))
