@@ -28,7 +28,7 @@ Variables: TypeAlias = Mapping[str, bytes]
 
 
 class BadNotation(ValueError):
-    """The notation of a vector cannot be parsed."""
+    """A notation in a vector that cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def data(text: str, variables: Variables) -> bytes:
 
 
 def pattern(text: str, variables: Variables) -> list[Part]:
-    """The pattern of the expected bytes."""
+    """The pattern of an expected reply."""
     stack: list[tuple[str, list[Part]]] = [("", [])]
     at = 0
     while at < len(text):
@@ -187,7 +187,7 @@ def _vdb_header(version: int, parts: Sequence[Part], whole: int | None) -> list[
 
 
 def match(expected: Sequence[Part], actual: bytes) -> dict[str, bytes] | str:
-    """The captured variables, or the reason why the bytes do not match."""
+    """The variables that were kept, or the reason why the bytes are not as expected."""
     kept: dict[str, bytes] = {}
     at = 0
     for part in expected:

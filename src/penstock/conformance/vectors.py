@@ -65,7 +65,7 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
 
 
 class Conversation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A conversation: the requests of a client and the expected replies."""
+    """The steps of a client, and the replies that it must get."""
 
     name: str
     why: str

@@ -143,7 +143,7 @@ class Framer(CoalescingFramer[Never]):
 
 
 def ends_with_value(frame: Frame) -> bool:
-    """Whether this is a PRODUCE that ends right behind its value, where a partition should be."""
+    """True for a PRODUCE that ends right behind its value, where a partition should be."""
     payload = frame.payload
     if frame.opcode != _PRODUCE or frame.flags & COMPRESSION_MASK:
         return False
@@ -170,7 +170,7 @@ def content(frame: Frame, limit: int = MAX_PAYLOAD) -> bytes:
 
 
 def decompress(payload: bytes, limit: int) -> bytes:
-    """Decompress a gzip payload. No more than `limit` bytes are produced: a larger result is refused.
+    """The payload without its gzip compression. No more than `limit` bytes are made: a larger result is refused.
 
     There must be one member and nothing behind it. Every member costs time, and could be as short as 20 bytes."""
     unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)

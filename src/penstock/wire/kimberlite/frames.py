@@ -82,7 +82,7 @@ class Framer(framing.PullFramer[Frame]):
 
     @property
     def little(self) -> bool:
-        """Whether the peer writes headers little-endian."""
+        """True if the peer writes headers little-endian."""
         return self._order is _LITTLE
 
     def _cut(self, data: bytes, at: int) -> Frame | None:

@@ -24,8 +24,7 @@ class Failure(Message, frozen=True, gc=False):
 
 
 class RecordMetadata(Message, frozen=True, gc=False):
-    """The stored record's topic, partition and offset. The offset of a delayed record is the id by which it can be
-    cancelled."""
+    """The place where a record was stored. The offset of a delayed record is the id by which it can be cancelled."""
 
     topic: str
     partition: int

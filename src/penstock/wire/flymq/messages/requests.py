@@ -271,7 +271,7 @@ class WhoAmI(Message, frozen=True, gc=False):
 
 
 class UserRequest(Message, frozen=True, gc=False):
-    """The fields of three user requests; each uses some of them."""
+    """The base of three requests; each uses some of its fields."""
 
     username: str
     password: str
