@@ -50,6 +50,7 @@ def test_paths_are_found_and_looked_for(tmp_path: Path) -> None:
     assert [path for path in found if not exists(path, document)] == ["nowhere/x.py", "nowhere/", "nothing.py"]
 
 
+@pytest.mark.process
 def test_searches_in_the_page_for_contributors_find_what_it_says() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     searches = re.findall(r"^\$ (grep .*)\n((?:(?!```).*\n)*)", text, re.MULTILINE)
