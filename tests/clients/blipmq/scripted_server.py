@@ -9,10 +9,10 @@ import asyncio
 import ssl
 from collections import deque
 
-from penstock.doors.blipmq.handshake import Handshake
 from tests.clients import scripted_server
 
 from penstock.broker.security.access import Identity
+from penstock.doors.blipmq.states import Handshake
 from penstock.wire.blipmq import codec, frames
 from penstock.wire.blipmq.errors import UNKNOWN_DELIVERY, Nack
 from penstock.wire.blipmq.frames import Frame, Framer, FrameType
