@@ -13,6 +13,9 @@ UP ?=
 BENCH ?=
 CRASH ?=
 
+# Tests start hundreds of processes, which are not to compile the same sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # FAST=1 runs the copy that `make compiled` builds, with `make up` and `make bench`.
 ifdef FAST
 export PYTHONPATH := $(CURDIR)/build/compiled
@@ -58,9 +61,14 @@ types: $(VENV)/.ready-to-test
 # Two processes; the tests of a file stay together and in order, as do those that share a Spark session.
 PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
-pytest: $(VENV)/.ready-to-test
-	@sh scripts/java.sh
+pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
 	$(PYTEST)
+
+# Java's own archive of Spark's classes: with it, Spark starts in half the time.
+build/spark-classes.jsa: requirements/spark.txt tests/spark/class_archive.py | $(VENV)/.ready-to-test
+	@sh scripts/java.sh
+	@echo "preparing Spark for tests: half a minute, once"
+	$(BIN)/python -m tests.spark.class_archive $@
 
 bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this machine's own limits
 	$(BIN)/python benchmarks/run.py $(BENCH)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from benchmarks import blip_wire as wire
 from benchmarks.report import Sample
 
-from penstock.transport.spin_budget import BUSY_POLL, SpinBudget
+from penstock.transport.spin_budget import BUSY_POLL, SocketBusyPoll
 
 _CONTEXT = get_context("fork")
 _RECEIVE = 1 << 18
@@ -175,7 +175,7 @@ class Peer:
 
     def __init__(self, port: int, *, no_delay: bool = True, looks: bool = False) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self._look = SpinBudget(self._socket, BUSY_POLL if looks else 0).look
+        self._look = SocketBusyPoll(self._socket, BUSY_POLL if looks else 0).poll
         if no_delay:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.send = self._socket.sendall

@@ -15,7 +15,7 @@ import uvloop
 from benchmarks.report import Sample
 
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 from penstock.transport.quic.settings import QuicSettings
 
 PATIENCE: Final = 120.0  # seconds
@@ -167,7 +167,7 @@ class _Peer:
         self.link = link
         _LINKS.append(link)
 
-    def accepted(self, stream: Stream) -> Reader:  # noqa: ARG002 - all that the server opens are event streams
+    def accepted(self, stream: Stream) -> StreamReceiver:  # noqa: ARG002 - all that the server opens are event streams
         self.events.append(_Frames(self._arrived))
         return self.events[-1]
 

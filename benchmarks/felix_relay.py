@@ -13,7 +13,7 @@ from typing import Any
 import uvloop
 
 from penstock.transport.quic.certificate import Certificate, kept, paths
-from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 from penstock.transport.quic.server import QuicServer
 from penstock.transport.quic.settings import LOOPBACK_DATAGRAM, QuicSettings
 
@@ -47,11 +47,11 @@ class Peer:
 
     def connected(self, link: QuicConnection) -> None: ...
 
-    def accepted(self, stream: Stream) -> Reader:
+    def accepted(self, stream: Stream) -> StreamReceiver:
         return Talk(self, stream)
 
     def closed(self, code: int, reason: str) -> None:  # noqa: ARG002
-        self.relay.followers = [stream for stream in self.relay.followers if stream._link is not self.link]
+        self.relay.followers = [stream for stream in self.relay.followers if stream._connection is not self.link]
         self.relay.publishers = [link for link in self.relay.publishers if link is not self.link]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.report import Sample
 from benchmarks.wire import FETCH, REPLIES
 
-from penstock.transport.spin_budget import BUSY_POLL, SpinBudget
+from penstock.transport.spin_budget import BUSY_POLL, SocketBusyPoll
 
 _CONTEXT = get_context("fork")
 _RECEIVE = 1 << 18
@@ -111,7 +111,7 @@ def _one_at_a_time(job: Produce, gate: Any) -> Sample:
     clock, request = time.perf_counter, job.request
     latencies = []
     with _connect(job.port, job.greeting) as peer:
-        look = SpinBudget(peer, BUSY_POLL if job.looks else 0).look
+        look = SocketBusyPoll(peer, BUSY_POLL if job.looks else 0).poll
         gate.wait(60)
         buffer = bytearray()
         began = now = clock()

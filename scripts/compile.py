@@ -42,6 +42,7 @@ HOT = (
     "broker/produce/partitioning",
     "broker/queues/queue",
     "broker/queues/queues",
+    "broker/queues/dequeue",
     "broker/topics/topic_rules",
     "doors/pipeline",
     "doors/reply_queue",

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.spark.class_archive import java_options
 
 settings.register_profile("penstock", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("penstock")
 
-# Every Spark that a test starts, in whatever process, takes what it is not told from here.
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "spark" / "conf"))
-os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# For every Spark that a test starts, in whatever process: many short lives, without anybody's own settings.
+os.environ["JDK_JAVA_OPTIONS"] = java_options()
+os.environ["SPARK_CONF_DIR"] = "/nonexistent"  # a directory that has something in it would keep Java from the archive
 
 TIERS = ("spark", "crash", "process", "unit")  # in the order in which they run: the longest first
 TIER_OF_DIRECTORY = {

@@ -12,11 +12,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import pytest
+import typer.testing
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -37,7 +40,11 @@ def _place(door: str) -> str:
     return "off" if door in (FLIGHT, FELIX) else "127.0.0.1:0"
 
 
-QUIET = {"PENSTOCK_TABLES__ENABLED": "false", "PENSTOCK_SQL__START": "statement"}  # no child that nobody asked for
+QUIET = {
+    "PENSTOCK_TABLES__ENABLED": "false",  # no child that nobody asked for
+    "PENSTOCK_SQL__START": "statement",
+    "PENSTOCK_LOG__FILE_BYTES": "4MiB",  # the end of the last one is read at every start
+}
 
 
 class BrokerProcess:
@@ -187,6 +194,9 @@ class RestartableBroker:
             self.kill()
 
 
+_command = cache(get_command)  # to put all commands together takes longer than most of them
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     returncode: int
@@ -196,10 +206,12 @@ class Done:
 
 def penstock(*arguments: str, stdin: str = "", **environment: str) -> Done:
     """Run a command to its end, in this process: a new one takes half a second to start."""
+    small = {"PENSTOCK_LOG__FILE_BYTES": QUIET["PENSTOCK_LOG__FILE_BYTES"]}
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             patch.delenv(name)
-        result = CliRunner().invoke(app, arguments, input=stdin, env=environment)
+        patch.setattr(typer.testing, "_get_command", _command)
+        result = CliRunner().invoke(app, arguments, input=stdin, env=small | environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Done(result.exit_code, result.stdout, result.stderr)

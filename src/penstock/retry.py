@@ -14,7 +14,7 @@ def no_jitter() -> float:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often to try, and how long to wait in between: exponential, with full jitter."""
+    """Retry policy: how often to try, and the wait in between: exponential, with full jitter."""
 
     attempts: int = 5
     base: float = 0.05  # seconds; the longest wait before the second attempt

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.conformance import vectors
-from penstock.conformance.checking import check_protocol
+from penstock.conformance.checker import check_protocol
 from penstock.conformance.results import OK
 from penstock.conformance.vectors import PROTOCOLS, BadVectors
 

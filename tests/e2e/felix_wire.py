@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 from penstock.transport.quic.settings import QuicSettings
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_events
@@ -76,7 +76,7 @@ class Wire:
     def connected(self, link: QuicConnection) -> None:
         self.link = link
 
-    def accepted(self, stream: Stream) -> Reader:  # noqa: ARG002
+    def accepted(self, stream: Stream) -> StreamReceiver:  # noqa: ARG002
         self.inboxes.append(Inbox(self.news))
         return self.inboxes[-1]
 

@@ -21,7 +21,7 @@ from tests.launcher import BrokerProcess
 from tests.process_stats import resident_bytes
 
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 from penstock.transport.quic.settings import QuicSettings
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Batch, decode_events, encode_batch
@@ -138,7 +138,7 @@ class Peer:
     def connected(self, link: QuicConnection) -> None:
         self.link = link
 
-    def accepted(self, stream: Stream) -> Reader:
+    def accepted(self, stream: Stream) -> StreamReceiver:
         self.following.append(Following(stream))
         return self.following[-1]
 

@@ -39,7 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = SETTINGS | {
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.local.dir": str(place),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place} {os.environ['SPARK_DAEMON_JAVA_OPTS']}",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={place}",
     }
     made = session("penstock tests", **settings)
     made.sparkContext.setLogLevel("ERROR")

@@ -140,7 +140,7 @@ async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
     one.address = (host, int(port))
     served = {name: one.door(name) for name in doors}
     await listener.start(
-        Port(own="rustlog", doors=served, broker=one.broker, identity=ANONYMOUS, tracker=one.tracker, **changes)
+        Port(protocol="rustlog", doors=served, broker=one.broker, identity=ANONYMOUS, tracker=one.tracker, **changes)
     )
     try:
         yield one

@@ -15,7 +15,7 @@ from tests.launcher import BrokerProcess
 
 from penstock.transport import spin_budget
 from penstock.transport.busy_poll import BusyPoll
-from penstock.transport.spin_budget import VAIN_IN_A_ROW
+from penstock.transport.spin_budget import MISSES_IN_A_ROW
 
 WINDOW = 0.001
 PING = b"\x00\x00\x00\x01\xff"  # of rustlog's binary dialect; its answer is the same
@@ -103,7 +103,7 @@ def test_one_that_follows_and_it_looks_again(loop: Loop, busy_poll: BusyPoll) ->
         if loop.turn():
             busy_poll.received()  # just in time
         loop.turns()
-    for _ in range(VAIN_IN_A_ROW - 1):
+    for _ in range(MISSES_IN_A_ROW - 1):
         busy_poll.received()
         assert loop.turns() >= WINDOW
 
@@ -111,13 +111,13 @@ def test_one_that_follows_and_it_looks_again(loop: Loop, busy_poll: BusyPoll) ->
 def test_where_others_want_the_processor_it_sleeps_although_more_came(
     loop: Loop, busy_poll: BusyPoll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spin_budget, "taken_away", count(0, 100).__next__)
+    monkeypatch.setattr(spin_budget, "preemptions", count(0, 100).__next__)
     busy_poll.received()
     turns = 0
     while loop.turn():
         busy_poll.received()
         turns += 1
-    assert turns == spin_budget.LOOKED_WELL
+    assert turns == spin_budget.HITS_PER_CHECK
     busy_poll.received()
     assert loop.ready == []
 

@@ -138,9 +138,9 @@ class Stage:
         return self.hosts[-1]
 
     async def call(self) -> tuple[QuicConnection, Household]:
-        owner = Household()
+        handler = Household()
         settings = QuicSettings(fingerprint=certificate().fingerprint)
-        return await connect("127.0.0.1", self.port, settings, owner), owner
+        return await connect("127.0.0.1", self.port, settings, handler), handler
 
     @property
     def host(self) -> EchoHost:
@@ -168,19 +168,19 @@ async def stage(path: Path, quic: QuicSettings | None = None, **changes: Any) ->
         broker.close()
 
 
-def opened(link: QuicConnection, *, bidirectional: bool = True) -> tuple[Stream, Tape]:
+def opened(connection: QuicConnection, *, bidirectional: bool = True) -> tuple[Stream, Tape]:
     tape = Tape()
-    return link.open(tape, bidirectional=bidirectional), tape
+    return connection.open(tape, bidirectional=bidirectional), tape
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_each_stream_has_its_session_and_its_end(tmp_path: Path, loop: str) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, _ = await here.call()
-            first, first_tape = opened(link)
-            second, second_tape = opened(link)
-            up, _ = opened(link, bidirectional=False)
+            connection, _ = await here.call()
+            first, first_tape = opened(connection)
+            second, second_tape = opened(connection)
+            up, _ = opened(connection, bidirectional=False)
             first.send(b"one")
             second.send(b"two")
             up.send(b"three")
@@ -193,7 +193,7 @@ def test_each_stream_has_its_session_and_its_end(tmp_path: Path, loop: str) -> N
             by_data = {stream.data: stream for stream in here.host.streams}
             assert [by_data[data].replies for data in (b"one", b"two", b"three")] == [True, True, False]
             assert by_data[b"three"].events == ["end"]
-            link.close()
+            connection.close()
             await until(lambda: here.host.events)
             assert by_data[b"two"].events == ["lost"] and here.host.events == ["lost"]
             assert by_data[b"one"].events == ["end"]  # it was over by then
@@ -205,15 +205,15 @@ def test_each_stream_has_its_session_and_its_end(tmp_path: Path, loop: str) -> N
 def test_a_closed_stream_ends_behind_what_was_sent_and_wants_no_more(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, _ = await here.call()
-            stream, tape = opened(link)
+            connection, _ = await here.call()
+            stream, tape = opened(connection)
             stream.send(b"BYE")
             await tape.ended.wait()
             assert bytes(tape.data) == b"bye"
             await until(lambda: ("refused", 0) in tape.calls)
             assert here.host.streams[0].events == []
-            await until(lambda: link.streams == 0)
-            link.close()
+            await until(lambda: connection.streams == 0)
+            connection.close()
 
     run("uvloop", scene)
 
@@ -221,24 +221,24 @@ def test_a_closed_stream_ends_behind_what_was_sent_and_wants_no_more(tmp_path: P
 def test_resets_and_refusals_in_both_directions(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, _ = await here.call()
-            resets, resets_tape = opened(link)
+            connection, _ = await here.call()
+            resets, resets_tape = opened(connection)
             resets.send(b"RESET")
             await until(lambda: ("reset", 5) in resets_tape.calls)
-            refuses, refuses_tape = opened(link)
+            refuses, refuses_tape = opened(connection)
             refuses.send(b"REFUSE")
             await until(lambda: ("refused", 6) in refuses_tape.calls)
-            gives_up, _ = opened(link)
+            gives_up, _ = opened(connection)
             gives_up.send(b"x")
             await until(lambda: len(here.host.streams) == 3)
             gives_up.reset(9)
             await until(lambda: here.host.streams[2].events == ["lost"])
-            deaf, _ = opened(link)
+            deaf, _ = opened(connection)
             deaf.send(b"x")
             await until(lambda: len(here.host.streams) == 4)
             deaf.refuse(4)
             await until(lambda: here.host.streams[3].events == ["refused 4"])
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -249,16 +249,16 @@ def test_a_client_that_gives_streams_up_may_open_others(tmp_path: Path, heard: b
 
     async def scene() -> None:
         async with stage(tmp_path, QuicSettings(streams=8)) as here:
-            link, _ = await here.call()
+            connection, _ = await here.call()
             for number in range(20):
-                stream, tape = opened(link)
+                stream, tape = opened(connection)
                 stream.send(b"x")
                 if heard:
                     await until(lambda: len(here.host.streams) > number)  # noqa: B023
                 stream.reset(9)
                 await until(lambda: ("reset", 0) in tape.calls)  # noqa: B023
-            await until(lambda: link.streams == 0)
-            link.close()
+            await until(lambda: connection.streams == 0)
+            connection.close()
 
     run("uvloop", scene)
 
@@ -266,16 +266,16 @@ def test_a_client_that_gives_streams_up_may_open_others(tmp_path: Path, heard: b
 def test_what_was_held_for_a_stream_is_held_no_more_when_it_is_given_up(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, _ = await here.call()
-            stays, _ = opened(link)
+            connection, _ = await here.call()
+            stays, _ = opened(connection)
             stays.send(b"GATHER")
             for _ in range(3):
-                stream, _ = opened(link)
+                stream, _ = opened(connection)
                 stream.send(b"GATHER" + bytes(100_000))
                 await until(lambda: here.tracker.held > 100_000)
                 stream.reset(9)
                 await until(lambda: here.tracker.held == len(b"GATHER"))
-            link.close()
+            connection.close()
             await until(lambda: here.tracker.held == 0)
 
     run("uvloop", scene)
@@ -303,12 +303,12 @@ def test_streams_to_the_client_come_from_the_host_and_their_limit_is_told(tmp_pa
 def test_a_session_is_told_when_its_stream_has_drained(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, _ = await here.call()
-            stream, tape = opened(link)
+            connection, _ = await here.call()
+            stream, tape = opened(connection)
             stream.send(b"FLOOD")
             await until(lambda: len(tape.data) == 6 << 20)
             assert here.host.streams[0].events == ["drained"]
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -316,12 +316,12 @@ def test_a_session_is_told_when_its_stream_has_drained(tmp_path: Path) -> None:
 def test_an_error_in_a_session_ends_its_connection_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, owner = await here.call()
+            connection, handler = await here.call()
             other, _ = await here.call()
-            stream, _ = opened(link)
+            stream, _ = opened(connection)
             stream.send(b"RAISE")
-            await until(lambda: owner.endings)
-            assert owner.endings == [(Code.INTERNAL, "internal error")]
+            await until(lambda: handler.endings)
+            assert handler.endings == [(Code.INTERNAL, "internal error")]
             await until(lambda: len(here.tracker) == 1)
             assert [host.events for host in here.hosts if host.streams] == [["lost"]]
             bystander, tape = opened(other)
@@ -338,11 +338,11 @@ def test_an_error_in_a_session_ends_its_connection_only(tmp_path: Path, caplog: 
 def test_a_host_can_close_the_connection_with_a_code(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, owner = await here.call()
-            stream, _ = opened(link)
+            connection, handler = await here.call()
+            stream, _ = opened(connection)
             stream.send(b"ABORT")
-            await until(lambda: owner.endings and here.host.events)
-            assert owner.endings == [(0x77, "as you wish")] and here.host.streams[0].events == ["lost"]
+            await until(lambda: handler.endings and here.host.events)
+            assert handler.endings == [(0x77, "as you wish")] and here.host.streams[0].events == ["lost"]
 
     run("uvloop", scene)
 
@@ -350,12 +350,12 @@ def test_a_host_can_close_the_connection_with_a_code(tmp_path: Path) -> None:
 def test_what_is_held_stops_input_until_it_is_less(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path, QuicSettings(connection_window=1 << 20, stream_window=1 << 20)) as here:
-            link, _ = await here.call()
-            stream, _ = opened(link)
+            connection, _ = await here.call()
+            stream, _ = opened(connection)
             stream.send(b"HOLD")
             await until(lambda: here.hosts and here.host.streams and here.host.streams[0].held)
             assert here.tracker.held == 1 << 27
-            other, _ = opened(link)
+            other, _ = opened(connection)
             other.send(b"x" * (4 << 20))
             await asyncio.sleep(0.2)
             assert len(here.host.streams) == 1 and other.unsent >= 2 << 20
@@ -365,7 +365,7 @@ def test_what_is_held_stops_input_until_it_is_less(tmp_path: Path) -> None:
             session.channel.progress()
             await until(lambda: len(here.host.streams) == 2 and len(here.host.streams[1].data) == 4 << 20)
             assert here.tracker.held < 1 << 27
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -376,11 +376,11 @@ def test_a_connection_that_holds_too_much_for_ever_is_closed(tmp_path: Path, mon
 
     async def scene() -> None:
         async with stage(tmp_path, idle_seconds=0.2) as here:
-            link, owner = await here.call()
-            stream, _ = opened(link)
+            connection, handler = await here.call()
+            stream, _ = opened(connection)
             stream.send(b"HOLD")
-            await until(lambda: owner.endings)
-            assert owner.endings[0][0] == Code.TOO_MUCH and here.tracker.held == 0
+            await until(lambda: handler.endings)
+            assert handler.endings[0][0] == Code.TOO_MUCH and here.tracker.held == 0
 
     run("uvloop", scene)
 
@@ -393,19 +393,19 @@ def test_streams_in_the_middle_of_large_frames_get_done_although_together_they_a
 
     async def scene() -> None:
         async with stage(tmp_path, connection_bytes=100_000, idle_seconds=0.4) as here:
-            link, owner = await here.call()
-            pairs = [opened(link) for _ in range(8)]
+            connection, handler = await here.call()
+            pairs = [opened(connection) for _ in range(8)]
             for stream, _ in pairs:
                 stream.send(b"GATHER" + bytes(300_000))
             await until(lambda: here.hosts and len(here.host.streams) == 8)
-            await until(lambda: link.unsent == 0)
+            await until(lambda: connection.unsent == 0)
             for stream, _ in pairs:
                 stream.send(bytes(300_000))
                 stream.finish()
             for _, tape in pairs:
                 await tape.ended.wait()
-            assert not owner.endings
-            link.close()
+            assert not handler.endings
+            connection.close()
 
     run("uvloop", scene)
 
@@ -413,13 +413,13 @@ def test_streams_in_the_middle_of_large_frames_get_done_although_together_they_a
 def test_more_connections_than_allowed_are_told_so(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path, connections=1) as here:
-            link, _ = await here.call()
+            connection, _ = await here.call()
             _, refused = await here.call()
             await until(lambda: refused.endings)
             assert refused.endings == [(Code.TOO_MANY, "too many connections")]
             assert len(here.hosts) == len(here.tracker) == 1
             assert here.broker.metrics.connections_refused == 1
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -427,13 +427,13 @@ def test_more_connections_than_allowed_are_told_so(tmp_path: Path) -> None:
 def test_who_has_no_stream_and_says_nothing_has_to_go_and_who_has_one_stays(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path, idle_seconds=0.4) as here:
-            link, owner = await here.call()
+            connection, handler = await here.call()
             _, idle = await here.call()
-            stream, _ = opened(link)
+            stream, _ = opened(connection)
             stream.send(b"x")
             await until(lambda: idle.endings)
-            assert idle.endings == [(0, "idle")] and not owner.endings
-            link.close()
+            assert idle.endings == [(0, "idle")] and not handler.endings
+            connection.close()
 
     run("uvloop", scene)
 
@@ -441,18 +441,18 @@ def test_who_has_no_stream_and_says_nothing_has_to_go_and_who_has_one_stays(tmp_
 def test_when_the_broker_stops_everything_accepted_is_answered_and_then_the_connection_closed(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, owner = await here.call()
+            connection, handler = await here.call()
             idle, idle_owner = await here.call()
-            stream, tape = opened(link)
+            stream, tape = opened(connection)
             stream.send(b"x" * 300_000)
             await until(lambda: here.hosts and any(host.streams for host in here.hosts))
             here.listener.stop_accepting()
             assert await here.tracker.drain(5) == 0
-            await until(lambda: owner.endings and idle_owner.endings)
+            await until(lambda: handler.endings and idle_owner.endings)
             assert bytes(tape.data[-7:]) == b"STOPPED" and ("end", 0) in tape.calls
-            assert owner.endings == idle_owner.endings == [(0, "broker shutting down")]
+            assert handler.endings == idle_owner.endings == [(0, "broker shutting down")]
             assert {tuple(host.events) for host in here.hosts} == {("stop", "lost")}
-            assert link.closed and idle.closed
+            assert connection.closed and idle.closed
 
     run("uvloop", scene)
 
@@ -460,14 +460,14 @@ def test_when_the_broker_stops_everything_accepted_is_answered_and_then_the_conn
 def test_a_stream_that_is_left_when_the_broker_stops_has_no_end_but_that_of_the_connection(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, owner = await here.call()
-            stream, tape = opened(link)
+            connection, handler = await here.call()
+            stream, tape = opened(connection)
             stream.send(b"LEAVE")
             await until(lambda: here.hosts and here.host.streams)
             assert await here.tracker.drain(5) == 0
-            await until(lambda: owner.endings)
+            await until(lambda: handler.endings)
             assert bytes(tape.data[-4:]) == b"LEFT" and ("end", 0) not in tape.calls
-            assert owner.endings == [(0, "broker shutting down")]
+            assert handler.endings == [(0, "broker shutting down")]
             assert here.host.streams[0].events == ["stop"]
 
     run("uvloop", scene)
@@ -476,13 +476,13 @@ def test_a_stream_that_is_left_when_the_broker_stops_has_no_end_but_that_of_the_
 def test_who_is_not_done_when_the_time_is_up_is_cut_off(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, owner = await here.call()
-            stream, _ = opened(link)
+            connection, handler = await here.call()
+            stream, _ = opened(connection)
             stream.send(b"STAY")
             await until(lambda: here.hosts and here.host.streams)
             assert await here.tracker.drain(0.2) == 1
-            await until(lambda: owner.endings)
-            assert owner.endings == [(0, "broker shutting down")]
+            await until(lambda: handler.endings)
+            assert handler.endings == [(0, "broker shutting down")]
             assert here.host.streams[0].events == ["stop", "lost"]
 
     run("uvloop", scene)
@@ -491,20 +491,20 @@ def test_who_is_not_done_when_the_time_is_up_is_cut_off(tmp_path: Path) -> None:
 def test_a_stream_that_is_opened_while_the_broker_stops_is_stopped_as_well(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
-            link, owner = await here.call()
-            stays, _ = opened(link)
+            connection, handler = await here.call()
+            stays, _ = opened(connection)
             stays.send(b"STAY")
             await until(lambda: here.hosts and here.host.streams)
             draining = asyncio.create_task(here.tracker.drain(5))
             await until(lambda: here.host.events)
-            late, tape = opened(link)
+            late, tape = opened(connection)
             late.send(b"x")
             await tape.ended.wait()
-            assert bytes(tape.data) == b"STOPPED" and not owner.endings
+            assert bytes(tape.data) == b"STOPPED" and not handler.endings
             assert here.host.streams[1].events == ["stop"] and here.host.streams[1].data == b""
             here.host.streams[0].finish(b"done")
             assert await draining == 0
-            await until(lambda: owner.endings)
+            await until(lambda: handler.endings)
 
     run("uvloop", scene)
 

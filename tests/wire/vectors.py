@@ -9,8 +9,11 @@ from penstock.conformance.vectors import Vector, vectors
 
 @cache
 def by_name(protocol: str) -> dict[str, Vector]:
-    """Every vector, by `FILE/NAME`."""
-    return {vector.name: vector for vector in vectors(protocol)}
+    """Every vector, by `FILE/NAME`. Those of Felix's original are frames here, and not the messages in them."""
+    found: dict[str, Vector] = {}
+    for vector in vectors(protocol):
+        found.setdefault(vector.name, vector)
+    return found
 
 
 @cache

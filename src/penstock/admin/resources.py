@@ -1,4 +1,4 @@
-"""What the resources of the admin socket share: paths with parts, and answers that wait for their commit.
+"""Resources of the admin socket: paths with parts, and replies that wait for their commit.
 
 A path names the tenant, often the namespace, and then the thing, each part percent-encoded: `/users/default/alice`,
 `/schemas/default/default/orders`.
@@ -22,7 +22,7 @@ Handler: TypeAlias = Callable[..., Outcome]
 
 
 class Tree:
-    """What lies below one path. `_methods` says what can be done there, by the number of parts that follow it."""
+    """The resources below one path. `_methods` lists their methods, by the number of parts that follow it."""
 
     root: ClassVar[bytes]
 

@@ -17,10 +17,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import Deferred
-from penstock.broker.security.access import ADMINISTRATION, AccessPolicy
-from penstock.broker.settings import BrokerSettings
 from penstock.cli.failure import fail
-from penstock.config.broker import audit_policy, log_settings, user_policy
+from penstock.config.broker import administration_settings, log_settings
 from penstock.config.settings import Settings
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, GroupState
@@ -98,12 +96,7 @@ def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -
         log = log_settings(settings, Durability.SYNCED)
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
         try:
-            policies = BrokerSettings(
-                access=AccessPolicy(True, [ADMINISTRATION]),
-                users=user_policy(settings),
-                audit=audit_policy(settings),
-            )
-            broker = Broker(engine, policies)
+            broker = Broker(engine, administration_settings(settings))
             reply = _reply(broker, settings, method, path, body)
             if isinstance(reply, PendingHttpReply):
                 committer.run()

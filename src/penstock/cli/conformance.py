@@ -17,7 +17,7 @@ from penstock.cli.tables import aligned, print_aligned
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
-    from penstock.conformance.playing import Dial
+    from penstock.conformance.player import Connect
     from penstock.conformance.results import Result
 
 Protocol = Literal["rustlog", "blipmq", "flymq", "kimberlite", "felix"]
@@ -64,7 +64,7 @@ def conformance(
 
     Examples: penstock conformance; penstock conformance --against 127.0.0.1:5555 --protocol blipmq --key dev-key
     """
-    from penstock.conformance.checking import check_protocol
+    from penstock.conformance.checker import check_protocol
     from penstock.conformance.results import FAILED
     from penstock.conformance.vectors import PROTOCOLS, BadVectors
 
@@ -77,7 +77,7 @@ def conformance(
             results = [each for name in ([protocol] if protocol else PROTOCOLS) for each in check_protocol(name)]
     except BadVectors as error:
         fail(error)
-    _tell(results, every=every, as_json=as_json)
+    _print_results(results, every=every, as_json=as_json)
     if any(each.status == FAILED for each in results):
         raise typer.Exit(1)
 
@@ -85,8 +85,8 @@ def conformance(
 def _played(
     against: str, protocol: Protocol | None, known: dict[str, str], tls_ca: str | None, timeout: float
 ) -> list[Result]:
-    from penstock.conformance.lines import Unreachable
-    from penstock.conformance.playing import play_protocol
+    from penstock.conformance.connection import Unreachable
+    from penstock.conformance.player import play_protocol
 
     if protocol is None:
         fail("--against: say with --protocol which one is spoken there, for example --protocol blipmq", 2)
@@ -96,28 +96,28 @@ def _played(
         fail(f"--against: {error}", 2)
     if where is None:
         fail("--against: expected HOST:PORT", 2)
-    dial = _quic_dial(where, tls_ca, timeout) if protocol == "felix" else _tcp_dial(
+    connect = _quic(where, tls_ca, timeout) if protocol == "felix" else _tcp(
         protocol, where, tls_ca, timeout
     )  # fmt: skip
     try:
-        return asyncio.run(play_protocol(protocol, dial, known, timeout))
+        return asyncio.run(play_protocol(protocol, connect, known, timeout))
     except Unreachable as error:
         fail(f"{error}. Is this where {protocol} is spoken?")
 
 
-def _tcp_dial(protocol: str, where: Endpoint, tls_ca: str | None, timeout: float) -> Dial:
-    from penstock.conformance.lines import TcpLine
+def _tcp(protocol: str, where: Endpoint, tls_ca: str | None, timeout: float) -> Connect:
+    from penstock.conformance.connection import TcpConnection
 
     try:
         tls = ssl.create_default_context(cafile=tls_ca) if tls_ca else None
     except OSError as error:
         fail(f"--tls-ca {tls_ca}: {error.strerror or error}")
-    return lambda: TcpLine.dial(protocol, where.host, where.port, tls, timeout)
+    return lambda: TcpConnection.connect(protocol, where.host, where.port, tls, timeout)
 
 
-def _quic_dial(where: Endpoint, tls_ca: str | None, timeout: float) -> Dial:
+def _quic(where: Endpoint, tls_ca: str | None, timeout: float) -> Connect:
     """Without --tls-ca any certificate is taken: it is the protocol that is looked at."""
-    from penstock.conformance.quic_lines import QuicLine
+    from penstock.conformance.quic_connection import StreamsConnection
     from penstock.transport.quic.settings import QuicSettings
 
     try:
@@ -126,32 +126,32 @@ def _quic_dial(where: Endpoint, tls_ca: str | None, timeout: float) -> Dial:
     except OSError as error:
         fail(f"--tls-ca {tls_ca}: {error.strerror or error}")
     settings = QuicSettings(handshake_seconds=timeout, ca_file=tls_ca or "", verify=tls_ca is not None)
-    return lambda: QuicLine.dial("felix", where.host, where.port, settings)
+    return lambda: StreamsConnection.connect("felix", where.host, where.port, settings)
 
 
 # -- telling
 
 
-def _tell(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
-    from penstock.conformance import results as told
+def _print_results(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
+    from penstock.conformance import results as outcome
 
     if as_json:
-        typer.echo(json.dumps(told.as_json(results), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(outcome.as_json(results), ensure_ascii=False, indent=2))
         return
     counts = ("ok", "failed", "skipped")
     table = aligned(("protocol", "vectors", *counts), numbers=counts)
-    for each in told.counted(results):
+    for each in outcome.counted(results):
         numbers = (str(each.ok), str(each.failed or "–"), str(each.skipped or "–"))
         table.add_row(each.protocol, each.group, *numbers, style="red" if each.failed else None)
     print_aligned(table, wrap=False)
     for result in results:
-        if every or result.status == told.FAILED:
+        if every or result.status == outcome.FAILED:
             typer.echo(_line(result))
     if not every:
-        for reason, count in Counter(each.detail for each in results if each.status == told.SKIPPED).items():
+        for reason, count in Counter(each.detail for each in results if each.status == outcome.SKIPPED).items():
             typer.echo(f"skipped\t{count}: {reason}")
     statuses = [each.status for each in results]
-    typer.echo(f"{statuses.count(told.OK)} of {len(results)} are as they should be")
+    typer.echo(f"{statuses.count(outcome.OK)} of {len(results)} are as they should be")
 
 
 def _line(result: Result) -> str:

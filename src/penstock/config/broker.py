@@ -53,6 +53,13 @@ def broker_settings(settings: Settings, data_dir: str) -> BrokerSettings:
     )
 
 
+def administration_settings(settings: Settings) -> BrokerSettings:
+    """Of a broker that is opened for one request of the administrator, without doors."""
+    return BrokerSettings(
+        access=AccessPolicy(True, [ADMINISTRATION]), users=user_policy(settings), audit=audit_policy(settings)
+    )
+
+
 def access_policy(settings: Settings) -> AccessPolicy:
     """Whether access is enforced, and the grants of the configuration beside the administrator's."""
     grants = [
@@ -123,5 +130,5 @@ def table_policy(settings: Settings, data_dir: str) -> TablePolicy:
         options=dict(option.split("=", 1) for option in tables.options),
         file_bytes=tables.file_bytes,
         keep_us=int(tables.keep_seconds * 1_000_000),
-        care_us=int(tables.care_seconds * 1_000_000),
+        maintenance_us=int(tables.care_seconds * 1_000_000),
     )

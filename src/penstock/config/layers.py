@@ -165,7 +165,7 @@ def _assemble(values: Mapping[str, Any]) -> Settings:
 
 
 def _check_relations(config: Config) -> None:
-    """What no single key can get wrong alone."""
+    """Check the relations between keys."""
     settings = config.settings
 
     def refuse(key: str, text: str) -> ConfigError:

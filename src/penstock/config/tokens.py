@@ -1,4 +1,4 @@
-"""How the configuration says whose JSON Web Tokens are taken: files with keys, and what the tokens must say."""
+"""Token settings: files with the keys of issuers, and the claims that JSON Web Tokens must have."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def token_policy(settings: Settings) -> TokenPolicy:
 
 
 def key_id(path: str) -> str:
-    """What a token may call the key in this file: the file's name without what comes behind the last dot."""
+    """The key id of the key in this file: the file's name without what comes behind the last dot."""
     return os.path.splitext(os.path.basename(path))[0]
 
 

@@ -28,7 +28,7 @@ Variables: TypeAlias = Mapping[str, bytes]
 
 
 class BadNotation(ValueError):
-    """What is written in a vector cannot be understood."""
+    """A notation in a vector that cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 
 def data(text: str, variables: Variables) -> bytes:
-    """What is to be sent."""
+    """The bytes to send."""
     parts = pattern(text, variables)
     for part in parts:
         if not isinstance(part, Fixed):
@@ -86,7 +86,7 @@ def data(text: str, variables: Variables) -> bytes:
 
 
 def pattern(text: str, variables: Variables) -> list[Part]:
-    """What is expected."""
+    """The pattern of an expected reply."""
     stack: list[tuple[str, list[Part]]] = [("", [])]
     at = 0
     while at < len(text):
@@ -187,7 +187,7 @@ def _vdb_header(version: int, parts: Sequence[Part], whole: int | None) -> list[
 
 
 def match(expected: Sequence[Part], actual: bytes) -> dict[str, bytes] | str:
-    """What was kept, or why the bytes are not as expected."""
+    """The variables that were kept, or the reason why the bytes are not as expected."""
     kept: dict[str, bytes] = {}
     at = 0
     for part in expected:

@@ -1,4 +1,4 @@
-"""What became of the vectors of one protocol."""
+"""Results of the vectors of one protocol."""
 
 from __future__ import annotations
 

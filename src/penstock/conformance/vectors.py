@@ -65,7 +65,7 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
 
 
 class Conversation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What a client says, and what it is to hear."""
+    """The steps of a client, and the replies that it must get."""
 
     name: str
     why: str
@@ -116,7 +116,7 @@ class Original(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
 
 def directory() -> Path:
-    """Where the vectors are."""
+    """The directory of the vectors."""
     for place in (_INSTALLED, _PROJECT):
         if place.is_dir():
             return place

@@ -116,7 +116,7 @@ class Server:
         doors = {name: door for name, door in stream_doors(self.settings).items() if name in open_names}
         for listener in self.listeners:
             port = Port(
-                own=listener.bind_address.doors[0],
+                protocol=listener.bind_address.doors[0],
                 doors=doors,
                 broker=broker,
                 identity=ANONYMOUS,

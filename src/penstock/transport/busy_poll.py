@@ -1,8 +1,8 @@
-"""Keeps the event loop looking at its sockets for a moment after something happened, instead of going to sleep.
+"""Busy polling: the event loop polls its sockets for a moment after something happened, instead of going to sleep.
 
 A client that waits for each reply before it sends again would otherwise pay for two wake-ups with every request. A
-callback that schedules itself makes the loop poll without waiting. When that pays is told by `spin_budget`; an idle
-loop sleeps.
+callback that schedules itself makes the loop poll without waiting. Whether that pays is `spin_budget`'s to decide; an
+idle loop sleeps.
 """
 
 from __future__ import annotations
@@ -11,53 +11,53 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from penstock.transport.spin_budget import Patience
+from penstock.transport.spin_budget import SpinBudget
 
 
 class BusyPoll:
     """Of one event loop, for all its connections. `clock` in seconds: the loop's own has a resolution of a ms."""
 
-    __slots__ = ("_call_soon", "_clock", "_end", "_extended", "_found", "_patience", "_turning")
+    __slots__ = ("_budget", "_call_soon", "_clock", "_end", "_extended", "_polling", "_received")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, seconds: float, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._call_soon = loop.call_soon
         self._clock = clock
-        self._patience = Patience(seconds)
-        self._turning = False
-        self._found = False  # bytes came while it was turning
-        self._extended = False  # from now on, once more
+        self._budget = SpinBudget(seconds)
+        self._polling = False
+        self._received = False  # bytes came while polling
+        self._extended = False  # the time begins anew
         self._end = 0.0
 
     def received(self) -> None:
         """Bytes came in: more may follow soon."""
-        if self._turning:
-            self._found = True
+        if self._polling:
+            self._received = True
         else:
             self._start()
 
     def sent(self) -> None:
         """Bytes went out: the answer may come soon."""
-        if self._turning:
+        if self._polling:
             self._extended = True
         else:
             self._start()
 
     def _start(self) -> None:
-        if self._patience.begin():
-            self._turning = self._extended = True
+        if self._budget.begin():
+            self._polling = self._extended = True
             self._call_soon(self._turn)
 
     def _turn(self) -> None:
-        if self._found or self._extended:
-            paid, self._found, self._extended = self._found, False, False
-            if paid and not self._patience.paid():
-                self._turning = False
+        if self._received or self._extended:
+            received, self._received, self._extended = self._received, False, False
+            if received and not self._budget.hit():
+                self._polling = False
                 return
-            self._end = self._clock() + self._patience.seconds
+            self._end = self._clock() + self._budget.seconds
         elif self._clock() >= self._end:
-            self._turning = False
-            self._patience.vain()
+            self._polling = False
+            self._budget.miss()
             return
         self._call_soon(self._turn)

@@ -1,5 +1,5 @@
-"""All open connections together: how many there may be, how much they may hold, how long they may be idle, and how they
-are brought to an end. What one connection does is in `tcp_connection`."""
+"""Connection limits: how many connections there may be, how many bytes they may hold together, how long they may be
+idle, and how they are drained. One connection is `tcp_connection`'s or `quic_sessions`'s."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ConnectionLimits:
 
 
 class TrackedConnection(Protocol):
-    """A connection, as the gate sees it."""
+    """A connection, as the connection tracker sees it."""
 
     held: int  # bytes, as last reported to `ConnectionTracker.account`
 
@@ -36,7 +36,7 @@ class TrackedConnection(Protocol):
     def peer(self) -> str: ...
 
     def apply_backpressure(self) -> None:
-        """Look again at whether to read."""
+        """Pause or resume reading, by how many bytes this connection and all together hold."""
 
     def sweep(self, now: float) -> None:
         """Close if a deadline has passed."""
@@ -49,12 +49,14 @@ class TrackedConnection(Protocol):
 
 
 class ConnectionTracker:
+    """All open connections of a broker, and the bytes that they hold."""
+
     def __init__(self, limits: ConnectionLimits, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
         self.metrics = metrics
         self.held = 0  # bytes, by all connections
         self.full = False
-        self._guests: set[TrackedConnection] = set()
+        self._connections: set[TrackedConnection] = set()
         self._full_since = 0.0
         self._stopping = False
         self._empty = asyncio.Event()
@@ -64,90 +66,91 @@ class ConnectionTracker:
         self._timer: asyncio.TimerHandle | None = loop.call_later(self._interval, self._sweep)
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._connections)
 
     @property
     def stopping(self) -> bool:
         return self._stopping
 
-    def admit(self, guest: TrackedConnection) -> bool:
+    def admit(self, connection: TrackedConnection) -> bool:
         """False if there is no room: the caller closes the connection at once."""
-        if self._stopping or len(self._guests) >= self.limits.connections:
+        if self._stopping or len(self._connections) >= self.limits.connections:
             self.metrics.connections_refused += 1
             return False
-        self._guests.add(guest)
+        self._connections.add(connection)
         self._empty.clear()
         self.metrics.active_connections += 1
         return True
 
-    def leave(self, guest: TrackedConnection) -> None:
-        self._guests.remove(guest)
-        self.account(guest, 0)
+    def leave(self, connection: TrackedConnection) -> None:
+        self._connections.remove(connection)
+        self.account(connection, 0)
         self.metrics.active_connections -= 1
-        if not self._guests:
+        if not self._connections:
             self._empty.set()
 
-    def account(self, guest: TrackedConnection, held: int) -> None:
-        """`guest` holds this many bytes now. When all of them hold too much together, those that hold more than their
+    def account(self, connection: TrackedConnection, held: int) -> None:
+        """`connection` holds this many bytes now. When all hold too much together, those that hold more than their fair
         share are not read from for a while; the others notice nothing."""
-        self.held += held - guest.held
+        self.held += held - connection.held
         self.metrics.held_bytes = self.held
-        guest.held = held
+        connection.held = held
         if not self.full and self.held > self.limits.total_bytes:
             self.full = True
             self._full_since = self._loop.time()
-            self._regulate_later()
+            self._apply_backpressure_later()
         elif self.full and self.held <= self.limits.total_bytes * REOPEN_AT:
             self.full = False
-            self._regulate_later()
+            self._apply_backpressure_later()
 
     @property
-    def share(self) -> int:
+    def fair_share(self) -> int:
         """Bytes that each connection may hold when there is not enough for all."""
-        return self.limits.total_bytes // max(len(self._guests), 1)
+        return self.limits.total_bytes // max(len(self._connections), 1)
 
-    def _regulate_later(self) -> None:
+    def _apply_backpressure_later(self) -> None:
         # Not at once: this is called from inside one connection's own accounting.
-        self._loop.call_soon(self._regulate_all)
+        self._loop.call_soon(self._apply_backpressure_to_all)
 
-    def _regulate_all(self) -> None:
-        for guest in list(self._guests):
-            guest.apply_backpressure()
+    def _apply_backpressure_to_all(self) -> None:
+        for connection in list(self._connections):
+            connection.apply_backpressure()
 
     def _sweep(self) -> None:
         now = self._loop.time()
         self._timer = self._loop.call_later(self._interval, self._sweep)
-        for guest in list(self._guests):
-            guest.sweep(now)
+        for connection in list(self._connections):
+            connection.sweep(now)
         if self.full and now - self._full_since > STALL_SECONDS:
             self._make_room()
 
     def _make_room(self) -> None:
-        """What is held are halves of requests whose other halves nobody may send. Those who hold most have to go."""
+        """Nothing but parts of requests is held, whose other parts nobody may send. Abort those that hold most."""
         room = self.limits.total_bytes * REOPEN_AT
         held, total = 0, self.held
-        for guest in sorted(self._guests, key=lambda guest: guest.held, reverse=True):
+        for connection in sorted(self._connections, key=lambda connection: connection.held, reverse=True):
             if total - held <= room:
                 break
-            held += guest.held
+            held += connection.held
             logger.warning(
                 "clients hold %d bytes, over limits.total_bytes, and no request gets done: closing %s, which holds %d",
                 total,
-                guest.peer,
-                guest.held,
+                connection.peer,
+                connection.held,
+                extra={"peer": connection.peer},
             )
-            guest.abort()
+            connection.abort()
 
     async def drain(self, seconds: float) -> int:
         """Let every connection answer what it accepted, for so long; returns how many had to be cut off."""
         self._stopping = True
-        for guest in list(self._guests):
-            guest.stop()
+        for connection in list(self._connections):
+            connection.stop()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), seconds)
-        left = list(self._guests)
-        for guest in left:
-            guest.abort()
+        left = list(self._connections)
+        for connection in left:
+            connection.abort()
         if left:
             await asyncio.wait_for(self._empty.wait(), 1)
         return len(left)

@@ -2,7 +2,7 @@
 
 It makes a session for each stream that the client opens, feeds it, and obeys it. It decides when to take input, for all
 streams at once, and when to close. What the bytes mean is the sessions' business; what all connections together may do
-is the gate's.
+is the connection tracker's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class QuicPort:
 
 
 class QuicChannel:
-    """One stream. To its session a `StreamChannel`, to the link a `Reader`."""
+    """One stream. To its session a `StreamChannel`, to the connection a `StreamReceiver`."""
 
     __slots__ = ("_connection", "_input_over", "_stream", "held", "peer", "session")
 
@@ -71,7 +71,7 @@ class QuicChannel:
     # -- what the session calls
 
     def send(self, data: bytes) -> None:
-        self._connection.moved()
+        self._connection.touch()
         self._stream.send(data)
 
     @property
@@ -97,13 +97,13 @@ class QuicChannel:
         self._stream.refuse(code)
 
     def leave(self) -> None:
-        self._connection.forget(self)
+        self._connection.discard(self)
 
-    # -- what the link calls
+    # -- what the connection calls
 
     def received(self, data: bytes, end: bool) -> None:
         session = self.session
-        self._connection.moved()
+        self._connection.touch()
         if end:
             self._input_over = True
         if session is None:
@@ -115,7 +115,7 @@ class QuicChannel:
         self._connection.account(self)
 
     def drained(self) -> None:
-        self._connection.moved()
+        self._connection.touch()
         if self.session is not None and self._connection.call(self.session.receive, b""):
             self._connection.account(self)
 
@@ -131,8 +131,9 @@ class QuicChannel:
             self._connection.call(session.lost)
 
 
-class Incoming:
-    """The link's view of a channel. A `Reader` and a `StreamChannel` both have a `reset`, and mean different things."""
+class StreamInput:
+    """The connection's view of a channel: `StreamReceiver` and `StreamChannel` both have a `reset`, and mean different
+    things."""
 
     __slots__ = ("_channel", "drained", "received", "refused")
 
@@ -147,55 +148,56 @@ class Incoming:
 
 
 class QuicSessions:
-    """To the link an `Owner`, to the gate a `Guest`, to the host of its streams a `Line`."""
+    """The sessions of one connection. To the connection a `ConnectionHandler`, to the tracker a `TrackedConnection`, to
+    the host of its streams a `Line`."""
 
-    def __init__(self, port: QuicPort, link: QuicConnection) -> None:
+    def __init__(self, port: QuicPort, connection: QuicConnection) -> None:
         self.held = 0
-        self.peer = link.peer
+        self.peer = connection.peer
         self._port = port
         self._tracker = port.tracker
-        self._link = link
+        self._connection = connection
         self._host: Host | None = None
         self._channels: dict[QuicChannel, None] = {}
         self._session_bytes = 0  # held by all sessions
         self._frame = port.door.max_frame + READ_SLACK
         self._grace = 0  # frames for which it has more room than is its due, so that one of its streams gets done
-        self._moved = port.now()
-        self._least = 0  # that was held since no input is taken
+        self._last_activity = port.now()
+        self._least_held = 0  # that was held since no input is taken
         self._stalled_since = 0.0  # since when it is not less
         self._stopping = False
 
-    # -- what the link calls
+    # -- what the connection calls
 
-    def connected(self, link: QuicConnection) -> None:
+    def connected(self, connection: QuicConnection) -> None:
         port = self._port
         if not self._tracker.admit(self):
             refusal = (Code.NONE, GOODBYE) if self._tracker.stopping else (Code.TOO_MANY, "too many connections")
-            link.close(*refusal)
+            connection.close(*refusal)
             return
         try:
             self._host = port.door.open(port.broker, self, port.identity._replace(peer=self.peer))
         except Exception:
-            logger.exception(DEFECT, self.peer)
+            logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self._tracker.leave(self)
-            link.close(Code.INTERNAL, "internal error")
+            connection.close(Code.INTERNAL, "internal error")
 
-    def accepted(self, stream: Stream) -> Incoming:
+    def accepted(self, stream: Stream) -> StreamInput:
         channel = QuicChannel(self)
         channel.attach(stream)
         self._channels[channel] = None
         if self._host is None:
-            self.forget(channel)
-            return Incoming(channel)
+            self.discard(channel)
+            return StreamInput(channel)
         try:
             session = self._host.accept(channel, replies=stream.bidirectional)
         except Exception:
-            logger.exception(DEFECT, self.peer)
-            self._link.close(Code.INTERNAL, "internal error")
+            logger.exception(DEFECT, self.peer, extra=self._log_keys)
+            self._connection.close(Code.INTERNAL, "internal error")
         else:
             if channel in self._channels:  # else it was closed in there
                 channel.session = session
-        return Incoming(channel)
+        return StreamInput(channel)
 
     def closed(self, code: int, reason: str) -> None:  # noqa: ARG002 - how it ended changes nothing
         host, self._host = self._host, None
@@ -214,7 +216,7 @@ class QuicSessions:
     def open(self, session: StreamSession) -> QuicChannel:
         channel = QuicChannel(self)
         try:
-            channel.attach(self._link.open(Incoming(channel), bidirectional=False))
+            channel.attach(self._connection.open(StreamInput(channel), bidirectional=False))
         except QuicError as error:
             raise streams.StreamsUsedUp(str(error)) from None
         channel.session = session
@@ -222,44 +224,48 @@ class QuicSessions:
         return channel
 
     def abort(self, code: int = Code.NONE, reason: str = GOODBYE) -> None:
-        """The gate calls it too, when a connection has to go."""
-        self._link.close(code, reason)
+        """The tracker calls it too, when a connection has to go."""
+        self._connection.close(code, reason)
 
-    # -- what the gate calls
+    # -- what the tracker calls
 
     def apply_backpressure(self) -> None:
         """Take input, or do not, by how much is held for this peer and for all."""
-        if self._host is None or self._link.closed:
+        if self._host is None or self._connection.closed:
             return
         held = self._session_bytes
-        if self._link.bound > SMALL:
-            held += self._link.unsent
+        if self._connection.bound > SMALL:
+            held += self._connection.unsent
         if held != self.held:
             self._tracker.account(self, held)
-        pause = held > self._room or (self._tracker.full and held > self._tracker.share)
+        pause = held > self._room or (self._tracker.full and held > self._tracker.fair_share)
         if not held:
             self._grace = 0
-        if pause is self._link.paused:
+        if pause is self._connection.paused:
             return
         if pause:
-            self._least, self._stalled_since = held, self._port.now()
-            self._link.pause()
+            self._least_held, self._stalled_since = held, self._port.now()
+            self._connection.pause()
         else:
-            self.moved()  # the silence was ours
-            self._link.resume()
+            self.touch()  # the silence was ours
+            self._connection.resume()
 
     def sweep(self, now: float) -> None:
-        """The link itself looks after peers that are gone. One that is there and uses nothing has to go after a while;
-        so has one that can never be taken input from again."""
+        """Peers that have gone are the connection's to find. One that is there and uses nothing is closed after a
+        while; so is one from which no input can ever be taken again."""
         for channel in list(self._channels):
             self._measure(channel)
         self.apply_backpressure()
         limits = self._tracker.limits
-        if self._link.paused:
-            self._look_for_progress(now)
-        elif not self._channels and now - self._moved > limits.idle_seconds:
-            logger.info("%s: closed: idle for %g s", self.peer, limits.idle_seconds)
-            self._link.close(Code.NONE, "idle")
+        if self._connection.paused:
+            self._check_progress(now)
+        elif not self._channels and now - self._last_activity > limits.idle_seconds:
+            logger.info("%s: closed: idle for %g s", self.peer, limits.idle_seconds, extra=self._log_keys)
+            self._connection.close(Code.NONE, "idle")
+
+    @property
+    def _log_keys(self) -> dict[str, str]:
+        return {"peer": self.peer, "door": self._port.door.name}
 
     @property
     def _room(self) -> int:
@@ -268,10 +274,10 @@ class QuicSessions:
         frames = min(len(self._channels), FRAMES) + self._grace
         return max(self._tracker.limits.connection_bytes, self._frame * frames)
 
-    def _look_for_progress(self, now: float) -> None:
+    def _check_progress(self, now: float) -> None:
         """While no input is taken. If nothing gets less, it may be that all that is held are parts of frames."""
-        if self.held < self._least:
-            self._least, self._stalled_since = self.held, now
+        if self.held < self._least_held:
+            self._least_held, self._stalled_since = self.held, now
         elif self.held <= self._room or now - self._stalled_since < GRACE_SECONDS:
             return
         elif self._grace < GRACE_FRAMES and not self._tracker.full:
@@ -280,9 +286,11 @@ class QuicSessions:
         elif now - self._stalled_since > STALL_SECONDS:
             logger.warning(
                 "%s: closed: its streams hold %d bytes of unfinished requests, over limits.connection_bytes",
-                self.peer, self.held,
-            )  # fmt: skip
-            self._link.close(Code.TOO_MUCH, "too many bytes of unfinished requests on this connection")
+                self.peer,
+                self.held,
+                extra=self._log_keys,
+            )
+            self._connection.close(Code.TOO_MUCH, "too many bytes of unfinished requests on this connection")
 
     def stop(self) -> None:
         self._stopping = True
@@ -292,32 +300,32 @@ class QuicSessions:
         for channel in list(self._channels):
             if channel.session is not None:
                 self.call(channel.session.stop)
-        self._part_if_done()
+        self._close_if_done()
 
     # -- what its channels call
 
-    def moved(self) -> None:
-        self._moved = self._port.now()
+    def touch(self) -> None:
+        self._last_activity = self._port.now()
 
     def call(self, method: Callable[..., None], *arguments: object) -> bool:
         """False if that was the end of the connection."""
         try:
             method(*arguments)
         except Exception:
-            logger.exception(DEFECT, self.peer)
-            self._link.close(Code.INTERNAL, "internal error")
-        return not self._link.closed
+            logger.exception(DEFECT, self.peer, extra=self._log_keys)
+            self._connection.close(Code.INTERNAL, "internal error")
+        return not self._connection.closed
 
     def account(self, channel: QuicChannel) -> None:
         self._measure(channel)
         self.apply_backpressure()
 
-    def forget(self, channel: QuicChannel) -> None:
+    def discard(self, channel: QuicChannel) -> None:
         channel.session = None
         self._measure(channel)
         self._channels.pop(channel, None)
         self.apply_backpressure()
-        self._part_if_done()
+        self._close_if_done()
 
     # -- inside
 
@@ -326,12 +334,12 @@ class QuicSessions:
         self._session_bytes += held - channel.held
         channel.held = held
 
-    def _part_if_done(self) -> None:
+    def _close_if_done(self) -> None:
         if self._stopping and not self._channels:
-            self._link.part(Code.NONE, GOODBYE)
+            self._connection.close_when_delivered(Code.NONE, GOODBYE)
 
     def _end(self, method: Callable[[], None]) -> None:
         try:
             method()
         except Exception:
-            logger.exception("%s: the session could not be ended", self.peer)
+            logger.exception("%s: the session could not be ended", self.peer, extra=self._log_keys)

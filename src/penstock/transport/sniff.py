@@ -47,7 +47,7 @@ Rule = Callable[[bytes, str], SniffResult]  # (the bytes so far, the port's own 
 
 
 def _magic(magic: bytes, protocol: str) -> Rule:
-    def rule(data: bytes, own: str) -> SniffResult:  # noqa: ARG001 - rules share one shape
+    def rule(data: bytes, default: str) -> SniffResult:  # noqa: ARG001 - rules share one shape
         if data.startswith(magic):
             return protocol
         return Verdict.MORE if magic.startswith(data) else Verdict.NOT_MINE
@@ -55,18 +55,18 @@ def _magic(magic: bytes, protocol: str) -> Rule:
     return rule
 
 
-def _blipmq_hello(data: bytes, own: str) -> SniffResult:
+def _blipmq_hello(data: bytes, default: str) -> SniffResult:
     """The whole HELLO is looked at, so that a Produce of 11 bytes keeps getting rustlog's own error."""
     if not data.startswith(BLIPMQ_HELLO) and not BLIPMQ_HELLO.startswith(data):
         return Verdict.NOT_MINE
-    if own == "blipmq":
+    if default == "blipmq":
         return Verdict.MORE if len(data) < len(BLIPMQ_HELLO) else "blipmq"
     if len(data) < BLIPMQ_HELLO_SIZE:
         return Verdict.MORE
     return "blipmq" if data[13:15] in BLIPMQ_VERSIONS else Verdict.NOT_MINE
 
 
-def _length_prefixed(data: bytes, own: str) -> SniffResult:
+def _length_prefixed(data: bytes, default: str) -> SniffResult:
     if data[0] not in LENGTH_FIRST_BYTES:
         return Verdict.NOT_MINE
     if len(data) < 4:
@@ -77,7 +77,7 @@ def _length_prefixed(data: bytes, own: str) -> SniffResult:
         return Verdict.MORE
     kind = data[4]
     if kind in SHARED_TYPES:
-        return "blipmq" if own == "blipmq" else "rustlog"
+        return "blipmq" if default == "blipmq" else "rustlog"
     return "rustlog" if kind in JSON_START or kind == RUSTLOG_PING else Verdict.NOT_MINE
 
 
@@ -91,27 +91,27 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def sniff(data: bytes, own: str) -> str | None:
+def sniff(data: bytes, default: str) -> str | None:
     """The protocol that `data` begins, `TLS`, or `None` if it takes more bytes to tell.
 
-    `own` is the protocol of the port, for what fits no rule. Never asks for more than 15 bytes."""
+    `default` is the protocol of the port, for what fits no rule. Never asks for more than 15 bytes."""
     if not data:
         return None
     undecided = False
     for rule in RULES:
-        answer = rule(data, own)
+        answer = rule(data, default)
         if isinstance(answer, str):
             # A rule further up that still hopes for more bytes goes first: it is the more exact one.
             return None if undecided else answer
         undecided = undecided or answer is Verdict.MORE
-    return None if undecided else own
+    return None if undecided else default
 
 
-def sniff_tls(data: bytes, own: str) -> str | None:
+def sniff_tls(data: bytes, default: str) -> str | None:
     """For a port with one protocol: `TLS`, that protocol, or `None` if it takes more bytes to tell."""
     if not data:
         return None
-    answer = RULES[0](data, own)
+    answer = RULES[0](data, default)
     if answer is Verdict.MORE:
         return None
-    return TLS if answer == TLS else own
+    return TLS if answer == TLS else default

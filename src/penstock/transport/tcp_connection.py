@@ -1,7 +1,7 @@
 """One stream connection: from the socket to a session and back.
 
 It finds out which protocol the peer speaks, makes the session, feeds it, and obeys it. It decides when to read and
-when to close. What the bytes mean is the session's business; what all connections together may do is the gate's.
+when to close. What the bytes mean is the session's business; what all connections together may do is the tracker's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CLOSED: Final = Phase.CLOSED
 class Port:
     """What the connections of one listener share."""
 
-    own: str  # the protocol for first bytes that fit no rule
+    protocol: str  # the protocol for first bytes that fit no rule
     doors: Mapping[str, Door]
     broker: Broker
     identity: Identity
@@ -87,18 +87,19 @@ class Connection(asyncio.Protocol):
         self._loop = loop
         self._phase = Phase.SNIFFING
         self._admitted = False
-        self._first = b""  # bytes that did not tell the protocol yet
+        self._sniffed = b""  # bytes that did not tell the protocol yet
         self._session: Session | None = None
+        self._door = ""  # its name, once it is known
         self._limit = port.tracker.limits.connection_bytes
         self._tls: TlsStream | None = None
-        self._started = self._moved = loop.time()  # when it began; when bytes last moved
+        self._started = self._last_activity = loop.time()  # when it began; when bytes last moved
         self._closing_since = 0.0
         self._discarded = 0
         self._write_blocked = False
         self._unsent = 0  # in the transport's buffer, at the last sweep
         self._input_over = False
         self._paused = False
-        self._resting = False  # others have their turn
+        self._yielding = False  # others have their turn
         self._unanswered = False  # bytes came, and nothing that could carry the kernel's acknowledgement has left
 
     # -- what the event loop calls
@@ -124,7 +125,7 @@ class Connection(asyncio.Protocol):
         if self._phase is Phase.CLOSING:
             self._discard(len(data))
         elif self._phase is not CLOSED:
-            self._moved = self._loop.time()
+            self._last_activity = self._loop.time()
             self._unanswered = True
             began = time.monotonic()
             if self._busy_poll is not None:
@@ -135,8 +136,8 @@ class Connection(asyncio.Protocol):
                 self._decrypt(self._tls, data)
             # uvloop would go on with up to 32 more pieces of this connection before it looks at another.
             if time.monotonic() - began > TURN_SECONDS:
-                self._resting = True
-                self._loop.call_soon(self._rested)
+                self._yielding = True
+                self._loop.call_soon(self._yielded)
             self.apply_backpressure()
             if self._unanswered:
                 self._acknowledge()
@@ -152,7 +153,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_blocked = False
-        self._moved = self._loop.time()
+        self._last_activity = self._loop.time()
         if self._phase is OPEN:
             self._accept(b"")  # requests may be waiting for room
         self.apply_backpressure()
@@ -165,7 +166,7 @@ class Connection(asyncio.Protocol):
             try:
                 session.lost()
             except Exception:
-                logger.exception("%s: the session could not be ended", self.peer)
+                logger.exception("%s: the session could not be ended", self.peer, extra=self._log_keys)
         if self._admitted:
             self._tracker.leave(self)
 
@@ -175,7 +176,7 @@ class Connection(asyncio.Protocol):
         if self._phase is not OPEN:
             return
         if not self._write_blocked:
-            self._moved = self._loop.time()
+            self._last_activity = self._loop.time()
         if self._tls is not None:
             self._tls.send(data)
             data = self._tls.outgoing()
@@ -208,21 +209,21 @@ class Connection(asyncio.Protocol):
     def progress(self) -> None:
         self.apply_backpressure()
 
-    # -- what the gate calls
+    # -- what the tracker calls
 
     def apply_backpressure(self) -> None:
         """Read, or do not read, by how much is held for this peer and for all."""
         if self._phase is CLOSED:
             return
-        held = len(self._first) if self._session is None else self._session.held_bytes
+        held = len(self._sniffed) if self._session is None else self._session.held_bytes
         if self._write_blocked:
             held += self._transport.get_write_buffer_size()
         if held != self.held:
             self._tracker.account(self, held)
-        if held <= self._limit and not (self._paused or self._write_blocked or self._tracker.full or self._resting):
+        if held <= self._limit and not (self._paused or self._write_blocked or self._tracker.full or self._yielding):
             return  # it is read from, and may be
-        crowded = self._tracker.full and held > self._tracker.share
-        pause = self._resting or (
+        crowded = self._tracker.full and held > self._tracker.fair_share
+        pause = self._yielding or (
             self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
         )
         if pause is not self._paused:
@@ -232,7 +233,7 @@ class Connection(asyncio.Protocol):
             if pause:
                 self._transport.pause_reading()
             else:
-                self._moved = self._loop.time()  # the silence was ours
+                self._last_activity = self._loop.time()  # the silence was ours
                 self._transport.resume_reading()
 
     def sweep(self, now: float) -> None:
@@ -241,12 +242,12 @@ class Connection(asyncio.Protocol):
             return
         unsent = self._transport.get_write_buffer_size()
         if unsent < self._unsent:
-            self._moved = now
+            self._last_activity = now
         self._unsent = unsent
         if self._phase is Phase.CLOSING:
             if unsent:
                 self._closing_since = now  # lingering begins when everything is out
-            if now - (self._moved if unsent else self._closing_since) > (
+            if now - (self._last_activity if unsent else self._closing_since) > (
                 limits.idle_seconds if unsent else LINGER_SECONDS
             ):
                 self.abort()
@@ -256,7 +257,7 @@ class Connection(asyncio.Protocol):
         elif self._phase is Phase.SNIFFING:
             if now - self._started > limits.idle_seconds:
                 self._drop("said too little to tell its protocol")
-        elif now - self._moved > limits.idle_seconds and not (self._tracker.full and not self.held):
+        elif now - self._last_activity > limits.idle_seconds and not (self._tracker.full and not self.held):
             self._drop(f"idle for {limits.idle_seconds:g} s")
 
     def stop(self) -> None:
@@ -272,8 +273,8 @@ class Connection(asyncio.Protocol):
 
     # -- inside
 
-    def _rested(self) -> None:
-        self._resting = False
+    def _yielded(self) -> None:
+        self._yielding = False
         self.apply_backpressure()
 
     def _acknowledge(self) -> None:
@@ -294,15 +295,15 @@ class Connection(asyncio.Protocol):
         """Plain bytes, in any phase before closing."""
         session = self._session
         if session is None:
-            self._first += data
+            self._sniffed += data
             session = self._identify()
             if session is None:
                 return
-            data, self._first = self._first, b""
+            data, self._sniffed = self._sniffed, b""
         try:
             session.receive(data)
         except Exception:
-            logger.exception(DEFECT, self.peer)
+            logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.close()
 
     def _identify(self) -> Session | None:
@@ -310,9 +311,9 @@ class Connection(asyncio.Protocol):
         port = self._port
         plain = self._tls is None
         if not port.pinned:
-            name = sniff(self._first, port.own)
+            name = sniff(self._sniffed, port.protocol)
         else:
-            name = sniff_tls(self._first, port.own) if plain and port.tls is not None else port.own
+            name = sniff_tls(self._sniffed, port.protocol) if plain and port.tls is not None else port.protocol
         if name is None:
             return None
         if name == TLS:
@@ -320,7 +321,7 @@ class Connection(asyncio.Protocol):
                 self._refuse("tls", "TLS is not set up (tls.cert, tls.key)" if plain else "TLS inside TLS")
                 return None
             self._tls = TlsStream(port.tls)
-            data, self._first = self._first, b""
+            data, self._sniffed = self._sniffed, b""
             self._decrypt(self._tls, data)
             return None
         if port.tls_required and plain:
@@ -333,11 +334,12 @@ class Connection(asyncio.Protocol):
         try:
             self._session = door.open(port.broker, self, port.identity._replace(peer=self.peer))
         except Exception:
-            logger.exception(DEFECT, self.peer)
+            logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.abort()
             return None
         # Less than a whole frame would stop reading in the middle of one, for ever.
         self._limit = max(self._tracker.limits.connection_bytes, door.max_frame + READ_SLACK)
+        self._door = name
         self._phase = OPEN
         return self._session
 
@@ -345,7 +347,7 @@ class Connection(asyncio.Protocol):
         try:
             plain = stream.receive(data)
         except ssl.SSLError as error:
-            logger.info("%s: TLS failed: %s", self.peer, error.reason or error)
+            logger.info("%s: TLS failed: %s", self.peer, error.reason or error, extra=self._log_keys)
             self._transport.write(stream.outgoing())  # the alert that says why
             self._phase = CLOSED
             self._transport.close()
@@ -371,19 +373,30 @@ class Connection(asyncio.Protocol):
         try:
             method()
         except Exception:
-            logger.exception(DEFECT, self.peer)
+            logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.close()
 
     def _refuse(self, name: str, why: str) -> None:
         host = self.peer.rpartition(":")[0]
         if self._port.report_once(f"{host} {name}", self._loop.time()):
-            logger.info("%s speaks %s on the port of %s: closed, because %s", self.peer, name, self._port.own, why)
+            logger.info(
+                "%s speaks %s on the port of %s: closed, because %s",
+                self.peer,
+                name,
+                self._port.protocol,
+                why,
+                extra=self._log_keys | {"protocol": name},
+            )
         self._tracker.metrics.connections_refused += 1
         self.abort()
 
     def _drop(self, why: str) -> None:
-        logger.info("%s: closed: %s", self.peer, why)
+        logger.info("%s: closed: %s", self.peer, why, extra=self._log_keys)
         self.abort()
+
+    @property
+    def _log_keys(self) -> dict[str, str]:
+        return {"peer": self.peer, "door": self._door}
 
     def _unread(self) -> int:
         """Bytes that have arrived and that nobody has read."""

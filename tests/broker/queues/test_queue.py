@@ -31,7 +31,7 @@ def test_a_tag_and_a_place_in_the_log_are_the_same_thing(starts: list[int], data
     offset = starts[partition] + data.draw(st.integers(0, 1 << 20))
     tag = queue.tag(partition, offset)
     assert tag >= 1
-    assert queue.place(tag) == (partition, offset)
+    assert queue.locate(tag) == (partition, offset)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=4))

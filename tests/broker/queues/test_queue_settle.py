@@ -7,8 +7,8 @@ from tests.broker.broker_fixture import committed
 from tests.broker.queues.test_queues import ON_DISK, SECOND, Desk
 
 from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.queues.dequeue import Dequeue, Message
 from penstock.broker.queues.queue import QueuePolicy
-from penstock.broker.queues.queues import Dequeue, Message
 from penstock.broker.security.access import ANONYMOUS
 from penstock.log.errors import LogFull
 
@@ -19,7 +19,7 @@ def take(desk: Desk, queue: int, count: int, *settle: int) -> tuple[list[bytes],
     messages, group = taking.finish()
     desk.world.commit()
     assert group is None or committed(group)
-    return [message.value for message in messages], taking.answers
+    return [message.value for message in messages], taking.acknowledged
 
 
 def begun(desk: Desk, queue: int, count: int, *settle: int) -> Dequeue:
@@ -124,7 +124,7 @@ def test_a_queue_that_ends_meanwhile_settles_nothing() -> None:
     desk.world.broker.queues.delete(ANONYMOUS, queue)
     taking.read()
     assert taking.finish() == ([], None)
-    assert taking.answers == [False]
+    assert taking.acknowledged == [False]
 
 
 def test_one_that_is_cancelled_settles_nothing() -> None:

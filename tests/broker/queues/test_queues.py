@@ -11,8 +11,9 @@ from tests.broker.broker_fixture import START, BrokerFixture, committed, later
 from penstock.broker.errors import AccessDenied, LimitReached, QueueNotFound, ShuttingDown
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.queues.dequeue import AT_MOST_ONCE, READ_BYTES, Message
 from penstock.broker.queues.queue import Queue, QueuePolicy
-from penstock.broker.queues.queues import AT_MOST_ONCE, LETTERS, READ_BYTES, Message
+from penstock.broker.queues.queues import MAX_EXHAUSTED
 from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.state.events import RecordsRemoved
 from penstock.broker.state.state import State, decode_snapshot, encode_snapshot
@@ -376,13 +377,13 @@ def test_many_large_messages_are_given_up_in_portions() -> None:
     queue = desk.subscribe()
     for _ in range(10):
         desk.publish(bytes(READ_BYTES // 2))
-    for _ in range(LETTERS * 2 // 100):
+    for _ in range(MAX_EXHAUSTED * 2 // 100):
         desk.publish(*[b"small"] * 100)
     while desk.take(queue):
         pass
     for _ in range(20):
         desk.sweep(1)
-    assert desk.metrics.queue_dead_lettered == len(desk.stored("t.dlq")) == 10 + LETTERS * 2 // 100 * 100
+    assert desk.metrics.queue_dead_lettered == len(desk.stored("t.dlq")) == 10 + MAX_EXHAUSTED * 2 // 100 * 100
     assert desk.world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
 
 
@@ -726,7 +727,7 @@ def _killed_at(commits: bool, point: int) -> tuple[Desk, Counter[bytes], set[byt
 def _in_flight(desk: Desk) -> dict[bytes, int]:
     queue = desk.world.broker.queues.find(ANONYMOUS, 1)[0]
     values = [value for value, _ in desk.stored("t")]
-    return {values[queue.place(tag)[1]]: queue.attempt(tag) for tags in queue.tries.values() for tag in tags}
+    return {values[queue.locate(tag)[1]]: queue.attempt(tag) for tags in queue.tries.values() for tag in tags}
 
 
 def _delivered(before: dict[bytes, int], after: dict[bytes, int]) -> Counter[bytes]:

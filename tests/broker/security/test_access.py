@@ -286,7 +286,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
     "topics": (Topics, {"exists"}),
     "produce": (ProduceService, set()),
     "fetch": (FetchService, {"sweep"}),
-    "queues": (Queues, {"is_watching", "rebuilt", "sweep"}),
+    "queues": (Queues, {"finish", "is_watching", "rebuilt", "release", "sweep"}),
     "users": (Users, {"enabled", "list_roles", "login", "permissions", "whoami"}),
 }
 """Attribute of the broker → its class, and which of its public methods take no identity."""

@@ -1,5 +1,5 @@
-"""Both sides of QUIC connections for tests: our server with an owner that notes what happens, and two kinds of clients:
-our own, and aioquic's, which is somebody else's idea of QUIC."""
+"""Both sides of QUIC connections for tests: our server with a handler that notes what happens, and two kinds of
+clients: our own, and aioquic's, which is somebody else's idea of QUIC."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def certificate() -> Certificate:
 
 
 class Tape:
-    """A reader that notes everything. `echo`: and sends it back."""
+    """A receiver that notes everything. `echo`: and sends it back."""
 
     def __init__(self, stream: Stream | None = None, *, echo: bool = False) -> None:
         self.stream = stream
@@ -64,17 +64,17 @@ class Tape:
 
 
 class Household:
-    """An owner that notes everything."""
+    """A handler that notes everything."""
 
-    def __init__(self, link: QuicConnection | None = None, *, echo: bool = False) -> None:
-        self.link = link
+    def __init__(self, connection: QuicConnection | None = None, *, echo: bool = False) -> None:
+        self.connection = connection
         self.echo = echo
         self.greeted = 0
         self.tapes: list[Tape] = []
         self.endings: list[tuple[int, str]] = []
 
-    def connected(self, link: QuicConnection) -> None:
-        self.link = link
+    def connected(self, connection: QuicConnection) -> None:
+        self.connection = connection
         self.greeted += 1
 
     def accepted(self, stream: Stream) -> Tape:
@@ -102,8 +102,8 @@ class House:
         self.host = host
         self.port: int = self.server.address[1]
 
-    def _move_in(self, link: QuicConnection) -> Household:
-        self.households.append(Household(link, echo=self._echo))
+    def _move_in(self, connection: QuicConnection) -> Household:
+        self.households.append(Household(connection, echo=self._echo))
         return self.households[-1]
 
     @property
@@ -112,16 +112,16 @@ class House:
         return household
 
     @property
-    def link(self) -> QuicConnection:
-        link = self.only.link
-        assert link is not None
-        return link
+    def connection(self) -> QuicConnection:
+        connection = self.only.connection
+        assert connection is not None
+        return connection
 
     async def call(self, **settings: Any) -> tuple[QuicConnection, Household]:
         """Our own client."""
-        owner = Household()
+        handler = Household()
         given = {"fingerprint": certificate().fingerprint} | settings
-        return await connect(self.host, self.port, QuicSettings(**given), owner), owner
+        return await connect(self.host, self.port, QuicSettings(**given), handler), handler
 
 
 @asynccontextmanager
@@ -131,8 +131,8 @@ async def house(settings: QuicSettings | None = None, *, echo: bool = False, **m
         yield made
     finally:
         for household in made.households:
-            if household.link is not None:
-                household.link.close()
+            if household.connection is not None:
+                household.connection.close()
         made.server.close()
         await asyncio.sleep(0)
 

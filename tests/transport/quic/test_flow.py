@@ -17,7 +17,7 @@ SETTINGS = QuicSettings(connection_window=WINDOW, stream_window=WINDOW, keep_ali
 
 async def _paused(there: House) -> Tape:
     await until(lambda: there.households and there.only.tapes)
-    there.link.pause()
+    there.connection.pause()
     await asyncio.sleep(0.3)
     return there.only.tapes[0]
 
@@ -39,7 +39,7 @@ def test_a_paused_link_stops_aioquic_at_its_window() -> None:
             taken = await _still(tape)
             assert peer.quic._remote_max_data_used <= taken + WINDOW
             await _sends_meanwhile(there, peer)
-            there.link.resume()
+            there.connection.resume()
             await until(lambda: len(tape.data) == MUCH + 1)
 
     run("uvloop", scene)
@@ -47,7 +47,7 @@ def test_a_paused_link_stops_aioquic_at_its_window() -> None:
 
 async def _sends_meanwhile(there: House, peer: Stranger) -> None:
     """The other direction goes on: acknowledgements and windows of the peer are looked at all the same."""
-    down = there.link.open(Tape(), bidirectional=False)
+    down = there.connection.open(Tape(), bidirectional=False)
     down.send(bytes(3 << 20))
     down.finish()
     await until(lambda: down.id in peer.ends)
@@ -57,8 +57,8 @@ async def _sends_meanwhile(there: House, peer: Stranger) -> None:
 def test_a_paused_link_stops_our_own_client_at_its_window() -> None:
     async def scene() -> None:
         async with house(SETTINGS) as there:
-            link, _ = await there.call()
-            stream = link.open(Tape(), bidirectional=True)
+            connection, _ = await there.call()
+            stream = connection.open(Tape(), bidirectional=True)
             stream.send(b"x")
             tape = await _paused(there)
             stream.send(bytes(MUCH))
@@ -66,9 +66,9 @@ def test_a_paused_link_stops_our_own_client_at_its_window() -> None:
             taken = await _still(tape)
             assert MUCH - WINDOW <= stream.unsent + taken <= MUCH
             assert stream.congested
-            there.link.resume()
+            there.connection.resume()
             await until(lambda: len(tape.data) == MUCH + 1)
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -76,13 +76,13 @@ def test_a_paused_link_stops_our_own_client_at_its_window() -> None:
 def test_the_end_of_a_paused_link_is_noticed() -> None:
     async def scene() -> None:
         async with house(SETTINGS) as there:
-            link, _ = await there.call()
-            stream = link.open(Tape(), bidirectional=True)
+            connection, _ = await there.call()
+            stream = connection.open(Tape(), bidirectional=True)
             stream.send(b"x")
             await _paused(there)
             stream.send(bytes(MUCH))
             await asyncio.sleep(0.1)
-            link.close(7, "enough")
+            connection.close(7, "enough")
             await until(lambda: there.only.endings)
             assert there.only.endings == [(7, "enough")]
 
@@ -90,32 +90,32 @@ def test_the_end_of_a_paused_link_is_noticed() -> None:
 
 
 def test_what_is_taken_in_one_turn_is_bounded_so_that_a_pause_acts_soon() -> None:
-    """A reader that pauses its link in the middle of a great deal gets only what was already on its way to it."""
+    """A receiver that pauses its connection in the middle of a great deal gets only what was on its way to it."""
 
     class Pausing(Tape):
-        def __init__(self, link: QuicConnection) -> None:
+        def __init__(self, connection: QuicConnection) -> None:
             super().__init__()
-            self.link = link
+            self.connection = connection
 
         def received(self, data: bytes, end: bool) -> None:
             super().received(data, end)
-            self.link.pause()
+            self.connection.pause()
 
     async def scene() -> None:
         async with house(QuicSettings()) as there:
-            link, _ = await there.call()
-            stream = link.open(Tape(), bidirectional=True)
+            connection, _ = await there.call()
+            stream = connection.open(Tape(), bidirectional=True)
             stream.send(b"x")
             tape = await _paused(there)
             stream.send(bytes(3 << 20))
             await asyncio.sleep(0.3)
-            pausing = Pausing(there.link)
+            pausing = Pausing(there.connection)
             assert tape.stream is not None
             tape.stream.attach(pausing)
-            there.link.resume()
+            there.connection.resume()
             await asyncio.sleep(0.1)
             assert 0 < len(pausing.data) < 600_000
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -123,8 +123,8 @@ def test_what_is_taken_in_one_turn_is_bounded_so_that_a_pause_acts_soon() -> Non
 def test_a_pause_acts_between_streams_whose_data_came_together() -> None:
     async def scene() -> None:
         async with house(SETTINGS) as there:
-            link, _ = await there.call()
-            streams = [link.open(Tape(), bidirectional=True) for _ in range(5)]
+            connection, _ = await there.call()
+            streams = [connection.open(Tape(), bidirectional=True) for _ in range(5)]
             for stream in streams:
                 stream.send(b"one")
             await until(lambda: there.households and len(there.only.tapes) == 5)
@@ -132,7 +132,7 @@ def test_a_pause_acts_between_streams_whose_data_came_together() -> None:
 
             def received(data: bytes, end: bool) -> None:  # noqa: ARG001
                 tapes[0].data += data
-                there.link.pause()
+                there.connection.pause()
 
             tapes[0].received = received  # type: ignore[method-assign]
             for stream in streams:  # in one turn, so in one datagram
@@ -141,10 +141,10 @@ def test_a_pause_acts_between_streams_whose_data_came_together() -> None:
             await until(lambda: bytes(tapes[0].data) == b"onetwo")
             await asyncio.sleep(0.1)
             assert [bytes(tape.data) for tape in tapes[1:]] == [b"one"] * 4
-            there.link.resume()
+            there.connection.resume()
             await until(lambda: all(bytes(tape.data) == b"onetwo" for tape in tapes))
             await until(lambda: tapes[4].calls == [("end", 0)])
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -152,15 +152,15 @@ def test_a_pause_acts_between_streams_whose_data_came_together() -> None:
 def test_a_link_parts_when_everything_was_delivered() -> None:
     async def scene() -> None:
         async with house(echo=True) as there:
-            link, owner = await there.call()
+            connection, handler = await there.call()
             tape = Tape()
-            stream = link.open(tape, bidirectional=True)
+            stream = connection.open(tape, bidirectional=True)
             stream.send(b"x" * 500_000)
             stream.finish()
             await until(lambda: there.only.tapes)
-            there.link.part(0, "bye")
-            await until(lambda: owner.endings)
-            assert owner.endings == [(0, "bye")]
+            there.connection.close_when_delivered(0, "bye")
+            await until(lambda: handler.endings)
+            assert handler.endings == [(0, "bye")]
             assert len(there.only.tapes[0].data) == 500_000 or tape.data
 
     run("uvloop", scene)

@@ -94,7 +94,7 @@ def test_an_unknown_version_is_answered_with_those_that_there_are() -> None:
                 own.send(unknown[:600])  # too short to be answered: it could be somebody else's address
                 (answer,) = await answers(own)
                 assert answer[1:5] == bytes(4) and answer.endswith(b"\x00\x00\x00\x01")
-            assert not there.server.endpoint.links
+            assert not there.server.endpoint.connections
 
     run("uvloop", scene)
 
@@ -118,12 +118,12 @@ def test_a_client_learns_at_once_that_the_server_was_started_anew() -> None:
     async def scene() -> None:
         async with house() as before:
             port = before.port
-            link, owner = await before.call()
-            before.server.endpoint.links.clear()  # as if killed: nobody is told anything
+            connection, handler = await before.call()
+            before.server.endpoint.connections.clear()  # as if killed: nobody is told anything
             before.server.close()
         async with house(port=port):
-            link.open(Tape(), bidirectional=True).send(b"x" * 100)
-            await until(lambda: owner.endings, 2)
+            connection.open(Tape(), bidirectional=True).send(b"x" * 100)
+            await until(lambda: handler.endings, 2)
 
     run("uvloop", scene)
 
@@ -145,7 +145,7 @@ def test_strangers_have_to_prove_their_address_when_there_are_many_and_more_than
             await works(there)  # by way of a retry
             assert endpoint.half_open == 2
             await until(lambda: endpoint.half_open == 0)  # they had their time
-            await until(lambda: not [link for link in endpoint.links if not link.closed])
+            await until(lambda: not [connection for connection in endpoint.connections if not connection.closed])
 
     run("uvloop", scene)
 
@@ -160,7 +160,7 @@ def test_more_handshakes_than_allowed_are_not_begun() -> None:
             with outsider(there) as own:
                 own.send(hello())
                 assert await answers(own) == []
-            assert there.server.endpoint.half_open == len(there.server.endpoint.links) == 3
+            assert there.server.endpoint.half_open == len(there.server.endpoint.connections) == 3
 
     run("uvloop", scene)
 
@@ -184,17 +184,17 @@ def test_an_error_in_a_reader_ends_its_connection_only(caplog: pytest.LogCapture
 
     async def scene() -> None:
         async with house(echo=True) as there:
-            link, owner = await there.call()
+            connection, handler = await there.call()
             bystander, _ = await there.call()
-            stream = link.open(Tape(), bidirectional=True)
+            stream = connection.open(Tape(), bidirectional=True)
             stream.send(b"x")
             await until(lambda: there.households[0].tapes)
             theirs = there.households[0].tapes[0].stream
             assert theirs is not None
             theirs.attach(Broken())
             stream.send(b"y")
-            await until(lambda: owner.endings and there.households[0].endings)
-            assert owner.endings == [(INTERNAL_ERROR, "internal error")]
+            await until(lambda: handler.endings and there.households[0].endings)
+            assert handler.endings == [(INTERNAL_ERROR, "internal error")]
             tape = Tape()
             other = bystander.open(tape, bidirectional=True)
             other.send(b"still here")
@@ -209,12 +209,12 @@ def test_an_error_in_a_reader_ends_its_connection_only(caplog: pytest.LogCapture
 def test_a_connection_that_was_closed_here_is_forgotten_after_a_while() -> None:
     async def scene() -> None:
         async with house() as there:
-            _, owner = await there.call()
+            _, handler = await there.call()
             endpoint = there.server.endpoint
-            there.link.close(5, "go")
-            await until(lambda: owner.endings)
-            assert owner.endings == there.only.endings == [(5, "go")]
-            await until(lambda: not endpoint.links and not endpoint._routes, 3)
+            there.connection.close(5, "go")
+            await until(lambda: handler.endings)
+            assert handler.endings == there.only.endings == [(5, "go")]
+            await until(lambda: not endpoint.connections and not endpoint._routes, 3)
 
     run("uvloop", scene)
 
@@ -227,16 +227,16 @@ def test_a_machine_that_breaks_ends_its_connection_only(monkeypatch: pytest.Monk
 
     async def scene() -> None:
         async with house(echo=True) as there:
-            for number, method in enumerate(("receive_many_datagrams", "datagrams", "take", "get_timer")):
-                link, _ = await there.call()
+            for number, method in enumerate(("receive_many_datagrams", "datagrams", "take_events", "get_timer")):
+                connection, _ = await there.call()
                 await until(lambda at=number: len(there.households) == at + 1)  # type: ignore[misc]
-                theirs = there.households[number].link
+                theirs = there.households[number].connection
                 assert theirs is not None
                 for name in (method, "close"):
                     monkeypatch.setattr(theirs.machine, name, broken)
-                link.open(Tape(), bidirectional=True).send(b"x")
+                connection.open(Tape(), bidirectional=True).send(b"x")
                 await until(lambda at=number: there.households[at].endings)  # type: ignore[misc]
-                link.close()
+                connection.close()
             await works(there)
             assert there.server.endpoint.half_open == 0
 
@@ -270,11 +270,11 @@ def test_a_silent_client_is_kept_alive_by_its_own_idle_timeout_if_that_is_shorte
 def test_without_pings_a_silent_connection_ends_after_its_time() -> None:
     async def scene() -> None:
         async with house(QuicSettings(idle_seconds=1, keep_alive_seconds=0)) as there:
-            link, owner = await there.call(keep_alive_seconds=0)
+            connection, handler = await there.call(keep_alive_seconds=0)
             began = time.monotonic()
-            await until(lambda: there.only.endings and owner.endings)
+            await until(lambda: there.only.endings and handler.endings)
             assert time.monotonic() - began > 0.9
-            assert link.closed and not there.server.endpoint.links
+            assert connection.closed and not there.server.endpoint.connections
 
     run("uvloop", scene)
 
@@ -282,9 +282,9 @@ def test_without_pings_a_silent_connection_ends_after_its_time() -> None:
 def test_a_peer_that_is_gone_is_noticed_although_it_is_pinged() -> None:
     async def scene() -> None:
         async with house(QuicSettings(idle_seconds=1, keep_alive_seconds=0.2)) as there:
-            link, _ = await there.call()
-            link._driver.links.clear()  # type: ignore[attr-defined]  # as if killed
-            link._driver.close()  # type: ignore[attr-defined]
+            connection, _ = await there.call()
+            connection._driver.connections.clear()  # type: ignore[attr-defined]  # as if killed
+            connection._driver.close()  # type: ignore[attr-defined]
             await until(lambda: there.households and there.only.endings, 5)
 
     run("uvloop", scene)
@@ -328,14 +328,14 @@ def test_a_certificate_is_trusted_by_fingerprint_file_or_authority(
                 {"fingerprint": "", "ca_file": certificate().path},
                 {"fingerprint": "", "verify": False},
             ):
-                link, _ = await there.call(**given)
-                link.close()
+                connection, _ = await there.call(**given)
+                connection.close()
             with pytest.raises(CertificateRefused):
                 await there.call(fingerprint="", ca_file=authority.path)
         monkeypatch.setattr(peers, "certificate", lambda: signed)
         async with house() as there:
-            link, _ = await there.call(fingerprint="", ca_file=authority.path)
-            link.close()
+            connection, _ = await there.call(fingerprint="", ca_file=authority.path)
+            connection.close()
             with pytest.raises(CertificateRefused):
                 await there.call(fingerprint="", ca_file=authority.path, server_name="elsewhere.example")
 
@@ -370,8 +370,8 @@ def test_a_certificate_may_have_a_key_of_another_kind(
 
     async def scene() -> None:
         async with house(echo=True) as there:
-            link, _ = await there.call()
-            link.close()
+            connection, _ = await there.call()
+            connection.close()
             await works(there)
 
     run("uvloop", scene)
@@ -398,14 +398,14 @@ def test_who_does_not_answer_or_is_not_there_is_told() -> None:
 def test_ipv6() -> None:
     async def scene() -> None:
         async with house(echo=True, host="::1") as there:
-            link, _ = await there.call()
+            connection, _ = await there.call()
             tape = Tape()
-            stream = link.open(tape, bidirectional=True)
+            stream = connection.open(tape, bidirectional=True)
             stream.send(b"hello")
             stream.finish()
             await tape.ended.wait()
-            assert there.link.peer.startswith("[::1]:")
-            link.close()
+            assert there.connection.peer.startswith("[::1]:")
+            connection.close()
 
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")

@@ -85,7 +85,7 @@ def test_they_may_be_more_than_qh3_allows_by_itself() -> None:
     for number in numbers:
         wire.client.send(number, b"x", False)
     wire.carry()
-    assert sorted(wire.server.take(1000).data) == sorted(numbers) and wire.server.ending is None
+    assert sorted(wire.server.take_events(1000).data) == sorted(numbers) and wire.server.ending is None
 
 
 def test_both_sides_take_large_datagrams_and_the_server_says_what_it_is_called_when_it_is_lost() -> None:
@@ -117,7 +117,7 @@ def test_what_arrives_waits_until_it_is_taken_and_only_then_may_the_peer_send_mo
     assert wire.client.unsent == wire.client.stream_unsent(number) == 200_000
     taken, ends = 0, False
     for _ in range(20):
-        burst = wire.server.take(50_000)
+        burst = wire.server.take_events(50_000)
         taken += sum(len(piece) for piece in burst.data.get(number, ()))
         ends = ends or number in burst.ends
         assert burst.size <= 50_000 + (64 << 10)  # a piece more
@@ -133,13 +133,13 @@ def test_resets_refusals_and_the_end_are_noted_with_their_codes() -> None:
     wire.client.reset(number, 7)
     wire.client.refuse(number, 8)
     wire.carry()
-    burst = wire.server.take(1000)
+    burst = wire.server.take_events(1000)
     assert (burst.data, burst.resets, burst.refusals) == ({number: [b"x"]}, [(number, 7)], [(number, 8)])
     assert not wire.server.over
     wire.client.close(9, None, "done")
     wire.carry()
     assert wire.server.over  # told also while nothing is taken
-    wire.server.take(1000)
+    wire.server.take_events(1000)
     assert wire.server.ending == (9, "done")
 
 
@@ -163,7 +163,7 @@ def test_an_end_that_may_not_leave_yet_is_not_forgotten() -> None:
     stream = wire.client.open(bidirectional=True)
     wire.client.send(stream, b"x", False)
     wire.carry()
-    wire.server.take(1)
+    wire.server.take_events(1)
     for _ in range(6):
         wire.server.send(stream, bytes(100), False)
         for datagram, _ in wire.server.datagrams(wire.now, 100):
@@ -177,7 +177,7 @@ def test_an_end_that_may_not_leave_yet_is_not_forgotten() -> None:
         wire.now += 0.1
         wire.client.handle_timer(wire.now)  # in which it acknowledges
         wire.carry()
-    assert stream in wire.client.take(1000).ends and wire.server.quiet
+    assert stream in wire.client.take_events(1000).ends and wire.server.quiet
 
 
 def test_a_client_that_pads_behind_its_packet_gets_a_whole_handshake() -> None:
@@ -256,5 +256,5 @@ def test_a_machine_that_has_not_begun_can_be_asked_everything() -> None:
         lambda: server.quiet,
     ]
     assert [ask() for ask in asked] == [False, 0, 0, True]
-    assert server.datagrams(0.0, 10) == [] and server.take(10).data == {}
+    assert server.datagrams(0.0, 10) == [] and server.take_events(10).data == {}
     server.ping()

@@ -15,7 +15,7 @@ from qh3.quic.configuration import QuicConfiguration as Qh3Configuration
 from tests.transport.harness import LOOPS, run
 from tests.transport.quic.peers import Tape, aioquic, house, until
 
-from penstock.transport.quic.errors import LinkClosed, StreamsUsedUp
+from penstock.transport.quic.errors import ConnectionClosed, StreamsUsedUp
 from penstock.transport.quic.settings import QuicSettings
 
 BIG = bytes(range(256)) * 8192  # 2 MiB
@@ -26,16 +26,16 @@ Scene = Callable[[], Awaitable[None]]
 def test_two_megabytes_each_way_on_one_stream(loop: str) -> None:
     async def scene() -> None:
         async with house(echo=True) as there:
-            link, _ = await there.call()
+            connection, _ = await there.call()
             tape = Tape()
-            stream = link.open(tape, bidirectional=True)
+            stream = connection.open(tape, bidirectional=True)
             stream.send(BIG)
             stream.finish()
             await tape.ended.wait()
             assert tape.data == BIG
             assert there.only.tapes[0].pieces < 200  # not a call for each datagram
-            await until(lambda: there.link.streams == link.streams == 0)
-            link.close()
+            await until(lambda: there.connection.streams == connection.streams == 0)
+            connection.close()
 
     run(loop, scene)
 
@@ -61,10 +61,10 @@ def test_qh3_as_it_comes_connects(alpn: list[str] | None) -> None:
             connection: Any = qh3_connect("127.0.0.1", there.port, configuration=configuration)
             async with connection as peer:
                 assert isinstance(peer, Qh3Protocol)
-                reader, writer = await peer.create_stream()
+                receiver, writer = await peer.create_stream()
                 writer.write(b"hello")
                 writer.write_eof()
-                assert await reader.read() == b"hello"
+                assert await receiver.read() == b"hello"
                 peer.close()
 
     run("asyncio", scene)
@@ -84,14 +84,14 @@ def test_two_megabytes_each_way_with_aioquic() -> None:
 def test_datagrams_of_this_size_arrive(size: int) -> None:
     async def scene() -> None:
         async with house(QuicSettings(datagram_bytes=size), echo=True) as there:
-            link, _ = await there.call(datagram_bytes=size)
+            connection, _ = await there.call(datagram_bytes=size)
             tape = Tape()
-            stream = link.open(tape, bidirectional=True)
+            stream = connection.open(tape, bidirectional=True)
             stream.send(BIG)
             stream.finish()
             await tape.ended.wait()
             assert tape.data == BIG
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -105,12 +105,12 @@ def test_both_sides_open_streams_of_one_direction() -> None:
             assert tape.stream is not None and not tape.stream.bidirectional and not tape.stream.local
             assert tape.data == b"up"
             tape.stream.send(b"never")  # nobody can hear it, and nothing breaks
-            down = there.link.open(Tape(), bidirectional=False)
+            down = there.connection.open(Tape(), bidirectional=False)
             down.send(b"down")
             down.finish()
             await until(lambda: down.id in peer.ends)
             assert peer.data[down.id] == b"down"
-            assert there.link.streams == 0
+            assert there.connection.streams == 0
 
     run("uvloop", scene)
 
@@ -146,26 +146,26 @@ def test_a_reset_and_a_refusal_reach_the_other_side_with_their_codes() -> None:
 def test_a_refusal_is_told_also_if_something_was_sent_before_it_was_taken(bidirectional: bool) -> None:
     async def scene() -> None:
         async with house() as there:
-            link, owner = await there.call()
+            connection, handler = await there.call()
             await until(lambda: there.households)
             tape = Tape()
-            stream = there.link.open(tape, bidirectional=bidirectional)
+            stream = there.connection.open(tape, bidirectional=bidirectional)
             stream.send(b"one")
-            await until(lambda: owner.tapes and owner.tapes[0].data == b"one")
-            there.link.pause()
-            theirs = owner.tapes[0].stream
+            await until(lambda: handler.tapes and handler.tapes[0].data == b"one")
+            there.connection.pause()
+            theirs = handler.tapes[0].stream
             assert theirs is not None
             theirs.refuse(5)
             for _ in range(100):
                 await asyncio.sleep(0.01)
                 stream.send(b"two")
-                if not there.link.send_stream(stream.id, b"", False):
+                if not there.connection.send_stream(stream.id, b"", False):
                     break  # the refusal is there, and nobody has looked at it yet
             assert not stream.congested
-            there.link.resume()
+            there.connection.resume()
             await until(lambda: tape.calls == [("refused", 5)])
-            assert there.link.streams == bidirectional  # of which the peer's side is still open
-            link.close()
+            assert there.connection.streams == bidirectional  # of which the peer's side is still open
+            connection.close()
 
     run("uvloop", scene)
 
@@ -191,15 +191,15 @@ def test_what_comes_after_a_refusal_is_thrown_away() -> None:
 def test_more_streams_than_may_be_open_at_once_one_after_the_other() -> None:
     async def scene() -> None:
         async with house(QuicSettings(streams=5), echo=True) as there:
-            link, _ = await there.call()
+            connection, _ = await there.call()
             for _ in range(40):
                 tape = Tape()
-                stream = link.open(tape, bidirectional=True)
+                stream = connection.open(tape, bidirectional=True)
                 stream.send(b"x")
                 stream.finish()
                 await tape.ended.wait()
             assert len(there.only.tapes) == 40
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -207,15 +207,15 @@ def test_more_streams_than_may_be_open_at_once_one_after_the_other() -> None:
 def test_the_peers_limit_of_streams_is_told_as_such() -> None:
     async def scene() -> None:
         async with house(QuicSettings(streams=3)) as there:
-            link, _ = await there.call()
+            connection, _ = await there.call()
             for _ in range(3):
-                link.open(Tape(), bidirectional=True)
+                connection.open(Tape(), bidirectional=True)
             with pytest.raises(StreamsUsedUp):
-                link.open(Tape(), bidirectional=True)
-            link.open(Tape(), bidirectional=False)
-            link.close()
-            with pytest.raises(LinkClosed):
-                link.open(Tape(), bidirectional=False)
+                connection.open(Tape(), bidirectional=True)
+            connection.open(Tape(), bidirectional=False)
+            connection.close()
+            with pytest.raises(ConnectionClosed):
+                connection.open(Tape(), bidirectional=False)
 
     run("uvloop", scene)
 
@@ -223,16 +223,16 @@ def test_the_peers_limit_of_streams_is_told_as_such() -> None:
 def test_a_stream_is_congested_above_a_mark_and_is_told_when_it_has_drained() -> None:
     async def scene() -> None:
         async with house(QuicSettings(stream_window=1 << 20)) as there:
-            link, _ = await there.call()
+            connection, _ = await there.call()
             tape = Tape()
-            stream = link.open(tape, bidirectional=True)
+            stream = connection.open(tape, bidirectional=True)
             assert not stream.congested
             stream.send(bytes(8 << 20))
-            assert stream.congested and stream.unsent == 8 << 20 <= link.unsent
+            assert stream.congested and stream.unsent == 8 << 20 <= connection.unsent
             await until(lambda: tape.calls)
             assert tape.calls == [("drained", 0)] and not stream.congested
             assert stream.unsent <= 128 << 10
-            link.close()
+            connection.close()
 
     run("uvloop", scene)
 
@@ -240,13 +240,13 @@ def test_a_stream_is_congested_above_a_mark_and_is_told_when_it_has_drained() ->
 def test_nothing_is_drained_that_nobody_found_congested() -> None:
     async def scene() -> None:
         async with house() as there:
-            link, _ = await there.call()
+            connection, _ = await there.call()
             tape = Tape()
-            stream = link.open(tape, bidirectional=True)
+            stream = connection.open(tape, bidirectional=True)
             stream.send(bytes(2 << 20))
             await until(lambda: there.only.tapes and len(there.only.tapes[0].data) == 2 << 20)
             await asyncio.sleep(0.02)
             assert tape.calls == []
-            link.close()
+            connection.close()
 
     run("uvloop", scene)

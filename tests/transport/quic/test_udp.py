@@ -94,11 +94,11 @@ def test_what_there_is_no_room_for_waits_in_order(udp: UdpSocket, number: int) -
     udp.send(THREE, ("127.0.0.1", 9))
     assert (udp.blocked, state.sent) == (True, [b"one"])
     udp.send([b"four"], ("127.0.0.1", 9))
-    udp.go_on()
+    udp.resume()
     assert (udp.blocked, state.sent) == (True, [b"one"])
-    udp.go_on()
+    udp.resume()
     assert (udp.blocked, state.sent) == (True, [b"one", b"two"])
-    udp.go_on()
+    udp.resume()
     assert (udp.blocked, state.sent) == (False, [*THREE, b"four"])
 
 

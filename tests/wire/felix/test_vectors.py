@@ -1,8 +1,9 @@
-"""The test vectors of the original, and frames derived from its layouts by hand, byte for byte in both directions."""
+"""The test vectors of the original, and of its layouts, byte for byte in both directions."""
 
 from __future__ import annotations
 
 import pytest
+from tests.wire.vectors import vector_bytes
 
 from penstock.wire.felix.codec.binary import (
     Ack,
@@ -15,7 +16,7 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
-from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, OFFSETS, SHARED, Frame, Framer
+from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, HEADER_SIZE, OFFSETS, SHARED, Frame, Framer
 from penstock.wire.felix.messages import (
     Auth,
     AuthOk,
@@ -33,58 +34,24 @@ from penstock.wire.felix.messages import (
     encode,
 )
 
-JSON_HEADER = "464c58310001000000"  # magic, version, no flags, and the first byte of the length
+VECTORS = vector_bytes("felix")
 
-REQUESTS = {
-    "auth_with_capabilities": (
-        "000047",
-        b'{"type":"auth","tenant_id":"t1","token":"demo-token","client_flags":25}',
-        Auth("t1", "demo-token", 25),
+REQUESTS: dict[str, Message] = {
+    "auth_with_capabilities": Auth("t1", "demo-token", 25),
+    "publish": Publish("t1", "default", "demo", b"hello"),
+    "subscribe": Subscribe("t1", "default", "demo"),
+    "cache_put": CachePut(
+        tenant_id="t1", namespace="default", cache="primary", key="demo-key", value=b"cached", ttl_ms=1000
     ),
-    "publish": (
-        "00005e",
-        b'{"type":"publish","tenant_id":"t1","namespace":"default","stream":"demo","payload":"aGVsbG8="}',
-        Publish("t1", "default", "demo", b"hello"),
-    ),
-    "subscribe": (
-        "00004b",
-        b'{"type":"subscribe","tenant_id":"t1","namespace":"default","stream":"demo"}',
-        Subscribe("t1", "default", "demo"),
-    ),
-    "cache_put": (
-        "00007f",
-        (
-            b'{"type":"cache_put","tenant_id":"t1","namespace":"default","cache":"primary","key":"demo-key",'
-            b'"value":"Y2FjaGVk","ttl_ms":1000}'
-        ),
-        CachePut(
-            tenant_id="t1", namespace="default", cache="primary", key="demo-key", value=b"cached", ttl_ms=1000
-        ),
-    ),
-    "cache_get": (
-        "00005e",
-        b'{"type":"cache_get","tenant_id":"t1","namespace":"default","cache":"primary","key":"demo-key"}',
-        CacheGet(tenant_id="t1", namespace="default", cache="primary", key="demo-key"),
-    ),
-}  # fmt: skip
+    "cache_get": CacheGet(tenant_id="t1", namespace="default", cache="primary", key="demo-key"),
+}
 
-REPLIES = {
-    "auth_ok": ("000024", b'{"type":"auth_ok","server_flags":25}', AuthOk(25)),
-    "event": (
-        "00005c",
-        b'{"type":"event","tenant_id":"t1","namespace":"default","stream":"demo","payload":"d29ybGQ="}',
-        Event("t1", "default", "demo", b"world"),
-    ),
-    "cache_value": (
-        "000073",
-        (
-            b'{"type":"cache_value","tenant_id":"t1","namespace":"default","cache":"primary","key":"demo-key",'
-            b'"value":"Y2FjaGVk"}'
-        ),
-        CacheValue(tenant_id="t1", namespace="default", cache="primary", key="demo-key", value=b"cached"),
-    ),
-    "ok": ("00000d", bytes.fromhex("7b2274797065223a226f6b227d"), Ok()),
-    "error": ("000021", b'{"type":"error","message":"oops"}', Error(message="oops")),
+REPLIES: dict[str, Message] = {
+    "auth_ok": AuthOk(25),
+    "event": Event("t1", "default", "demo", b"world"),
+    "cache_value": CacheValue(tenant_id="t1", namespace="default", cache="primary", key="demo-key", value=b"cached"),
+    "ok": Ok(),
+    "error": Error(message="oops"),
 }
 
 
@@ -99,8 +66,8 @@ def only_frame(data: bytes) -> Frame:
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_of_the_original(name: str) -> None:
-    length, payload, message = REQUESTS[name]
-    data = bytes.fromhex(JSON_HEADER + length) + payload
+    data, message = VECTORS[f"original/{name}"], REQUESTS[name]
+    payload = data[HEADER_SIZE:]
 
     assert only_frame(data) == Frame(0, payload)
     assert decode_request(payload, original=True) == message
@@ -109,22 +76,16 @@ def test_requests_of_the_original(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPLIES)
 def test_replies_of_the_original(name: str) -> None:
-    length, payload, message = REPLIES[name]
-    data = bytes.fromhex(JSON_HEADER + length) + payload
+    data, message = VECTORS[f"original/{name}"], REPLIES[name]
+    payload = data[HEADER_SIZE:]
 
-    assert isinstance(message, Message)
     assert only_frame(data) == Frame(0, payload)
     assert decode_reply(payload) == message
     assert encode(message) == data
 
 
 def test_binary_publish_acked() -> None:
-    data = bytes.fromhex(
-        "464c58310001000900000029"
-        "0000000000000007 02"
-        "0002 7431  0007 64656661756c74  0004 64656d6f"
-        "00000001  00000005 68656c6c6f"
-    )
+    data = VECTORS["original/binary_publish_acked"]
     batch = Batch("t1", "default", "demo", [b"hello"], 7, True)
 
     flags, payload = only_frame(data)
@@ -141,10 +102,7 @@ def test_binary_publish_acked_per_message() -> None:
 
 
 def test_binary_publish() -> None:
-    data = bytes.fromhex(
-        "464c583100010001000000260002743100076465"
-        "6661756c74000464656d6f000000020000000568656c6c6f000000026869"
-    )  # fmt: skip
+    data = VECTORS["binary_batch_valid/two_payloads"]
     batch = Batch("t1", "default", "demo", [b"hello", b"hi"])
 
     flags, payload = only_frame(data)
@@ -154,40 +112,30 @@ def test_binary_publish() -> None:
     assert encode_batch(batch) == data
 
 
-@pytest.mark.parametrize(
-    ("data", "ack"),
-    [
-        ("464c5831000100100000000b 00 0000000000000007 0000", Ack(7, None)),
-        (
-            "464c5831000100100000001b 01 0000000000000009 0010 73747265616d206e6f7420666f756e64",
-            Ack(9, "stream not found"),
-        ),
-    ],
-    ids=["ok", "error"],
-)
-def test_binary_publish_ack(data: str, ack: Ack) -> None:
-    flags, payload = only_frame(bytes.fromhex(data))
+@pytest.mark.parametrize(("name", "ack"), [("ok", Ack(7, None)), ("error", Ack(9, "stream not found"))])
+def test_binary_publish_ack(name: str, ack: Ack) -> None:
+    data = VECTORS[f"original/binary_publish_ack_{name}"]
+    flags, payload = only_frame(data)
 
     assert flags == ACK
     assert decode_ack(payload) == ack
-    assert encode_ack(*ack) == bytes.fromhex(data)
+    assert encode_ack(*ack) == data
 
 
 @pytest.mark.parametrize(
-    ("data", "flags", "subscription_id", "base_offset"),
+    ("name", "flags", "subscription_id", "base_offset"),
     [
-        ("464c5831000100020000001a 0000000000000007", EVENTS, 7, None),
-        ("464c58310001000400000012", SHARED, None, None),
-        ("464c58310001002200000022 0000000000000007 000000000000002a", EVENTS | OFFSETS, 7, 42),
-        ("464c5831000100240000001a 000000000000002a", SHARED | OFFSETS, None, 42),
+        ("events_id", EVENTS, 7, None),
+        ("events_shared", SHARED, None, None),
+        ("events_id_offset", EVENTS | OFFSETS, 7, 42),
+        ("events_shared_offset", SHARED | OFFSETS, None, 42),
     ],
-    ids=["0x0002", "0x0004", "0x0022", "0x0024"],
 )
-def test_binary_events(data: str, flags: int, subscription_id: int | None, base_offset: int | None) -> None:
-    whole = bytes.fromhex(data + "00000002 00000003 6f6e65 00000003 74776f")
+def test_binary_events(name: str, flags: int, subscription_id: int | None, base_offset: int | None) -> None:
+    data = VECTORS[f"binary_original_valid/{name}"]
 
-    frame = only_frame(whole)
+    frame = only_frame(data)
 
     assert frame.flags == flags
     assert decode_events(*frame) == Events(subscription_id, base_offset, [b"one", b"two"])
-    assert encode_events([b"one", b"two"], subscription_id, base_offset) == whole
+    assert encode_events([b"one", b"two"], subscription_id, base_offset) == data

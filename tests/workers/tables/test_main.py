@@ -47,7 +47,7 @@ class House:
         self.committer = InlineCommitter()
         clock = lambda: self.now  # noqa: E731 - one line says it
         self.engine = FileEngine(OsFiles(str(self.folder)), SETTINGS, committer=self.committer, clock=clock)
-        policy = TablePolicy(True, str(self.folder / "tables"), keep_us=0, care_us=1_000_000)
+        policy = TablePolicy(True, str(self.folder / "tables"), keep_us=0, maintenance_us=1_000_000)
         settings = BrokerSettings(tables=policy, **self.options)
         self.broker = Broker(self.engine, settings, clock=clock, monotonic=clock)
         self.workshop = Workshop(OsFiles(str(self.folder)))

@@ -1,6 +1,6 @@
 """A queue: a cursor over a topic, and the deliveries in flight behind it. Rules alone, without a clock or a log.
 
-A message gets its delivery tag from its place in the log, so that a tag means the same after a restart and costs
+A message gets its delivery tag from its offset in the log, so that a tag means the same after a restart and costs
 nothing to remember. A delivery in flight is known by its tag, how often it was tried, and when it was last tried;
 those tried equally often are kept in the order in which they fall due, so that finding the next one is looking at
 the first.
@@ -54,7 +54,7 @@ class Queue(msgspec.Struct, array_like=True):
         """1, 2, 3… for a topic with one partition; unique, with gaps, for more."""
         return (offset - self.starts[partition]) * len(self.starts) + partition + 1
 
-    def place(self, tag: int) -> tuple[int, int]:
+    def locate(self, tag: int) -> tuple[int, int]:
         """(partition, offset) of a tag."""
         index, partition = divmod(tag - 1, len(self.starts))
         return partition, self.starts[partition] + index

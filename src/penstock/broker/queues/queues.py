@@ -1,8 +1,7 @@
-"""All queues of a broker: starting one, taking messages out of it, acknowledging them, giving them up.
+"""All queues of a broker: creating one, dequeuing its messages, acknowledging them, and what is done by the clock.
 
-The rules of one queue are in `queue`; this module brings them together with the log. Every change is an event. A
-message may leave only when the event that says so is committed, so that nothing is forgotten that a client may have
-seen: neither how often a message was tried, nor that it was acknowledged.
+The rules of one queue are in `queue`, those of one read in `dequeue`; this module brings them together with the log.
+Every change is an event.
 """
 
 from __future__ import annotations
@@ -11,112 +10,37 @@ import contextlib
 import heapq
 import logging
 from collections.abc import Callable, Sequence
-from itertools import repeat
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
-from penstock.broker.errors import BrokerError, InvalidName, LimitReached, ShuttingDown
-from penstock.broker.fetch import visible_read
+from penstock.broker.errors import InvalidName, LimitReached, ShuttingDown
 from penstock.broker.fetch.fetch_waiters import watch_all
-from penstock.broker.fetch.removal import Gone
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, is_internal
-from penstock.broker.queues import dead_letter
+from penstock.broker.queues.dequeue import READ_BYTES, Dequeue, DequeueOutcome, Message, policy_for, removed_of
+from penstock.broker.queues.exhausted import ExhaustedMessages
 from penstock.broker.queues.queue import FOREVER, Queue, QueuePolicy
 from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import QueueEnded, QueueMoved, QueueStarted
-from penstock.broker.state.state import State, Topic
+from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import id_lookup
 from penstock.broker.topics.topics import Topics
-from penstock.log.batch import EXPIRES, HEADERS, Headers, RecordSlice
-from penstock.log.engine import CommitGroup, PartitionId, ReadPlan, Records, partition_id
+from penstock.log.engine import CommitGroup, ReadPlan, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.log.reading import ReadyPlan
 
 logger = logging.getLogger(__name__)
 
-AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
-"""The headers of a record whose producer wants it delivered once at most."""
-
-READ_BYTES: Final = 1 << 20  # about the most bytes taken at once
-AGAIN: Final = 256  # most messages taken once more at once: each is a read of its own
+MAX_REDELIVERIES: Final = 256  # messages redelivered by one dequeue: each is a read of its own
 MAX_SKIPPED_PER_STEP: Final = 4096  # expired or removed records passed over in one step
-LETTERS: Final = 256  # most messages given up at once
-LOOK_AGAIN: Final = 1_000_000  # µs after which a queue is looked at again whose overdue messages nobody takes
+MAX_EXHAUSTED: Final = 256  # messages routed to dead letters at once
+RECHECK_US: Final = 1_000_000  # after which a queue is checked again whose overdue messages nobody dequeues
 
 
 _NOTHING: Final = ReadyPlan([])
-
-
-class Message(NamedTuple):
-    tag: int
-    at_least_once: bool
-    value: bytes
-
-
-class Dequeue:
-    """Messages on their way out of a queue. If not `ready`, `read` blocks on the disk. `finish` or `cancel` comes last,
-    and until then nobody else can take from the queue."""
-
-    __slots__ = (
-        "_plans_again",
-        "_plans_fresh",
-        "_queues",
-        "again",
-        "answers",
-        "error",
-        "fresh",
-        "more",
-        "passed",
-        "queue",
-        "ready",
-        "settle",
-        "topic",
-        "wanted",
-    )
-
-    def __init__(self, queues: Queues, queue: Queue, topic: Topic, wanted: int) -> None:
-        self._queues = queues
-        self.queue = queue
-        self.topic = topic
-        self.wanted = wanted
-        self._plans_again: list[tuple[int, ReadPlan]] = []  # by tag
-        self._plans_fresh: list[tuple[int, ReadPlan]] = []  # by partition
-        self.again: list[tuple[int, list[RecordSlice]]] = []  # what was read, by tag
-        self.fresh: list[tuple[int, list[RecordSlice]]] = []  # what was read, by partition
-        self.settle: list[int] = []  # tags that are acknowledged by the same event
-        self.answers: list[bool] = []  # of the tags that `take` was told to settle, which were in flight
-        self.ready = True
-        self.more = False  # after `finish`: fewer were taken than are there and were wanted
-        self.passed = False  # after `finish`: expired or removed messages were passed over
-        self.error: LogError | None = None
-
-    def plan_again(self, tag: int, plan: ReadPlan) -> None:
-        self._plans_again.append((tag, plan))
-        self.ready = self.ready and plan.ready
-
-    def plan_fresh(self, partition: int, plan: ReadPlan) -> None:
-        self._plans_fresh.append((partition, plan))
-        self.ready = self.ready and plan.ready
-
-    def read(self) -> None:
-        """May be called on any thread. An error comes out of `finish`."""
-        try:
-            if self._plans_again:
-                self.again = [(tag, plan.run()) for tag, plan in self._plans_again]
-            self.fresh = [(partition, plan.run()) for partition, plan in self._plans_fresh]
-        except LogError as error:
-            self.error = error
-
-    def finish(self) -> tuple[list[Message], CommitGroup | None]:
-        """The messages, which may be sent once the group is committed (None: nothing has changed)."""
-        return self._queues._finish(self)
-
-    def cancel(self) -> None:
-        """Leave the messages where they are."""
-        self._queues._release(self)
 
 
 class Queues:
@@ -132,6 +56,7 @@ class Queues:
         executor: Executor,
     ) -> None:
         self.policy = policy
+        self._state_log = state_log
         self._engine = state_log.engine
         self._state = state_log.current
         self._commit = state_log.commit
@@ -141,10 +66,10 @@ class Queues:
         self._metrics = metrics
         self._clock = clock
         self._executor = executor
-        self._taking: dict[int, Dequeue] = {}  # under way, by queue
-        self._armed: dict[int, int] = {}  # when to look at a queue again
-        self._heap: list[tuple[int, int]] = []  # the same, in order; an entry that `_armed` does not have is void
-        self._stalled: set[int] = set()  # queues whose messages could not be taken, though they are there
+        self._dequeues: dict[int, Dequeue] = {}  # under way, by queue
+        self._scheduled: dict[int, int] = {}  # when to check a queue again
+        self._heap: list[tuple[int, int]] = []  # the same, in order; an entry that `_scheduled` does not have is void
+        self._stalled: set[int] = set()  # queues whose messages could not be read or committed
         self._watchers: dict[int, Callable[[], None]] = {}
         self._idle_checked = 0
         self.rebuilt()
@@ -184,41 +109,42 @@ class Queues:
         settle: Sequence[int] = (),
     ) -> Dequeue | None:
         """Plan to dequeue up to `count` messages; None if another read of this queue is under way. `skip_expired` after
-        a `Dequeue` that `passed` some: look at many records at once to get past the expired ones.
+        a `Dequeue` that `skipped` some: look at many records at once to get past the expired ones.
 
         The tags in `settle` are acknowledged first, as `acknowledge` does, but by the event of `finish`: one instead of
-        two for a client that acknowledges a message and asks for the next. Who cannot finish at once takes them out."""
+        two for a client that acknowledges a message and asks for the next. A caller that cannot finish at once clears
+        `Dequeue.settle`."""
         queue, topic = self.find(identity, id)
         now = self._clock()
         queue.used = max(queue.used, now)
-        if queue.id in self._taking:
+        if queue.id in self._dequeues:
             return None
-        taking = Dequeue(self, queue, topic, count)
+        dequeue = Dequeue(self, queue, topic, count)
         if settle:
-            taking.answers, taking.settle = _in_flight(queue, settle)
-        left = count - self._plan_again(taking, now) if queue.tries else count
+            dequeue.acknowledged, dequeue.settle = _in_flight(queue, settle)
+        left = count - self._plan_redeliveries(dequeue, now) if queue.tries else count
         partitions = len(queue.cursors)
         for number in range(partitions):
             if left <= 0:
                 break
             partition = (number + now) % partitions if partitions > 1 else 0
             start, end = self._engine.bounds(partition_id(queue.topic, partition))
-            offset = queue.floor(self.policy, partition, start, end, taking.settle)
+            offset = queue.floor(self.policy, partition, start, end, dequeue.settle)
             if offset < end:
                 limit = max(left, MAX_SKIPPED_PER_STEP) if skip_expired else left
-                taking.plan_fresh(partition, self._read(queue, partition, offset, limit))
+                dequeue.plan_new(partition, self._read(queue, partition, offset, limit))
                 left -= end - offset
-        self._taking[queue.id] = taking
-        return taking
+        self._dequeues[queue.id] = dequeue
+        return dequeue
 
-    def _plan_again(self, taking: Dequeue, now: int) -> int:
-        """Plan to take what is due once more; returns how many messages that is."""
-        queue, settled, count = taking.queue, set(taking.settle), 0
+    def _plan_redeliveries(self, dequeue: Dequeue, now: int) -> int:
+        """Plan to redeliver what is due; returns how many messages that is."""
+        queue, settled, count = dequeue.queue, set(dequeue.settle), 0
         for tag, attempt in queue.overdue(self.policy, now):
-            if count == min(taking.wanted, AGAIN):
+            if count == min(dequeue.limit, MAX_REDELIVERIES):
                 break
-            if not self.policy.exhausted(attempt) and tag not in settled:  # the exhausted are given up by `sweep`
-                taking.plan_again(tag, self._read(queue, *queue.place(tag), 1))
+            if not self.policy.exhausted(attempt) and tag not in settled:  # the exhausted are for `sweep`
+                dequeue.plan_redelivery(tag, self._read(queue, *queue.locate(tag), 1))
                 count += 1
         return count
 
@@ -228,34 +154,35 @@ class Queues:
         except OffsetOutOfRange:
             return _NOTHING  # retention was quicker
 
-    def _finish(self, taking: Dequeue) -> tuple[list[Message], CommitGroup | None]:
-        queue, now = taking.queue, self._clock()
+    def finish(self, dequeue: Dequeue) -> tuple[list[Message], CommitGroup | None]:
+        """For `Dequeue.finish`."""
+        queue, now = dequeue.queue, self._clock()
         state = self._state()
-        if not self._release(taking) or state.queues.get(queue.id) is not queue:
-            taking.answers = [False] * len(taking.answers)
+        if not self.release(dequeue) or state.queues.get(queue.id) is not queue:
+            dequeue.acknowledged = [False] * len(dequeue.acknowledged)
             return [], None  # the queue ended meanwhile, or was read from the log again
-        if taking.error is not None:
+        if dequeue.error is not None:
             self._stall(queue, now)
-            raise taking.error
-        turn = _Turn(queue, _policy_for(taking.topic, self.policy), now, _removed(state, queue))
-        for tag, slices in taking.again:
-            turn.again(tag, slices)
-        for partition, slices in taking.fresh:
-            turn.fresh(partition, slices, taking.wanted)
-        event = turn.event(taking.settle)
+            raise dequeue.error
+        outcome = DequeueOutcome(queue, policy_for(dequeue.topic, self.policy), now, removed_of(state, queue))
+        for tag, slices in dequeue.redelivered:
+            outcome.add_redelivered(tag, slices)
+        for partition, slices in dequeue.new:
+            outcome.add_new(partition, slices, dequeue.limit)
+        event = outcome.event(dequeue.settle)
         if event is None:
-            return turn.messages, None
+            return outcome.messages, None
         try:
             group = self._commit((event,))
         except LogError:
             self._stall(queue, now)
             raise
-        if self._armed.get(queue.id, FOREVER) > now + self.policy.backoff:  # it is not armed for all that was sent
-            self._arm(queue)
-        turn.count(self._metrics)
-        taking.passed = turn.passed
-        taking.more = len(turn.messages) < taking.wanted and self._has_more(queue, now)
-        return turn.messages, group
+        if self._scheduled.get(queue.id, FOREVER) > now + self.policy.backoff:  # not scheduled for all that was sent
+            self._schedule(queue)
+        outcome.count(self._metrics)
+        dequeue.skipped = outcome.skipped
+        dequeue.more = len(outcome.messages) < dequeue.limit and self._has_more(queue, now)
+        return outcome.messages, group
 
     def _has_more(self, queue: Queue, now: int) -> bool:
         for partition in range(len(queue.cursors)):
@@ -264,17 +191,17 @@ class Queues:
                 return True
         return any(not self.policy.exhausted(attempt) for _, attempt in queue.overdue(self.policy, now))
 
-    def _release(self, taking: Dequeue) -> bool:
-        """Let others take from the queue. False if that was so already."""
-        if self._taking.get(taking.queue.id) is not taking:
+    def release(self, dequeue: Dequeue) -> bool:
+        """For `Dequeue.cancel`: let others dequeue. False if they could already."""
+        if self._dequeues.get(dequeue.queue.id) is not dequeue:
             return False
-        del self._taking[taking.queue.id]
+        del self._dequeues[dequeue.queue.id]
         return True
 
     def _stall(self, queue: Queue, now: int) -> None:
-        """Who pushes is not told of messages that were there before: wake it for another try."""
+        """A watcher is not called for messages that were there before: wake it for another try."""
         self._stalled.add(queue.id)
-        self._look_at(queue.id, now + LOOK_AGAIN)
+        self._check_at(queue.id, now + RECHECK_US)
 
     def acknowledge(
         self,
@@ -284,11 +211,11 @@ class Queues:
     ) -> tuple[list[bool], CommitGroup | None]:
         """Which of the tags were in flight, and are no longer."""
         queue = self.find(identity, id)[0]
-        answers, known = _in_flight(queue, tags)
+        acknowledged, known = _in_flight(queue, tags)
         if not known:
-            return answers, None
+            return acknowledged, None
         queue.used = max(queue.used, self._clock())
-        return answers, self._commit((QueueMoved(queue.id, queue.used, queue.cursors, settled=known),))
+        return acknowledged, self._commit((QueueMoved(queue.id, queue.used, queue.cursors, settled=known),))
 
     def watch(self, identity: Identity, id: int, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: A002
         """Call back when the queue may have messages: the topic grew, or some fall due again. Ends when the function
@@ -297,7 +224,7 @@ class Queues:
         partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
         unwatch = watch_all(self._engine, partitions, callback)
         self._watchers[id] = callback
-        self._arm(queue)
+        self._schedule(queue)
 
         def stop() -> None:
             unwatch()
@@ -319,57 +246,64 @@ class Queues:
     # -- by the clock
 
     def rebuilt(self) -> None:
-        """The state was read from the log: find out anew when to look at which queue."""
+        """The state was read from the log: schedule the checks of all queues anew."""
         self._heap.clear()
-        self._armed.clear()
-        self._taking.clear()
+        self._scheduled.clear()
+        self._dequeues.clear()
         self._stalled.clear()
         now = self._clock()
         for queue in self._state().queues.values():
             queue.used = max(queue.used, now)  # polls that found nothing left no trace: count from here
-            self._arm(queue)
+            self._schedule(queue)
 
-    def _arm(self, queue: Queue) -> None:
+    def _schedule(self, queue: Queue) -> None:
         if queue.tries:
-            self._look_at(queue.id, queue.next_due(self.policy))
+            self._check_at(queue.id, queue.next_due(self.policy))
 
-    def _look_at(self, id: int, at: int) -> None:  # noqa: A002 - it is the queue's id
-        known = self._armed.get(id)
+    def _check_at(self, id: int, at: int) -> None:  # noqa: A002 - it is the queue's id
+        known = self._scheduled.get(id)
         if known is None or at < known:
-            self._armed[id] = at
+            self._scheduled[id] = at
             heapq.heappush(self._heap, (at, id))
 
     def sweep(self, now: int) -> None:
-        """Give up what was tried often enough, wake who pushes, end queues that nobody uses. A few times a second."""
+        """Route exhausted messages to dead letters, wake watchers, end idle queues. A few times a second."""
         while self._heap and self._heap[0][0] <= now:
             at, id = heapq.heappop(self._heap)  # noqa: A001 - it is the queue's id
-            if self._armed.get(id) == at:
-                del self._armed[id]
+            if self._scheduled.get(id) == at:
+                del self._scheduled[id]
                 if (queue := self._state().queues.get(id)) is not None:
-                    self._look(queue, now)
+                    self._check(queue, now)
         if self.policy.idle and now - self._idle_checked > min(self.policy.idle // 4, 60_000_000):
             self._idle_checked = now
             self._end_idle(now)
 
-    def _look(self, queue: Queue, now: int) -> None:
+    def _check(self, queue: Queue, now: int) -> None:
         policy, watcher = self.policy, self._watchers.get(queue.id)
         overdue = list(queue.overdue(policy, now))
-        doomed = [tag for tag, attempt in overdue if policy.exhausted(attempt)]
-        if doomed:
-            _GivingUp(self, queue, doomed[:LETTERS]).start()
+        exhausted = [tag for tag, attempt in overdue if policy.exhausted(attempt)]
+        if exhausted:
+            self._route_to_dead_letters(queue, exhausted[:MAX_EXHAUSTED])
         stalled = queue.id in self._stalled
         self._stalled.discard(queue.id)
-        if watcher is not None and (stalled or len(doomed) < len(overdue)):
+        if watcher is not None and (stalled or len(exhausted) < len(overdue)):
             try:
                 watcher()
             except Exception:
                 logger.exception("whoever pushes queue %d failed", queue.id)
-        # Who polls finds by itself what is due: only what will have to be given up needs another look then.
+        # A client that polls finds what is due: then only what will be exhausted needs another check.
         attempts = policy.attempts if watcher is None else 1
         if attempts and (due := queue.due_after(policy, now, attempts)) < FOREVER:
-            self._look_at(queue.id, due)
-        if doomed or (watcher is not None and overdue):
-            self._look_at(queue.id, now + (1 if len(doomed) > LETTERS else LOOK_AGAIN))
+            self._check_at(queue.id, due)
+        if exhausted or (watcher is not None and overdue):
+            self._check_at(queue.id, now + (1 if len(exhausted) > MAX_EXHAUSTED else RECHECK_US))
+
+    def _route_to_dead_letters(self, queue: Queue, tags: Sequence[int]) -> None:
+        plans = {tag: self._read(queue, *queue.locate(tag), 1) for tag in tags}
+        ExhaustedMessages(
+            *(self._state_log, self._limits, self._metrics, self._clock, queue, plans),
+            partial(self._check_at, queue.id),
+        ).start(self._executor)
 
     def _end_idle(self, now: int) -> None:
         idle = [q for q in self._state().queues.values() if now - q.used > self.policy.idle]
@@ -385,235 +319,19 @@ class Queues:
         logger.info("%d queues ended that nobody had used for %g s", len(idle), self.policy.idle / 1e6)
 
 
-def _policy_for(topic: Topic, policy: QueuePolicy) -> QueuePolicy:
-    """With the topic's own expiry, if it is the shorter one."""
-    expiry = visible_read.expiry(topic)
-    return policy._replace(ttl=expiry) if expiry and not 0 < policy.ttl <= expiry else policy
-
-
-def _removed(state: State, queue: Queue) -> dict[int, Gone]:
-    """What was removed from the queue's partitions."""
-    if not state.removed:
-        return {}
-    places = {number: partition_id(queue.topic, number) for number in range(len(queue.cursors))}
-    return {number: state.removed[place] for number, place in places.items() if place in state.removed}
-
-
-def _is_removed(queue: Queue, tag: int, removed: dict[int, Gone]) -> bool:
-    if not removed:
-        return False
-    partition, offset = queue.place(tag)
-    return partition in removed and removed[partition].has(offset)
-
-
 def _in_flight(queue: Queue, tags: Sequence[int]) -> tuple[list[bool], list[int]]:
-    """Which of the tags are in flight, as answers and as tags; one that is named twice is, for the first time only."""
+    """Which of the tags are in flight, as flags and as tags; one that is named twice counts the first time only."""
     tries = queue.tries.values()
     if len(tries) == 1:  # almost always
         (attempted,) = tries
-        answers = [tag in attempted for tag in tags]
-        if all(answers) and len(set(tags)) == len(tags):
-            return answers, list(tags)
+        acknowledged = [tag in attempted for tag in tags]
+        if all(acknowledged) and len(set(tags)) == len(tags):
+            return acknowledged, list(tags)
     known: dict[int, None] = {}  # in order
-    answers = []
+    acknowledged = []
     for tag in tags:
         found = tag not in known and any(tag in attempted for attempted in tries)
-        answers.append(found)
+        acknowledged.append(found)
         if found:
             known[tag] = None
-    return answers, list(known)
-
-
-class _Turn:
-    """What one `Dequeue` does to its queue."""
-
-    __slots__ = (
-        "_bytes",
-        "_cursors",
-        "_now",
-        "_policy",
-        "_queue",
-        "_removed",
-        "_sent",
-        "_settled",
-        "dropped",
-        "expired",
-        "messages",
-        "passed",
-        "repeated",
-    )
-
-    def __init__(self, queue: Queue, policy: QueuePolicy, now: int, removed: dict[int, Gone]) -> None:
-        self._removed = removed  # by partition
-        self._queue = queue
-        self._policy = policy
-        self._now = now
-        self._cursors = list(queue.cursors)
-        self._sent: list[int] = []
-        self.repeated: list[int] = []
-        self._settled: list[int] = []
-        self.messages: list[Message] = []
-        self.expired = self.dropped = 0
-        self.passed = False
-        self._bytes = 0  # of what is taken once more
-
-    def again(self, tag: int, slices: list[RecordSlice]) -> None:
-        if not self._queue.attempt(tag) or self._bytes > READ_BYTES:
-            return  # acknowledged meanwhile, or left for the next time
-        record = slices[0] if slices else None
-        if record is None or _is_removed(self._queue, tag, self._removed):
-            self.dropped += 1
-            self._settled.append(tag)
-        elif self._policy.expired(self._now, record.timestamps()[0], record.expires()[0]):
-            self.expired += 1
-            self.passed = True
-            self._settled.append(tag)
-        else:
-            self.repeated.append(tag)
-            self.messages.append(Message(tag, True, record.values()[0]))
-            self._bytes += len(self.messages[-1].value)
-
-    def fresh(self, partition: int, slices: list[RecordSlice], wanted: int) -> None:
-        for part in slices:
-            left = wanted - len(self.messages)
-            if left <= 0:
-                return
-            offset = part.base_offset
-            if offset > self._cursors[partition]:
-                self.dropped += offset - self._cursors[partition]
-            if self._plain(part):
-                self._take_plain(partition, part, offset, left)
-            else:
-                self._cursors[partition] = offset
-                self._take_one_by_one(partition, part, wanted)
-
-    def _plain(self, part: RecordSlice) -> bool:
-        """No record of it has expired or was removed, and all are to be delivered alike."""
-        batch, ttl = part.batch, self._policy.ttl
-        if batch.flags & (HEADERS | EXPIRES) or self._removed:
-            return False
-        return not ttl or self._now - batch.min_timestamp < ttl
-
-    def _take_plain(self, partition: int, part: RecordSlice, offset: int, count: int) -> None:
-        queue, at_least_once = self._queue, self._queue.at_least_once
-        values = part.values()
-        if len(values) > count:
-            del values[count:]
-        first, step = queue.tag(partition, offset), len(self._cursors)
-        tags = range(first, first + step * len(values), step)
-        self.messages += map(Message, tags, repeat(at_least_once), values)
-        self._cursors[partition] = offset + len(values)
-        if at_least_once:
-            self._sent += tags
-
-    def _take_one_by_one(self, partition: int, part: RecordSlice, wanted: int) -> None:
-        queue, policy, now = self._queue, self._policy, self._now
-        gone = self._removed.get(partition)
-        columns = zip(part.values(), part.timestamps(), part.expires(), part.headers(), strict=True)
-        for offset, (value, stored, expires, headers) in enumerate(columns, part.base_offset):
-            if len(self.messages) >= wanted:
-                return
-            self._cursors[partition] = offset + 1
-            if gone is not None and gone.has(offset):
-                self.dropped += 1
-                self.passed = True
-                continue
-            if policy.expired(now, stored, expires):
-                self.expired += 1
-                self.passed = True
-                continue
-            tag = queue.tag(partition, offset)
-            at_least_once = queue.at_least_once and AT_MOST_ONCE[0] not in headers
-            if at_least_once:
-                self._sent.append(tag)
-            self.messages.append(Message(tag, at_least_once, value))
-
-    def count(self, metrics: Metrics) -> None:
-        if self.expired or self.dropped or self.repeated:
-            metrics.queue_expired += self.expired
-            metrics.queue_dropped += self.dropped
-            metrics.queue_redelivered += len(self.repeated)
-        metrics.messages_fetched += len(self.messages)
-        metrics.bytes_out += sum([len(value) for _, _, value in self.messages])
-
-    def event(self, settle: list[int]) -> QueueMoved | None:
-        """`settle`: tags that are acknowledged with it."""
-        settled = settle + self._settled if self._settled else settle
-        if self._cursors == self._queue.cursors and not self.repeated and not settled:
-            return None
-        return QueueMoved(self._queue.id, self._now, self._cursors, self._sent, self.repeated, settled)
-
-
-class _GivingUp:
-    """Messages that were tried often enough, on their way to the dead letters of their topic."""
-
-    def __init__(self, queues: Queues, queue: Queue, tags: list[int]) -> None:
-        self._queues = queues
-        self._queue = queue
-        self._attempts = {tag: queue.attempt(tag) for tag in tags}
-        self._plans = {tag: queues._read(queue, *queue.place(tag), 1) for tag in tags}
-        self._slices: dict[int, list[RecordSlice]] = {}  # of those that are given up now
-        self._error: LogError | None = None
-
-    def start(self) -> None:
-        self._queues._executor(self._read, self._done)
-
-    def _read(self) -> None:
-        """As many as can be kept as one entry."""
-        size = 0
-        try:
-            for tag, plan in self._plans.items():
-                slices = self._slices[tag] = plan.run()
-                size += sum([part.byte_size() for part in slices])
-                if size > READ_BYTES:
-                    break
-        except LogError as error:
-            self._error = error
-
-    def _done(self) -> None:
-        """What could not be kept is tried again at a later sweep."""
-        try:
-            if self._error is not None:
-                raise self._error
-            self._give_up()
-        except (LogError, BrokerError) as error:
-            logger.warning("messages of queue %d could not be given up yet: %s", self._queue.id, error)
-
-    def _give_up(self) -> None:
-        queues, queue = self._queues, self._queue
-        state, now = queues._state(), queues._clock()
-        if state.queues.get(queue.id) is not queue:
-            return
-        still = [tag for tag in self._slices if queue.attempt(tag) == self._attempts[tag]]
-        removed = _removed(state, queue)
-        letters = [tag for tag in still if self._slices[tag] and not _is_removed(queue, tag, removed)]
-        topic = state.topics_by_id[queue.topic]
-        target, created = dead_letter.target(state, queues._limits, topic, now) if letters else (None, [])
-        if target is None:
-            letters = []
-        writes = [self._records(target, topic, letters, now)] if target is not None else []
-        if still:
-            queues._commit((*created, QueueMoved(queue.id, queue.used, queue.cursors, settled=still)), writes)
-            queues._metrics.queue_dead_lettered += len(letters)
-            queues._metrics.queue_dropped += len(still) - len(letters)
-        if len(self._slices) < len(self._plans):
-            queues._look_at(queue.id, now + 1)
-
-    def _records(self, target: PartitionId, topic: Topic, tags: list[int], now: int) -> Records:
-        parts = [self._slices[tag][0] for tag in tags]
-        headers = []
-        for tag, part in zip(tags, parts, strict=True):
-            partition, offset = self._queue.place(tag)
-            told = {
-                "reason": "attempts used up",
-                "attempts": self._attempts[tag],
-                "topic": topic.name,
-                "partition": partition,
-                "offset": offset,
-                "queue": self._queue.id,
-                "stored": part.timestamps()[0],
-                "last-attempt": self._queue.tries[self._attempts[tag]][tag],
-                "given-up": now,
-            }
-            headers.append(dead_letter.headers(part.headers()[0], told))
-        return Records(target, [part.values()[0] for part in parts], [part.keys()[0] for part in parts], headers)
+    return acknowledged, list(known)

@@ -20,7 +20,7 @@ from penstock.clients._core.inflight import InFlightRequests
 from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, Step, Wait
 from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec, result_of
 from penstock.clients._core.signal import Signal
-from penstock.transport.spin_budget import SpinBudget
+from penstock.transport.spin_budget import SocketBusyPoll
 
 RECEIVE_SIZE: Final = 256 * 1024
 _READABLE: Final = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -41,7 +41,7 @@ class BlockingConnection(Connection):
         requests.heard = time.monotonic()
         self._socket = sock
         self._encrypted = isinstance(sock, ssl.SSLSocket)
-        self._spin = SpinBudget(sock, busy_poll) if busy_poll else None
+        self._spin = SocketBusyPoll(sock, busy_poll) if busy_poll else None
         self._readable = select.poll()
         self._readable.register(sock, select.POLLIN)
         self._any = select.poll()
@@ -114,7 +114,7 @@ class BlockingConnection(Connection):
         if self._encrypted and self._receive():  # TLS may hold what has come already
             return
         if self._spin is not None:
-            self._spin.look()
+            self._spin.poll()
         if self._poll(self._readable, until):
             self._receive()
 

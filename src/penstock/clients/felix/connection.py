@@ -13,11 +13,11 @@ from penstock.clients.felix.event_buffer import EventBuffer
 from penstock.clients.felix.options import MIB, Options
 from penstock.clients.felix.request_stream import RequestStream
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.errors import CertificateRefused, LinkClosed, StreamsUsedUp
+from penstock.transport.quic.errors import CertificateRefused, ConnectionClosed, StreamsUsedUp
 from penstock.transport.quic.settings import QuicSettings
 
 if TYPE_CHECKING:
-    from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+    from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 
 MAX_UNCLAIMED: Final = 1024  # event streams that arrived before their subscription asks for them
 
@@ -50,7 +50,7 @@ class Connection:
     def connected(self, quic: QuicConnection) -> None:
         self._quic = quic
 
-    def accepted(self, stream: Stream) -> Reader:
+    def accepted(self, stream: Stream) -> StreamReceiver:
         buffer = EventBuffer(self, stream, self._options.limits.frame, self._options.limits.queue)
         self._buffers.add(buffer)
         return buffer
@@ -68,7 +68,7 @@ class Connection:
             raise self.lost or StreamLost("not connected")
         try:
             request_stream.stream = self._quic.open(request_stream, bidirectional=True)
-        except LinkClosed as error:
+        except ConnectionClosed as error:
             raise StreamLost(str(error)) from error
         except StreamsUsedUp as error:
             raise StreamLost(f"the server allows no more streams on a connection: {error}") from error
@@ -107,7 +107,7 @@ class Connection:
             self._expected.discard(subscription_id)
             unclaimed = None if subscription_id is None else self._unclaimed.pop(subscription_id, None)
             if unclaimed is not None:
-                unclaimed.cancel(StreamLost("nobody wants this event stream"))
+                unclaimed.cancel(StreamLost("the subscription was given up"))
 
     async def claim(self, subscription_id: int | str | None) -> EventBuffer:
         """The event stream of this subscription; any, if the server does not tell them apart. Raises TimedOut or
@@ -142,7 +142,7 @@ class Connection:
         elif len(self._unclaimed) < MAX_UNCLAIMED and buffer.id not in self._unclaimed:
             self._unclaimed[buffer.id] = buffer
         else:
-            buffer.cancel(StreamLost("nobody asked for this event stream"))
+            buffer.cancel(StreamLost("no subscription has this event stream"))
 
     def on_full(self, buffer: EventBuffer) -> None:
         """Back-pressure: pausing the whole connection holds back the sender, and everybody else on it. If there are
@@ -202,7 +202,7 @@ class Connection:
 
 
 def quic_settings(options: Options) -> QuicSettings:
-    """A server that is gone is noticed by its silence, so it is probed three times before that."""
+    """Settings of the transport. A lost server is noticed by its silence, so it is probed three times before that."""
     trust = options.trust
     return QuicSettings(
         connection_window=max(16 * MIB, options.limits.frame),

@@ -27,7 +27,7 @@ class Codec(Protocol):
     """A module of this package."""
 
     def read(self, vector: Vector, pieces: Sequence[bytes]) -> Any:
-        """What the bytes say, which come in these pieces. Raises Rejected, and nothing else."""
+        """The message in these bytes, which come in pieces. Raises Rejected, and nothing else."""
 
     def fields(self, vector: Vector, message: Any) -> dict[str, Any]:
         """The same by the names that the protocol's document has."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, QueueNotFound, ShuttingDown
-from penstock.broker.queues.queues import Dequeue
+from penstock.broker.queues.dequeue import Dequeue
 from penstock.broker.security.access import Identity
 from penstock.doors.blipmq.errors import EXPECTED
 from penstock.doors.reply_queue import ReplyQueue
@@ -96,7 +96,7 @@ class Push:
         except EXPECTED:
             return False  # nothing was dequeued; the queue calls when it is worth another try
         self._waiting = group
-        self._skip_expired = dequeue.passed
+        self._skip_expired = dequeue.skipped
         tags = [message.tag if message.at_least_once else 0 for message in messages]
         data = codec.encode_delivers(tags, map(bool, tags), self._topic, [message.value for message in messages])
         if group is not None:  # also without a message: the reply queue calls when it is time to go on

@@ -1,6 +1,6 @@
 """The certificate that a QUIC server shows: one that was given, or one of its own, made once and kept.
 
-An own certificate vouches for nobody; clients know it by its fingerprint, or have its file.
+A certificate of its own vouches for nobody; clients know it by its fingerprint, or have its file.
 """
 
 from __future__ import annotations
@@ -71,20 +71,20 @@ def load(chain_path: str, key_path: str, now: datetime.datetime) -> Certificate:
 def show(chain: bytes, path: str) -> Certificate:
     """What there is to say of a certificate without its key. Raises CertificateUnusable."""
     try:
-        own = x509.load_pem_x509_certificate(chain)
-        names = _names(own)
-        until = own.not_valid_after_utc
+        certificate = x509.load_pem_x509_certificate(chain)
+        names = _names(certificate)
+        until = certificate.not_valid_after_utc
     except (ValueError, x509.DuplicateExtension) as error:
         raise CertificateUnusable(f"{path} holds no certificate in PEM: {error}") from None
-    digest = hashlib.sha256(own.public_bytes(serialization.Encoding.DER)).hexdigest()
+    digest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
     return Certificate(chain, b"", path, names, until, digest)
 
 
 def is_authority(chain: bytes) -> bool:
     """True if the file's first certificate may sign others; else it can only be meant itself."""
     try:
-        own = x509.load_pem_x509_certificate(chain)
-        return own.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        certificate = x509.load_pem_x509_certificate(chain)
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
         return False
     except ValueError as error:
@@ -136,9 +136,9 @@ def make(now: datetime.datetime, host: str) -> tuple[bytes, bytes]:
     return made.public_bytes(serialization.Encoding.PEM), private
 
 
-def _names(own: x509.Certificate) -> tuple[str, ...]:
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
     try:
-        found = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return ()
     addresses = [str(address) for address in found.get_values_for_type(x509.IPAddress)]

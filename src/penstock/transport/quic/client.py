@@ -1,4 +1,4 @@
-"""The client's side: one connection on a socket of its own."""
+"""The client's side: one connection on a socket of its sock."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import time
 from typing import Final
 
 from penstock.transport.quic.certificate import CertificateUnusable, is_authority, show
-from penstock.transport.quic.connection import Owner, QuicConnection
-from penstock.transport.quic.endpoint import Endpoint
+from penstock.transport.quic.connection import ConnectionHandler, QuicConnection
+from penstock.transport.quic.endpoint import QuicEndpoint
 from penstock.transport.quic.errors import CertificateRefused, ConnectFailed
 from penstock.transport.quic.settings import QuicSettings, datagram_bytes
 from penstock.transport.quic.state_machine import Address, Ending, Header, client_machine
 
-TLS_FAILED: Final = range(0x100, 0x200)  # QUIC's codes of a failed handshake: 0x100 and TLS's own
+TLS_FAILED: Final = range(0x100, 0x200)  # QUIC's codes of a failed handshake: 0x100 and TLS's sock
 
 
-class _Lonely(Endpoint):
-    """An endpoint that ends with its only link."""
+class _SingleConnectionEndpoint(QuicEndpoint):
+    """An endpoint that ends with its only connection."""
 
-    def ended(self, link: QuicConnection) -> None:
-        super().ended(link)
+    def ended(self, connection: QuicConnection) -> None:
+        super().ended(connection)
         self.close()
 
 
-async def connect(host: str, port: int, settings: QuicSettings, owner: Owner) -> QuicConnection:
-    """A link whose handshake is done; its owner was told. Raises ConnectFailed."""
+async def connect(host: str, port: int, settings: QuicSettings, handler: ConnectionHandler) -> QuicConnection:
+    """A connection whose handshake is done; its handler knows. Raises ConnectFailed."""
     loop = asyncio.get_running_loop()
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     settings = _trust(settings)
@@ -37,31 +37,36 @@ async def connect(host: str, port: int, settings: QuicSettings, owner: Owner) ->
         raise ConnectFailed(f"{where}: the host is not known: {error.strerror}") from None
     failure = ConnectFailed(f"{where}: the host has no address")
     for family, kind, protocol, _, address in found:
-        own = socket.socket(family, kind, protocol)
+        sock = socket.socket(family, kind, protocol)
         try:
-            own.setblocking(False)
-            own.connect(address)
+            sock.setblocking(False)
+            sock.connect(address)
         except OSError as error:
-            own.close()
+            sock.close()
             failure = ConnectFailed(f"{where}: {error.strerror}")
             continue
         try:
-            return await _handshake(own, address, where, settings.server_name or host, settings, owner)
+            return await _handshake(sock, address, where, settings.server_name or host, settings, handler)
         except ConnectFailed as error:
             failure = error
     raise failure
 
 
 async def _handshake(
-    own: socket.socket, address: tuple[object, ...], where: str, name: str, settings: QuicSettings, owner: Owner
+    sock: socket.socket,
+    address: tuple[object, ...],
+    where: str,
+    name: str,
+    settings: QuicSettings,
+    handler: ConnectionHandler,
 ) -> QuicConnection:
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Ending | None] = loop.create_future()
 
-    def made(_: QuicConnection) -> Owner:
+    def made(_: QuicConnection) -> ConnectionHandler:
         if not outcome.done():
             outcome.set_result(None)
-        return owner
+        return handler
 
     def failed(ending: Ending) -> None:
         if not outcome.done():
@@ -69,18 +74,18 @@ async def _handshake(
 
     def met(_datagram: bytes, header: Header | None, _address: Address) -> QuicConnection | None:
         """A server that does not know the connection any more says so under no id of it."""
-        return link if header is None else None
+        return connection if header is None else None
 
     # How long it may take is looked at here, where it is known what to say then.
     patient = dataclasses.replace(settings, handshake_seconds=2 * settings.handshake_seconds)
-    endpoint = _Lonely(own, patient, loop, met)
+    endpoint = _SingleConnectionEndpoint(sock, patient, loop, met)
     now = time.monotonic()
     machine = client_machine(settings, datagram_bytes(settings, str(address[0])), name)
-    link = QuicConnection(machine, endpoint, address, made, failed, now)
+    connection = QuicConnection(machine, endpoint, address, made, failed, now)
     try:
-        endpoint.add(link, machine.host_cid)
+        endpoint.add(connection, machine.host_cid)
         machine.connect(address, now)
-        endpoint.touch(link)
+        endpoint.touch(connection)
         ending = await asyncio.wait_for(outcome, settings.handshake_seconds)
     except TimeoutError:
         endpoint.close()
@@ -91,13 +96,13 @@ async def _handshake(
         endpoint.close()
         raise
     if ending is not None:
-        refused = link.machine.refused_by_tls and ending.code in TLS_FAILED
-        raise (CertificateRefused if refused else ConnectFailed)(f"{where}: {_why(ending, link)}")
-    return link
+        refused = connection.machine.refused_by_tls and ending.code in TLS_FAILED
+        raise (CertificateRefused if refused else ConnectFailed)(f"{where}: {_why(ending, connection)}")
+    return connection
 
 
-def _why(ending: Ending, link: QuicConnection) -> str:
-    if link.machine.refused_by_tls and ending.code in TLS_FAILED:
+def _why(ending: Ending, connection: QuicConnection) -> str:
+    if connection.machine.refused_by_tls and ending.code in TLS_FAILED:
         return (
             f"the server's certificate is not accepted: {ending.reason}. Give its fingerprint (penstock cert show), or "
             "the file of a certificate to trust, or say that any is taken"
@@ -108,7 +113,7 @@ def _why(ending: Ending, link: QuicConnection) -> str:
 
 
 def _trust(settings: QuicSettings) -> QuicSettings:
-    """A file that holds the server's own certificate, and no authority, stands for its fingerprint."""
+    """A file that holds the server's sock certificate, and no authority, stands for its fingerprint."""
     if settings.fingerprint:
         plain = settings.fingerprint.lower().removeprefix("sha256:").replace(":", "")
         return dataclasses.replace(settings, fingerprint=plain)

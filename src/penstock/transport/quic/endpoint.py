@@ -1,7 +1,7 @@
-"""A UDP socket and the QUIC connections on it: who gets which datagram, when each has its turn, and what it sends.
+"""A UDP socket and the QUIC connections on it: routing of datagrams, turns, timers and sending.
 
-What the links of one turn have to send goes out at its end, each link's in one piece. No exception of one link reaches
-another, or the event loop.
+What the connections of one turn have to send goes out at its end, each connection's in one piece. No exception of one
+connection reaches another, or the event loop.
 """
 
 from __future__ import annotations
@@ -23,39 +23,40 @@ from penstock.transport.quic.udp import UdpSocket
 logger = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.02  # of work on what has arrived, after which everybody else has a turn
-FLIGHT_BYTES: Final = 512 << 10  # that one link sends before the next has its turn
+FLIGHT_BYTES: Final = 512 << 10  # that one connection sends before the next has its turn
 SWEEP_SECONDS: Final = 1.0
+DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
 LONG: Final = 0x80  # bit of the first byte: a long header, which says what it is
 
 
-class Watcher(Protocol):
-    """Who wants to know when datagrams come and go."""
+class TrafficObserver(Protocol):
+    """Observer of datagrams that come and go."""
 
     def received(self) -> None: ...
 
     def sent(self) -> None: ...
 
 
-class Endpoint:
-    """One socket. A server's has a `stranger`, who is asked about datagrams of no connection."""
+class QuicEndpoint:
+    """One socket. A server's has an `on_unknown`, called with datagrams of no connection."""
 
     def __init__(
-        self, own: socket.socket, settings: QuicSettings, loop: asyncio.AbstractEventLoop,
-        stranger: Callable[[bytes, Header | None, Address], QuicConnection | None] | None = None,
-        watcher: Watcher | None = None,
+        self, sock: socket.socket, settings: QuicSettings, loop: asyncio.AbstractEventLoop,
+        on_unknown: Callable[[bytes, Header | None, Address], QuicConnection | None] | None = None,
+        observer: TrafficObserver | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
-        self.links: dict[QuicConnection, None] = {}  # in the order in which they came
+        self.connections: dict[QuicConnection, None] = {}  # in the order in which they came
         self.half_open = 0
         self._loop = loop
-        self._stranger = stranger
-        self._watcher = watcher
-        self._udp = UdpSocket(own)
+        self._on_unknown = on_unknown
+        self._observer = observer
+        self._udp = UdpSocket(sock)
         self._routes: dict[bytes, QuicConnection] = {}
         self._dirty: dict[QuicConnection, None] = {}
         self._unfinished: dict[QuicConnection, None] = {}  # in the order in which they have their turn
-        self._flush_planned = self._go_on_planned = False
-        self._alarms = Timers(loop, self._alarm)
+        self._flush_planned = self._continue_planned = False
+        self._timers = Timers(loop, self._on_timer)
         times = [SWEEP_SECONDS, settings.handshake_seconds / 4, settings.idle_seconds / 4]
         self._interval = min([*times, settings.keep_alive_seconds / 4] if settings.keep_alive_seconds else times)
         self._sweeper: asyncio.TimerHandle | None = loop.call_later(self._interval, self._sweep)
@@ -64,10 +65,10 @@ class Endpoint:
 
     # -- what its user calls
 
-    def add(self, link: QuicConnection, *ids: bytes) -> None:
-        self.links[link] = None
+    def add(self, connection: QuicConnection, *ids: bytes) -> None:
+        self.connections[connection] = None
         self.half_open += 1
-        self.route(link, list(ids), [])
+        self.route(connection, list(ids), [])
 
     def send(self, datagram: bytes, address: Address) -> None:
         """One that belongs to no connection."""
@@ -79,58 +80,58 @@ class Endpoint:
         """Send now what there is to send."""
         now = time.monotonic()
         while self._dirty and not self._udp.blocked:
-            link = next(iter(self._dirty))
-            del self._dirty[link]
-            self._transmit(link, now)
+            connection = next(iter(self._dirty))
+            del self._dirty[connection]
+            self._transmit(connection, now)
 
     def close(self) -> None:
         """Links that are open are closed, as far as one datagram can do that."""
         if self._closed:
             return
         self._closed = True
-        for link in list(self.links):
-            link.close()
+        for connection in list(self.connections):
+            connection.close()
         self.flush()
-        for link in list(self._dirty):  # the system took nothing more: they are told all the same
-            link.flushed()
+        for connection in list(self._dirty):  # the system took nothing more: their handlers learn of it all the same
+            connection.flushed()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        self._alarms.close()
+        self._timers.close()
         self._loop.remove_reader(self._udp.fileno())
         self._loop.remove_writer(self._udp.fileno())
         self._udp.close()
-        self.links.clear()
+        self.connections.clear()
         self._routes.clear()
 
-    # -- what links call
+    # -- what connections call
 
-    def touch(self, link: QuicConnection) -> None:
-        self._dirty[link] = None
+    def touch(self, connection: QuicConnection) -> None:
+        self._dirty[connection] = None
         if not self._flush_planned and not self._closed:
             self._flush_planned = True
             self._loop.call_soon(self._flush)
 
-    def continue_later(self, link: QuicConnection) -> None:
-        self._unfinished[link] = None
-        if not self._go_on_planned:
-            self._go_on_planned = True
-            self._loop.call_soon(self._go_on)
+    def continue_later(self, connection: QuicConnection) -> None:
+        self._unfinished[connection] = None
+        if not self._continue_planned:
+            self._continue_planned = True
+            self._loop.call_soon(self._continue)
 
-    def route(self, link: QuicConnection, issued: list[bytes], retired: list[bytes]) -> None:
+    def route(self, connection: QuicConnection, issued: list[bytes], retired: list[bytes]) -> None:
         for connection_id in issued:
-            if self._routes.setdefault(connection_id, link) is link:
-                link.routes.add(connection_id)
+            if self._routes.setdefault(connection_id, connection) is connection:
+                connection.routes.add(connection_id)
         for connection_id in retired:
-            if connection_id in link.routes:
-                link.routes.discard(connection_id)
+            if connection_id in connection.routes:
+                connection.routes.discard(connection_id)
                 del self._routes[connection_id]
 
-    def ended(self, link: QuicConnection) -> None:
+    def ended(self, connection: QuicConnection) -> None:
         """If it was closed here, it stays for a while, to say so again to a peer that has not heard it."""
-        if not link.established:
+        if not connection.established:
             self.half_open -= 1
-        if link in self.links and (link.machine.over or link.machine.get_timer() is None):
-            self._forget(link)
+        if connection in self.connections and (connection.machine.over or connection.machine.get_timer() is None):
+            self._forget(connection)
 
     # -- what the event loop calls
 
@@ -140,78 +141,80 @@ class Endpoint:
             self._refused(error)
         if not datagrams:
             return
-        if self._watcher is not None:
-            self._watcher.received()
+        if self._observer is not None:
+            self._observer.received()
         now = time.monotonic()
         until = now + TURN_SECONDS
         arrived: dict[QuicConnection, Address] = {}
         for datagram, address in datagrams:
-            link = self._whose(datagram, address)
-            if link is None:
+            connection = self._connection_of(datagram, address)
+            if connection is None:
                 continue
-            if arrived.setdefault(link, address) != address:  # it has moved, in the middle of what came
-                self._feed(link, arrived[link], now, until)
-                arrived[link] = address
-            link.inbox.append(datagram)
-        for link, address in arrived.items():
-            self._feed(link, address, now, until)
+            if arrived.setdefault(connection, address) != address:  # it has moved, in the middle of what came
+                self._feed(connection, arrived[connection], now, until)
+                arrived[connection] = address
+            connection.inbox.append(datagram)
+        for connection, address in arrived.items():
+            self._feed(connection, address, now, until)
 
-    def _whose(self, datagram: bytes, address: Address) -> QuicConnection | None:
+    def _connection_of(self, datagram: bytes, address: Address) -> QuicConnection | None:
         if len(datagram) <= CID_BYTES:
             return None
         header = None
         if datagram[0] < LONG:
-            link = self._routes.get(datagram[1 : 1 + CID_BYTES])
+            connection = self._routes.get(datagram[1 : 1 + CID_BYTES])
         else:
             header = long_header(datagram)
             if header is None:
                 return None
-            link = self._routes.get(header.destination)
-        if link is None and self._stranger is not None:
-            return self._stranger(datagram, header, address)
-        return link
+            connection = self._routes.get(header.destination)
+        if connection is None and self._on_unknown is not None:
+            return self._on_unknown(datagram, header, address)
+        return connection
 
     def _refused(self, error: OSError) -> None:
         """Only a client learns of it, whose socket has one peer. A connection that is open may survive it."""
         if isinstance(error, ConnectionRefusedError):
-            for link in self.links:
-                if not link.established:
-                    link.close(0, "nobody listens there, at this UDP port")
+            for connection in self.connections:
+                if not connection.established:
+                    connection.close(0, "nobody listens there, at this UDP port")
 
-    def _feed(self, link: QuicConnection, address: Address, now: float, until: float) -> None:
-        datagrams, link.inbox = link.inbox, []
+    def _feed(self, connection: QuicConnection, address: Address, now: float, until: float) -> None:
+        datagrams, connection.inbox = connection.inbox, []
         if not datagrams:
             return
-        link.heard = now
+        connection.last_received = now
         try:
-            link.machine.receive_many_datagrams(datagrams, address, now)
+            connection.machine.receive_many_datagrams(datagrams, address, now)
         except Exception as error:  # noqa: BLE001 - whatever a peer can send that the machine does not foresee
-            logger.debug("%s: %s: %s", link.peer, type(error).__name__, error)
-            link.fail("what was received could not be handled")
-        self._work(link, until)
+            logger.debug("%s: %s: %s", connection.peer, type(error).__name__, error)
+            connection.fail("what was received could not be handled")
+        self._work(connection, until)
 
-    def _work(self, link: QuicConnection, until: float) -> None:
-        half_open = not link.established
+    def _work(self, connection: QuicConnection, until: float) -> None:
+        half_open = not connection.established
         try:
-            link.work(until)
+            connection.work(until)
         except Exception:
-            logger.exception("%s: closed because of an error in the broker; no other connection is touched", link.peer)
-            link.fail("internal error")
-        if half_open and link.established:
+            logger.exception(
+                "%s: closed because of an error in the broker; no other connection is touched", connection.peer
+            )
+            connection.fail("internal error")
+        if half_open and connection.established:
             self.half_open -= 1
-        self.touch(link)
+        self.touch(connection)
 
-    def _go_on(self) -> None:
-        self._go_on_planned = False
+    def _continue(self) -> None:
+        self._continue_planned = False
         if self._closed:
             return
         until = time.monotonic() + TURN_SECONDS
-        for link in list(self._unfinished):
+        for connection in list(self._unfinished):
             if time.monotonic() >= until:
-                self.continue_later(link)  # and those behind it, which are in there as well
+                self.continue_later(connection)  # and those behind it, which are in there as well
                 break
-            del self._unfinished[link]
-            self._work(link, until)
+            del self._unfinished[connection]
+            self._work(connection, until)
 
     def _flush(self) -> None:
         self._flush_planned = False
@@ -221,31 +224,33 @@ class Endpoint:
             return  # `_writable` plans it again
         dirty, self._dirty = self._dirty, {}
         now = time.monotonic()
-        for link in dirty:
-            self._transmit(link, now)
+        for connection in dirty:
+            self._transmit(connection, now)
 
-    def _transmit(self, link: QuicConnection, now: float) -> None:
+    def _transmit(self, connection: QuicConnection, now: float) -> None:
         if self._udp.blocked:
-            self._dirty[link] = None
+            self._dirty[connection] = None
             return
-        machine = link.machine
+        machine = connection.machine
         try:
-            most = max(FLIGHT_BYTES // machine.configuration.max_datagram_size, 1)
-            datagrams = machine.datagrams(now, most)
+            limit = max(FLIGHT_BYTES // machine.configuration.max_datagram_size, 1)
+            datagrams = machine.datagrams(now, limit)
             if datagrams:
                 self._send(datagrams)
-            if len(datagrams) == most:
-                self.touch(link)
-            link.flushed()
+            if len(datagrams) == limit:
+                self.touch(connection)
+            connection.flushed()
             at = machine.get_timer()
         except Exception:
-            logger.exception("%s: closed because of an error in the broker; no other connection is touched", link.peer)
-            self._forget(link)
+            logger.exception(
+                "%s: closed because of an error in the broker; no other connection is touched", connection.peer
+            )
+            self._forget(connection)
             with contextlib.suppress(Exception):  # the same again, most likely
-                link.give_up()
+                connection.give_up()
             return
-        if at is not None and link in self.links:
-            self._alarms.set(link, at)
+        if at is not None and connection in self.connections:
+            self._timers.set(connection, at)
 
     def _send(self, datagrams: list[tuple[bytes, Address]]) -> None:
         address = datagrams[0][1]
@@ -256,66 +261,66 @@ class Endpoint:
                 if to != address:
                     self._udp.send([datagram], to)
         self._watch_writing()
-        if self._watcher is not None:
-            self._watcher.sent()
+        if self._observer is not None:
+            self._observer.sent()
 
     def _watch_writing(self) -> None:
         if self._udp.blocked:
             self._loop.add_writer(self._udp.fileno(), self._writable)
 
     def _writable(self) -> None:
-        self._udp.go_on()
+        self._udp.resume()
         if not self._udp.blocked:
             self._loop.remove_writer(self._udp.fileno())
             if self._dirty and not self._flush_planned:
                 self._flush_planned = True
                 self._loop.call_soon(self._flush)
 
-    def _alarm(self, link: QuicConnection, now: float) -> None:
-        if link not in self.links:
+    def _on_timer(self, connection: QuicConnection, now: float) -> None:
+        if connection not in self.connections:
             return
-        machine = link.machine
+        machine = connection.machine
         try:
             at = machine.get_timer()
             if at is not None and at > now:
-                self._alarms.set(link, at)
+                self._timers.set(connection, at)
                 return
             machine.handle_timer(now)
         except Exception as error:  # noqa: BLE001 - as above
-            logger.debug("%s: %s: %s", link.peer, type(error).__name__, error)
-            link.fail("internal error")
-        if link.closed and machine.over:
-            self._forget(link)
+            logger.debug("%s: %s: %s", connection.peer, type(error).__name__, error)
+            connection.fail("internal error")
+        if connection.closed and machine.over:
+            self._forget(connection)
         else:
-            self._work(link, now + TURN_SECONDS)
+            self._work(connection, now + TURN_SECONDS)
 
     def _sweep(self) -> None:
         self._sweeper = self._loop.call_later(self._interval, self._sweep)
         now = time.monotonic()
-        for link in list(self.links):
-            if link.closed:
+        for connection in list(self.connections):
+            if connection.closed:
                 continue
-            if not link.established:
-                if now - link.began > self.settings.handshake_seconds:
-                    link.close(0, "the handshake took too long")
+            if not connection.established:
+                if now - connection.started > self.settings.handshake_seconds:
+                    connection.close(0, "the handshake took too long")
             elif self.settings.keep_alive_seconds:
-                self._keep_alive(link, now)
+                self._keep_alive(connection, now)
 
-    def _keep_alive(self, link: QuicConnection, now: float) -> None:
+    def _keep_alive(self, connection: QuicConnection, now: float) -> None:
         pause = self.settings.keep_alive_seconds
-        theirs = link.machine.peer_idle_seconds
+        theirs = connection.machine.peer_idle_seconds
         if theirs:
             pause = min(pause, theirs / 3)
-        if now - max(link.heard, link.pinged) >= pause - self._interval / 2:
-            link.pinged = now
-            link.machine.ping()
-            self.touch(link)
+        if now - max(connection.last_received, connection.last_ping) >= pause - self._interval / 2:
+            connection.last_ping = now
+            connection.machine.ping()
+            self.touch(connection)
 
     # -- inside
 
-    def _forget(self, link: QuicConnection) -> None:
-        self.links.pop(link, None)
-        self._alarms.forget(link)
-        for connection_id in link.routes:
+    def _forget(self, connection: QuicConnection) -> None:
+        self.connections.pop(connection, None)
+        self._timers.discard(connection)
+        for connection_id in connection.routes:
             self._routes.pop(connection_id, None)
-        link.routes.clear()
+        connection.routes.clear()

@@ -1,4 +1,4 @@
-"""What can go wrong with a QUIC connection, for those who use one."""
+"""Errors of QUIC connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class QuicError(Exception):
     """The text says what happened."""
 
 
-class LinkClosed(QuicError):
+class ConnectionClosed(QuicError):
     """The connection is closed."""
 
 

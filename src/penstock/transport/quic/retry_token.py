@@ -1,5 +1,5 @@
-"""What a server tells a client without remembering it: a token that proves the client's address (RFC 9000, 8.1.2), and
-one by which the client knows that its connection is not known here any more (10.3)."""
+"""Tokens of a server that remembers nothing of them: retry tokens, which prove a client's address (RFC 9000, 8.1.2),
+and stateless reset tokens, by which a client learns that its connection is not known here any more (10.3)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class RetryTokens:
     def __init__(self) -> None:
         self._key = os.urandom(32)
 
-    def make(self, address: Address, original: bytes, given: bytes, now: float) -> bytes:
-        said = _TIME.pack(now) + original
-        return said + self._tag(said, address, given)
+    def make(self, address: Address, original: bytes, source_id: bytes, now: float) -> bytes:
+        content = _TIME.pack(now) + original
+        return content + self._tag(content, address, source_id)
 
-    def check(self, token: bytes, address: Address, given: bytes, now: float) -> bytes | None:
+    def check(self, token: bytes, address: Address, source_id: bytes, now: float) -> bytes | None:
         """The original id, or None if the token is not ours, is old, or is for somebody else."""
-        said, tag = token[:-TAG_BYTES], token[-TAG_BYTES:]
-        if len(said) < _TIME.size or not hmac.compare_digest(tag, self._tag(said, address, given)):
+        content, tag = token[:-TAG_BYTES], token[-TAG_BYTES:]
+        if len(content) < _TIME.size or not hmac.compare_digest(tag, self._tag(content, address, source_id)):
             return None
-        age = now - _TIME.unpack_from(said)[0]
-        return said[_TIME.size :] if 0 <= age <= TOKEN_SECONDS else None
+        age = now - _TIME.unpack_from(content)[0]
+        return content[_TIME.size :] if 0 <= age <= TOKEN_SECONDS else None
 
-    def _tag(self, said: bytes, address: Address, given: bytes) -> bytes:
-        where = f"{address[0]} {address[1]} {given.hex()} ".encode()
-        return hmac.digest(self._key, where + said, hashlib.sha256)[:TAG_BYTES]
+    def _tag(self, content: bytes, address: Address, source_id: bytes) -> bytes:
+        where = f"{address[0]} {address[1]} {source_id.hex()} ".encode()
+        return hmac.digest(self._key, where + content, hashlib.sha256)[:TAG_BYTES]
 
 
 class ResetTokens:

@@ -1,4 +1,4 @@
-"""The server's side: strangers who want to connect, how many of them at a time, and what they have to prove."""
+"""The server's side: new connections, how many handshakes at a time, and address validation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.transport.quic.certificate import Certificate
-from penstock.transport.quic.connection import Owner, QuicConnection
-from penstock.transport.quic.endpoint import Endpoint, Watcher
+from penstock.transport.quic.connection import ConnectionHandler, QuicConnection
+from penstock.transport.quic.endpoint import QuicEndpoint, TrafficObserver
 from penstock.transport.quic.retry_token import ResetTokens, RetryTokens
 from penstock.transport.quic.settings import QuicSettings, datagram_bytes
 from penstock.transport.quic.state_machine import (
@@ -27,24 +27,24 @@ from penstock.transport.quic.state_machine import (
 )
 
 SMALLEST_INITIAL: Final = 1200
-ANSWERS_A_SECOND: Final = 1000  # to those who have no connection
+MAX_ANSWERS_PER_SECOND: Final = 1000  # to those who have no connection
 
 
 class QuicServer:
-    """Takes connections on one bound UDP socket. `owners` is called when a handshake is done."""
+    """Takes connections on one bound UDP socket. `handler_factory` is called when a handshake is done."""
 
     def __init__(
         self,
-        own: socket.socket,
+        sock: socket.socket,
         settings: QuicSettings,
         certificate: Certificate,
-        owners: Callable[[QuicConnection], Owner],
+        handler_factory: Callable[[QuicConnection], ConnectionHandler],
         loop: asyncio.AbstractEventLoop,
-        watcher: Watcher | None = None,
+        observer: TrafficObserver | None = None,
     ) -> None:
         self._settings = settings
         self._certificate = certificate
-        self._owners = owners
+        self._handler_factory = handler_factory
         self._accepting = True
         self._retry = RetryTokens()
         self._resets = ResetTokens(certificate.key)
@@ -54,8 +54,8 @@ class QuicServer:
         }
         self._second = 0
         self._answers = 0
-        self.address: Address = own.getsockname()
-        self.endpoint = Endpoint(own, settings, loop, self._meet, watcher)
+        self.address: Address = sock.getsockname()
+        self.endpoint = QuicEndpoint(sock, settings, loop, self._on_unknown_datagram, observer)
 
     def stop_accepting(self) -> None:
         """Those that there are stay."""
@@ -64,8 +64,8 @@ class QuicServer:
     def close(self) -> None:
         self.endpoint.close()
 
-    def _meet(self, datagram: bytes, header: Header | None, address: Address) -> QuicConnection | None:
-        """A datagram that belongs to no connection: a new link for it, or None."""
+    def _on_unknown_datagram(self, datagram: bytes, header: Header | None, address: Address) -> QuicConnection | None:
+        """A datagram that belongs to no connection: a new connection for it, or None."""
         if header is None:
             self._answer(self._resets.packet(datagram[1 : 1 + CID_BYTES], len(datagram)), address)
             return None
@@ -94,9 +94,9 @@ class QuicServer:
         configuration = self._configurations[datagram_bytes(self._settings, address[0])]
         machine = server_machine(configuration, original, retried, self._resets.of)
         machine.begin(header, address, now)
-        link = QuicConnection(machine, self.endpoint, address, self._owners, lambda _: None, now)
-        self.endpoint.add(link, header.destination, machine.host_cid)
-        return link
+        connection = QuicConnection(machine, self.endpoint, address, self._handler_factory, lambda _: None, now)
+        self.endpoint.add(connection, header.destination, machine.host_cid)
+        return connection
 
     def _answer(self, packet: bytes | None, address: Address) -> None:
         """So many a second: nobody can make us send more than that into the blue."""
@@ -104,5 +104,5 @@ class QuicServer:
         if second != self._second:
             self._second, self._answers = second, 0
         self._answers += 1
-        if packet is not None and self._answers <= ANSWERS_A_SECOND:
+        if packet is not None and self._answers <= MAX_ANSWERS_PER_SECOND:
             self.endpoint.send(packet, address)

@@ -70,7 +70,7 @@ class StreamRefused(Exception):
 
 @dataclass(slots=True)
 class Burst:
-    """What has happened since it was last asked."""
+    """The events since the last call of `take_events`."""
 
     data: dict[int, list[bytes]] = field(default_factory=dict)  # stream → pieces, in order
     ends: set[int] = field(default_factory=set)  # streams whose last piece is there
@@ -119,9 +119,9 @@ class _Bridge(QuicTlsBridge):
             self.tls._server_handle_hello = self._handle_hello  # type: ignore[assignment, method-assign]
 
     def serialize_transport_parameters(self) -> bytes:
-        own = cast(_Configuration, self.configuration)
+        configuration = cast(_Configuration, self.configuration)
         parameters = pull_quic_transport_parameters(Buffer(data=super().serialize_transport_parameters()))
-        parameters.initial_max_streams_bidi = parameters.initial_max_streams_uni = own.streams
+        parameters.initial_max_streams_bidi = parameters.initial_max_streams_uni = configuration.streams
         parameters.max_udp_payload_size = LARGEST_DATAGRAM
         parameters.google_connection_options = parameters.initial_rtt = None
         parameters.max_datagram_frame_size = None
@@ -143,7 +143,7 @@ class _Configuration(QuicConfiguration):
 
 
 class QuicStateMachine(QuicConnection):
-    """One connection. What arrives waits, and holds back the peer, until `take` is called."""
+    """One connection. What arrives waits, and holds back the peer, until `take_events` is called."""
 
     def __init__(self, configuration: _Configuration, reset_token: Callable[[bytes], bytes] | None = None, **rest: Any):
         super().__init__(configuration=configuration, **rest)
@@ -185,7 +185,7 @@ class QuicStateMachine(QuicConnection):
     @property
     def quiet(self) -> bool:
         """The peer has all that was sent, and nothing waits to be. An end without data is no byte of `unsent`, so the
-        timer is asked, too: it is that of the pace as long as something may not leave yet."""
+        timer counts, too: it is that of the pace as long as something may not leave yet."""
         if self._core is None:
             return True
         timer = self._native.get_timer()
@@ -199,16 +199,16 @@ class QuicStateMachine(QuicConnection):
     def stream_unsent(self, stream: int) -> int:
         return self._native.get_send_buffer_size(stream)
 
-    def take(self, most: int) -> Burst:
+    def take_events(self, limit: int) -> Burst:
         """Up to about so many bytes. Taking them is what lets the peer send more."""
         burst, self._burst = self._burst, Burst()
         if self._core is None:
             return burst
-        while burst.size < most:
+        while burst.size < limit:
             event = self._native.next_event()
             if event is None:
                 return burst
-            self._note(event, burst)
+            self._apply(event, burst)
         burst.more = True
         return burst
 
@@ -228,13 +228,13 @@ class QuicStateMachine(QuicConnection):
         if self._core is not None:
             self._native.send_ping(0)
 
-    def datagrams(self, now: float, most: int) -> list[tuple[bytes, Address]]:
+    def datagrams(self, now: float, limit: int) -> list[tuple[bytes, Address]]:
         """Up to so many datagrams to send."""
         if self._core is None:
             return []
         found: list[tuple[bytes, Address]] = []
         poll = self._native.poll_transmit
-        while len(found) < most:
+        while len(found) < limit:
             try:
                 transmit = poll(now)
             except RuntimeError:
@@ -246,7 +246,7 @@ class QuicStateMachine(QuicConnection):
             found.append((transmit[0], transmit[1]))
         return found
 
-    # -- qh3's own, changed
+    # -- qh3's configuration, changed
 
     def receive_datagram(self, data: bytes, addr: Address, now: float) -> None:
         """A server may send three times what it has received before the client's address is proven. qh3 does not count
@@ -265,7 +265,7 @@ class QuicStateMachine(QuicConnection):
             at = end
 
     def _create_core(self, remote_addr: Address, initial_dcid: bytes, now: float) -> None:
-        own = cast(_Configuration, self._configuration)
+        configuration = cast(_Configuration, self._configuration)
         assert self._version is not None
         self._core = self._native = QuicConnectionCore(
             self._is_client,
@@ -276,24 +276,24 @@ class QuicStateMachine(QuicConnection):
             initial_dcid,
             self._is_client or self._retry_source_connection_id is not None,
             2 if self._is_client else 8,  # connection ids, as the parameters say
-            own.max_datagram_size,
-            own.probe_datagram_size,
-            own.idle_timeout,
+            configuration.max_datagram_size,
+            configuration.probe_datagram_size,
+            configuration.idle_timeout,
             3,  # acknowledgement delay exponent
             None,  # no datagram frames
             None,
-            own.max_data,
+            configuration.max_data,
             0,  # what the peer allows is not known yet
-            own.max_stream_data,
+            configuration.max_stream_data,
             0,
             0,
             0,
-            own.max_stream_data,
-            own.streams,
-            own.streams,
+            configuration.max_stream_data,
+            configuration.streams,
+            configuration.streams,
             0,
             0,
-            own.initial_rtt,
+            configuration.initial_rtt,
             0.025,  # longest delay of an acknowledgement
             now,
         )
@@ -314,16 +314,16 @@ class QuicStateMachine(QuicConnection):
         return self._tls
 
     def _drain_core(self) -> None:
-        """qh3 calls it after everything. The handshake goes on at once; the rest waits for `take`."""
+        """qh3 calls it after everything. The handshake goes on at once; the rest waits for `take_events`."""
         while not self._handshake_complete:
             event = self._native.next_event()
             if event is None:
                 return
-            self._note(event, self._burst)
+            self._apply(event, self._burst)
 
     # -- inside
 
-    def _note(self, event: tuple[Any, ...], burst: Burst) -> None:
+    def _apply(self, event: tuple[Any, ...], burst: Burst) -> None:
         kind = event[0]
         if kind == "stream_data":
             _, stream, data, end = event

@@ -1,8 +1,8 @@
-"""When each link wants to be called, with one timer of the event loop for all of them.
+"""Timers of all connections of an endpoint, with one timer of the event loop.
 
-Links move their times with every packet, mostly to later. So an entry stays where it is; if there is nothing to do when
-its time has come, it is entered again. One whose link was moved to an earlier time means nothing any more; when most
-are of that kind, they are cleared away.
+Connections move their times with every packet, mostly to later. So an entry stays where it is; if there is nothing to
+do when its time has come, it is entered again. An entry whose connection was moved to an earlier time is stale; when
+most are, they are removed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from penstock.transport.quic.connection import QuicConnection
 
-LONGEST = 3600.0
-FEW = 100  # entries: not worth a look at which of them still mean something
+MAX_DELAY = 3600.0
+MIN_ENTRIES = 100  # entries: not worth a look at which of them still mean something
 
 
 class Timers:
@@ -25,28 +25,28 @@ class Timers:
         self._due = due
         self._entries: list[tuple[float, int, QuicConnection]] = []
         self._number = itertools.count()
-        self._most = FEW
+        self._max_entries = MIN_ENTRIES
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0.0
 
-    def set(self, link: QuicConnection, at: float) -> None:
+    def set(self, connection: QuicConnection, at: float) -> None:
         """Call `due` at this time, or somewhat earlier than that."""
-        if link.alarm and link.alarm <= at:
+        if connection.timer_at and connection.timer_at <= at:
             return
-        link.alarm = at
-        heapq.heappush(self._entries, (at, next(self._number), link))
-        if len(self._entries) > self._most:
-            self._clear_away()
+        connection.timer_at = at
+        heapq.heappush(self._entries, (at, next(self._number), connection))
+        if len(self._entries) > self._max_entries:
+            self._remove_stale()
         self._arm()
 
-    def forget(self, link: QuicConnection) -> None:
+    def discard(self, connection: QuicConnection) -> None:
         """It is over."""
-        link.alarm = 0.0
+        connection.timer_at = 0.0
 
-    def _clear_away(self) -> None:
-        self._entries = [entry for entry in self._entries if entry[2].alarm == entry[0]]
+    def _remove_stale(self) -> None:
+        self._entries = [entry for entry in self._entries if entry[2].timer_at == entry[0]]
         heapq.heapify(self._entries)
-        self._most = max(2 * len(self._entries), FEW)
+        self._max_entries = max(2 * len(self._entries), MIN_ENTRIES)
 
     def _arm(self) -> None:
         if not self._entries:
@@ -57,19 +57,19 @@ class Timers:
                 return
             self._timer.cancel()
         self._armed = at
-        self._timer = self._loop.call_later(min(max(at - time.monotonic(), 0), LONGEST), self._ring)
+        self._timer = self._loop.call_later(min(max(at - time.monotonic(), 0), MAX_DELAY), self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         now = time.monotonic()
         due: list[QuicConnection] = []
         while self._entries and self._entries[0][0] <= now:
-            at, _, link = heapq.heappop(self._entries)
-            if link.alarm == at:  # else it was moved to an earlier time, and is in here once more
-                link.alarm = 0.0
-                due.append(link)
-        for link in due:
-            self._due(link, now)
+            at, _, connection = heapq.heappop(self._entries)
+            if connection.timer_at == at:  # else it was moved to an earlier time, and is in here once more
+                connection.timer_at = 0.0
+                due.append(connection)
+        for connection in due:
+            self._due(connection, now)
         self._arm()
 
     def close(self) -> None:

@@ -21,14 +21,14 @@ NO_SEGMENTS: Final = frozenset((errno.EIO, errno.EINVAL, errno.ENOTSUP, errno.EO
 
 
 class UdpSocket:
-    """Takes the socket over. `blocked`: the system takes no more; `go_on` when it does again."""
+    """Takes the socket over. `blocked`: the system takes no more; `resume` when it does again."""
 
-    def __init__(self, own: socket.socket) -> None:
-        own.setblocking(False)
-        _enlarge(own, socket.SO_RCVBUF, SO_RCVBUFFORCE)
-        _enlarge(own, socket.SO_SNDBUF, SO_SNDBUFFORCE)
-        self._socket = own
-        self._state: UdpSocketState | None = UdpSocketState(own.fileno())  # None: closed
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        _enlarge(sock, socket.SO_RCVBUF, SO_RCVBUFFORCE)
+        _enlarge(sock, socket.SO_SNDBUF, SO_SNDBUFFORCE)
+        self._socket = sock
+        self._state: UdpSocketState | None = UdpSocketState(sock.fileno())  # None: closed
         self._waiting: deque[tuple[list[bytes], Address]] = deque()
 
     def fileno(self) -> int:
@@ -65,7 +65,7 @@ class UdpSocket:
         if rest:
             self._waiting.append((rest, address))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         while self._waiting:
             datagrams, address = self._waiting.popleft()
             rest = self._send(datagrams, address)
@@ -98,12 +98,12 @@ class UdpSocket:
 
     def close(self) -> None:
         self._waiting.clear()
-        self._state = None  # it has a descriptor of its own
+        self._state = None  # it has a descriptor of its sock
         self._socket.close()
 
 
-def _enlarge(own: socket.socket, option: int, forced: int) -> None:
+def _enlarge(sock: socket.socket, option: int, forced: int) -> None:
     """The limit of the system holds for all but those who may administer the network."""
     with contextlib.suppress(OSError):
-        own.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-        own.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        sock.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)

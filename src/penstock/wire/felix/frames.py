@@ -33,7 +33,7 @@ class Flag(enum.IntFlag):
     SHARED = 0x0004  # events, in binary, without one
     ACKED = 0x0008  # with BATCH: a request id and a mode come first, and an acknowledgement is awaited
     ACK = 0x0010  # an acknowledgement, in binary
-    OFFSETS = 0x0020  # with EVENTS or SHARED: the offset of the first event is told
+    OFFSETS = 0x0020  # with EVENTS or SHARED: the offset of the first event is given
 
 
 KNOWN: Final = 0x003F  # all of them
@@ -81,7 +81,7 @@ class Framer(framing.PullFramer[Frame]):
 
     @property
     def started(self) -> bool:
-        """Whether the first bytes of a frame are there. Asked when `next` gives none: whether one has been cut off."""
+        """True if the first bytes of a frame are there: if `next` gives none, one has been cut off."""
         return self.buffered > 0
 
     @property
@@ -115,7 +115,7 @@ class Framer(framing.PullFramer[Frame]):
 
 
 def _recognise(start: bytes) -> None:
-    """Who speaks another protocol may wait for a reply to less than a header."""
+    """Refuse other protocols early: their clients may wait for a reply to less than a header."""
     if not MAGIC.startswith(start):
         raise _bad_magic()
 
@@ -130,5 +130,5 @@ def frame(payload: bytes, flags: int = 0) -> bytes:
 
 
 def header(length: int, flags: int = 0) -> bytes:
-    """What comes before a payload of this length, for those who put one together from many pieces."""
+    """The header of a payload of this length, for those who put one together from many pieces."""
     return _HEADER.pack(MAGIC, VERSION, flags, length)

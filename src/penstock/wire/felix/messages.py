@@ -1,6 +1,6 @@
 """The JSON messages of Felix, those of the document and those of the original, and what the cache has beyond both.
 
-A message says what was asked or answered; its class is its `type`. Fields are written in the order of the original,
+A message is a request or a reply; its class is its `type`. Fields are written in the order of the original,
 and what is absent is left out, as the original does. Fields that nobody knows are ignored.
 
 The two dialects have most messages in common and differ in a few rules: the document's request ids are strings, where
@@ -88,7 +88,7 @@ class PublishBatch(Message, frozen=True, gc=False):
 
 
 class From(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Where a subscription starts: at this offset."""
+    """The start of a subscription: at this offset."""
 
     offset: U64
 
@@ -232,7 +232,7 @@ Reply: TypeAlias = (
 
 
 class _Id(Struct, frozen=True, gc=False):
-    """What can be told of a message that is not as it should be."""
+    """The readable parts of a message that is not as it should be."""
 
     request_id: RequestId = None
 
@@ -265,7 +265,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode_request(payload: bytes, *, original: bool) -> Request:
-    """Raises Malformed, with the request's id if it can be told."""
+    """Raises Malformed, with the request's id if it can be read."""
     try:
         if len(payload) > _MOST_QUOTES and payload.count(b'"') > _MOST_QUOTES:
             raise Malformed(f"too many strings in a message; a batch has at most {MAX_PAYLOADS} payloads: send several")
@@ -325,7 +325,7 @@ def _sentence(text: str) -> str:
 
 
 def _misfit(request: Request, original: bool) -> str | None:
-    """What is wrong with a request's numbers, if anything is: ids are not the same in both dialects, and msgspec knows
+    """The fault of a request's numbers, if there is one: ids are not the same in both dialects, and msgspec knows
     no bound above that of an i64."""
     if isinstance(request, Auth):
         return None

@@ -1,4 +1,4 @@
-"""What FlyMQ says when something is wrong: the errors of the codec, and the frame that tells an error.
+"""Errors of FlyMQ: those of the codec, and the frame that carries an error.
 
 A `FrameError` means that nothing behind it can be understood: the connection closes without a reply, as the original
 does. Every other `ProtocolError` is told and leaves the connection open.

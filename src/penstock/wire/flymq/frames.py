@@ -99,7 +99,7 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
         return frames
 
     def _past_stray(self, data: bytes) -> int:
-        """Where the next frame starts, behind what is left over from the last one."""
+        """The start of the next frame, behind what is left over from the last one."""
         if self._short and data:
             self._short = False
             self._skip = _STRAY if data[0] != MAGIC else 0
@@ -143,7 +143,7 @@ class Framer(CoalescingFramer[Never]):
 
 
 def ends_with_value(frame: Frame) -> bool:
-    """Whether this is a PRODUCE that ends right behind its value, where a partition should be."""
+    """True for a PRODUCE that ends right behind its value, where a partition should be."""
     payload = frame.payload
     if frame.opcode != _PRODUCE or frame.flags & COMPRESSION_MASK:
         return False
@@ -170,7 +170,7 @@ def content(frame: Frame, limit: int = MAX_PAYLOAD) -> bytes:
 
 
 def decompress(payload: bytes, limit: int) -> bytes:
-    """What gzip made the payload of. No more than `limit` bytes are made: a larger result is refused.
+    """The payload without its gzip compression. No more than `limit` bytes are made: a larger result is refused.
 
     There must be one member and nothing behind it. Every member costs time, and could be as short as 20 bytes."""
     unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)

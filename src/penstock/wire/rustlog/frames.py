@@ -17,7 +17,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class ReadLimit(NamedTuple):
-    """How much to read from the log for one Fetch; more could not be sent in one frame."""
+    """The bounds of one Fetch's read from the log; more could not be sent in one frame."""
 
     max_bytes: int
     max_records: int

@@ -1,6 +1,6 @@
 """The messages of RustLog, the same for both of its dialects.
 
-A message says what was asked or answered, with the field names of the protocol document; how it looks as bytes is
+A message is a request or a reply, with the field names of the protocol document; how it looks as bytes is
 the business of the dialects. The class name of a tagged message is its `type` in the JSON dialect.
 """
 

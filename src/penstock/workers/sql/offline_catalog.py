@@ -50,7 +50,7 @@ class DirectoryCatalog:
         for number in range(topic.partitions):
             start, end = self._log.bounds(partition_id(topic.id, number))
             view = self._log.view(topic, number, self._now)
-            parts.append(ReadViewPartition(number, start, end, view.gone.below, sorted(view.gone.single)))
+            parts.append(ReadViewPartition(number, start, end, view.removed.below, sorted(view.removed.single)))
         horizon = self._log.view(topic, 0, self._now).horizon
         ref = table_ref(self._tables.root, self._tables.options, *topic.scope, topic.name, topic.id)
         read_view = ReadViewMessage(

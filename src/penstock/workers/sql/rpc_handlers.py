@@ -104,7 +104,7 @@ class SqlHandlers:
                 read_view.topic.settings.declared,
                 read_view.topic.position,
             )
-            for read_view in found.surveys
+            for read_view in found.views
         ]
         await committed(self._broker.pending_commit)
         return Opened(found.head, streams)

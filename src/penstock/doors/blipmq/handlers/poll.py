@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from penstock.broker.errors import AccessDenied, QueueNotFound
-from penstock.broker.queues.queues import Dequeue, Message
+from penstock.broker.queues.dequeue import Dequeue, Message
 from penstock.doors.blipmq.errors import EXPECTED, request_refused
 from penstock.doors.blipmq.request_context import BlipMqContext
 from penstock.doors.reply import Completion
@@ -190,9 +190,9 @@ class PollTask:
                 continue
             self._after = group or self._after
             if acks:
-                self._kept += self._known(acks, dequeue.answers)
+                self._kept += self._known(acks, dequeue.acknowledged)
             self._deliver(dequeue.topic.name.encode(), indexes, messages)
-            self._skip_expired |= dequeue.passed
+            self._skip_expired |= dequeue.skipped
             if dequeue.more:
                 self._polls[subscription] = indexes[len(messages) :]
         if self._polls:

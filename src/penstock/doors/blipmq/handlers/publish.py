@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Final
 
 from penstock.broker.errors import RecordRejected, RecordTooLarge
-from penstock.broker.queues.queues import AT_MOST_ONCE
+from penstock.broker.queues.dequeue import AT_MOST_ONCE
 from penstock.doors.blipmq.errors import EXPECTED, publish_refused
 from penstock.doors.blipmq.produce_batch import ProduceBatch, Publication
 from penstock.doors.blipmq.request_context import SCOPE, BlipMqContext

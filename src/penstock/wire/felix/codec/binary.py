@@ -66,7 +66,7 @@ class Ack(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Consecutive events. What was not told is None."""
+    """Consecutive events. A field that the frame does not have is None."""
 
     subscription_id: int | None
     base_offset: int | None
@@ -156,7 +156,7 @@ def encode_events(
 
 
 def decode_events(flags: int, payload: bytes) -> Events:
-    """What a frame with EVENTS or SHARED has in it. Raises Malformed."""
+    """The events of a frame with EVENTS or SHARED. Raises Malformed."""
     subscription_id = base_offset = None
     at = 0
     try:

@@ -80,7 +80,7 @@ class Dialect(Protocol):
 
 
 class _Common:
-    """What both dialects write alike."""
+    """The messages that both dialects write alike."""
 
     def failed(self, message: str, request_id: RequestId = None) -> bytes:
         return encode(Error(request_id=request_id, message=message))
@@ -115,7 +115,7 @@ class Document(_Common):
         return encode(Ok(request_id, subscription_id=str(subscription_id)))
 
     def cursor_error(self, reason: str, requested: int, available: int, request_id: RequestId = None) -> bytes:
-        """The document knows no `start`; who uses it all the same has to be told in words."""
+        """The document knows no `start`; who uses it all the same gets an error text."""
         there = "the oldest event that is kept" if reason == "too_old" else "the next event"
         return self.failed(f"cannot start at offset {requested}: {there} is at {available}", request_id)
 
@@ -192,8 +192,8 @@ class Original(_Common):
         self, names: tuple[str, str, str], subscription_id: int, flags: int | None,  # noqa: ARG002
         *, offsets: bool,
     ) -> object:  # fmt: skip
-        told = offsets and flags is not None and bool(flags & OFFSETS)
-        return subscription_id if _with_id(flags) else -1, told
+        with_offset = offsets and flags is not None and bool(flags & OFFSETS)
+        return subscription_id if _with_id(flags) else -1, with_offset
 
 
 def _with_id(flags: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""What msgspec lets pass in JSON, and Felix does not: a field that comes twice, and base64 that no encoder writes.
+"""Strict JSON, beyond what msgspec refuses: a field that comes twice, and base64 that no encoder writes.
 
 Of a field that comes twice msgspec takes the last, and it does not look at the bits of base64 that stand for nothing.
 Messages that can have neither are told by little more than their length; only others are read a second time.
@@ -39,7 +39,7 @@ def bulk(field: str, start: bytes, end: bytes, empty: Any) -> Bulk:
 
 
 def flaw(payload: bytes, message: Struct, large: Bulk | None = None) -> str | None:
-    """What is wrong with the JSON that this message was read from, if anything is."""
+    """The fault of the JSON that this message was read from, if it has one."""
     if large is None or len(payload) <= _LARGE:
         given, written = payload, _ENCODER.encode(message)
         if written == payload:  # as the original's clients have it
@@ -53,7 +53,7 @@ def flaw(payload: bytes, message: Struct, large: Bulk | None = None) -> str | No
 
 
 def _quotes(given: bytes, written: bytes) -> int:
-    """How many there are in a message without escapes that has no field twice: as many as when we write it. But we
+    """The number of quotes in a message without escapes that has no field twice: as many as when we write it. But we
     write `ttl_ms` always, and others need not."""
     count = written.count(b'"')
     return count - 2 if written.endswith(b',"ttl_ms":null}') and b'"ttl_ms"' not in given else count
@@ -111,7 +111,7 @@ def _twice(names: Iterable[str]) -> str | None:
 
 
 def _is_canonical(text: Any, value: Any) -> bool:
-    """Whether a field that was read as bytes, or a list of them, is what an encoder makes of them."""
+    """True if a field that was read as bytes, or a list of them, is what an encoder makes of them."""
     if isinstance(value, bytes):
         return isinstance(text, str) and b2a_base64(a2b_base64(text), newline=False) == text.encode()
     if isinstance(value, list):

@@ -103,7 +103,7 @@ def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduc
 
 @lru_cache(maxsize=128)
 def _layouts(name: int) -> tuple[Callable[[bytes, int], Any], Callable[[bytes, int], Any]]:
-    """What is read of a frame at once, up to the value's length if there is no key: of the first one, and behind a
-    value, where its partition comes before the next frame. `name`: bytes of the topic with its length."""
+    """Readers of a frame's fields up to the value's length, if there is no key: of the first frame, and behind a value,
+    where its partition comes before the next frame. `name`: bytes of the topic with its length."""
     frame = f"II{name}sII"
     return struct.Struct(f">{frame}").unpack_from, struct.Struct(f">i{frame}").unpack_from

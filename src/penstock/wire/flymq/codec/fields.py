@@ -118,7 +118,7 @@ B32: Final = Field[bytes](lambda r: r.take(r.number(_U32)), _write_bytes, 4)
 KEY: Final = Field[bytes | None](lambda r: r.take(r.number(_U32)) or None, lambda key: _write_bytes(key or b""), 4)
 
 
-def many(field: Field[T] | Layout[Any], most: int | None = None) -> Field[list[T]]:
+def many(field: Field[T] | Layout[Any], limit: int | None = None) -> Field[list[T]]:
     """So many values. `most` bounds what a stranger may have us read: a value can be as short as two bytes."""
     read_one, write_one, minimum = field.read, field.write, field.minimum
 
@@ -126,8 +126,8 @@ def many(field: Field[T] | Layout[Any], most: int | None = None) -> Field[list[T
         count = reader.number(_U32)
         if count * minimum > reader.left:
             raise MalformedPayload(INVALID)
-        if most is not None and count > most:
-            raise MalformedPayload(f"{INVALID}: a list of {count} (max: {most})")
+        if limit is not None and count > limit:
+            raise MalformedPayload(f"{INVALID}: a list of {count} (max: {limit})")
         return [read_one(reader) for _ in range(count)]
 
     def write(values: list[T]) -> bytes:

@@ -355,7 +355,7 @@ def encode_metadata_batch(
 
 @lru_cache(maxsize=256)
 def _metadata_frame(topic: str) -> tuple[bytes, Callable[..., bytes]]:
-    """How the frame of a reply to a PRODUCE to this topic begins, and what makes the whole of it."""
+    """The beginning of the frame of a reply to a PRODUCE to this topic, and the packer of the whole."""
     name = S16.write(topic)
     head = _HEADER.pack(MAGIC, VERSION, Op.PRODUCE, FLAG_BINARY, len(name) + _RECORD_METADATA_SIZE) + name
     return head, struct.Struct(f">{len(head)}siQqii").pack

@@ -37,7 +37,7 @@ from penstock.wire.flymq.opcodes import Op
 MAX_NAMES: Final = 10_000  # users, roles, permissions or types in one request
 MAX_BATCH: Final = 100_000  # records in one PRODUCE_BATCH
 
-_NAMES: Final = many(S16, most=MAX_NAMES)
+_NAMES: Final = many(S16, limit=MAX_NAMES)
 _PARTITION: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">I")
 _SHORTEST_RECORD: Final = 12  # of a batch: two lengths and a partition
@@ -72,10 +72,10 @@ _FETCH: Final = layout(m.FetchBinary, S16, I32, U64, I32, S16, tail=1)
 
 
 def _read_fetch(reader: Reader) -> m.Fetch:
-    topic, partition, offset, most = S16.read(reader), I32.read(reader), U64.read(reader), I32.read(reader)
+    topic, partition, offset, max_messages = S16.read(reader), I32.read(reader), U64.read(reader), I32.read(reader)
     if not reader.left:
-        return m.Fetch(topic, partition, offset, most)
-    return m.Fetch(topic, partition, offset, most, S16.read(reader), code_order=True)
+        return m.Fetch(topic, partition, offset, max_messages)
+    return m.Fetch(topic, partition, offset, max_messages, S16.read(reader), code_order=True)
 
 
 def _write_fetch(request: m.Fetch) -> bytes:

@@ -24,7 +24,7 @@ class Failure(Message, frozen=True, gc=False):
 
 
 class RecordMetadata(Message, frozen=True, gc=False):
-    """Where a record was stored. The offset of a delayed record is the id by which it can be cancelled."""
+    """The place where a record was stored. The offset of a delayed record is the id by which it can be cancelled."""
 
     topic: str
     partition: int
@@ -181,7 +181,7 @@ class ClusterMetadata(Message, frozen=True, gc=False):
 
 
 class AuthStyle(enum.Enum):
-    """How a successful login is told (decision 5)."""
+    """The layout of the reply to a successful login (decision 5)."""
 
     BOTH = "both"  # nine bytes that every client understands, without user name and roles
     SPEC = "spec"  # as the protocol's document has it

@@ -271,7 +271,7 @@ class WhoAmI(Message, frozen=True, gc=False):
 
 
 class UserRequest(Message, frozen=True, gc=False):
-    """What three requests have in common; each uses some of it."""
+    """The base of three requests; each uses some of its fields."""
 
     username: str
     password: str

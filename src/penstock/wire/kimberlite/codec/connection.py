@@ -1,4 +1,4 @@
-"""The two ends of a connection: bytes to messages and back, in whatever dialect the peer speaks. No sockets, no time.
+"""The codecs of a connection's two ends: bytes to messages and back, in whatever dialect the peer speaks. No sockets.
 
 `ServerCodec` finds the dialect out, and answers in the same; `ClientCodec` speaks the one that it was made for.
 """
@@ -71,7 +71,7 @@ class ServerCodec:
 
     @property
     def pushes(self) -> bool:
-        """Whether this peer knows pushes."""
+        """True if this peer knows pushes."""
         return self.version >= 2
 
     @property
@@ -119,8 +119,8 @@ class ServerCodec:
             self._checksum = matching[0]
 
     def _recognise(self, arrived: Frame, why: str) -> Request:
-        """Read a request while it is not known which dialect it is in, and perhaps find out. `why` is told if nobody
-        can read it."""
+        """Read a request while it is not known which dialect it is in, and perhaps find out. `why` is the error text
+        if nobody can read it."""
         version, _, data, start, end = arrived
         if self._settled:
             readings = detection.read(self._dialects, data, start, end)
@@ -157,7 +157,7 @@ class ServerCodec:
         return frame(data, self.version, self._checksum or crc32, self._framer.little)
 
     def _refuse(self, text: str, error: FrameError | None = None, arrived: Frame | None = None) -> Refused:
-        """Nothing more is read. The peer is told why if it is known how; without a word otherwise, as the
+        """Nothing more is read. The peer gets the reason if its dialect is known; nothing otherwise, as the
         specification has it, except about its version: that is what a newer client needs to know."""
         self._over = True
         if self._dialects:

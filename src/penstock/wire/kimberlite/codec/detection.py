@@ -1,4 +1,4 @@
-"""Which dialect a client speaks, as far as what it has sent shows it. Pure functions; `wire` keeps the results.
+"""Detection of the dialect that a client speaks, from what it has sent. Pure functions; `connection` keeps the results.
 
 Candidates are in order of preference. One drops out as soon as a request cannot be read by it to the last byte.
 """
@@ -61,7 +61,7 @@ def _of(encoding: Encoding, assume: str) -> list[Dialect]:
 
 
 def _assumed(names: tuple[str, ...], version: int, assume: str) -> tuple[str, ...]:
-    """What was configured counts where the version leaves a choice."""
+    """The configured generation counts where the version leaves a choice."""
     if assume == "auto" or GENERATIONS[assume].version != version:
         return names
     return tuple(name for name in names if name == assume)
@@ -92,6 +92,6 @@ def decide(readings: list[Reading]) -> tuple[list[Dialect], Request]:
 
 
 def _plausible(payload: Message) -> bool:
-    """Whether names are such as people give: a number that was read as a text is none of them."""
+    """True if names are such as people give: a number that was read as a text is none of them."""
     values = (getattr(payload, field) for field in payload.__struct_fields__)
     return all(value.isprintable() and value for value in values if isinstance(value, str))

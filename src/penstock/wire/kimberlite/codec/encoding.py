@@ -1,4 +1,4 @@
-"""How values become bytes: the three encodings that the protocol has had, for the kinds of values in `kinds`.
+"""Encodings of values as bytes: the three that the protocol has had, for the kinds of values in `kinds`.
 
     fixed      integers of fixed width, little-endian; a count is a u64, an enum's index a u32; an option has a flag of
                one byte (bincode 1.3) or of four (as the specification's examples print it)
@@ -48,7 +48,7 @@ class Malformed(ValueError):
 
 
 class Codec(NamedTuple):
-    """How values of one kind are read and written."""
+    """The reader and the writer of one kind of values."""
 
     read: Read
     write: Write
@@ -86,22 +86,22 @@ def _fixed(layout: str, name: str) -> Codec:
 
 
 def _varint(bits: int) -> Codec:
-    most = -(-bits // 7)  # bytes
+    max_bytes = -(-bits // 7)  # bytes
     limit = 1 << bits
 
     def read(data: bytes, at: int) -> tuple[int, int]:
         if at < len(data) and data[at] < 0x80:
             return data[at], at + 1
         value = shift = 0
-        for place in range(at, min(at + most, len(data))):
-            byte = data[place]
+        for index in range(at, min(at + max_bytes, len(data))):
+            byte = data[index]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= limit:
                     raise Malformed(f"a number of more than {bits} bits")
-                return value, place + 1
+                return value, index + 1
             shift += 7
-        raise Malformed("the message ends within a number" if at + most > len(data) else f"more than {bits} bits")
+        raise Malformed("the message ends within a number" if at + max_bytes > len(data) else f"more than {bits} bits")
 
     def write(value: int, out: bytearray) -> None:
         if 0 <= value < 0x80:
@@ -259,7 +259,7 @@ def codec(kind: Kind, encoding: Encoding) -> Codec:
     if isinstance(kind, Option):
         return _option(codec(kind.of, encoding), encoding)
     if isinstance(kind, ListOf):
-        return (_events if kind.of is BYTES else _list)(codec(kind.of, encoding), encoding, kind.most)
+        return (_events if kind.of is BYTES else _list)(codec(kind.of, encoding), encoding, kind.limit)
     if isinstance(kind, Label):
         return _label(kind, encoding)
     if isinstance(kind, Record):
@@ -292,8 +292,8 @@ def _option(inner: Codec, encoding: Encoding) -> Codec:
     return Codec(read, write)
 
 
-def _list(inner: Codec, encoding: Encoding, most: int | None) -> Codec:
-    count_of, write_count = _count(encoding, most)
+def _list(inner: Codec, encoding: Encoding, limit: int | None) -> Codec:
+    count_of, write_count = _count(encoding, limit)
     read_one, write_one = inner
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
@@ -312,9 +312,9 @@ def _list(inner: Codec, encoding: Encoding, most: int | None) -> Codec:
     return Codec(read, write)
 
 
-def _events(_inner: Codec, encoding: Encoding, most: int | None) -> Codec:
+def _events(_inner: Codec, encoding: Encoding, limit: int | None) -> Codec:
     """A list of bytes. Events are often all of one size."""
-    count_of, write_count = _count(encoding, most)
+    count_of, write_count = _count(encoding, limit)
     size_of, one_by_one = encoding.count.read, encoding.events
 
     @lru_cache(1024)
@@ -343,16 +343,16 @@ def _events(_inner: Codec, encoding: Encoding, most: int | None) -> Codec:
     return Codec(read, write)
 
 
-def _count(encoding: Encoding, most: int | None) -> Codec:
-    """How many there are: no more than there are bytes, because nothing takes less than one."""
+def _count(encoding: Encoding, limit: int | None) -> Codec:
+    """A list's count: no more than there are bytes, because nothing takes less than one."""
     count_of, write = encoding.count
 
     def read(data: bytes, at: int) -> tuple[int, int]:
         count, at = count_of(data, at)
         if count > len(data) - at:
             raise Malformed("a list runs past the end of the message")
-        if most is not None and count > most:
-            raise Malformed(f"a list of {count} elements; the most is {most}")
+        if limit is not None and count > limit:
+            raise Malformed(f"a list of {count} elements; the most is {limit}")
         return count, at
 
     return Codec(read, write)

@@ -1,4 +1,4 @@
-"""What each generation of the protocol is made of, as tables: which messages there are, in the order of their numbers,
+"""The generations of the protocol as tables: which messages there are, in the order of their numbers,
 and which fields they have.
 
 A generation is a state of the original's schema that clients were built from. The version number in a frame's header
@@ -323,12 +323,12 @@ class Generation:
 
     @property
     def wrapped(self) -> bool:
-        """Whether a payload begins with whether it is a request, a response or a push."""
+        """True if a payload begins with its kind: request, response or push."""
         return self.era >= V2
 
     @property
     def audited(self) -> bool:
-        """Whether requests carry `AuditMetadata`."""
+        """True if requests carry `AuditMetadata`."""
         return self.era >= V3
 
     def requests(self) -> Choice:
@@ -364,4 +364,4 @@ NEAREST: Final[dict[m.ErrorCode, m.ErrorCode]] = {
     _Code.UNIQUE_CONSTRAINT_VIOLATION: _Code.QUERY_EXECUTION_ERROR,
     _Code.ROW_VERSION_CHAIN_TOO_LARGE: _Code.STORAGE_ERROR,
 }
-"""What is sent for a code that a generation does not know; for all others, `INVALID_REQUEST`."""
+"""Substitutes for codes that a generation does not know; for all others, `INVALID_REQUEST`."""

@@ -35,7 +35,7 @@ class ListOf:
     """Values one after the other, and before them how many."""
 
     of: Kind
-    most: int | None = None  # of them; a longer list is refused before it is read
+    limit: int | None = None  # of them; a longer list is refused before it is read
 
 
 @dataclass(frozen=True, slots=True)

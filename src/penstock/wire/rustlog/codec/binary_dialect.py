@@ -164,7 +164,7 @@ class _Reader:
 
 
 def _equal_lengths(data: bytes, start: int, end: int, step: int, count: int) -> bool:
-    """Whether all records have the first one's length: compares the four bytes of all lengths, a column at a time."""
+    """True if all records have the first one's length: compares the four bytes of all lengths, a column at a time."""
     return all(data[start + i : end : step] == data[start + i : start + i + 1] * count for i in (3, 2, 1, 0))
 
 
@@ -433,20 +433,20 @@ def _records_behind(payload: bytes, position: int) -> list[bytes]:
 
 
 def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
-    """How many of the values go into one answer: those that `max_bytes` allows, or one if it allows none but is not 0;
-    and no more than a frame holds."""
+    """The number of values that go into one answer: those that `max_bytes` allows, or one if it allows none but is not
+    0; and no more than a frame holds."""
     if max_bytes == 0:
         return 0
     count, size = len(values), sum(map(len, values))
     if size + count * _COUNTED_PER_RECORD <= min(max_bytes, MAX_FRAME - _FETCH_FIXED):  # then they fit a frame as well
         return count
-    asked = _how_many(values, _COUNTED_PER_RECORD, max_bytes)
+    requested = _how_many(values, _COUNTED_PER_RECORD, max_bytes)
     framed = _how_many(values, 4, MAX_FRAME - _FETCH_FIXED)
-    return min(max(asked, 1), framed)
+    return min(max(requested, 1), framed)
 
 
 def _how_many(values: Sequence[bytes], overhead: int, limit: int) -> int:
-    """How many of the values, each with so much beside it, stay within the limit."""
+    """The number of values that stay within the limit, each with `overhead` bytes beside it."""
     lengths = list(map(len, values))
     if lengths.count(lengths[0]) == len(lengths):
         return min(limit // (lengths[0] + overhead), len(lengths))

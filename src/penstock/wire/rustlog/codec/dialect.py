@@ -56,10 +56,10 @@ class Dialect(Protocol):
         """The payload, without the length. Raises ReplyTooLarge."""
 
     def read_limit(self, max_bytes: int) -> ReadLimit:
-        """What to read from the log for a Fetch with this `max_bytes`."""
+        """The limit of the read from the log for a Fetch with this `max_bytes`."""
 
     def encode_fetch(self, slices: Sequence[RecordSpan], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
-        """What `encode_response` gives for a FetchResponse of these records, as many of them as fit one frame and the
+        """The payload of a FetchResponse, as of `encode_response`, of as many records as fit one frame and the
         dialect's reading of `max_bytes`, and up to the first gap between them if the dialect cannot tell that there is
         one. If some are left out, the next offset is the one after the last that is there.
         Raises RecordUnfetchable if not even the first record fits a frame."""

@@ -214,7 +214,7 @@ class JsonDialect:
 
 
 def _fitting(records: list[FetchedRecord]) -> int:
-    """How many of the records fit one frame."""
+    """The number of records that fit one frame."""
     sizes = accumulate(
         _RECORD + len(str(record.offset)) + len(str(record.timestamp)) + (len(record.payload) + 2) // 3 * 4
         for record in records

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.conformance.checking import check, differences
+from penstock.conformance.checker import check, differences
 from penstock.conformance.codecs import Rejected, codec
 from penstock.conformance.results import FAILED, OK, Result, as_json, counted
 from penstock.conformance.vectors import PROTOCOLS, Vector, vectors

@@ -23,7 +23,7 @@ def check(protocol: str, vector: Vector, ours: Codec) -> Result:
 
 
 def _wrong(vector: Vector, ours: Codec) -> str:
-    """What is wrong; nothing if all is well."""
+    """The fault; empty if all is well."""
     if (vector.expect is None) == (vector.reject is None):
         return "the vector must say either what to expect or what to reject"
     try:
@@ -74,7 +74,7 @@ def _of_refusal(vector: Vector, refusal: Rejected) -> str:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
-    """Where what was read is not what the vector says. Fields that it does not name must be empty."""
+    """The places where what was read is not what the vector says. Fields that it does not name must be empty."""
     if isinstance(expected, Mapping) and set(expected) == {"text"}:
         expected = "0x" + str(expected["text"]).encode().hex()
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):

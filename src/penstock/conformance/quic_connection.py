@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from penstock.conformance.lines import Cutter, Unexpected, Unreachable
+from penstock.conformance.connection import FrameReader, Unexpected, Unreachable
 from penstock.transport.quic.client import connect
-from penstock.transport.quic.connection import QuicConnection, Reader, Stream
+from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 from penstock.transport.quic.errors import ConnectFailed, QuicError
 from penstock.transport.quic.settings import QuicSettings
 
@@ -17,15 +17,15 @@ class QuicStream:
 
     def __init__(self, protocol: str) -> None:
         self.stream: Stream | None = None
-        self._cutter = Cutter(protocol)
+        self._frames = FrameReader(protocol)
         self._finished = False  # in an orderly way
         self._broken = ""  # how it ended otherwise
         self._changed = asyncio.Event()
 
-    # -- what the link calls
+    # -- what the QUIC connection calls
 
     def received(self, data: bytes, end: bool) -> None:
-        self._cutter.feed(data)
+        self._frames.feed(data)
         self._finished = self._finished or end
         self._changed.set()
 
@@ -44,12 +44,12 @@ class QuicStream:
 
     async def frame(self) -> bytes | None:
         while True:
-            found = self._cutter.next()
+            found = self._frames.next()
             if found is not None:
                 return found
             if self._finished:
-                if self._cutter.held:
-                    raise Unexpected(f"the stream ended within a frame: {self._cutter.held.hex()}")
+                if self._frames.held:
+                    raise Unexpected(f"the stream ended within a frame: {self._frames.held.hex()}")
                 return None
             if self._broken:
                 raise Unexpected(self._broken)
@@ -62,31 +62,31 @@ class QuicStream:
             raise Unexpected(f"one more frame came: {found.hex()}")
 
 
-class QuicLine:
-    """A QUIC connection; the owner of its link."""
+class StreamsConnection:
+    """A QUIC connection; the owner of its `QuicConnection`."""
 
     def __init__(self, protocol: str) -> None:
         self._protocol = protocol
-        self._link: QuicConnection | None = None
+        self._quic: QuicConnection | None = None
         self._streams: dict[str, QuicStream] = {}
         self._unnamed: deque[QuicStream] = deque()  # that the server has opened, and nobody has asked for yet
         self._opened = asyncio.Event()
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def dial(cls, protocol: str, host: str, port: int, settings: QuicSettings) -> QuicLine:
-        line = cls(protocol)
+    async def connect(cls, protocol: str, host: str, port: int, settings: QuicSettings) -> StreamsConnection:
+        connection = cls(protocol)
         try:
-            line._link = await connect(host, port, settings, line)
+            connection._quic = await connect(host, port, settings, connection)
         except ConnectFailed as error:
             raise Unreachable(f"no connection over QUIC: {error}") from None
-        return line
+        return connection
 
-    # -- what the link calls
+    # -- what the QUIC connection calls
 
-    def connected(self, link: QuicConnection) -> None: ...
+    def connected(self, connection: QuicConnection) -> None: ...
 
-    def accepted(self, stream: Stream) -> Reader:
+    def accepted(self, stream: Stream) -> StreamReceiver:
         opened = QuicStream(self._protocol)
         opened.stream = stream
         self._unnamed.append(opened)
@@ -111,10 +111,10 @@ class QuicLine:
             known.stream.finish()
 
     def _open(self, label: str, one_way: bool) -> QuicStream:
-        assert self._link is not None
+        assert self._quic is not None
         opened = QuicStream(self._protocol)
         try:
-            opened.stream = self._link.open(opened, bidirectional=not one_way)
+            opened.stream = self._quic.open(opened, bidirectional=not one_way)
         except QuicError as error:
             raise Unexpected(f"no stream could be opened: {error}") from None
         self._streams[label] = opened
@@ -140,7 +140,7 @@ class QuicLine:
     async def ended(self, stream: str) -> None:
         await self._stream(stream).ended()
 
-    async def gone(self) -> int | None:
+    async def wait_closed(self) -> int | None:
         return await asyncio.shield(self._ended)
 
     def reset(self, stream: str, code: int) -> None:
@@ -150,6 +150,6 @@ class QuicLine:
             known.reset(code)
 
     async def close(self) -> None:
-        if self._link is not None and not self._link.closed:
-            self._link.close()
+        if self._quic is not None and not self._quic.closed:
+            self._quic.close()
             await asyncio.wait((self._ended,), timeout=1)

@@ -25,7 +25,7 @@ class Unexpected(Exception):
 
 
 class Framing(NamedTuple):
-    """How much comes before a payload, and where in it a u32 says how long the payload is."""
+    """The size of a protocol's header, and where in it a u32 gives the payload's length."""
 
     header: int
     length_at: int
@@ -41,7 +41,7 @@ FRAMINGS: Final = {
 }
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """One connection. Only QUIC has streams besides `main`."""
 
     async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None: ...
@@ -55,7 +55,7 @@ class Line(Protocol):
     async def ended(self, stream: str) -> None:
         """Wait for the stream's end. Raises Unexpected for anything that comes before it."""
 
-    async def gone(self) -> int | None:
+    async def wait_closed(self) -> int | None:
         """Wait for the connection's end; what comes before is dropped. The code it was closed with, if it has one."""
 
     def reset(self, stream: str, code: int) -> None:
@@ -64,7 +64,7 @@ class Line(Protocol):
     async def close(self) -> None: ...
 
 
-class Cutter:
+class FrameReader:
     """Bytes of one stream, as frames."""
 
     def __init__(self, protocol: str) -> None:
@@ -102,28 +102,30 @@ def _check_sum(framing: Framing, frame: bytes) -> None:
         raise Unexpected(f"the checksum of a reply is {said:08x}, and {zlib.crc32(frame[14:]):08x} expected")
 
 
-def _reason(error: OSError | TimeoutError, patience: float) -> str:
+def _reason(error: OSError | TimeoutError, seconds: float) -> str:
     if isinstance(error, TimeoutError) and not error.errno:
-        return f"nothing within {patience:g} s"
+        return f"nothing within {seconds:g} s"
     known = error.errno is not None and error.errno > 0
     return os.strerror(error.errno or 0) if known else error.strerror or str(error)
 
 
-class TcpLine:
+class TcpConnection:
     """A TCP connection: one stream."""
 
     def __init__(self, protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._cutter = Cutter(protocol)
+        self._frames = FrameReader(protocol)
 
     @classmethod
-    async def dial(cls, protocol: str, host: str, port: int, tls: ssl.SSLContext | None, patience: float) -> TcpLine:
+    async def connect(
+        cls, protocol: str, host: str, port: int, tls: ssl.SSLContext | None, seconds: float
+    ) -> TcpConnection:
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 return cls(protocol, *await asyncio.open_connection(host, port, ssl=tls))
         except (OSError, TimeoutError) as error:
-            raise Unreachable(f"no server answers at {host}:{port}: {_reason(error, patience)}") from None
+            raise Unreachable(f"no server answers at {host}:{port}: {_reason(error, seconds)}") from None
 
     async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None:
         if stream != MAIN or one_way:
@@ -138,15 +140,15 @@ class TcpLine:
 
     async def frame(self, stream: str) -> bytes | None:  # noqa: ARG002 - there is one
         while True:
-            found = self._cutter.next()
+            found = self._frames.next()
             if found is not None:
                 return found
             data = await self._read()
             if not data:
-                if self._cutter.held:
-                    raise Unexpected(f"the connection ended within a frame: {self._cutter.held.hex()}")
+                if self._frames.held:
+                    raise Unexpected(f"the connection ended within a frame: {self._frames.held.hex()}")
                 return None
-            self._cutter.feed(data)
+            self._frames.feed(data)
 
     async def _read(self) -> bytes:
         try:
@@ -162,7 +164,7 @@ class TcpLine:
         if found is not None:
             raise Unexpected(f"one more frame came: {found.hex()}")
 
-    async def gone(self) -> int | None:
+    async def wait_closed(self) -> int | None:
         while await self._read():
             pass
         return None

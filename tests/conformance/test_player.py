@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.conformance.lines import Line, TcpLine, Unexpected, Unreachable
-from penstock.conformance.playing import felix_events, play, variables
+from penstock.conformance.connection import Connection, TcpConnection, Unexpected, Unreachable
+from penstock.conformance.player import felix_events, play, variables
 from penstock.conformance.results import FAILED, OK, SKIPPED, Result
 from penstock.conformance.vectors import Conversation, Session, Step
 
@@ -28,7 +28,7 @@ def session(**more: Any) -> Session:
 
 def played(
     serve: Serve, conversation: Conversation, protocol: str = "blipmq", given: dict[str, str] | None = None,
-    of: Session | None = None, patience: float = 10.0,
+    of: Session | None = None, timeout: float = 10.0,
 ) -> Result:  # fmt: skip
     """Over a real socket, because half-closed and reset connections are part of it."""
 
@@ -42,11 +42,11 @@ def played(
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()[:2]
 
-        async def dial() -> Line:
-            return await TcpLine.dial(protocol, host, port, None, 2)
+        async def connect() -> Connection:
+            return await TcpConnection.connect(protocol, host, port, None, 2)
 
         async with server:
-            return await play(protocol, "session_x", of or session(), conversation, dial, given or {}, patience)
+            return await play(protocol, "session_x", of or session(), conversation, connect, given or {}, timeout)
 
     return asyncio.run(run())
 
@@ -91,7 +91,7 @@ def test_a_server_that_answers_as_expected() -> None:
     ],
 )  # fmt: skip
 def test_a_server_that_does_not(serve: Serve, steps: list[dict[str, Any]], said: str) -> None:
-    result = played(serve, talk(steps), patience=0.2 if "within 0.2 s" in said else 10)
+    result = played(serve, talk(steps), timeout=0.2 if "within 0.2 s" in said else 10)
     assert result.status == FAILED and said in result.detail
 
 
@@ -121,7 +121,7 @@ def test_a_request_is_said_again_until_it_is_answered() -> None:
 
     again = {"send": PING, "reply": PING, "again_ms": 10}
     assert played(third_time, talk([again])).status == OK
-    assert "a reply did not come" in played(silent, talk([again]), patience=0.2).detail
+    assert "a reply did not come" in played(silent, talk([again]), timeout=0.2).detail
 
 
 def test_a_slow_step_has_more_time() -> None:
@@ -132,8 +132,8 @@ def test_a_slow_step_has_more_time() -> None:
         await reader.read()
 
     steps: list[dict[str, Any]] = [{"send": PING}, {"reply": PING, "slow": True}]
-    assert played(late, talk(steps), patience=0.5).status == OK
-    assert "within 0.5 s" in played(late, talk([*steps[:1], {"reply": PING}]), patience=0.5).detail
+    assert played(late, talk(steps), timeout=0.5).status == OK
+    assert "within 0.5 s" in played(late, talk([*steps[:1], {"reply": PING}]), timeout=0.5).detail
 
 
 def test_what_is_needed_and_not_given_is_told() -> None:
@@ -206,11 +206,11 @@ def test_a_reply_that_is_no_json() -> None:
 
 
 def test_a_server_that_is_not_there() -> None:
-    async def dial() -> Line:
-        return await TcpLine.dial("blipmq", "127.0.0.1", 1, None, 2)
+    async def connect() -> Connection:
+        return await TcpConnection.connect("blipmq", "127.0.0.1", 1, None, 2)
 
     with pytest.raises(Unreachable, match=r"no server answers at 127\.0\.0\.1:1"):
-        asyncio.run(play("blipmq", "s", session(), talk([]), dial, {}, 1))
+        asyncio.run(play("blipmq", "s", session(), talk([]), connect, {}, 1))
 
 
 def test_names_have_always_the_same_length_and_are_never_the_same() -> None:

@@ -12,47 +12,47 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from penstock.conformance import notation
-from penstock.conformance.lines import FRAMINGS, Line, Unexpected
+from penstock.conformance.connection import FRAMINGS, Connection, Unexpected
 from penstock.conformance.results import FAILED, OK, SKIPPED, Result
 from penstock.conformance.vectors import Conversation, Session, Step, sessions
 
-PATIENCE: Final = 5.0  # seconds for a step
+TIMEOUT: Final = 5.0  # seconds for a step
 SLOW: Final = 6  # times as long for one that is said to be slow
 
-Dial: TypeAlias = Callable[[], Awaitable[Line]]
+Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
 async def play_protocol(
-    protocol: str, dial: Dial, given: Mapping[str, str], patience: float = PATIENCE
+    protocol: str, connect: Connect, given: Mapping[str, str], seconds: float = TIMEOUT
 ) -> list[Result]:
     """All conversations of a protocol, each on a connection of its own. `given`: variables such as user and token."""
     return [
-        await play(protocol, stem, session, each, dial, given, patience)
+        await play(protocol, stem, session, each, connect, given, seconds)
         for stem, session in sessions(protocol).items()
         for each in session.conversations
     ]
 
 
 async def play(
-    protocol: str, stem: str, session: Session, conversation: Conversation, dial: Dial, given: Mapping[str, str],
-    patience: float,
+    protocol: str, stem: str, session: Session, conversation: Conversation, connect: Connect, given: Mapping[str, str],
+    seconds: float,
 ) -> Result:  # fmt: skip
     """One of them. Raises Unreachable."""
     name = f"{stem}/{conversation.name}"
     left_out = _left_out(session, conversation, given)
     if left_out:
         return Result(protocol, name, SKIPPED, left_out, conversation.why, conversation.source)
-    player = Player(protocol, await dial(), variables(given), patience)
+    player = Player(protocol, await connect(), variables(given), seconds)
     login = session.login if conversation.login and all(each in given for each in session.login_needs) else []
     try:
         detail = await player.run("login", login) or await player.run("step", conversation.steps)
     finally:
-        await player.line.close()
+        await player.connection.close()
     return Result(protocol, name, FAILED if detail else OK, detail, conversation.why, conversation.source)
 
 
 def _left_out(session: Session, conversation: Conversation, given: Mapping[str, str]) -> str:
-    """Why it cannot be played; nothing if it can."""
+    """The reason why a conversation is skipped; empty if it can be played."""
     missing = [f"--{each}" for each in conversation.needs if each not in given]
     if missing:
         return "needs " + ", ".join(missing)
@@ -61,7 +61,7 @@ def _left_out(session: Session, conversation: Conversation, given: Mapping[str, 
 
 
 def variables(given: Mapping[str, str]) -> dict[str, bytes]:
-    """What was given, and names that nobody has used, of a fixed length: lengths can be written down."""
+    """The given variables, and names that nobody has used, of a fixed length: lengths can be written down."""
     unique = secrets.token_hex(4)
     names = {"topic": f"conformance_{unique}", "group": f"readers_{unique}", "key": f"key_{unique}"}
     return {name: value.encode() for name, value in {**_USUAL, **names, **given}.items()} | _kimberlite(given)
@@ -87,22 +87,22 @@ def _kimberlite(given: Mapping[str, str]) -> dict[str, bytes]:
 class Player:
     """One connection, and what has been said on it so far."""
 
-    def __init__(self, protocol: str, line: Line, variables: dict[str, bytes], patience: float) -> None:
-        self.line = line
+    def __init__(self, protocol: str, connection: Connection, variables: dict[str, bytes], seconds: float) -> None:
+        self.connection = connection
         self._protocol = protocol
         self._variables = variables
-        self._patience = patience
+        self._timeout = seconds
 
     async def run(self, what: str, steps: Sequence[Step]) -> str:
-        """What is wrong; nothing if all steps went as they should."""
+        """The fault; empty if all steps went as they should."""
         for number, step in enumerate(steps, 1):
             where = f"{what} {number}" + (f" ({step.note})" if step.note else "")
-            patience = self._patience * (SLOW if step.slow else 1)
+            seconds = self._timeout * (SLOW if step.slow else 1)
             try:
-                async with asyncio.timeout(patience + step.wait_ms / 1000):
+                async with asyncio.timeout(seconds + step.wait_ms / 1000):
                     await self._step(step)
             except TimeoutError:
-                return f"{where}: {_awaited(step)} did not come within {patience:g} s"
+                return f"{where}: {_awaited(step)} did not come within {seconds:g} s"
             except (Unexpected, notation.BadNotation) as error:
                 return f"{where}: {error}"
         return ""
@@ -116,7 +116,7 @@ class Player:
         if step.send is not None or step.end:
             await self._send(step)
         if step.accept is not None:
-            await self.line.accept(step.accept)
+            await self.connection.accept(step.accept)
         if isinstance(step.reply, dict) and "all" in step.reply:
             await self._all(step.reply["all"], step.stream)
         elif step.reply is not None:
@@ -124,17 +124,17 @@ class Player:
         if step.events is not None:
             await self._events(step)
         if step.reset is not None:
-            self.line.reset(step.stream, step.reset)
+            self.connection.reset(step.stream, step.reset)
         if step.ended:
-            await self.line.ended(step.stream)
+            await self.connection.ended(step.stream)
         if step.closed:
-            code = await self.line.gone()
+            code = await self.connection.wait_closed()
             if code == 0:
                 raise Unexpected("the connection was closed with code 0, and that is no error")
 
     async def _send(self, step: Step) -> None:
         data = self._written(step.send) if step.send is not None else b""
-        await self.line.send(step.stream, data, end=step.end, one_way=step.one_way)
+        await self.connection.send(step.stream, data, end=step.end, one_way=step.one_way)
 
     async def _until_answered(self, step: Step) -> None:
         """Say the same again and again, until there is an answer."""
@@ -150,7 +150,7 @@ class Player:
         self._compare(step.reply, awaited.result())
 
     async def _frame(self, stream: str) -> bytes:
-        found = await self.line.frame(stream)
+        found = await self.connection.frame(stream)
         if found is None:
             raise Unexpected("the server ended it without a reply")
         return found
@@ -247,7 +247,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _json_difference(expected: Any, actual: Any, path: str = "the reply") -> str:
-    """Where a reply is not as expected. Fields beyond those that are named are nobody's business."""
+    """The first place where a reply is not as expected. Fields beyond those that are named are nobody's business."""
     if isinstance(expected, str) and expected in _KINDS:
         return "" if _KINDS[expected](actual) else f"{path} is {actual!r}, {expected} expected"
     if isinstance(expected, str) and expected.startswith("$has "):

@@ -1,0 +1,243 @@
+"""One read of a queue: which messages it delivers, and the event that moves the queue.
+
+A message is sent only when that event is committed, so that nothing is forgotten that a client may have seen: neither
+how often a message was tried, nor that it was acknowledged.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Final, NamedTuple, Protocol
+
+from penstock.broker.fetch import visible_read
+from penstock.broker.fetch.removal import RemovedRecords
+from penstock.broker.queues.queue import Queue, QueuePolicy
+from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.state.events import QueueMoved
+from penstock.broker.state.state import State, Topic
+from penstock.log.batch import EXPIRES, HEADERS, Headers, RecordSlice
+from penstock.log.engine import CommitGroup, ReadPlan, partition_id
+from penstock.log.errors import LogError
+
+AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
+"""The headers of a record whose producer wants it delivered once at most."""
+
+READ_BYTES: Final = 1 << 20  # about the most bytes read at once
+
+
+class Message(NamedTuple):
+    tag: int
+    at_least_once: bool
+    value: bytes
+
+
+class DequeueOwner(Protocol):
+    """The queues that a `Dequeue` ends at."""
+
+    def finish(self, dequeue: Dequeue) -> tuple[list[Message], CommitGroup | None]: ...
+
+    def release(self, dequeue: Dequeue) -> bool: ...
+
+
+class Dequeue:
+    """One read of a queue. `read` reads the messages (if not `ready`, from disk: any thread); `finish` delivers them
+    and moves the queue, `cancel` leaves it as it was. Until then nobody else can dequeue."""
+
+    __slots__ = (
+        "_new_plans",
+        "_queues",
+        "_redelivery_plans",
+        "acknowledged",
+        "error",
+        "limit",
+        "more",
+        "new",
+        "queue",
+        "ready",
+        "redelivered",
+        "settle",
+        "skipped",
+        "topic",
+    )
+
+    def __init__(self, queues: DequeueOwner, queue: Queue, topic: Topic, limit: int) -> None:
+        self._queues = queues
+        self.queue = queue
+        self.topic = topic
+        self.limit = limit
+        self._redelivery_plans: list[tuple[int, ReadPlan]] = []  # by tag
+        self._new_plans: list[tuple[int, ReadPlan]] = []  # by partition
+        self.redelivered: list[tuple[int, list[RecordSlice]]] = []  # records, by tag
+        self.new: list[tuple[int, list[RecordSlice]]] = []  # records, by partition
+        self.settle: list[int] = []  # tags that are acknowledged by the same event
+        self.acknowledged: list[bool] = []  # of the tags that `take` was description to settle, which were in flight
+        self.ready = True
+        self.more = False  # after `finish`: there are more than were delivered, up to the limit
+        self.skipped = False  # after `finish`: expired or removed messages were skipped
+        self.error: LogError | None = None
+
+    def plan_redelivery(self, tag: int, plan: ReadPlan) -> None:
+        self._redelivery_plans.append((tag, plan))
+        self.ready = self.ready and plan.ready
+
+    def plan_new(self, partition: int, plan: ReadPlan) -> None:
+        self._new_plans.append((partition, plan))
+        self.ready = self.ready and plan.ready
+
+    def read(self) -> None:
+        """Read the messages, on any thread. An error is raised by `finish`."""
+        try:
+            if self._redelivery_plans:
+                self.redelivered = [(tag, plan.run()) for tag, plan in self._redelivery_plans]
+            self.new = [(partition, plan.run()) for partition, plan in self._new_plans]
+        except LogError as error:
+            self.error = error
+
+    def finish(self) -> tuple[list[Message], CommitGroup | None]:
+        """The messages, which may be sent once the group is committed (None: nothing has changed)."""
+        return self._queues.finish(self)
+
+    def cancel(self) -> None:
+        """Leave the messages in the queue."""
+        self._queues.release(self)
+
+
+class DequeueOutcome:
+    """The messages of one `Dequeue`, and what it changes in its queue."""
+
+    __slots__ = (
+        "_bytes",
+        "_cursors",
+        "_now",
+        "_policy",
+        "_queue",
+        "_removed",
+        "_sent",
+        "_settled",
+        "dropped",
+        "expired",
+        "messages",
+        "repeated",
+        "skipped",
+    )
+
+    def __init__(self, queue: Queue, policy: QueuePolicy, now: int, removed: dict[int, RemovedRecords]) -> None:
+        self._removed = removed  # by partition
+        self._queue = queue
+        self._policy = policy
+        self._now = now
+        self._cursors = list(queue.cursors)
+        self._sent: list[int] = []
+        self.repeated: list[int] = []
+        self._settled: list[int] = []
+        self.messages: list[Message] = []
+        self.expired = self.dropped = 0
+        self.skipped = False
+        self._bytes = 0  # of what is redelivered
+
+    def add_redelivered(self, tag: int, slices: list[RecordSlice]) -> None:
+        if not self._queue.attempt(tag) or self._bytes > READ_BYTES:
+            return  # acknowledged meanwhile, or left for the next dequeue
+        record = slices[0] if slices else None
+        if record is None or is_removed(self._queue, tag, self._removed):
+            self.dropped += 1
+            self._settled.append(tag)
+        elif self._policy.expired(self._now, record.timestamps()[0], record.expires()[0]):
+            self.expired += 1
+            self.skipped = True
+            self._settled.append(tag)
+        else:
+            self.repeated.append(tag)
+            self.messages.append(Message(tag, True, record.values()[0]))
+            self._bytes += len(self.messages[-1].value)
+
+    def add_new(self, partition: int, slices: list[RecordSlice], limit: int) -> None:
+        for part in slices:
+            left = limit - len(self.messages)
+            if left <= 0:
+                return
+            offset = part.base_offset
+            if offset > self._cursors[partition]:
+                self.dropped += offset - self._cursors[partition]
+            if self._is_uniform(part):
+                self._add_uniform(partition, part, offset, left)
+            else:
+                self._cursors[partition] = offset
+                self._add_one_by_one(partition, part, limit)
+
+    def _is_uniform(self, part: RecordSlice) -> bool:
+        """Whether no record of it has expired or was removed, and all are delivered alike."""
+        batch, ttl = part.batch, self._policy.ttl
+        if batch.flags & (HEADERS | EXPIRES) or self._removed:
+            return False
+        return not ttl or self._now - batch.min_timestamp < ttl
+
+    def _add_uniform(self, partition: int, part: RecordSlice, offset: int, count: int) -> None:
+        queue, at_least_once = self._queue, self._queue.at_least_once
+        values = part.values()
+        if len(values) > count:
+            del values[count:]
+        first, step = queue.tag(partition, offset), len(self._cursors)
+        tags = range(first, first + step * len(values), step)
+        self.messages += map(Message, tags, repeat(at_least_once), values)
+        self._cursors[partition] = offset + len(values)
+        if at_least_once:
+            self._sent += tags
+
+    def _add_one_by_one(self, partition: int, part: RecordSlice, limit: int) -> None:
+        queue, policy, now = self._queue, self._policy, self._now
+        removed = self._removed.get(partition)
+        columns = zip(part.values(), part.timestamps(), part.expires(), part.headers(), strict=True)
+        for offset, (value, stored, expires, headers) in enumerate(columns, part.base_offset):
+            if len(self.messages) >= limit:
+                return
+            self._cursors[partition] = offset + 1
+            if removed is not None and removed.has(offset):
+                self.dropped += 1
+                self.skipped = True
+                continue
+            if policy.expired(now, stored, expires):
+                self.expired += 1
+                self.skipped = True
+                continue
+            tag = queue.tag(partition, offset)
+            at_least_once = queue.at_least_once and AT_MOST_ONCE[0] not in headers
+            if at_least_once:
+                self._sent.append(tag)
+            self.messages.append(Message(tag, at_least_once, value))
+
+    def count(self, metrics: Metrics) -> None:
+        if self.expired or self.dropped or self.repeated:
+            metrics.queue_expired += self.expired
+            metrics.queue_dropped += self.dropped
+            metrics.queue_redelivered += len(self.repeated)
+        metrics.messages_fetched += len(self.messages)
+        metrics.bytes_out += sum([len(value) for _, _, value in self.messages])
+
+    def event(self, settle: list[int]) -> QueueMoved | None:
+        """`settle`: tags that are acknowledged with it."""
+        settled = settle + self._settled if self._settled else settle
+        if self._cursors == self._queue.cursors and not self.repeated and not settled:
+            return None
+        return QueueMoved(self._queue.id, self._now, self._cursors, self._sent, self.repeated, settled)
+
+
+def policy_for(topic: Topic, policy: QueuePolicy) -> QueuePolicy:
+    """The policy, with the topic's own expiry if that is shorter."""
+    expiry = visible_read.expiry(topic)
+    return policy._replace(ttl=expiry) if expiry and not 0 < policy.ttl <= expiry else policy
+
+
+def removed_of(state: State, queue: Queue) -> dict[int, RemovedRecords]:
+    """The records removed from the queue's partitions, by partition."""
+    if not state.removed:
+        return {}
+    ids = {number: partition_id(queue.topic, number) for number in range(len(queue.cursors))}
+    return {number: state.removed[id_] for number, id_ in ids.items() if id_ in state.removed}
+
+
+def is_removed(queue: Queue, tag: int, removed: dict[int, RemovedRecords]) -> bool:
+    if not removed:
+        return False
+    partition, offset = queue.locate(tag)
+    return partition in removed and removed[partition].has(offset)
