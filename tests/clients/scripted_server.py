@@ -94,8 +94,7 @@ class ScriptedServer(LoopThread, Generic[P]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.call(self._listener.close)
-        self.drop_connections()
+        self.run(self._stop())
         super().__exit__(kind, error, trace)
 
     # -- called by tests
@@ -125,6 +124,18 @@ class ScriptedServer(LoopThread, Generic[P]):
         self.run(self._alone())
 
     # -- on the thread of the loop
+
+    async def _stop(self) -> None:
+        """Until all tasks are done: one may belong to a connection that is just being accepted, and is no peer yet.
+        asyncio would lose that one if the listener were closed before."""
+        for listening in self._listener.sockets:
+            self.loop.remove_reader(listening.fileno())
+        end = self.loop.time() + SECONDS
+        while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and self.loop.time() < end:
+            for peer in self.peers:
+                peer.writer.transport.abort()
+            await asyncio.wait(tasks, timeout=0.01)
+        self._listener.close()
 
     async def _alone(self) -> None:
         if self.peers:

@@ -9,6 +9,7 @@ import typer
 from penstock.broker.security.user import Acl
 from penstock.cli import admin_request, flags
 from penstock.cli.tables import print_fields, print_table
+from penstock.config.settings import Settings
 
 app = typer.Typer(help="List, show, set and remove topics' access lists.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -20,37 +21,26 @@ Namespace = Annotated[str, typer.Option("--namespace", help="The namespace of th
 
 
 @app.command("list")
-def list_acls(
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-) -> None:
+@flags.with_settings()
+def list_acls(settings: Settings, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
     """List the access lists of a namespace."""
-
-    settings = flags.of_directory(config, data_dir)
     acls = admin_request.call(settings, "GET", _path(tenant, namespace), list[Acl])
     print_table(COLUMNS, [(acl.topic, _kind(acl), ",".join(acl.users), ",".join(acl.roles)) for acl in acls])
 
 
 @app.command()
-def show(
-    topic: Topic,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-) -> None:
+@flags.with_settings()
+def show(settings: Settings, topic: Topic, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
     """Show the access list of one topic."""
-
-    settings = flags.of_directory(config, data_dir)
     acl = admin_request.call(settings, "GET", _path(tenant, namespace, topic), Acl)
     members = [*(("user", user) for user in acl.users), *(("role", role) for role in acl.roles)]
     print_fields([("topic", acl.topic), ("kind", _kind(acl)), *members])
 
 
 @app.command("set")
+@flags.with_settings(must_exist=False)
 def set_acl(
+    settings: Settings,
     topic: Topic,
     user: Annotated[
         list[str] | None,
@@ -65,29 +55,19 @@ def set_acl(
     ] = False,
     tenant: Tenant = "default",
     namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Set who may read and write a topic, instead of what was set before. Acts at once."""
     from penstock.admin.users import AclTerms
 
-    settings = flags.of_directory(config, data_dir, must_exist=False)
     terms = AclTerms(public, tuple(user or ()), tuple(role or ()), restrict)
     admin_request.send(settings, "PUT", _path(tenant, namespace, topic), terms)
     typer.echo(f"set the access list of {topic}")
 
 
 @app.command()
-def remove(
-    topic: Topic,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-) -> None:
+@flags.with_settings()
+def remove(settings: Settings, topic: Topic, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
     """Remove a topic's access list: roles and grants alone decide again."""
-
-    settings = flags.of_directory(config, data_dir)
     admin_request.send(settings, "DELETE", _path(tenant, namespace, topic))
     typer.echo(f"{topic} has no access list")
 

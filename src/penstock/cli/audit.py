@@ -13,6 +13,7 @@ from penstock.broker.security.audit_event import MAX_PAGE, TYPES, AuditEvent, Au
 from penstock.cli import admin_request, flags, quantity
 from penstock.cli.failure import fail
 from penstock.cli.tables import print_fields, print_table
+from penstock.config.settings import Settings
 
 COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "result", "details")
 RESULTS: Final = ("success", "denied", "failure")
@@ -78,16 +79,15 @@ def audit(
 
 
 @app.command()
+@flags.with_settings()
 def verify(
+    settings: Settings,
     tenant: Annotated[str, typer.Option("--tenant", help="Whose log.")] = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Check that no event was changed or removed since it was written. Exit code 1 if one was."""
     from penstock.admin.audit import VerifyRequest
     from penstock.broker.security.audit_chain import ChainMark, ChainReport
 
-    settings = flags.of_directory(config, data_dir)
     mark: ChainMark | None = None
     while True:
         report = admin_request.call(settings, "POST", "/audit/verify", ChainReport, VerifyRequest(tenant, mark, STEP))

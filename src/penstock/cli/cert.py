@@ -10,6 +10,7 @@ import typer
 from penstock.cli import flags
 from penstock.cli.failure import fail
 from penstock.cli.tables import aligned, print_aligned
+from penstock.config.settings import Settings
 
 app = typer.Typer(
     help="The certificate that QUIC clients see (Felix).", no_args_is_help=True, rich_markup_mode=None
@@ -22,9 +23,9 @@ def group() -> None:
 
 
 @app.command()
+@flags.with_settings()
 def show(
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
+    settings: Settings,
     pem: Annotated[bool, typer.Option("--pem", help="Print the certificate itself, for clients to keep.")] = False,
 ) -> None:
     """Say where the certificate is, for which names and until when it is good, and its fingerprint.
@@ -35,7 +36,6 @@ def show(
     from penstock.transport.quic.certificate import show as look
     from penstock.transport.quic_listener import CERTIFICATES  # here: it loads QUIC
 
-    settings = flags.of_directory(config, data_dir)
     path = settings.tls.cert or paths(os.path.join(settings.data_dir, CERTIFICATES))[0]
     if not settings.tls.cert and not os.path.exists(path):
         fail(f"{path}: there is none yet. The broker makes it when it is first started with the door felix open")

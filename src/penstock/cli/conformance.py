@@ -77,7 +77,7 @@ def conformance(
             results = [each for name in ([protocol] if protocol else PROTOCOLS) for each in check_protocol(name)]
     except BadVectors as error:
         fail(error)
-    _tell(results, every=every, as_json=as_json)
+    _print_results(results, every=every, as_json=as_json)
     if any(each.status == FAILED for each in results):
         raise typer.Exit(1)
 
@@ -132,26 +132,26 @@ def _quic(where: Endpoint, tls_ca: str | None, timeout: float) -> Connect:
 # -- telling
 
 
-def _tell(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
-    from penstock.conformance import results as told
+def _print_results(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
+    from penstock.conformance import results as outcome
 
     if as_json:
-        typer.echo(json.dumps(told.as_json(results), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(outcome.as_json(results), ensure_ascii=False, indent=2))
         return
     counts = ("ok", "failed", "skipped")
     table = aligned(("protocol", "vectors", *counts), numbers=counts)
-    for each in told.counted(results):
+    for each in outcome.counted(results):
         numbers = (str(each.ok), str(each.failed or "–"), str(each.skipped or "–"))
         table.add_row(each.protocol, each.group, *numbers, style="red" if each.failed else None)
     print_aligned(table, wrap=False)
     for result in results:
-        if every or result.status == told.FAILED:
+        if every or result.status == outcome.FAILED:
             typer.echo(_line(result))
     if not every:
-        for reason, count in Counter(each.detail for each in results if each.status == told.SKIPPED).items():
+        for reason, count in Counter(each.detail for each in results if each.status == outcome.SKIPPED).items():
             typer.echo(f"skipped\t{count}: {reason}")
     statuses = [each.status for each in results]
-    typer.echo(f"{statuses.count(told.OK)} of {len(results)} are as they should be")
+    typer.echo(f"{statuses.count(outcome.OK)} of {len(results)} are as they should be")
 
 
 def _line(result: Result) -> str:

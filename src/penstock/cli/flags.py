@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any, Concatenate, Final, NamedTuple, ParamSpec, get_type_hints
 
 import msgspec
 import typer
@@ -11,6 +14,8 @@ import typer
 from penstock.cli.failure import fail
 from penstock.config.layers import from_process
 from penstock.config.settings import DOOR_NAMES, Config, ConfigError, Settings
+
+P = ParamSpec("P")
 
 ConfigFile = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="TOML file to read (or PENSTOCK_CONFIG).")
@@ -42,20 +47,36 @@ LogLevel = Annotated[
 ]
 
 
-def effective(
-    config: str | None,
-    data_dir: str | None,
-    durability: str | None,
-    listen: list[str] | None,
-    allow_insecure: bool,
-    log_level: str | None,
-) -> Config:
+class ServeFlags(NamedTuple):
+    """The flags of `penstock serve`."""
+
+    config: ConfigFile = None
+    data_dir: DataDir = None
+    durability: Durability = None
+    listen: Listen = None
+    allow_insecure: AllowInsecure = False
+    log_level: LogLevel = None
+
+    def arguments(self) -> list[str]:
+        """The same flags for another process."""
+        given = {
+            "--config": self.config,
+            "--data-dir": self.data_dir,
+            "--durability": self.durability,
+            "--log-level": self.log_level,
+        }
+        arguments = [part for name, value in given.items() if value is not None for part in (name, value)]
+        arguments += [part for item in self.listen or () for part in ("--listen", item)]
+        return arguments + ["--allow-insecure"] * self.allow_insecure
+
+
+def effective(serve: ServeFlags) -> Config:
     """The configuration that these flags, the environment and the file make. Ends the command if it is refused."""
-    given = {"data_dir": data_dir, "log.durability": durability, "log_level": log_level}
+    given = {"data_dir": serve.data_dir, "log.durability": serve.durability, "log_level": serve.log_level}
     flags = {key: value for key, value in given.items() if value is not None}
-    if allow_insecure:
+    if serve.allow_insecure:
         flags["security.insecure_ok"] = "true"
-    for item in listen or ():
+    for item in serve.listen or ():
         name, equals, address = item.partition("=")
         if not equals:
             fail(f"--listen {item}: expected NAME=HOST:PORT or NAME=off", 2)
@@ -63,15 +84,64 @@ def effective(
             fail(f"--listen {item}: there is no door {name!r}; the doors are {', '.join(DOOR_NAMES)}", 2)
         flags[f"listen.{name}"] = address
     try:
-        return from_process(config, flags)
+        return from_process(serve.config, flags)
     except ConfigError as error:
         fail(error)
 
 
 def of_directory(config: str | None, data_dir: str | None, *, must_exist: bool = True) -> Settings:
     """The settings for a command that works on a data directory. Ends the command if there must be one and is none."""
-    settings = effective(config, data_dir, None, None, False, None).settings
+    settings = effective(ServeFlags(config, data_dir)).settings
     path = os.path.abspath(os.path.expanduser(settings.data_dir))
     if must_exist and not os.path.isdir(path):
         fail(f"{path}: there is no such directory; name the broker's with --data-dir")
     return msgspec.structs.replace(settings, data_dir=path)
+
+
+def with_settings(
+    *, must_exist: bool = True
+) -> Callable[[Callable[Concatenate[Settings, P], None]], Callable[..., None]]:
+    """A command on a data directory: it gets the settings as its first argument, and has the options --config and
+    --data-dir behind its own."""
+
+    def decorate(command: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(*args: P.args, **options: P.kwargs) -> None:
+            config, data_dir = (options.pop(name) for name in _DIRECTORY_OPTIONS)
+            command(of_directory(config, data_dir, must_exist=must_exist), *args, **options)  # type: ignore[arg-type]
+
+        _replace_first(run, command, _DIRECTORY_OPTIONS)
+        return run
+
+    return decorate
+
+
+def with_serve_flags(command: Callable[[ServeFlags], None]) -> Callable[..., None]:
+    """A command with the flags of `penstock serve`."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        command(ServeFlags(**options))
+
+    _replace_first(run, command, tuple(ServeFlags._fields))
+    return run
+
+
+_DIRECTORY_OPTIONS: Final = ("config", "data_dir")
+
+
+def _replace_first(run: Any, command: Callable[..., None], names: tuple[str, ...]) -> None:
+    """Give a command the signature that typer makes options of: that of the function, with these options in place of
+    its first parameter, behind the others."""
+    signature = inspect.signature(command, eval_str=True)
+    types = get_type_hints(ServeFlags, include_extras=True)
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=ServeFlags._field_defaults[name],
+            annotation=types[name],
+        )
+        for name in names
+    ]
+    run.__signature__ = signature.replace(parameters=[*list(signature.parameters.values())[1:], *added])

@@ -12,9 +12,10 @@ from penstock.broker.security.access import Permission
 from penstock.cli import admin_request, flags, quantity
 from penstock.cli.failure import fail
 from penstock.cli.tables import print_table, utc
+from penstock.config.settings import Settings
 
 if TYPE_CHECKING:
-    from penstock.admin.socket import KeyCreated, KeyView
+    from penstock.admin.keys import KeyCreated, KeyView
 
 app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,7 +23,9 @@ COLUMNS: Final = ("id", "name", "tenant", "permissions", "topics", "created", "e
 
 
 @app.command()
+@flags.with_settings(must_exist=False)
 def add(
+    settings: Settings,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use it; for your own eyes.")],
     allow: Annotated[
         str,
@@ -45,15 +48,12 @@ def add(
     key_stdin: Annotated[
         bool, typer.Option("--key-stdin", help="Read the key from standard input instead of making one.")
     ] = False,
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Add a key and print it. It is shown this once: the broker keeps only a hash of it."""
-    from penstock.admin.socket import KeyCreated, KeyRequest
+    from penstock.admin.keys import KeyCreated, KeyRequest
 
     if not allow and not roles:
         fail("a key needs something that it may do: --allow, or --role, or both", 2)
-    settings = flags.of_directory(config, data_dir, must_exist=False)
     body = KeyRequest(
         name,
         _permissions(allow),
@@ -67,37 +67,34 @@ def add(
 
 
 @app.command("list")
-def list_keys(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+@flags.with_settings()
+def list_keys(settings: Settings) -> None:
     """List all keys: what each may do, and whether it still counts. Times are UTC."""
-    from penstock.admin.socket import KeyView
+    from penstock.admin.keys import KeyView
 
-    settings = flags.of_directory(config, data_dir)
     keys = admin_request.call(settings, "GET", "/keys", list[KeyView])
     print_table(COLUMNS, map(_row, keys), numbers=("id",))
 
 
 @app.command()
+@flags.with_settings()
 def rotate(
+    settings: Settings,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
-    from penstock.admin.socket import KeyCreated
+    from penstock.admin.keys import KeyCreated
 
-    settings = flags.of_directory(config, data_dir)
     _show(admin_request.call(settings, "POST", f"/keys/{number}/rotate", KeyCreated))
 
 
 @app.command()
+@flags.with_settings()
 def revoke(
+    settings: Settings,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """End a key at once, also for connections that are open."""
-
-    settings = flags.of_directory(config, data_dir)
     admin_request.send(settings, "DELETE", f"/keys/{number}")
     typer.echo(f"revoked key {number}")
 

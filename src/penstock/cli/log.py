@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.config.settings import Settings
 from penstock.log.errors import LogError
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
@@ -24,35 +25,33 @@ app = typer.Typer(help="Check or repair the log of a stopped broker.", no_args_i
 
 
 @app.command()
-def verify(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+@flags.with_settings()
+def verify(settings: Settings) -> None:
     """Read the whole log, check every checksum, and list all damage. Changes nothing.
 
     Exit code 0 if the log is sound, 1 if it is damaged.
     """
-    root = _data_dir(config, data_dir)
+    root = settings.data_dir
     with _stopped(root):
         report = verify_log(OsFiles(root), _progress if sys.stderr.isatty() else None)
-    _tell(root, report)
+    _print_report(root, report)
     if report.damage:
         fail("the log is damaged. Restore the files from a copy, or see what `penstock log repair` would do")
 
 
 @app.command()
-def repair(
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+@flags.with_settings()
+def repair(settings: Settings, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Cut a damaged log at its first damage, after copying what is removed.
 
     Everything behind the damage is lost to clients, acknowledged or not: restoring the file from a copy is better.
     """
-    root = _data_dir(config, data_dir)
+    root = settings.data_dir
     keep = time.strftime("removed-%Y%m%d-%H%M%S", time.gmtime())
     with _stopped(root):
         files = OsFiles(root)
         report = verify_log(files)
-        _tell(root, report)
+        _print_report(root, report)
         if not report.damage:
             typer.echo("There is nothing to repair.")
             return
@@ -68,15 +67,13 @@ def repair(
     typer.echo("")
     typer.echo(f"Done: {after.groups} commit groups with {after.records} records are left. Copies: {keep}")
     if after.damage:
-        _tell(root, after)
+        _print_report(root, after)
         fail("there is still damage: please keep the data directory as it is and report this")
 
 
 @contextlib.contextmanager
 def _stopped(root: str) -> Iterator[None]:
     """Hold the data directory, so that no broker works on it meanwhile."""
-    if not os.path.isdir(root):
-        fail(f"{root}: there is no such directory; name the broker's with --data-dir")
     lock = DirectoryLock(root)
     try:
         lock.acquire()
@@ -90,16 +87,11 @@ def _stopped(root: str) -> Iterator[None]:
         fail(f"{error.filename or root}: {error.strerror}")
 
 
-def _data_dir(config: str | None, data_dir: str | None) -> str:
-    effective = flags.effective(config, data_dir, None, None, False, None)
-    return os.path.abspath(os.path.expanduser(effective.settings.data_dir))
-
-
 def _progress(done: int, total: int) -> None:
     typer.echo(f"{done} of {total} files", err=True)
 
 
-def _tell(root: str, report: Report) -> None:
+def _print_report(root: str, report: Report) -> None:
     typer.echo(f"{root}: {report.files} files, {report.groups} commit groups, {report.records} records")
     for finding in report.findings:
         kind = "note" if finding.harmless else "damage"

@@ -8,6 +8,7 @@ import typer
 
 from penstock.cli import admin_request, flags
 from penstock.cli.tables import print_table
+from penstock.config.settings import Settings
 
 app = typer.Typer(help="List, set and remove roles.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -18,11 +19,11 @@ Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the role 
 
 
 @app.command("list")
-def list_roles(tenant: Tenant = "default", config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+@flags.with_settings()
+def list_roles(settings: Settings, tenant: Tenant = "default") -> None:
     """List the built-in roles, and those of a tenant."""
     from penstock.admin.users import RoleView
 
-    settings = flags.of_directory(config, data_dir)
     roles = admin_request.call(settings, "GET", _path(tenant), list[RoleView])
     kinds = {True: "built-in", False: "custom"}
     rows = [(role.name, ",".join(role.permissions), kinds[role.built_in], role.description) for role in roles]
@@ -30,7 +31,9 @@ def list_roles(tenant: Tenant = "default", config: flags.ConfigFile = None, data
 
 
 @app.command("set")
+@flags.with_settings(must_exist=False)
 def set_role(
+    settings: Settings,
     name: Name,
     allow: Annotated[
         str,
@@ -38,28 +41,19 @@ def set_role(
     ],
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
     tenant: Tenant = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Make a role, or give one other permissions. Acts at once on those who have it."""
     from penstock.admin.users import RoleTerms
 
-    settings = flags.of_directory(config, data_dir, must_exist=False)
     permissions = tuple(part.strip() for part in allow.split(",") if part.strip())
     admin_request.send(settings, "PUT", _path(tenant, name), RoleTerms(permissions, description))
     typer.echo(f"set role {name}: {', '.join(permissions) or 'nothing'}")
 
 
 @app.command()
-def remove(
-    name: Name,
-    tenant: Tenant = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-) -> None:
+@flags.with_settings()
+def remove(settings: Settings, name: Name, tenant: Tenant = "default") -> None:
     """Remove a role that no user has any more, also from all access lists."""
-
-    settings = flags.of_directory(config, data_dir)
     admin_request.send(settings, "DELETE", _path(tenant, name))
     typer.echo(f"removed role {name}")
 

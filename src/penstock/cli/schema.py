@@ -11,6 +11,7 @@ from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.cli import admin_request, flags
 from penstock.cli.failure import fail
 from penstock.cli.tables import print_table, utc
+from penstock.config.settings import Settings
 
 app = typer.Typer(help="Register, show, check with and delete schemas.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,53 +26,46 @@ Namespace = Annotated[str, typer.Option("--namespace", help="The namespace in it
 
 
 @app.command()
+@flags.with_settings(must_exist=False)
 def register(
+    settings: Settings,
     name: Name,
     file: File,
     kind: Annotated[SchemaKind, typer.Option("--kind", help="The language of the definition.")],
     tenant: Tenant = "default",
     namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Register a definition as the next version, if it fits the latest one."""
     from penstock.admin.schemas import NewVersion, SchemaView
 
-    settings = flags.of_directory(config, data_dir, must_exist=False)
     body = NewVersion(kind, _read(file))
     schema = admin_request.call(settings, "POST", _path(tenant, namespace, name), SchemaView, body)
     typer.echo(f"{schema.name} version {schema.version}")
 
 
 @app.command("list")
-def list_schemas(
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-) -> None:
+@flags.with_settings()
+def list_schemas(settings: Settings, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
     """List all versions of all schemas. Times are UTC."""
     from penstock.admin.schemas import SchemaView
 
-    settings = flags.of_directory(config, data_dir)
     schemas = admin_request.call(settings, "GET", _path(tenant, namespace), list[SchemaView])
     rows = [(each.name, each.version, each.kind, each.mode, each.size, utc(each.created)) for each in schemas]
     print_table(COLUMNS, rows, numbers=("version", "bytes"))
 
 
 @app.command()
+@flags.with_settings()
 def show(
+    settings: Settings,
     name: Name,
     version: Version = None,
     tenant: Tenant = "default",
     namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Print a definition as it was registered. What it is goes to standard error."""
     from penstock.admin.schemas import SchemaText
 
-    settings = flags.of_directory(config, data_dir)
     text = admin_request.call(settings, "GET", _path(tenant, namespace, name, _number(version)), SchemaText)
     schema = text.schema
     typer.echo(f"{schema.name} version {schema.version}: {schema.kind}, compatibility {schema.mode}", err=True)
@@ -79,19 +73,18 @@ def show(
 
 
 @app.command()
+@flags.with_settings()
 def validate(
+    settings: Settings,
     name: Name,
     file: File,
     version: Version = None,
     tenant: Tenant = "default",
     namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Check the bytes of a file against a schema. Exits with 1 and says why, if they do not fit."""
     from penstock.admin.schemas import MessageToCheck, Verdict
 
-    settings = flags.of_directory(config, data_dir)
     path = _path(tenant, namespace, name, _number(version))
     verdict = admin_request.call(settings, "POST", path, Verdict, MessageToCheck(_read(file)))
     for reason in verdict.reasons:
@@ -102,35 +95,32 @@ def validate(
 
 
 @app.command()
+@flags.with_settings()
 def mode(
+    settings: Settings,
     name: Name,
     mode: Annotated[Compatibility, typer.Argument(metavar="MODE", help=f"{', '.join(Compatibility)}.")],
     tenant: Tenant = "default",
     namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Say how a new version has to fit the latest one: backward (the default; it reads what that one wrote), forward
     (it can be read by that one), full (both) or none."""
     from penstock.admin.schemas import NewMode
 
-    settings = flags.of_directory(config, data_dir)
     admin_request.send(settings, "PUT", _path(tenant, namespace, name), NewMode(mode))
     typer.echo(f"{name} is {mode}")
 
 
 @app.command()
+@flags.with_settings()
 def delete(
+    settings: Settings,
     name: Name,
     version: Annotated[int | None, typer.Option("--version", min=1, help="One version instead of all.")] = None,
     tenant: Tenant = "default",
     namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Delete a version, or all. Its number is not used again."""
-
-    settings = flags.of_directory(config, data_dir)
     parts = () if version is None else (str(version),)
     admin_request.send(settings, "DELETE", _path(tenant, namespace, name, *parts))
     typer.echo(f"deleted {name}" + ("" if version is None else f" version {version}"))

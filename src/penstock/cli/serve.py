@@ -9,14 +9,8 @@ from penstock.cli.failure import fail
 from penstock.structured_logging import configure_logging
 
 
-def serve(
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-    durability: flags.Durability = None,
-    listen: flags.Listen = None,
-    allow_insecure: flags.AllowInsecure = False,
-    log_level: flags.LogLevel = None,
-) -> None:
+@flags.with_serve_flags
+def serve(serve: flags.ServeFlags) -> None:
     """Run the broker until Ctrl-C or SIGTERM.
 
     Every setting can be given in a TOML file (--config), as an environment variable (PENSTOCK_SECTION__KEY, such as
@@ -26,7 +20,7 @@ def serve(
     from penstock.server.errors import StartFailed
     from penstock.server.process import run
 
-    effective = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level)
+    effective = flags.effective(serve)
     configure_logging(effective.settings.log_level, effective.settings.log_format)
     try:
         run(effective, _say)

@@ -24,7 +24,7 @@ Tls = Annotated[
     typer.Option("--tls-ca", metavar="FILE", help="Talk TLS, and trust the certificates in this PEM file."),
 ]
 DEFAULT_SERVER = "127.0.0.1:9092"
-PATIENCE = RetryPolicy(attempts=2)  # somebody is waiting at a terminal
+RETRY = RetryPolicy(attempts=2)  # somebody is waiting at a terminal
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def connected(server: str, tls_ca: str | None = None) -> Iterator[Client]:
     except OSError as error:
         fail(f"--tls-ca {tls_ca}: {error.strerror or error}")
     try:
-        with Client(where.host, where.port, tls=tls, retry=PATIENCE) as client:
+        with Client(where.host, where.port, tls=tls, retry=RETRY) as client:
             yield client
     except ConnectionFailed as error:
         fail(f"no broker answers at {where}: {error}. Start one with `penstock serve`, or name another with --server")

@@ -24,7 +24,9 @@ WIDEST: Final = 60  # characters of a column at a terminal
 TIMEOUT_SECONDS: Final = 45.0  # that the statement may wait for its turn, and some more
 
 
+@flags.with_settings()
 def sql(
+    settings: Settings,
     statement: Annotated[str, typer.Argument(metavar="STATEMENT", help="What to carry out; - reads standard input.")],
     param: Annotated[
         list[str] | None,
@@ -36,8 +38,6 @@ def sql(
     tenant: Annotated[str, typer.Option("--tenant", help="Whose streams.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="The namespace in it.")] = "default",
     form: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="How rows are printed.")] = "table",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Carry out one statement of SQL and print its rows. Streams are tables; see docs/sql.md.
 
@@ -46,7 +46,6 @@ def sql(
     from penstock.admin.sql import SqlRequest, SqlRows
     from penstock.cli.administration import request_running  # here, because it loads the whole broker
 
-    settings = flags.of_directory(config, data_dir)
     text = sys.stdin.read() if statement == "-" else statement
     request = SqlRequest(text, list[Cell](param or ()), at)
     path = admin_request.path("sql", tenant, namespace)
@@ -66,14 +65,14 @@ def _offline(settings: Settings, tenant: str, namespace: str, request: SqlReques
     from penstock.broker.state.offline import OfflineLog
     from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
-    from penstock.workers.sql.executor import carry_out
+    from penstock.workers.sql.executor import execute
     from penstock.workers.sql.offline_catalog import DirectoryCatalog
 
     try:
         log = OfflineLog.open(settings.data_dir)
         policy = table_policy(settings, settings.data_dir)
         catalog = DirectoryCatalog(log, scope(tenant, namespace), policy, wall_clock())
-        rows = carry_out(catalog, request.sql, request.params, request.position, settings.sql)
+        rows = execute(catalog, request.sql, request.params, request.position, settings.sql)
     except (BrokerError, LogError) as error:
         fail(error)
     except OSError as error:

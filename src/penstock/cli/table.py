@@ -19,6 +19,7 @@ import typer
 from penstock.cli import flags
 from penstock.cli.failure import fail
 from penstock.cli.tables import print_fields, print_table
+from penstock.config.settings import Settings
 
 if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
     from penstock.broker.state.offline import OfflineLog
@@ -64,12 +65,13 @@ class Directory(NamedTuple):
 
 
 @app.command("list")
-def list_tables(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+@flags.with_settings()
+def list_tables(settings: Settings) -> None:
     """List the tables: topic, rows, files, bytes, version, and the offsets of each partition."""
     with _reading():
         from penstock.log.tables.table import Table
 
-        directory = _open(config, data_dir)
+        directory = _open(settings)
         rows = []
         for topic in directory.topics():
             table = Table.open(directory.ref(topic))
@@ -81,19 +83,14 @@ def list_tables(config: flags.ConfigFile = None, data_dir: flags.DataDir = None)
 
 
 @app.command()
-def show(
-    topic: Name,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-) -> None:
+@flags.with_settings()
+def show(settings: Settings, topic: Name, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
     """Show the table of a topic: where it is, what it holds, and how to read it."""
     with _reading():
         from penstock.log.arrow import STORED
         from penstock.log.tables.table import Table
 
-        directory = _open(config, data_dir)
+        directory = _open(settings)
         found = directory.topic(tenant, namespace, topic)
         ref = directory.ref(found)
         table = Table.open(ref)
@@ -116,26 +113,26 @@ def _partition_rows(table: Table) -> Iterator[tuple[object, ...]]:
 
 
 @app.command()
+@flags.with_settings()
 def verify(
+    settings: Settings,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; all if left out.")] = None,
     tenant: Tenant = "default",
     namespace: Namespace = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Compare tables with the log, record by record, and check each in itself. Changes nothing.
 
     Exit code 0 if they agree, 1 if not.
     """
     with _reading():
-        directory = _open(config, data_dir)
+        directory = _open(settings)
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
         differing = 0
         for found in topics:
             with _bar(_shown(found)) as progress:
                 outcome = _verified(directory, found, progress)
             if outcome.version is not None or topic is not None or not outcome.sound:
-                _tell(found, outcome)
+                _print_outcome(found, outcome)
             differing += not outcome.sound
     if differing:
         fail(f"{differing} of {len(topics)} tables differ from the log")
@@ -158,7 +155,7 @@ def _verified(directory: Directory, topic: Topic, progress: Callable[[int, int],
             return outcome
 
 
-def _tell(topic: Topic, outcome: Outcome) -> None:
+def _print_outcome(topic: Topic, outcome: Outcome) -> None:
     if outcome.version is None and outcome.sound:
         typer.echo(f"{_shown(topic)}: no table yet")
         return
@@ -173,14 +170,13 @@ def _tell(topic: Topic, outcome: Outcome) -> None:
 # -- opening
 
 
-def _open(config: str | None, data_dir: str | None) -> Directory:
+def _open(settings: Settings) -> Directory:
     """The log of the directory as it is now, whether or not a broker is writing it."""
     from penstock.broker.state.offline import OfflineLog
     from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
     from penstock.log.files import OsFiles
 
-    settings = flags.of_directory(config, data_dir)
     root = settings.data_dir
     for left in reversed(range(_TRIES)):
         try:

@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli import admin_request, flags
 from penstock.cli.tables import print_table
+from penstock.config.settings import Settings
 
 if TYPE_CHECKING:
     from penstock.admin.tenants import TenantView
@@ -21,49 +22,47 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name; fo
 
 
 @app.command("list")
-def list_tenants(config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+@flags.with_settings()
+def list_tenants(settings: Settings) -> None:
     """List all tenants: those that were registered, and those that have topics."""
     from penstock.admin.tenants import TenantView
 
-    settings = flags.of_directory(config, data_dir)
     _show(admin_request.call(settings, "GET", _path(), list[TenantView]))
 
 
 @app.command()
-def show(name: Name, config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+@flags.with_settings()
+def show(settings: Settings, name: Name) -> None:
     """Show one tenant."""
     from penstock.admin.tenants import TenantView
 
-    settings = flags.of_directory(config, data_dir)
     _show([admin_request.call(settings, "GET", _path(name), TenantView)])
 
 
 @app.command()
+@flags.with_settings(must_exist=False)
 def create(
+    settings: Settings,
     name: Name,
     label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="What people call it.")] = None,
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Register a tenant. Without this one is there as soon as it has a topic."""
     from penstock.admin.tenants import TenantTerms
 
-    settings = flags.of_directory(config, data_dir, must_exist=False)
     admin_request.send(settings, "PUT", _path(name), TenantTerms(label))
     typer.echo(f"tenant {name} is registered")
 
 
 @app.command()
+@flags.with_settings()
 def delete(
+    settings: Settings,
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys."""
     from penstock.admin.tenants import TenantView
 
-    settings = flags.of_directory(config, data_dir)
     found = admin_request.call(settings, "GET", _path(name), TenantView)
     if not yes:
         typer.confirm(f"Delete tenant {name} with {found.topics} topic(s), users and keys, for good?", abort=True)

@@ -12,6 +12,7 @@ from penstock.cli import admin_request, flags, quantity
 from penstock.cli.failure import fail
 from penstock.cli.server_option import DEFAULT_SERVER, Server, Tls, connected
 from penstock.cli.tables import print_fields, print_table
+from penstock.config.settings import Settings
 
 app = typer.Typer(help="Create, list, describe and change topics.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -53,7 +54,9 @@ DEFAULT: Final = "default"
 
 
 @app.command("set")
+@flags.with_settings()
 def change(
+    settings: Settings,
     topic: Topic,
     schema: Annotated[str | None, typer.Option("--schema", metavar="NAME", help="What every record must fit.")] = None,
     no_schema: Annotated[bool, typer.Option("--no-schema", help="Take any record.")] = False,
@@ -84,8 +87,6 @@ def change(
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")] = "default",
     namespace: Annotated[str, typer.Option("--namespace", help="The namespace in it.")] = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Change settings of a topic, and print all that differ from the default. A quantity can also be "default"."""
     from penstock.broker.security.data_class import PHI
@@ -110,7 +111,6 @@ def change(
     if data_class is not None:
         spelt = PHI if data_class.upper() == PHI else data_class  # it must not fail to count for its spelling
         changes["data_class"] = None if data_class == DEFAULT else spelt
-    settings = flags.of_directory(config, data_dir)
     path = admin_request.path("topics", tenant, namespace, topic)
     known = admin_request.call(settings, "PATCH" if changes else "GET", path, TopicSettings, changes or None)
     print_fields([(key, value) for key, value in msgspec.structs.asdict(known).items() if value is not None])

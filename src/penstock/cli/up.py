@@ -45,28 +45,18 @@ ROLL_SECONDS, ROLL = "PENSTOCK_LOG__ROLL_SECONDS", "60"
 _DOOR = re.compile(r"^  (\w+) +(\S+:\d+)(?: \(QUIC\).*)?$", re.MULTILINE)
 
 
-def up(
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-    durability: flags.Durability = None,
-    listen: flags.Listen = None,
-    allow_insecure: flags.AllowInsecure = False,
-    log_level: flags.LogLevel = None,
-) -> None:
+@flags.with_serve_flags
+def up(serve: flags.ServeFlags) -> None:
     """Run the broker with a generator of orders and page views and a pipeline that makes tables and a topic of them.
 
     The flags are those of `penstock serve`. Ctrl-C or SIGTERM stops all of it in good order; a second one does not
     wait.
     """
-    effective = flags.effective(config, data_dir, durability, listen, allow_insecure, log_level)
+    effective = flags.effective(serve)
     settings = effective.settings
     if effective.origin("log.roll_seconds") == "default":
         os.environ[ROLL_SECONDS] = ROLL  # there is to be something in the tables while somebody looks
-    given = {"--config": config, "--data-dir": data_dir, "--durability": durability, "--log-level": log_level}
-    arguments = [part for name, value in given.items() if value is not None for part in (name, value)]
-    arguments += [part for item in listen or () for part in ("--listen", item)]
-    arguments += ["--allow-insecure"] * allow_insecure
-    raise typer.Exit(Stack(settings, arguments).run())
+    raise typer.Exit(Stack(settings, serve.arguments()).run())
 
 
 class Stack:

@@ -11,6 +11,7 @@ import typer
 from penstock.cli import admin_request, flags
 from penstock.cli.failure import fail
 from penstock.cli.tables import print_table, utc
+from penstock.config.settings import Settings
 
 if TYPE_CHECKING:
     from penstock.admin.users import UserView
@@ -31,19 +32,18 @@ Generate = Annotated[bool, typer.Option("--generate", help="Make a password and 
 
 
 @app.command()
+@flags.with_settings(must_exist=False)
 def add(
+    settings: Settings,
     name: Name,
     role: Roles = None,
     password_stdin: Stdin = False,
     generate: Generate = False,
     tenant: Tenant = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once."""
     from penstock.admin.users import NewUser, UserCreated
 
-    settings = flags.of_directory(config, data_dir, must_exist=False)
     password, made = _password(password_stdin, generate)
     body = NewUser(name, password, tuple(role or ()))
     created = admin_request.call(settings, "POST", _path(tenant), UserCreated, body)
@@ -61,17 +61,19 @@ def add(
 
 
 @app.command("list")
-def list_users(tenant: Tenant = "default", config: flags.ConfigFile = None, data_dir: flags.DataDir = None) -> None:
+@flags.with_settings()
+def list_users(settings: Settings, tenant: Tenant = "default") -> None:
     """List the users of a tenant. Times are UTC."""
     from penstock.admin.users import UserView
 
-    settings = flags.of_directory(config, data_dir)
     users = admin_request.call(settings, "GET", _path(tenant), list[UserView])
     print_table(COLUMNS, map(_row, users))
 
 
 @app.command("set")
+@flags.with_settings()
 def change(
+    settings: Settings,
     name: Name,
     role: Roles = None,
     no_roles: Annotated[bool, typer.Option("--no-roles", help="Take all roles away.")] = False,
@@ -79,8 +81,6 @@ def change(
         bool | None, typer.Option("--enable/--disable", help="Whether the user may log in and do anything.")
     ] = None,
     tenant: Tenant = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once."""
     from penstock.admin.users import UserChange
@@ -89,25 +89,23 @@ def change(
         fail("--role and --no-roles: choose one", 2)
     if not role and not no_roles and enable is None:
         fail("nothing to change: give --role, --no-roles, --enable or --disable", 2)
-    settings = flags.of_directory(config, data_dir)
     roles = () if no_roles else tuple(role) if role else None
     admin_request.send(settings, "PATCH", _path(tenant, name), UserChange(roles, enable))
     typer.echo(f"changed user {name}")
 
 
 @app.command()
+@flags.with_settings()
 def password(
+    settings: Settings,
     name: Name,
     password_stdin: Stdin = False,
     generate: Generate = False,
     tenant: Tenant = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
 ) -> None:
     """Give a user another password. Connections that are open stay open."""
     from penstock.admin.users import NewPassword
 
-    settings = flags.of_directory(config, data_dir)
     new, made = _password(password_stdin, generate)
     admin_request.send(settings, "PUT", _path(tenant, name, "password"), NewPassword(new))
     if made:
@@ -116,15 +114,9 @@ def password(
 
 
 @app.command()
-def remove(
-    name: Name,
-    tenant: Tenant = "default",
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
-) -> None:
+@flags.with_settings()
+def remove(settings: Settings, name: Name, tenant: Tenant = "default") -> None:
     """Remove a user, also from all access lists, at once, also for connections that are open."""
-
-    settings = flags.of_directory(config, data_dir)
     admin_request.send(settings, "DELETE", _path(tenant, name))
     typer.echo(f"removed user {name}")
 

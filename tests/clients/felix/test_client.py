@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.clients.felix.scripted_link import ScriptedServer, run
+from tests.clients.felix.scripted_server import ScriptedServer, run
 
 from penstock.clients.felix import (
     AsyncFelixClient,
@@ -43,8 +43,8 @@ ONE_STREAM = Pools(publish_streams=1, cache_streams=1)
 QUICK = RetryPolicy(attempts=3, base=0.0)
 
 
-def client(server: ScriptedServer, **told: Any) -> AsyncFelixClient:
-    given = {"connector": server.connect, "pools": ONE_STREAM, "retry": QUICK, "timeout": 5.0, **told}
+def client(server: ScriptedServer, **options: Any) -> AsyncFelixClient:
+    given = {"connector": server.connect, "pools": ONE_STREAM, "retry": QUICK, "timeout": 5.0, **options}
     return AsyncFelixClient("broker:1", **given)
 
 
@@ -63,17 +63,17 @@ async def turns(count: int = 20) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kinds"),
+    ("options", "kinds"),
     [
         ({}, [Batch, Batch]),
         ({"encoding": "json"}, [m.Publish, m.PublishBatch]),
         ({"dialect": "document"}, [m.Publish, m.PublishBatch]),
     ],
 )
-def test_what_is_published_is_stored_when_it_returns(told: dict[str, Any], kinds: list[type]) -> None:
+def test_what_is_published_is_stored_when_it_returns(options: dict[str, Any], kinds: list[type]) -> None:
     async def main() -> None:
         server = ScriptedServer()
-        async with client(server, tenant="acme", namespace="prod", **told) as felix:
+        async with client(server, tenant="acme", namespace="prod", **options) as felix:
             await felix.publish("visits", b"one")
             await felix.publish_many("visits", [b"two", b"three"], namespace="test")
         assert server.logs == {"visits": [b"one", b"two", b"three"]}
@@ -91,7 +91,7 @@ def test_a_server_that_does_not_negotiate_gets_json() -> None:
         server.flags = None
         async with client(server) as felix:
             await felix.publish("visits", b"one")
-        assert len(server.asked(m.Publish)) == 1
+        assert len(server.received(m.Publish)) == 1
 
     run(main())
 
@@ -103,7 +103,7 @@ def test_publishes_do_not_wait_for_each_other_and_keep_their_order() -> None:
             await felix.connect()
             server.held = True
             under_way = [asyncio.create_task(felix.publish("visits", b"%d" % number)) for number in range(100)]
-            await until(lambda: len(server.asked(Batch)) == 100)
+            await until(lambda: len(server.received(Batch)) == 100)
             assert not any(task.done() for task in under_way)
             server.release(40)
             await turns()
@@ -124,13 +124,13 @@ def test_no_more_than_the_window_is_under_way_and_who_waits_is_let_in_as_he_came
             server.held = True
             under_way = [asyncio.create_task(felix.publish("v", b"%04d" % at + bytes(1000))) for at in range(20)]
             await turns()
-            assert len(server.asked(Batch)) == 5
+            assert len(server.received(Batch)) == 5
             under_way[6].cancel()  # one that waits
-            while len(server.asked(Batch)) < 19:
-                sent = len(server.asked(Batch))
+            while len(server.received(Batch)) < 19:
+                sent = len(server.received(Batch))
                 server.release(1)
                 await turns()
-                assert len(server.asked(Batch)) == sent + 1
+                assert len(server.received(Batch)) == sent + 1
             server.release()
             done = await asyncio.gather(*under_way, return_exceptions=True)
         assert [number for number, outcome in enumerate(done) if outcome is not None] == [6]
@@ -151,7 +151,7 @@ def test_one_that_gives_up_when_it_is_let_in_does_not_keep_the_others_out() -> N
             await turns()
             server.release()
             await asyncio.sleep(0)  # now the second is let in, and has not run yet
-            assert len(server.asked(Batch)) == 1
+            assert len(server.received(Batch)) == 1
             second.cancel()
             server.held = False
             await asyncio.gather(first, third)
@@ -230,7 +230,7 @@ def test_what_is_not_acknowledged_waits_only_for_room(dialect: str) -> None:
             server.mute = True
             await felix.publish_nowait("visits", b"one", b"two")
             assert server.logs["visits"] == [b"one", b"two"]
-            stream = server.links[0].streams[0]
+            stream = server.connections[0].streams[0]
             stream.congested = True
             waiting = asyncio.create_task(felix.publish_nowait("visits", b"three"))
             await turns()
@@ -279,7 +279,7 @@ def test_batches_are_pipelined_within_the_window() -> None:
             batches = ([b"%d" % number, b"x"] for number in range(10))
             under_way = asyncio.create_task(felix.publish_batches("visits", batches, window=4))
             await turns()
-            assert len(server.asked(Batch)) == 4
+            assert len(server.received(Batch)) == 4
             server.held = False
             server.release()
             assert await under_way == 10
@@ -336,12 +336,12 @@ def test_a_reply_may_follow_on_a_stream_that_takes_no_more() -> None:
             server.held = True
             answered, unanswered = [asyncio.create_task(felix.publish("v", b"x")) for _ in range(2)]
             await until(lambda: len(server.replies) == 2)
-            server.links[0].streams[0].reader.refused(0)
+            server.connections[0].streams[0].reader.refused(0)
             server.release(1)
             await answered
             server.held = False
             await felix.publish("v", b"by another stream")
-            assert len(server.links[0].streams) == 2
+            assert len(server.connections[0].streams) == 2
             server.cut()
             with pytest.raises(OutcomeUnknown):
                 await unanswered
@@ -375,12 +375,12 @@ def test_a_reply_that_does_not_come_in_time_ends_the_stream_and_not_the_connecti
             server.mute = True
             with pytest.raises(TimedOut, match=r"may be stored, or not: no reply in 0\.05 seconds"):
                 await felix.publish("visits", b"late")
-            (stream,) = server.links[0].streams
+            (stream,) = server.connections[0].streams
             assert stream.codes == {"reset": 0, "refused": 0}
             server.mute = False
             await felix.publish("visits", b"in time")
             assert felix.connections == 1
-            assert len(server.links[0].streams) == 2
+            assert len(server.connections[0].streams) == 2
 
     run(main())
 
@@ -390,10 +390,10 @@ def test_room_that_does_not_come_in_time() -> None:
         server = ScriptedServer()
         async with client(server, timeout=0.05) as felix:
             await felix.connect()
-            server.links[0].streams[0].congested = True
+            server.connections[0].streams[0].congested = True
             with pytest.raises(TimedOut, match="nothing was sent"):
                 await felix.publish_nowait("visits", b"x")
-            server.links[0].streams[0].congested = False
+            server.connections[0].streams[0].congested = False
             await felix.publish("visits", b"y")
         assert server.logs["visits"] == [b"y"]
 
@@ -423,9 +423,9 @@ def test_streams_share_the_publishing_and_one_stream_keeps_to_one() -> None:
         async with client(server, pools=Pools(publish_connections=2, publish_streams=2)) as felix:
             for number in range(40):
                 await felix.publish(f"stream-{number % 10}", b"%d" % number)
-            assert len(server.links) == 2
-            assert [len(link.streams) for link in server.links] == [2, 2]
-        assert {len(ways) for ways in server.ways.values()} == {1}
+            assert len(server.connections) == 2
+            assert [len(connection.streams) for connection in server.connections] == [2, 2]
+        assert {len(streams_used) for streams_used in server.streams_used.values()} == {1}
         for number in range(10):
             assert server.logs[f"stream-{number}"] == [b"%d" % (number + 10 * turn) for turn in range(4)]
 
@@ -442,12 +442,12 @@ def test_every_stream_says_who_we_are_with_a_fresh_token() -> None:
         async with client(server, tenant="acme", token=lambda: next(tokens)) as felix:
             await felix.publish("visits", b"x")
             await felix.cache_get("key")
-        assert server.asked(m.Auth) == [m.Auth("acme", "first", 63), m.Auth("acme", "second", 63)]
+        assert server.received(m.Auth) == [m.Auth("acme", "first", 63), m.Auth("acme", "second", 63)]
 
     run(main())
 
 
-def test_who_is_not_let_in_is_told_so_at_once() -> None:
+def test_a_refused_login_fails_at_once() -> None:
     async def main() -> None:
         server = ScriptedServer()
         server.auth_error = "auth failed"
@@ -457,7 +457,7 @@ def test_who_is_not_let_in_is_told_so_at_once() -> None:
                     await work
             with pytest.raises(AuthenticationFailed):
                 await felix.subscribe("v").next()
-        assert len(server.asked(m.Auth)) == 4  # none is repeated
+        assert len(server.received(m.Auth)) == 4  # none is repeated
         assert server.connects == 3
 
     run(main())
@@ -541,7 +541,7 @@ def test_replies_that_are_none_end_the_stream(nonsense: bytes) -> None:
             server.mute = True
             under_way = [asyncio.create_task(felix.publish("v", b"x")) for _ in range(2)]
             await turns()
-            (stream,) = server.links[0].streams
+            (stream,) = server.connections[0].streams
             stream.say(nonsense)
             done = await asyncio.gather(*under_way, return_exceptions=True)
             assert isinstance(done[1], BadReply) or (nonsense.startswith(b"FLX1") and done == [None, None])
@@ -563,13 +563,13 @@ def test_closing_waits_for_what_is_under_way() -> None:
         await until(lambda: server.replies)
         closing = asyncio.create_task(felix.close())
         await turns()
-        (stream,) = server.links[0].streams
-        assert stream.finished and not closing.done() and not server.links[0].closed
+        (stream,) = server.connections[0].streams
+        assert stream.finished and not closing.done() and not server.connections[0].closed
         server.release()
         stream.end()
         await publishing
         await closing
-        assert server.links[0].closed
+        assert server.connections[0].closed
         for work in (felix.publish("v", b"x"), felix.cache_put("k", b""), felix.connect()):
             with pytest.raises(ClientClosed):
                 await work
@@ -587,8 +587,8 @@ def test_closing_does_not_wait_for_ever() -> None:
         felix = client(server, timeout=0.05)
         await felix.connect()
         await felix.close()
-        assert server.links[0].closed
-        assert server.links[0].streams[0].codes == {"reset": 0, "refused": 0}
+        assert server.connections[0].closed
+        assert server.connections[0].streams[0].codes == {"reset": 0, "refused": 0}
 
     run(main())
 
@@ -598,9 +598,9 @@ def test_a_connection_that_comes_too_late_is_closed() -> None:
         server = ScriptedServer()
         gate = asyncio.Event()
 
-        async def connect(*told: Any) -> Any:
+        async def connect(*arguments: Any) -> Any:
             await gate.wait()
-            return await server.connect(*told)
+            return await server.connect(*arguments)
 
         felix = client(server, connector=connect)
         late = asyncio.create_task(felix.publish("v", b"x"))
@@ -609,7 +609,7 @@ def test_a_connection_that_comes_too_late_is_closed() -> None:
         gate.set()
         with pytest.raises(ClientClosed):
             await late
-        assert [link.closed for link in server.links] == [True]
+        assert [connection.closed for connection in server.connections] == [True]
 
     run(main())
 
@@ -634,9 +634,9 @@ def test_all_that_a_cache_can_do(dialect: str) -> None:
             sessions = felix.cache("sessions", namespace="web")
             await sessions.put("a", b"b")
             assert await sessions.get("a") == b"b"
-        first = server.asked(m.CachePut)[0]
+        first = server.received(m.CachePut)[0]
         assert (first.tenant_id, first.namespace, first.cache, first.ttl_ms) == ("acme", "prod", "primary", 1500)
-        last = server.asked(m.CachePut)[-1]
+        last = server.received(m.CachePut)[-1]
         assert (last.tenant_id, last.namespace, last.cache, last.ttl_ms) == ("acme", "web", "sessions", None)
 
     run(main())
@@ -649,12 +649,12 @@ def test_many_ask_the_cache_at_once_over_few_streams() -> None:
         async with client(server, pools=Pools(cache_connections=2, cache_streams=3)) as felix:
             found = await asyncio.gather(*[felix.cache_get(str(number)) for number in range(200)])
             assert found == [b"%d" % number for number in range(200)]
-            assert [len(link.streams) for link in server.links] == [3, 3]
+            assert [len(connection.streams) for connection in server.connections] == [3, 3]
 
     run(main())
 
 
-def test_replies_in_another_order_are_told_apart_by_their_ids() -> None:
+def test_replies_in_another_order_are_matched_by_their_ids() -> None:
     async def main() -> None:
         server = ScriptedServer()
         server.cache = {"a": b"A", "b": b"B", "c": b"C"}
@@ -670,7 +670,7 @@ def test_replies_in_another_order_are_told_apart_by_their_ids() -> None:
     run(main())
 
 
-def test_what_is_read_is_asked_again_and_what_is_changed_is_not() -> None:
+def test_reads_are_sent_again_and_changes_are_not() -> None:
     async def main() -> None:
         server = ScriptedServer()
         server.cache["key"] = b"value"
@@ -718,11 +718,11 @@ def test_an_error_of_the_cache() -> None:
     run(main())
 
 
-# -- what a client is told
+# -- options
 
 
 @pytest.mark.parametrize(
-    ("server", "told", "complaint"),
+    ("server", "options", "complaint"),
     [
         ("127.0.0.1", {}, "fingerprint=.*ca=.*insecure=True"),
         ("localhost:1", {}, "no public authority"),
@@ -738,11 +738,11 @@ def test_an_error_of_the_cache() -> None:
         ("broker", {"ca": "/nowhere/ca.pem"}, "/nowhere/ca.pem"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(server: str, told: dict[str, Any], complaint: str) -> None:
+def test_what_cannot_be_meant_is_refused(server: str, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        AsyncFelixClient(server, **told)
+        AsyncFelixClient(server, **options)
     with pytest.raises(ValueError, match=complaint):
-        FelixClient(server, **told)
+        FelixClient(server, **options)
 
 
 def test_pools_and_limits_have_bounds() -> None:
@@ -763,16 +763,16 @@ def test_addresses() -> None:
     )
 
 
-def test_what_the_transport_is_told() -> None:
+def test_settings_of_the_transport() -> None:
     async def main() -> None:
         server = ScriptedServer()
         digits = "AB" * 32
         async with client(server, fingerprint=f"sha256:{digits}", server_name="felix", idle=6) as felix:
             await felix.connect()
         assert server.options is not None
-        asked = quic_settings(server.options)
-        assert (asked.fingerprint, asked.server_name, asked.verify) == (digits.lower(), "felix", True)
-        assert (asked.idle_seconds, asked.keep_alive_seconds) == (6, 2)
+        quic = quic_settings(server.options)
+        assert (quic.fingerprint, quic.server_name, quic.verify) == (digits.lower(), "felix", True)
+        assert (quic.idle_seconds, quic.keep_alive_seconds) == (6, 2)
 
     run(main())
 
@@ -797,8 +797,8 @@ def test_texts_become_exceptions(text: str, kind: type[ReplyError]) -> None:
 # -- the blocking client
 
 
-def blocking(server: ScriptedServer, **told: Any) -> FelixClient:
-    return FelixClient("broker:1", connector=server.connect, retry=QUICK, timeout=5.0, **told)
+def blocking(server: ScriptedServer, **options: Any) -> FelixClient:
+    return FelixClient("broker:1", connector=server.connect, retry=QUICK, timeout=5.0, **options)
 
 
 def test_the_blocking_client_has_the_same_methods() -> None:
@@ -824,7 +824,7 @@ def test_the_blocking_client_does_it_all() -> None:
         assert felix.cache_delete("key")
         assert felix.connections == 2
     assert server.logs["visits"] == [b"one", b"two", b"three", b"four", b"five", b"six", b"seven"]
-    assert all(link.closed for link in server.links)
+    assert all(connection.closed for connection in server.connections)
     with pytest.raises(ClientClosed):
         felix.publish("visits", b"late")
     felix.close()
@@ -873,7 +873,7 @@ def test_whoever_waits_for_the_blocking_client_may_be_closed_by_another_thread()
 
     thread = threading.Thread(target=work)
     thread.start()
-    while not server.followers:
+    while not server.subscribers:
         thread.join(0.005)
     felix.close()
     thread.join(5)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.clients.felix.scripted_link import ScriptedServer, run
+from tests.clients.felix.scripted_server import ScriptedServer, run
 
 from penstock.clients.felix import (
     AsyncFelixClient,
@@ -39,8 +39,8 @@ from penstock.wire.felix.frames import KNOWN, OFFSETS, frame
 QUICK = RetryPolicy(attempts=3, base=0.0)
 
 
-def client(server: ScriptedServer, **told: Any) -> AsyncFelixClient:
-    given = {"connector": server.connect, "retry": QUICK, "timeout": 5.0, **told}
+def client(server: ScriptedServer, **options: Any) -> AsyncFelixClient:
+    given = {"connector": server.connect, "retry": QUICK, "timeout": 5.0, **options}
     return AsyncFelixClient("broker:1", **given)
 
 
@@ -69,7 +69,7 @@ async def turns(count: int = 30) -> None:
 @pytest.mark.parametrize(
     ("start", "first"), [("latest", 10), ("earliest", 0), (4, 4), (10, 10)], ids=["latest", "earliest", "4", "end"]
 )
-def test_events_from_where_it_was_asked_and_those_to_come(start: Any, first: int, hello_first: bool) -> None:
+def test_events_from_the_start_offset_on_and_those_to_come(start: Any, first: int, hello_first: bool) -> None:
     async def main() -> None:
         server = ScriptedServer()
         server.hello_first = hello_first
@@ -107,7 +107,7 @@ def test_events_many_at_a_time_and_one_by_one() -> None:
 @pytest.mark.parametrize("tells_ids", [True, False])
 @pytest.mark.parametrize("hello_first", [True, False])
 def test_the_documents_dialect_tells_no_offsets(tells_ids: bool, hello_first: bool) -> None:
-    """Servers of the document need not say which event stream is whose: then one is asked for after the other."""
+    """Servers of the document need not say which event stream is whose: then one is subscribed after the other."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -131,7 +131,7 @@ def test_many_subscriptions_share_the_connections() -> None:
             subscriptions = [felix.subscribe(f"stream-{number}") for number in range(20)]
             for entered in subscriptions:
                 await entered.__aenter__()
-            assert sorted(len(link.events) for link in server.links) == [10, 10]
+            assert sorted(len(connection.events) for connection in server.connections) == [10, 10]
             for number in range(20):
                 server.publish(f"stream-{number}", b"for %d" % number)
             found = await asyncio.gather(*[anext(subscription) for subscription in subscriptions])
@@ -147,7 +147,7 @@ def test_more_subscriptions_than_a_connection_may_have_take_another() -> None:
         async with client(server, retry=RetryPolicy(attempts=10, base=0.0)) as felix:
             subscriptions = [felix.subscribe("visits", "earliest") for _ in range(10)]
             await asyncio.gather(*[subscription.__aenter__() for subscription in subscriptions])
-            assert [len(link.events) for link in server.links] == [4, 4, 2]
+            assert [len(connection.events) for connection in server.connections] == [4, 4, 2]
             server.publish("visits", b"0")
             assert [await subscription.next() for subscription in subscriptions] == [Event(b"0", 0)] * 10
 
@@ -159,12 +159,12 @@ def test_leaving_the_block_tells_the_server_to_stop() -> None:
         server = ScriptedServer()
         async with client(server) as felix:
             async with felix.subscribe("visits") as subscription:
-                (stream,) = server.links[0].events
+                (stream,) = server.connections[0].events
                 assert stream.codes == {}
             assert stream.codes == {"refused": 0}
             assert await subscription.next() is None
             assert [event async for event in subscription] == []
-            assert all(exchange.finished for exchange in server.links[0].streams)
+            assert all(exchange.finished for exchange in server.connections[0].streams)
 
     run(main())
 
@@ -176,10 +176,10 @@ def test_closing_the_client_ends_its_subscriptions_also_for_those_who_wait() -> 
         subscription = felix.subscribe("visits")
         waiting = asyncio.create_task(subscription.next())
         await turns()
-        assert server.followers
+        assert server.subscribers
         await felix.close()
         assert await waiting is None
-        assert server.links[0].events[0].codes == {"refused": 0}
+        assert server.connections[0].events[0].codes == {"refused": 0}
 
     run(main())
 
@@ -198,12 +198,12 @@ def test_a_caller_who_gives_up_does_not_subscribe_twice() -> None:
             server.release()
             server.publish("visits", b"0")
             assert await subscription.next() == Event(b"0", 0)
-            assert len([asked for asked in server.asked(m.Subscribe) if asked.stream == "visits"]) == 1
+            assert len([request for request in server.received(m.Subscribe) if request.stream == "visits"]) == 1
 
     run(main())
 
 
-def test_one_that_is_closed_while_it_is_asked_for_is_let_go_when_it_comes() -> None:
+def test_a_subscription_closed_before_its_event_stream_comes_cancels_it() -> None:
     async def main() -> None:
         server = ScriptedServer()
         async with client(server) as felix:
@@ -214,7 +214,7 @@ def test_one_that_is_closed_while_it_is_asked_for_is_let_go_when_it_comes() -> N
             server.held = False
             server.release()
             await turns()
-            assert server.links[0].events[0].codes == {"refused": 0}
+            assert server.connections[0].events[0].codes == {"refused": 0}
 
     run(main())
 
@@ -261,7 +261,7 @@ def test_a_server_that_notes_it_and_opens_no_event_stream() -> None:
         server = ScriptedServer()
         async with client(server, timeout=0.05) as felix:
             await felix.subscribe("other", "earliest").__aenter__()
-            server.links[0].push = lambda: server.followers[0].stream  # type: ignore[method-assign]
+            server.connections[0].push = lambda: server.subscribers[0].stream  # type: ignore[method-assign]
             with pytest.raises(TimedOut, match="opened no event stream"):
                 await felix.subscribe("visits", "earliest").next()
 
@@ -276,10 +276,10 @@ def test_events_that_are_none_end_the_subscription(nonsense: bytes) -> None:
         async with client(server) as felix:
             subscription = felix.subscribe("visits", "earliest")
             assert await subscription.next() == Event(b"0", 0)
-            server.followers[0].stream.say(nonsense)
+            server.subscribers[0].stream.say(nonsense)
             with pytest.raises(BadReply):
                 await subscription.next()
-            assert server.followers[0].stream.codes == {"refused": 0}
+            assert server.subscribers[0].stream.codes == {"refused": 0}
             assert await subscription.next() is None
 
     run(main())
@@ -299,14 +299,14 @@ def test_it_goes_on_where_it_was_after_a_lost_connection() -> None:
             server.publish("visits", *numbers(10, 13))
             server.failures.append(ConnectFailed("not yet"))
             assert await take(subscription, 8) == events(5, 13)
-            assert [asked.start for asked in server.asked(m.Subscribe)] == [m.From(2), m.From(10)]
+            assert [request.start for request in server.received(m.Subscribe)] == [m.From(2), m.From(10)]
             assert felix.connections == 2
 
     run(main())
 
 
 def test_a_connection_lost_before_the_first_event_loses_nothing() -> None:
-    """For that, one who wants the latest is told where the stream ends."""
+    """For that, one who wants the latest learns where the stream ends."""
 
     async def main() -> None:
         server = ScriptedServer()
@@ -320,25 +320,27 @@ def test_a_connection_lost_before_the_first_event_loses_nothing() -> None:
     run(main())
 
 
-def test_the_earliest_are_asked_for_again_if_none_has_come() -> None:
+def test_the_earliest_are_requested_again_if_none_has_come() -> None:
     async def main() -> None:
         server = ScriptedServer()
         async with client(server) as felix, felix.subscribe("visits", "earliest") as subscription:
             server.cut()
             server.publish("visits", b"0")
             assert await subscription.next() == Event(b"0", 0)
-            assert [asked.start for asked in server.asked(m.Subscribe)] == ["earliest", "earliest"]
+            assert [request.start for request in server.received(m.Subscribe)] == ["earliest", "earliest"]
 
     run(main())
 
 
 @pytest.mark.parametrize("start", ["latest", "earliest", 0])
-@pytest.mark.parametrize("told", [{"dialect": "document"}, {}], ids=["document", "no offsets"])
-def test_without_offsets_a_lost_connection_is_the_end_unless_gaps_are_allowed(told: dict[str, Any], start: Any) -> None:
+@pytest.mark.parametrize("options", [{"dialect": "document"}, {}], ids=["document", "no offsets"])
+def test_without_offsets_a_lost_connection_is_the_end_unless_gaps_are_allowed(
+    options: dict[str, Any], start: Any
+) -> None:
     async def main() -> None:
         server = ScriptedServer()
         server.flags = KNOWN & ~OFFSETS
-        async with client(server, **told) as felix:
+        async with client(server, **options) as felix:
             strict = felix.subscribe("visits", start)
             lenient = felix.subscribe("visits", start, allow_gaps=True)
             for subscription in (strict, lenient):
@@ -403,7 +405,7 @@ def test_the_server_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         async with client(server) as felix:
             subscription = felix.subscribe("visits", "earliest")
             await subscription.__aenter__()
-            server.followers[0].stream.end()
+            server.subscribers[0].stream.end()
             assert await subscription.next() == Event(b"0", 0)
             with pytest.raises(SubscriptionEnded, match="to visits"):
                 await subscription.next()
@@ -418,7 +420,7 @@ def test_the_server_ends_it_also_for_one_who_looks_again_and_again(monkeypatch: 
     async def main() -> None:
         server = ScriptedServer()
         async with client(server) as felix, felix.subscribe("visits", "earliest") as subscription:
-            server.followers[0].stream.end()
+            server.subscribers[0].stream.end()
             with pytest.raises(SubscriptionEnded):
                 for _ in range(50):
                     assert await subscription.next(timeout=0.01) is None
@@ -448,7 +450,7 @@ def test_a_server_that_shuts_down_ends_the_events_first(monkeypatch: pytest.Monk
         async with client(server) as felix, felix.subscribe("visits", "earliest") as subscription:
             assert await subscription.next() == Event(b"0", 0)
             for number in (1, 2):
-                server.followers[-1].stream.end()
+                server.subscribers[-1].stream.end()
                 waiting = asyncio.create_task(subscription.next())
                 await turns()
                 server.cut()
@@ -465,11 +467,11 @@ def test_a_reset_is_tried_again_and_the_server_says_why_if_it_is_for_good() -> N
         server.publish("visits", b"0")
         async with client(server) as felix, felix.subscribe("visits", "earliest") as subscription:
             assert await subscription.next() == Event(b"0", 0)
-            server.followers[0].stream.give_up(0x12)
+            server.subscribers[0].stream.give_up(0x12)
             server.publish("visits", b"1")
             assert await subscription.next() == Event(b"1", 1)
             server.refusals["visits"] = "forbidden"
-            server.followers[1].stream.give_up(0x12)
+            server.subscribers[1].stream.give_up(0x12)
             with pytest.raises(Forbidden):
                 await subscription.next()
 
@@ -483,7 +485,7 @@ def test_resets_without_end_are_an_end() -> None:
             waiting = asyncio.create_task(subscription.next())
             for number in range(4):
                 await turns(100)
-                server.followers[number].stream.give_up(0x13)
+                server.subscribers[number].stream.give_up(0x13)
             with pytest.raises(SubscriptionLost, match="larger than a frame"):
                 await waiting
 
@@ -501,13 +503,13 @@ def test_a_reader_who_does_not_keep_up_stops_the_connection() -> None:
             async with felix.subscribe("visits", "earliest") as subscription:
                 server.publish("visits", *[b"%04d" % number + bytes(96) for number in range(100)])
                 await turns(300)
-                (link,) = server.links
-                assert link.paused
+                (connection,) = server.connections
+                assert connection.paused
                 assert len(subscription.ready_batches()) == 7  # of 164 bytes each, with what they take in memory
-                assert not link.paused
+                assert not connection.paused
                 rest = await take(subscription, 93)
             assert [event.offset for event in rest] == list(range(7, 100))
-            assert len(server.followers) == 1
+            assert len(server.subscribers) == 1
 
     run(main())
 
@@ -524,11 +526,11 @@ def test_beside_others_it_lets_go_and_comes_back() -> None:
             for number in range(100):
                 server.publish("visits", b"%d" % number + bytes(100))
                 assert await quick.next() is not None
-            (link,) = server.links
-            assert not link.paused
-            assert server.followers[0].stream.codes == {"refused": 0}
+            (connection,) = server.connections
+            assert not connection.paused
+            assert server.subscribers[0].stream.codes == {"refused": 0}
             assert [event.offset for event in await take(slow, 100)] == list(range(100))
-            assert server.asked(m.Subscribe)[-1].start != m.From(0)
+            assert server.received(m.Subscribe)[-1].start != m.From(0)
 
     run(main())
 
@@ -543,10 +545,10 @@ def test_without_offsets_it_stops_the_connection_also_beside_others() -> None:
             server.publish("visits", *[bytes(100)] * 100)
             server.publish("other", b"later")
             await turns()
-            assert server.links[0].paused
+            assert server.connections[0].paused
             third = felix.subscribe("third")
             await third.__aenter__()  # goes by another connection: this one does not read
-            assert len(server.links) == 2
+            assert len(server.connections) == 2
             assert len(await take(slow, 100)) == 100
             assert await quick.next() == Event(b"later", None)
 
@@ -563,7 +565,7 @@ def test_a_full_subscription_that_is_closed_lets_the_others_go_on() -> None:
             server.publish("visits", *[bytes(100)] * 100)
             server.publish("other", b"later")
             await turns()
-            assert server.links[0].paused
+            assert server.connections[0].paused
             await slow.close()
             assert await quick.next() == Event(b"later", None)
 
@@ -580,7 +582,7 @@ def test_events_that_come_before_the_reply_take_no_more_memory_than_others() -> 
             server.held = True
             subscription = felix.subscribe("visits", "earliest")
             assert await subscription.next(timeout=0.01) is None
-            assert server.links[0].events[0].codes == {"refused": 0}
+            assert server.connections[0].events[0].codes == {"refused": 0}
             server.held = False
             server.release()
             assert [event.offset for event in await take(subscription, 100)] == list(range(100))
@@ -596,11 +598,11 @@ def test_events_that_came_before_the_reply_stop_the_connection_after_it() -> Non
             server.held = True
             subscription = felix.subscribe("visits", "earliest")
             assert await subscription.next(timeout=0.01) is None
-            assert not server.links[0].paused
+            assert not server.connections[0].paused
             server.held = False
             server.release()
             await turns()
-            assert server.links[0].paused
+            assert server.connections[0].paused
             assert len(await take(subscription, 100)) == 100
 
     run(main())
@@ -614,12 +616,12 @@ def test_the_event_stream_of_a_request_that_failed_is_not_wanted() -> None:
             with pytest.raises(TimedOut):
                 await felix.subscribe("visits", "earliest").next()
             await turns()
-            assert server.links[0].events[0].codes == {"refused": 0}
+            assert server.connections[0].events[0].codes == {"refused": 0}
 
     run(main())
 
 
-def test_where_event_streams_are_not_told_apart_one_is_asked_for_after_the_other() -> None:
+def test_without_ids_of_event_streams_subscriptions_are_made_one_after_the_other() -> None:
     async def main() -> None:
         server = ScriptedServer()
         server.tells_ids = False
@@ -627,7 +629,7 @@ def test_where_event_streams_are_not_told_apart_one_is_asked_for_after_the_other
             server.held = True
             waiting = [asyncio.create_task(felix.subscribe(name).__aenter__()) for name in ("a", "b")]
             await turns()
-            assert [request.stream for request in server.asked(m.Subscribe)] == ["a"]
+            assert [request.stream for request in server.received(m.Subscribe)] == ["a"]
             server.held = False
             server.release()
             await asyncio.gather(*waiting)
@@ -639,13 +641,13 @@ def test_an_event_stream_that_nobody_asked_for_takes_no_memory() -> None:
     async def main() -> None:
         server = ScriptedServer()
         async with client(server, limits=Limits(queue=1000)) as felix, felix.subscribe("visits"):
-            stray = server.links[0].push()
-            stray.say(m.encode(m.EventStreamHello(77)))
+            unclaimed = server.connections[0].push()
+            unclaimed.say(m.encode(m.EventStreamHello(77)))
             for _ in range(20):
-                stray.say(m.encode(m.Event("t", "n", "s", bytes(100))))
+                unclaimed.say(m.encode(m.Event("t", "n", "s", bytes(100))))
             await turns()
-            assert stray.codes == {"refused": 0}
-            assert not server.links[0].paused
+            assert unclaimed.codes == {"refused": 0}
+            assert not server.connections[0].paused
 
     run(main())
 
@@ -687,9 +689,9 @@ def test_every_event_comes_once_and_in_order(steps: list[tuple[str, int]], start
                         found += await take(subscription, min(count, end - first - len(found)))
                     elif kind == "cut":
                         server.cut()
-                    elif kind == "reset" and server.followers[-1].alive:
-                        server.followers[-1].stream.ended = True
-                        server.followers[-1].stream.give_up(0x14)
+                    elif kind == "reset" and server.subscribers[-1].alive:
+                        server.subscribers[-1].stream.ended = True
+                        server.subscribers[-1].stream.give_up(0x14)
                     await turns(count if kind == "wait" else 0)
                 end = len(server.logs["visits"])
                 found += await take(subscription, end - first - len(found))
@@ -701,8 +703,8 @@ def test_every_event_comes_once_and_in_order(steps: list[tuple[str, int]], start
 # -- the blocking client
 
 
-def blocking(server: ScriptedServer, **told: Any) -> FelixClient:
-    return FelixClient("broker:1", connector=server.connect, retry=QUICK, timeout=5.0, **told)
+def blocking(server: ScriptedServer, **options: Any) -> FelixClient:
+    return FelixClient("broker:1", connector=server.connect, retry=QUICK, timeout=5.0, **options)
 
 
 def test_the_blocking_client_subscribes() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections import deque
 from enum import Enum, auto
-from types import TracebackType
-from typing import Self
 
-from tests.clients.scripted_server import SECONDS, LoopThread
+from tests.clients.scripted_server import Peer, ScriptedServer
 
 from penstock.wire.flymq.codec import requests
 from penstock.wire.flymq.frames import Framer, content, frame
@@ -34,55 +31,26 @@ class Fault(Enum):
     BYTEWISE = auto()  # every byte of it is sent by itself
 
 
-class FaultyProxy(LoopThread):
+class FaultyProxy(ScriptedServer[Peer]):
     """A proxy to a server, on which replies meet faults. Connections are refused outside `with`."""
 
     def __init__(self, port: int) -> None:
+        super().__init__()
         self._target = port
         self.faults: deque[Fault] = deque()  # one for each reply to come; none when empty
         self.requests: list[Request] = []  # all that were sent
-        self.connections = 0
-        self.hold = 1  # replies are sent when so many have gaserver_readerd
+        self.hold = 1  # replies are sent when so many have gathered
         self.delay = 0.0  # seconds before each reply
-        self._socket = socket.socket()
-        self._socket.bind(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._handlers: set[asyncio.Task[None]] = set()
 
     @property
     def opcodes(self) -> list[Op]:
         return [requests.OPCODES[type(request)] for request in self.requests]
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        self._listener = self.run(asyncio.start_server(self._handle, sock=self._socket))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.call(self._listener.close)
-        self.drop_connections()
-        super().__exit__(kind, error, trace)
-
-    def drop_connections(self) -> None:
-        """Close all connections from this side."""
-        self.run(self._drop())
-
-    async def _drop(self) -> None:
-        for writer in list(self._writers):
-            writer.close()
-        if self._handlers:
-            await asyncio.wait(list(self._handlers), timeout=SECONDS)
-
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
         self.connections += 1
-        self._handlers.add(task)
+        peer = Peer(writer)
+        self.peers.add(peer)
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers |= {writer, server_writer}
         try:
             both = [
                 asyncio.ensure_future(self._forward_requests(reader, server_writer)),
@@ -97,8 +65,7 @@ class FaultyProxy(LoopThread):
                 end.close()
                 with contextlib.suppress(OSError):
                     await end.wait_closed()
-                self._writers.discard(end)
-            self._handlers.discard(task)
+            self.peers.discard(peer)
 
     async def _forward_requests(self, reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter) -> None:
         framer = Framer()

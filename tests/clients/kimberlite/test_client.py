@@ -55,7 +55,7 @@ def error(code: ErrorCode, text: str = "no") -> m.ErrorResponse:
     return m.ErrorResponse(code, text)
 
 
-# -- what can be asked
+# -- every request
 
 CALLS: list[tuple[str, tuple[Any, ...], Any]] = [
     ("create_stream", ("events", DataClass.PHI), 100),
@@ -93,11 +93,11 @@ def test_every_request(scripted: ScriptedServer, connect: Connect) -> None:
         assert getattr(client, name)(*arguments) == result, name
     assert scripted.connections == 1
     served = {type(request.payload) for request in scripted.requests}
-    unasked = {m.Subscribe, m.SubscribeCredit, m.Unsubscribe}
-    asked = {m.CreateStream, m.AppendEvents, m.ReadEvents, m.Query, m.QueryAt, m.DescribeTable, m.StreamInfo}
+    of_subscriptions = {m.Subscribe, m.SubscribeCredit, m.Unsubscribe}
+    stateful = {m.CreateStream, m.AppendEvents, m.ReadEvents, m.Query, m.QueryAt, m.DescribeTable, m.StreamInfo}
     fixed = {m.Sync, m.GetServerInfo, m.ListTables, m.ListIndexes, m.TenantCreate, m.TenantList, m.TenantGet}
     fixed |= {m.TenantDelete, m.ApiKeyRegister, m.ApiKeyRevoke, m.ApiKeyList, m.ApiKeyRotate, m.AuditQuery}
-    assert served - unasked == asked | fixed | {m.VerifyAuditChain}
+    assert served - of_subscriptions == stateful | fixed | {m.VerifyAuditChain}
 
 
 def test_both_clients_have_the_same_methods() -> None:
@@ -259,8 +259,8 @@ def test_replies_in_another_order(scripted: ScriptedServer, connect: Connect) ->
     client = connect(scripted.address)
     client.connect()
     scripted.hold = 3
-    asked = [requests.query(f"SELECT {number}", [number]) for number in range(3)]
-    assert [outcome.rows for outcome in client.pipeline(asked)] == [[[0]], [[1]], [[2]]]
+    specs = [requests.query(f"SELECT {number}", [number]) for number in range(3)]
+    assert [outcome.rows for outcome in client.pipeline(specs)] == [[[0]], [[1]], [[2]]]
 
 
 def test_a_pipeline_tells_errors_from_results(scripted: ScriptedServer, connect: Connect) -> None:
@@ -377,7 +377,7 @@ def test_batches_on_a_connection_that_is_lost(scripted: ScriptedServer, connect:
     client.sync()
 
 
-# -- what is asked again
+# -- retries
 
 
 def test_what_only_reads_is_asked_again(scripted: ScriptedServer, connect: Connect) -> None:
@@ -634,7 +634,7 @@ def test_the_leader_is_followed_and_remembered(scripted: ScriptedServer, connect
         assert len(scripted.requests) == 1
         assert leader.connections == 2
     client.notice()
-    client.sync()  # the leader is gone, and the other one is asked again
+    client.sync()  # the leader is gone, and the other one is used again
     assert len(scripted.requests) == 2
 
 

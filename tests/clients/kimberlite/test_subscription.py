@@ -205,7 +205,7 @@ def settled(scripted: ScriptedServer, group: str = "readers") -> int:
 
 
 def test_what_a_group_is_done_with(scripted: ScriptedServer, connect: Connect) -> None:
-    """An event is done when the next is asked for; what waits in the client is not."""
+    """An event is done when the caller comes for the next; what waits in the client is not."""
     stream = scripted.stream("events", *numbers(0, 10))
     with connect(scripted.address).subscribe(stream, group="readers", window=2) as subscription:
         for number in range(5):

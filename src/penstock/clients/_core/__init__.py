@@ -19,9 +19,8 @@ their imports:
     channel      ConnectOptions; Channel: connect and call as procedures, under both drivers
     blocking     BlockingConnection, BlockingDriver, BlockingClient (base class of the public blocking clients)
     aio          AsyncConnection, AsyncDriver, AsyncClientCore (base class of the public asyncio clients)
-    methods      blocking_method, async_method of a function that makes a RequestSpec; blocking_procedure,
-                 async_procedure of a function that is a Procedure; request_method and procedure_method are either, by
-                 the class that has them: a list of methods for both clients, in a class that both derive from
+    methods      request_method of a function that makes a RequestSpec, procedure_method of one that is a Procedure: a
+                 list of methods for both clients, in a class that both derive from
     pool         BlockingPool, AsyncPool: several clients used by many threads, or tasks
     closing      Closing, AsyncClosing: context managers that close at the end of the block
     shielded     ShieldedTask: a coroutine that a cancelled caller does not end
@@ -58,9 +57,12 @@ connection, and logs in. It gets clients of both kinds:
         yield 0.1                                                            # seconds
         return first + second
 
-    class Client(BlockingClient):                    class AsyncClient(AsyncClientCore):
-        echo = blocking_method(echo)                     echo = async_method(echo)
-        echo_twice = blocking_procedure(echo_twice)      echo_twice = async_procedure(echo_twice)
+    class EchoMethods:
+        echo = request_method(echo)
+        echo_twice = procedure_method(echo_twice)
+
+    class Client(EchoMethods, BlockingClient): ...        # __init__ makes a BlockingDriver(binding, options, sleep)
+    class AsyncClient(EchoMethods, AsyncClientCore): ...  # of an AsyncDriver
 
 A procedure that must stay on one connection takes it by `connection = yield CONNECTED`, sends batches with
 `connection.send(batch)`, which never blocks a task nor raises because of a lost connection, and waits by

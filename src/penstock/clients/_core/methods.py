@@ -1,5 +1,7 @@
-"""Methods of the public classes, made of functions that are written once: of one that makes a `RequestSpec`, or of one
-that is a `Procedure`. `help` shows the signature and the text of the function.
+"""Methods of the public classes, made of functions that are written once: `request_method` of one that makes a
+`RequestSpec`, `procedure_method` of one that is a `Procedure`. They block or not, as the class through which they are
+called does: so a door lists the methods of both its clients once, in a class that both derive from. `help` shows the
+signature and the text of the function.
 """
 
 from __future__ import annotations
@@ -34,51 +36,8 @@ class AsyncRunner(Protocol):
     async def run(self, procedure: Procedure[T], /) -> T: ...
 
 
-def blocking_method(spec: Callable[P, RequestSpec[T]]) -> Callable[Concatenate[Any, P], T]:
-    """A method that makes this request, and waits for its result."""
-
-    def method(self: BlockingCaller, /, *args: P.args, **options: P.kwargs) -> T:
-        return self.call(spec(*args, **options))
-
-    _describe(method, spec, takes_self=False)
-    return method
-
-
-def async_method(spec: Callable[P, RequestSpec[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """The same for asyncio."""
-
-    async def method(self: AsyncCaller, /, *args: P.args, **options: P.kwargs) -> T:
-        return await self.call(spec(*args, **options))
-
-    _describe(method, spec, takes_self=False)
-    return method
-
-
-def blocking_procedure(procedure: Callable[Concatenate[S, P], Procedure[T]]) -> Callable[Concatenate[S, P], T]:
-    """A method that runs this procedure, which takes the client as its first argument."""
-
-    def method(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        return self.run(procedure(self, *args, **options))  # type: ignore[no-any-return]
-
-    _describe(method, procedure, takes_self=True)
-    return method
-
-
-def async_procedure(
-    procedure: Callable[Concatenate[S, P], Procedure[T]],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The same for asyncio."""
-
-    async def method(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
-        return await self.run(procedure(self, *args, **options))  # type: ignore[no-any-return]
-
-    _describe(method, procedure, takes_self=True)
-    return method
-
-
 class request_method(Generic[P, T]):  # noqa: N801 - used as a function
-    """A method, blocking or not as the class that has it, that makes the request which this function specifies: so a
-    door lists the methods of both its clients once."""
+    """A method that makes the request which this function specifies."""
 
     def __init__(self, spec: Callable[P, RequestSpec[T]]) -> None:
         self._spec = spec
@@ -93,13 +52,13 @@ class request_method(Generic[P, T]):  # noqa: N801 - used as a function
     def __get__(self, caller: Any, owner: Any) -> Any:
         method = self._methods.get(owner)
         if method is None:
-            make: Any = async_method if inspect.iscoroutinefunction(owner.call) else blocking_method
-            method = self._methods[owner] = make(self._spec)
+            make = _async_request if inspect.iscoroutinefunction(owner.call) else _blocking_request
+            method = self._methods[owner] = _described(make(self._spec), self._spec, inspect.signature(self._spec))
         return method if caller is None else MethodType(method, caller)
 
 
 class procedure_method(Generic[S, P, T]):  # noqa: N801 - used as a decorator
-    """The same of a procedure, which takes the object as its first argument."""
+    """A method that runs this procedure, which takes the object as its first argument."""
 
     def __init__(self, procedure: Callable[Concatenate[S, P], Procedure[T]]) -> None:
         self._procedure = procedure
@@ -114,22 +73,51 @@ class procedure_method(Generic[S, P, T]):  # noqa: N801 - used as a decorator
     def __get__(self, runner: Any, owner: Any) -> Any:
         method = self._methods.get(owner)
         if method is None:
-            make: Any = async_procedure if inspect.iscoroutinefunction(owner.run) else blocking_procedure
-            method = self._methods[owner] = make(self._procedure)
+            make = _async_procedure if inspect.iscoroutinefunction(owner.run) else _blocking_procedure
+            signature = inspect.signature(self._procedure)
+            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+            method = self._methods[owner] = _described(make(self._procedure), self._procedure, signature)
         return method if runner is None else MethodType(method, runner)
 
 
-def _describe(method: Any, function: Callable[..., Any], *, takes_self: bool) -> None:
-    """Give a method the name, the text and the signature by which `help` shows it."""
+def _blocking_request(spec: Callable[..., RequestSpec[Any]]) -> Any:
+    def method(self: BlockingCaller, /, *args: Any, **options: Any) -> Any:
+        return self.call(spec(*args, **options))
+
+    return method
+
+
+def _async_request(spec: Callable[..., RequestSpec[Any]]) -> Any:
+    async def method(self: AsyncCaller, /, *args: Any, **options: Any) -> Any:
+        return await self.call(spec(*args, **options))
+
+    return method
+
+
+def _blocking_procedure(procedure: Callable[..., Procedure[Any]]) -> Any:
+    def method(self: BlockingRunner, /, *args: Any, **options: Any) -> Any:
+        return self.run(procedure(self, *args, **options))
+
+    return method
+
+
+def _async_procedure(procedure: Callable[..., Procedure[Any]]) -> Any:
+    async def method(self: AsyncRunner, /, *args: Any, **options: Any) -> Any:
+        return await self.run(procedure(self, *args, **options))
+
+    return method
+
+
+def _described(method: Any, function: Callable[..., Any], signature: inspect.Signature) -> Any:
+    """The method with the name, the text and the signature by which `help` shows it."""
     functools.update_wrapper(method, function)
     del method.__wrapped__  # or else its first argument would be taken for `self`
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())
-    if takes_self:
-        del parameters[0]
     owner = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     result = str(signature.return_annotation)
     for wrapper in ("RequestSpec[", "Procedure["):
         if result.startswith(wrapper):
             result = result.removeprefix(wrapper).removesuffix("]")
-    method.__signature__ = signature.replace(parameters=[owner, *parameters], return_annotation=result)
+    method.__signature__ = signature.replace(
+        parameters=[owner, *signature.parameters.values()], return_annotation=result
+    )
+    return method

@@ -22,6 +22,11 @@ The same on asyncio, where any number of tasks share a few connections, and with
         async with client.subscribe("visits", start=3) as events:
             batch = await events.next_batch()
             print(batch.offset, len(batch.payloads))
+
+Start with `client` (the public classes). `requests` has the spec of each request, `publisher`, `cache` and
+`subscription` what is done with them. A `connection` is QUIC with many streams, so instead of the drivers of the core,
+which are for one socket, `pool` keeps connections and `request_stream`s; errors, specs, retries and the thread under
+the blocking client are those of the core.
 """
 
 from penstock.clients.felix.cache import Cache

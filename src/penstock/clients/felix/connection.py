@@ -107,7 +107,7 @@ class Connection:
             self._expected.discard(subscription_id)
             unclaimed = None if subscription_id is None else self._unclaimed.pop(subscription_id, None)
             if unclaimed is not None:
-                unclaimed.cancel(StreamLost("nobody wants this event stream"))
+                unclaimed.cancel(StreamLost("the subscription was given up"))
 
     async def claim(self, subscription_id: int | str | None) -> EventBuffer:
         """The event stream of this subscription; any, if the server does not tell them apart. Raises TimedOut or
@@ -142,7 +142,7 @@ class Connection:
         elif len(self._unclaimed) < MAX_UNCLAIMED and buffer.id not in self._unclaimed:
             self._unclaimed[buffer.id] = buffer
         else:
-            buffer.cancel(StreamLost("nobody asked for this event stream"))
+            buffer.cancel(StreamLost("no subscription has this event stream"))
 
     def on_full(self, buffer: EventBuffer) -> None:
         """Back-pressure: pausing the whole connection holds back the sender, and everybody else on it. If there are
@@ -202,7 +202,7 @@ class Connection:
 
 
 def quic_settings(options: Options) -> QuicSettings:
-    """A server that is gone is noticed by its silence, so it is probed three times before that."""
+    """Settings of the transport. A lost server is noticed by its silence, so it is probed three times before that."""
     trust = options.trust
     return QuicSettings(
         connection_window=max(16 * MIB, options.limits.frame),

@@ -250,7 +250,7 @@ class RequestStream:
             if isinstance(outcome, FelixError):  # the reason why the server is about to end the stream
                 self.fail(outcome)
                 return
-            raise BadReply("a reply that nothing was asked for")
+            raise BadReply("a reply to no request")
         if request_id is None or in_flight[0].id == request_id:
             request = in_flight.popleft()
         else:
@@ -264,7 +264,7 @@ class RequestStream:
         for request in self._in_flight:
             if request.id == request_id:
                 return request
-        raise BadReply(f"a reply to request {request_id}, which was not asked")
+        raise BadReply(f"a reply to request {request_id}, which nobody made")
 
     def _on_timer(self) -> None:
         """Check whether the oldest reply is overdue. Later replies come behind it, so the stream is given up."""

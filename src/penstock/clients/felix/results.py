@@ -1,4 +1,4 @@
-"""What a client gives to its caller."""
+"""Results of the methods of both clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Batch(NamedTuple):
 
 
 class Swapped(NamedTuple):
-    """What became of a compare-and-set: whether it was done, and what is in the cache now."""
+    """The result of a compare-and-set: whether it was done, and the value in the cache now."""
 
     stored: bool
     value: bytes | None

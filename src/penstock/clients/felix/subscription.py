@@ -308,7 +308,7 @@ class AsyncSubscription(AsyncClosing):
             return await connection.claim(reply.subscription_id)
 
     async def _end_offset(self, connection: Connection) -> int | None:
-        """Where the stream ends, so that a subscription which loses its connection before the first event knows where
+        """The end of the stream, so that a subscription which loses its connection before the first event knows where
         it was. The server names it when asked for an offset beyond. None if it does not."""
         stream = await connection.open_stream()
         if not stream.flags & OFFSETS:

@@ -41,7 +41,7 @@ class Batch:
         return requests.produce_batch(self.topic, self.values, self.keys, self.partitions, retry=retry)
 
     def metadata(self, index: int) -> m.RecordMetadata:
-        """Where a record is stored, or the error."""
+        """Topic, partition and offset of a record. Raises the error of its batch."""
         outcome = self.outcome
         assert outcome is not None
         if isinstance(outcome, FlyMqError):

@@ -205,7 +205,7 @@ class _ConsumerProcedures(Generic[C]):
         return [(topic.topic, part.partition) for topic in results_of(found) for part in topic.partitions]
 
     def _deleted(self, topic: str, outcome: Any) -> bool:
-        """Whether this is a topic that was found by a pattern, and has been deleted."""
+        """True for a topic that was found by a pattern, and has been deleted."""
         return isinstance(outcome, NotFound) and topic not in self._topics
 
     def _subscribe(self, partitions: Sequence[tuple[str, int]], mode: str) -> Procedure[None]:
@@ -236,7 +236,7 @@ class _ConsumerProcedures(Generic[C]):
         return records
 
     def _fetch(self, limit: int) -> Procedure[bool]:
-        """Whether anything was there."""
+        """Fetch from all partitions. True if anything was there."""
         cursors = list(self._rotation)
         count = max(limit, self._prefetch)
         specs = [requests.fetch_binary(c.topic, c.partition, c.fetch_offset, count, self._filter) for c in cursors]
@@ -274,7 +274,7 @@ class Consumer(_ConsumerProcedures[Client]):
     not share them out among the members of a group, so consumers that share a topic are given different ones.
 
     `mode` says where to start: `commit`, from the group's offsets, is the default with a group; `latest` without;
-    `earliest`. With `auto_commit`, what was returned counts as done when more is asked for, and is committed at most
+    `earliest`. With `auto_commit`, what was returned counts as done with the next poll, and is committed at most
     every `commit_seconds`, and on `close`: every record is seen at least once. Leave a `with` block by an exception
     and nothing is committed on the way out. Positions survive a reconnect.
     """
@@ -289,7 +289,7 @@ class Consumer(_ConsumerProcedures[Client]):
             self.close()
 
     def __iter__(self) -> Iterator[Record]:
-        """Records as they come, without end. Each counts as done when the next one is asked for."""
+        """Records as they come, without end. Each counts as done when the next one is taken."""
         while True:
             yield from self.poll(1, _ITERATION_SECONDS)
 
@@ -310,7 +310,7 @@ class AsyncConsumer(_ConsumerProcedures[AsyncClient]):
             await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records as they come, without end. Each counts as done when the next one is asked for."""
+        """Records as they come, without end. Each counts as done when the next one is taken."""
         while True:
             for record in await self.poll(1, _ITERATION_SECONDS):
                 yield record

@@ -10,9 +10,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Generator, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, TypeVar
 
+from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.procedure import Procedure
 from penstock.clients.flymq.batches import Batch, Batcher
 from penstock.clients.flymq.client import AsyncClient, Client
@@ -24,6 +24,8 @@ MAX_RECORDS: Final = 1000
 MAX_BYTES: Final = 1 << 20
 LINGER: Final = 0.005
 BUFFER_BYTES: Final = 32 << 20
+
+C = TypeVar("C", Client, AsyncClient)
 
 
 class _Delivery:
@@ -46,7 +48,7 @@ class Delivery(_Delivery):
     __slots__ = ()
 
     def result(self, timeout: float | None = None) -> m.RecordMetadata:
-        """Wait, and say where the record is stored; at offset `DIVERTED` it is among the topic's dead letters. Raises
+        """Wait for the record's partition and offset; at offset `DIVERTED` it is among the topic's dead letters. Raises
         the reason why it is not stored, or TimeoutError."""
         if not self._batch.signal.wait(timeout):
             raise TimeoutError(f"the record was not stored in {timeout:g} seconds")
@@ -59,22 +61,37 @@ class AsyncDelivery(_Delivery):
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, m.RecordMetadata]:
-        """Where the record is stored; at offset `DIVERTED` it is among the topic's dead letters. Raises the reason why
-        it is not stored."""
+        """The record's partition and offset; at offset `DIVERTED` it is among the topic's dead letters. Raises the
+        reason why it is not stored."""
         yield from self._batch.signal.wait().__await__()
         return self._batch.metadata(self._index)
 
 
-class _ProducerState:
-    """What both kinds of producer have in common."""
+class _ProducerState(Generic[C]):
+    """State of a producer of either kind."""
 
-    def __init__(self, batcher: Batcher, buffer_bytes: int, retry: bool) -> None:
-        self._batcher = batcher
+    def __init__(
+        self,
+        client: C,
+        *,
+        max_records: int = MAX_RECORDS,
+        max_bytes: int = MAX_BYTES,
+        linger: float = LINGER,
+        buffer_bytes: int = BUFFER_BYTES,
+        retry: bool = False,
+    ) -> None:
+        self._client: C = client
+        self._batcher = Batcher(max_records, max_bytes, linger)
         self._buffer_bytes = buffer_bytes
         self._retry = retry
         self._flushes = 0  # callers that wait for everything to be sent
         self._failure: FlyMqError | None = None  # the first since the last flush
         self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        """Whatever else the kind of producer needs."""
+        raise NotImplementedError
 
     def _send(self, batches: Sequence[Batch]) -> Procedure[None]:
         """Send these batches together, and settle them, whatever happens."""
@@ -108,7 +125,7 @@ def _batch_failure(error: Exception) -> FlyMqError:
     return failure
 
 
-class Producer(_ProducerState):
+class Producer(_ProducerState[Client], Closing):
     """Sends records in batches, from any number of threads, by a thread and a connection of its own.
 
     A batch is sent when it has `max_records` records or `max_bytes` bytes, or its first record has waited for `linger`
@@ -116,30 +133,12 @@ class Producer(_ProducerState):
     again, unless `retry` is set: then records are stored at least once, and perhaps twice.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        max_records: int = MAX_RECORDS,
-        max_bytes: int = MAX_BYTES,
-        linger: float = LINGER,
-        buffer_bytes: int = BUFFER_BYTES,
-        retry: bool = False,
-    ) -> None:
-        super().__init__(Batcher(max_records, max_bytes, linger), buffer_bytes, retry)
-        self._client = client.another()
+    def _start(self) -> None:
+        self._client = self._client.another()
         self._changed = threading.Condition()
         self._in_flight = 0  # batches
         self._thread = threading.Thread(target=self._work, name="flymq-producer", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY) -> Delivery:
         """Take a record, to be sent soon."""
@@ -155,8 +154,8 @@ class Producer(_ProducerState):
         return Delivery(batch, index)
 
     def flush(self) -> None:
-        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, whether or
-        not somebody has asked for it."""
+        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, also one
+        that a delivery has raised already."""
         with self._changed:
             self._flushes += 1
             self._changed.notify_all()
@@ -203,21 +202,10 @@ class Producer(_ProducerState):
             self._changed.wait(self._batcher.wait(now))
 
 
-class AsyncProducer(_ProducerState):
+class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
     """The same as `Producer` for the tasks of one event loop, through their client."""
 
-    def __init__(
-        self,
-        client: AsyncClient,
-        *,
-        max_records: int = MAX_RECORDS,
-        max_bytes: int = MAX_BYTES,
-        linger: float = LINGER,
-        buffer_bytes: int = BUFFER_BYTES,
-        retry: bool = False,
-    ) -> None:
-        super().__init__(Batcher(max_records, max_bytes, linger), buffer_bytes, retry)
-        self._client = client
+    def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -225,14 +213,6 @@ class AsyncProducer(_ProducerState):
         self._idle.set()
         self._below_limit = asyncio.Event()
         self._below_limit.set()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY) -> AsyncDelivery:
         """Take a record, to be sent soon."""
@@ -247,8 +227,8 @@ class AsyncProducer(_ProducerState):
         return AsyncDelivery(batch, index)
 
     async def flush(self) -> None:
-        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, whether or
-        not somebody has asked for it."""
+        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, also one
+        that a delivery has raised already."""
         self._flushes += 1
         try:
             self._schedule()
@@ -274,11 +254,11 @@ class AsyncProducer(_ProducerState):
         if wait is None:
             return
         if wait == 0.0 or self._flushes:
-            self._start()
+            self._start_sending()
         elif self._timer is None:
-            self._timer = self._loop.call_later(wait, self._start)
+            self._timer = self._loop.call_later(wait, self._start_sending)
 
-    def _start(self) -> None:
+    def _start_sending(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -25,7 +25,7 @@ DIVERTED: Final = -1
 
 
 def _done(reply: m.Done) -> None:
-    """We never say failure in this way; the original does."""
+    """Raise the failure that the original reports in this way; our broker sends an ERROR instead."""
     if not reply.success:
         raise reply_error(reply.message)
 
@@ -186,12 +186,12 @@ def subscribe(topic: str, group: str = "", partition: int = 0, mode: str = "late
 
 
 def commit(topic: str, group: str, partition: int, offset: int) -> RequestSpec[None]:
-    """Keep the offset with which the group goes on."""
+    """Store the offset from which the group goes on."""
     return _idempotent(m.Commit(topic, group, partition, offset), _done)
 
 
 def get_offset(topic: str, group: str, partition: int = 0) -> RequestSpec[int]:
-    """Where the group stands; 0 if it has committed nothing in this partition."""
+    """The committed offset of the group; 0 if it has committed nothing in this partition."""
     return _idempotent(m.GetOffset(topic, group, partition), _offset)
 
 
@@ -203,7 +203,7 @@ def reset_offset(topic: str, group: str, partition: int, to: int | str) -> Reque
 
 
 def seek_to_timestamp(topic: str, partition: int, timestamp_ms: int, group: str = "") -> RequestSpec[int]:
-    """The first offset that is not older. With a group, that is where it stands from then on."""
+    """The first offset that is not older. With a group, it is committed for it."""
     return _idempotent(m.SeekToTimestamp(topic, group, partition, timestamp_ms), _offset)
 
 
@@ -242,7 +242,7 @@ def list_schemas(name: str = "") -> RequestSpec[list[m.SchemaSummary]]:
 
 
 def validate_schema(name: str, value: bytes) -> RequestSpec[m.SchemaVerdict]:
-    """Whether the value fits the schema, and if not, why."""
+    """Check a value against the schema: valid or not, and the reasons."""
     return _idempotent(m.ValidateSchema(name, value), whole)
 
 
@@ -252,7 +252,7 @@ def delete_schema(name: str, version: int = 0) -> RequestSpec[None]:
 
 
 def set_compatibility(name: str, mode: str) -> RequestSpec[None]:
-    """How the versions of a schema must fit each other: `none`, `backward`, `forward`, `full`."""
+    """Set how the versions of a schema must fit each other: `none`, `backward`, `forward`, `full`."""
     return _idempotent(m.SetCompatibility(name, mode), _done)
 
 
@@ -260,7 +260,7 @@ def set_compatibility(name: str, mode: str) -> RequestSpec[None]:
 
 
 def fetch_dlq(topic: str, max_messages: int = 100) -> RequestSpec[list[m.DlqMessage]]:
-    """What was refused or given up, oldest first."""
+    """Dead letters of the topic, oldest first: records that were refused or given up."""
     return _idempotent(m.FetchDlq(topic, max_messages), lambda reply: reply.messages)
 
 
@@ -292,7 +292,7 @@ def produce_in_transaction(
 
 
 def commit_transaction(transaction_id: str) -> RequestSpec[None]:
-    """Store the records of the transaction, all or none. May be asked again: it counts once, and TransactionOver says
+    """Store the records of the transaction, all or none. May be sent again: it counts once, and TransactionOver says
     that nothing is stored."""
     return _idempotent(m.CommitTransaction(transaction_id), _transaction_ended)
 
@@ -317,7 +317,7 @@ def cluster_status() -> RequestSpec[m.ClusterStatus]:
 
 
 def cluster_metadata(topic: str = "") -> RequestSpec[m.ClusterMetadata]:
-    """Which node has which partitions, of one topic or of all."""
+    """The nodes that have partitions, of one topic or of all topics."""
     return _idempotent(m.GetClusterMetadata(topic), whole)
 
 
@@ -367,7 +367,7 @@ def set_acl(
     roles: Sequence[str] = (),
     restrict: bool = False,
 ) -> RequestSpec[None]:
-    """Who may use a topic beyond what roles allow; with `restrict`, nobody else may."""
+    """Set who may use a topic beyond what roles allow; with `restrict`, nobody else may."""
     return _idempotent(m.SetAcl(topic, public, list(users), list(roles), restrict), _done)
 
 
@@ -412,7 +412,7 @@ def audit_query(
     limit: int = 100,
     offset: int = 0,
 ) -> m.AuditQuery:
-    """What to look for in the audit log; what is not given is not looked at. Times are in seconds since 1970."""
+    """A search in the audit log, by those of the fields that are given. Times are in seconds since 1970."""
     return m.AuditQuery(start_s, end_s, list(types), user, resource, result, search, limit, offset)
 
 

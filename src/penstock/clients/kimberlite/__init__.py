@@ -1,5 +1,9 @@
 """Clients for Kimberlite: `KimberliteClient` blocks, `AsyncKimberliteClient` runs on asyncio. Both have the same
 methods and outcomes, in every version of the protocol; `Pool` and `AsyncPool` keep several connections.
+
+Start with `client` (the public classes) and `requests` (a function for each request, which makes its spec). `appends`
+and `subscription` are procedures of several requests, `event_buffer` holds the events of a subscription, `binding`
+tells the core how Kimberlite encodes, matches and pushes, `version` what each version of the protocol has.
 """
 
 from penstock.clients.kimberlite import requests

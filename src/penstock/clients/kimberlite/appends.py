@@ -64,7 +64,7 @@ def append_many(
                 break
             if start is not None:
                 start += len(events)
-            if pipeline.flushed:
+            if connection.congested:
                 yield Drain(connection)
     finally:
         pipeline.flush()  # also if the caller's iterator failed: what has begun counts as sent
@@ -116,10 +116,6 @@ class _Pipeline:
     def full(self) -> bool:
         requests = self._connection.requests
         return len(requests) >= self._window or requests.bytes_in_flight >= self._window_bytes
-
-    @property
-    def flushed(self) -> bool:
-        return not self._outgoing
 
     def flush(self) -> None:
         if self._outgoing:

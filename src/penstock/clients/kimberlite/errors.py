@@ -166,7 +166,7 @@ class NotLeader(ReplyError):
 
     @property
     def leader(self) -> str | None:
-        """The address of that server, as host:port, if this one said so."""
+        """The address of that server, as host:port, if this one named it."""
         found = _HINT.search(self.message)
         return None if found is None or not 0 < int(found[2]) < 65536 else f"{found[1]}:{found[2]}"
 
@@ -179,7 +179,7 @@ class OffsetMismatch(ReplyError):
 
     @property
     def actual(self) -> int | None:
-        """Where it ends, if the server said so."""
+        """The end of the stream, if the server named it."""
         found = _ACTUAL.search(self.message)
         return None if found is None else int(found[1])
 

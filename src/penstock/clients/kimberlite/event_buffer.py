@@ -51,7 +51,7 @@ class EventBuffer:
         return m.Subscribe(self.stream_id, self.next_offset, self._window, self.group)
 
     def start_polling(self) -> None:
-        """Where the protocol has no subscriptions: see `add_page`."""
+        """Begin without a subscription, where the protocol has none: see `add_page`."""
         self.on_subscribed(m.SubscribeResponse(0, self.next_offset, self._window))
 
     # -- called with what the server sends

@@ -1,4 +1,4 @@
-"""What the methods of both clients answer with. Records of lists are the protocol's own: see `messages`."""
+"""Results of the methods of both clients. Items of lists are messages of the protocol: see `messages`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """Where the events of an append are."""
+    """The offsets of the events of an append."""
 
     first_offset: int
     count: int
@@ -60,7 +60,7 @@ class Page(NamedTuple):
 
 
 class Executed(NamedTuple):
-    """What a statement changed, and the position at which `query_at` sees it."""
+    """The number of rows that a statement changed, and the position at which `query_at` sees it."""
 
     rows_affected: int
     log_offset: int

@@ -1,13 +1,13 @@
 """A small Felix server for the client's tests, without a network: streams in memory, both dialects, faults on demand.
 
 `ScriptedServer.connect` is given to a client as its connector. What the client sends on a stream arrives at once;
-what the server sends arrives in the next turn of the event loop, or later if the client has paused the link.
+what the server sends arrives in the next turn of the event loop, or later if the client has paused the connection.
 
     server = ScriptedServer()
     client = AsyncFelixClient("broker:1", connector=server.connect)
 
 `server.held` keeps replies back (`release` sends them), `server.mute` drops them, `server.refusals` says what to
-refuse, `server.failures` are raised by the next connects, `link.cut()` loses a connection.
+refuse, `server.failures` are raised by the next connects, `connection.cut()` loses a connection.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 class ScriptedStream:
     """Both ends of a stream: the client's `Stream`, and what the server does with it."""
 
-    def __init__(self, link: ScriptedLink, *, bidirectional: bool, local: bool) -> None:
-        self.link = link
+    def __init__(self, connection: ScriptedConnection, *, bidirectional: bool, local: bool) -> None:
+        self.connection = connection
         self.bidirectional = bidirectional
         self.local = local
         self.reader: StreamReceiver
@@ -60,13 +60,13 @@ class ScriptedStream:
     def send(self, data: bytes) -> None:
         assert not self.finished and not self.codes, "the client sends on a stream that it has given up"
         self.frames.feed(data)
-        while not self.link.closed and (frame := self.frames.next()) is not None:
-            self.link.server.take(self, frame)
+        while not self.connection.closed and (frame := self.frames.next()) is not None:
+            self.connection.server.take(self, frame)
 
     def finish(self) -> None:
         if not self.finished:
             self.finished = True
-            if self.link.server.answers_ends and not self.link.closed:
+            if self.connection.server.answers_ends and not self.connection.closed:
                 self.end()
 
     def reset(self, code: int) -> None:
@@ -78,17 +78,17 @@ class ScriptedStream:
     # -- the server's
 
     def say(self, data: bytes) -> None:
-        self.link.later(lambda: None if "refused" in self.codes else self.reader.received(data, False))
+        self.connection.later(lambda: None if "refused" in self.codes else self.reader.received(data, False))
 
     def end(self) -> None:
         self.ended = True
-        self.link.later(lambda: None if "refused" in self.codes else self.reader.received(b"", True))
+        self.connection.later(lambda: None if "refused" in self.codes else self.reader.received(b"", True))
 
     def give_up(self, code: int) -> None:
-        self.link.later(lambda: self.reader.reset(code))
+        self.connection.later(lambda: self.reader.reset(code))
 
 
-class ScriptedLink:
+class ScriptedConnection:
     """The client's `QuicConnection`."""
 
     def __init__(self, server: ScriptedServer, owner: Connection) -> None:
@@ -151,7 +151,7 @@ class ScriptedLink:
             self._inbox.popleft()()
 
 
-class Follower:
+class Subscriber:
     """A subscription, as the server sees it."""
 
     def __init__(self, stream: ScriptedStream, topic: str, at: int, number: int, flags: int | None) -> None:
@@ -163,18 +163,20 @@ class Follower:
 
     @property
     def alive(self) -> bool:
-        return not self.stream.codes and not self.stream.ended and not self.stream.link.closed
+        return not self.stream.codes and not self.stream.ended and not self.stream.connection.closed
 
 
 class ScriptedServer:
     def __init__(self) -> None:
-        self.links: list[ScriptedLink] = []
+        self.connections: list[ScriptedConnection] = []
         self.requests: list[Any] = []  # messages and batches, in the order in which they came
-        self.ways: dict[str, set[int]] = {}  # name of a stream → by which QUIC streams binary batches came to it
+        self.streams_used: dict[
+            str, set[int]
+        ] = {}  # name of a stream → by which QUIC streams binary batches came to it
         self.logs: dict[str, list[bytes]] = {}
         self.oldest = 0  # offset that is still kept
         self.cache: dict[str, bytes] = {}
-        self.followers: list[Follower] = []
+        self.subscribers: list[Subscriber] = []
         self.failures: deque[Exception] = deque()
         self.connects = 0
         self.flags: int | None = KNOWN  # None: an older server, which does not tell
@@ -188,7 +190,7 @@ class ScriptedServer:
         self.replies: deque[Callable[[], None]] = deque()  # kept back
         self.answers_ends = True
         self.streams = 1000
-        self.subscriptions = 1000  # of a link
+        self.subscriptions = 1000  # of a connection
         self.options: Options | None = None
 
     async def connect(self, options: Options, connection: Connection) -> QuicConnection:
@@ -197,13 +199,13 @@ class ScriptedServer:
         await asyncio.sleep(0)
         if self.failures:
             raise self.failures.popleft()
-        link = ScriptedLink(self, connection)
-        self.links.append(link)
-        return cast(QuicConnection, link)
+        quic = ScriptedConnection(self, connection)
+        self.connections.append(quic)
+        return cast(QuicConnection, quic)
 
     # -- what tests ask and say
 
-    def asked(self, kind: type[Any]) -> list[Any]:
+    def received(self, kind: type[Any]) -> list[Any]:
         return [request for request in self.requests if isinstance(request, kind)]
 
     def release(self, count: int | None = None) -> None:
@@ -215,18 +217,18 @@ class ScriptedServer:
         self.fan_out()
 
     def fan_out(self) -> None:
-        for follower in self.followers:
-            log = self.logs.setdefault(follower.topic, [])
-            while follower.alive and follower.at < len(log):
-                payloads = log[follower.at : follower.at + self.batch]
-                follower.stream.say(self._events(follower, payloads))
-                follower.at += len(payloads)
+        for subscriber in self.subscribers:
+            log = self.logs.setdefault(subscriber.topic, [])
+            while subscriber.alive and subscriber.at < len(log):
+                payloads = log[subscriber.at : subscriber.at + self.batch]
+                subscriber.stream.say(self._events(subscriber, payloads))
+                subscriber.at += len(payloads)
 
     def cut(self) -> None:
         """Lose all connections."""
-        for link in self.links:
-            if not link.closed:
-                link.cut()
+        for connection in self.connections:
+            if not connection.closed:
+                connection.cut()
 
     # -- what clients say
 
@@ -234,7 +236,7 @@ class ScriptedServer:
         if frame.flags & BATCH:
             batch = decode_batch(frame.payload, acked=bool(frame.flags & ACKED))
             self.requests.append(batch)
-            self.ways.setdefault(batch.stream, set()).add(id(stream))
+            self.streams_used.setdefault(batch.stream, set()).add(id(stream))
             error = self._store(batch.stream, batch.payloads)
             if batch.request_id is not None:
                 self._reply(stream, encode_ack(batch.request_id, error))
@@ -259,7 +261,7 @@ class ScriptedServer:
         stream.original = True
         stream.client_flags = auth.client_flags
         if self.auth_error is not None:
-            stream.link.later(lambda: stream.reader.refused(0))  # before it says why
+            stream.connection.later(lambda: stream.reader.refused(0))  # before it says why
             stream.say(m.encode(m.Error(message=self.auth_error)))
             stream.end()
         else:
@@ -289,7 +291,7 @@ class ScriptedServer:
         if request.stream in self.refusals:
             self._reply(stream, m.encode(m.Error(message=self.refusals[request.stream])))
             return
-        if len(stream.link.events) >= self.subscriptions:
+        if len(stream.connection.events) >= self.subscriptions:
             self._reply(stream, m.encode(m.Error(message="max subscriptions per connection exceeded")))
             return
         if request.start == "earliest":
@@ -300,27 +302,27 @@ class ScriptedServer:
                 reason, available = ("too_old", self.oldest) if at < self.oldest else ("in_future", end)
                 self._reply(stream, m.encode(m.SubscribeCursorError(cast(Any, reason), at, available)))
                 return
-        number = request.subscription_id if request.subscription_id is not None else 1000 + len(self.followers)
+        number = request.subscription_id if request.subscription_id is not None else 1000 + len(self.subscribers)
         if self.hello_first:
             events = self._opened(stream, request, at, number)
         reply = m.Subscribed(number) if stream.original else m.Ok(None, str(number) if self.tells_ids else None)
         self._reply(stream, m.encode(reply))
         if not self.hello_first:
             events = self._opened(stream, request, at, number)
-        self.followers.append(events)
+        self.subscribers.append(events)
         self.fan_out()
 
-    def _opened(self, stream: ScriptedStream, request: m.Subscribe, at: int, number: int) -> Follower:
-        events = stream.link.push()
+    def _opened(self, stream: ScriptedStream, request: m.Subscribe, at: int, number: int) -> Subscriber:
+        events = stream.connection.push()
         events.say(m.encode(m.EventStreamHello(number if stream.original else str(number))))
-        return Follower(events, request.stream, at, number, stream.client_flags if stream.original else 0)
+        return Subscriber(events, request.stream, at, number, stream.client_flags if stream.original else 0)
 
-    def _events(self, follower: Follower, payloads: list[bytes]) -> bytes:
-        if follower.flags == 0:
-            names = ("default", "default", follower.topic)
+    def _events(self, subscriber: Subscriber, payloads: list[bytes]) -> bytes:
+        if subscriber.flags == 0:
+            names = ("default", "default", subscriber.topic)
             return m.encode(m.Event(*names, payloads[0]) if len(payloads) == 1 else m.EventBatch(*names, payloads))
-        told = self.flags is not None and self.flags & OFFSETS
-        return encode_events(payloads, None, follower.at if told else None)
+        with_offsets = self.flags is not None and self.flags & OFFSETS
+        return encode_events(payloads, None, subscriber.at if with_offsets else None)
 
     def _cached(self, stream: ScriptedStream, request: Any) -> None:
         number, key = request.request_id, request.key
