@@ -63,7 +63,7 @@ def test_the_answer_waits_for_the_hash_and_for_the_commit_and_what_follows_waits
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
             calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-            stage.broker.users._lane._executor = later(calls)
+            stage.broker.users._executor._executor = later(calls)
             reader, writer = await stage.connect()
             writer.write(request("POST", "/users/default", NEW) + request("GET", "/users/default"))
             while not calls:  # noqa: ASYNC110 - nothing tells when
@@ -87,7 +87,7 @@ def test_what_was_accepted_is_done_although_nobody_waits_for_it_any_more(tmp_pat
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
             calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-            stage.broker.users._lane._executor = later(calls)
+            stage.broker.users._executor._executor = later(calls)
             _, writer = await stage.connect()
             writer.write(request("POST", "/users/default", NEW))
             while not calls:  # noqa: ASYNC110 - nothing tells when
@@ -107,7 +107,7 @@ def test_a_refusal_that_comes_after_the_work_is_told(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
             calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-            stage.broker.users._lane._executor = later(calls)
+            stage.broker.users._executor._executor = later(calls)
             two = [await stage.connect() for _ in range(2)]
             for _, writer in two:
                 writer.write(request("POST", "/users/default", NEW))

@@ -108,9 +108,9 @@ class Broker:
         self.access = Access(
             settings.access.enforced,
             settings.access.grants,
-            extra=self._grants,
-            lists=user_access,
-            classified=lambda scope, topic: data_class.is_phi(state_log.state, scope, topic),
+            grants_of=self._grants,
+            topic_acls=user_access,
+            is_classified=lambda scope, topic: data_class.is_phi(state_log.state, scope, topic),
             on_denied=self._denied,
         )
         self.audit = Audit(state_log, self.access, settings.audit, self.metrics, clock, self.executor)

@@ -130,5 +130,5 @@ def table_policy(settings: Settings, data_dir: str) -> TablePolicy:
         options=dict(option.split("=", 1) for option in tables.options),
         file_bytes=tables.file_bytes,
         keep_us=int(tables.keep_seconds * 1_000_000),
-        care_us=int(tables.care_seconds * 1_000_000),
+        maintenance_us=int(tables.care_seconds * 1_000_000),
     )

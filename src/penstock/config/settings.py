@@ -227,7 +227,8 @@ class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     options: tuple[Annotated[str, Meta(pattern="^[^=]+=")], ...] = ()  # NAME=VALUE, for the object store
     file_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _TABLES.file_bytes  # of merged files
     keep_seconds: Annotated[float, Meta(ge=0, le=30 * DAY, extra=DURATION)] = _TABLES.keep_us / 1e6  # replaced files
-    care_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = _TABLES.care_us / 1e6  # between two looks
+    # Between two looks at a table:
+    care_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = _TABLES.maintenance_us / 1e6
 
 
 class PipelineSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

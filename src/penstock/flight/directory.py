@@ -149,10 +149,11 @@ class DirectoryLog:
             for number in range(found.partitions):
                 view = self._offline.view(found, number, now)
                 start = self._offline.bounds(partition_id(found.id, number)).start
-                if lowest := max(start, view.gone.below):  # retention goes through a table later than through the log
+                # Retention goes through a table later than through the log.
+                if lowest := max(start, view.removed.below):
                     below[number] = lowest
-                if view.gone.single:
-                    gone[number] = tuple(sorted(view.gone.single))
+                if view.removed.single:
+                    gone[number] = tuple(sorted(view.removed.single))
             horizon = self._offline.view(found, 0, now).horizon
             return TableInfo(ref.url, ref.options, ref.topic, table.ends(), now, horizon, below, gone)
 
@@ -200,7 +201,7 @@ class DirectoryLog:
 
 
 def _live_view(view: VisibilityFilter) -> LiveView:
-    return LiveView(view.now, view.horizon, view.gone.below, sorted(view.gone.single))
+    return LiveView(view.now, view.horizon, view.removed.below, sorted(view.removed.single))
 
 
 @contextmanager

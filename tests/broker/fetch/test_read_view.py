@@ -6,8 +6,8 @@ import pytest
 from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.errors import PartitionNotFound, TopicNotFound
-from penstock.broker.fetch.read_view import PartitionSurvey
-from penstock.broker.fetch.removal import NOTHING, Gone
+from penstock.broker.fetch.read_view import PartitionView
+from penstock.broker.fetch.removal import NOTHING_REMOVED, RemovedRecords
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.broker.state.events import RecordsRemoved
@@ -30,8 +30,8 @@ def test_it_tells_bounds_and_what_was_removed_of_each_partition() -> None:
     found = world.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t")
     assert (found.topic.name, found.now, found.horizon) == ("t", world.now, 0)
     assert found.partitions == [
-        PartitionSurvey(0, Bounds(0, 3), Gone(0, frozenset({1}))),
-        PartitionSurvey(1, Bounds(0, 0), NOTHING),
+        PartitionView(0, Bounds(0, 3), RemovedRecords(0, frozenset({1}))),
+        PartitionView(1, Bounds(0, 0), NOTHING_REMOVED),
     ]
     assert world.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t", 1).partitions == found.partitions[1:]
     with pytest.raises(PartitionNotFound):

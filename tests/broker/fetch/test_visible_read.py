@@ -10,8 +10,8 @@ from tests.broker.broker_fixture import START, BrokerFixture
 
 from penstock.broker.errors import LimitReached
 from penstock.broker.fetch import visible_read
-from penstock.broker.fetch.removal import Gone, apply_removed, remove
-from penstock.broker.fetch.visible_read import LOOKS, PARTS, STEPS, VisibleRead
+from penstock.broker.fetch.removal import RemovedRecords, apply_removed, remove
+from penstock.broker.fetch.visible_read import MAX_CHECKED_PER_STEP, MAX_SLICES_PER_STEP, MAX_STEPS, VisibleRead
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE as HERE
 from penstock.broker.security.access import ANONYMOUS as ME
@@ -140,8 +140,8 @@ def test_nothing_is_looked_at_where_nothing_expires() -> None:
     assert part.batch.flags == 0 and len(part) == 100
     assert visible_read.view(
         world.broker.state_log.state, world.broker.state_log.state.topics_by_id[1], 0, world.now
-    ).all_of(part)
-    assert (read.end, read.passed, read.continuation()) == (100, False, None)
+    ).shows_all(part)
+    assert (read.end, read.all_filtered, read.continuation()) == (100, False, None)
 
 
 # -- going on
@@ -153,7 +153,7 @@ def test_a_fetch_goes_on_past_what_has_expired() -> None:
     store(world, b"new")
     world.pass_time(2)
     read = plan(world, max_records=3)
-    assert (found(read), read.end, read.passed) == ([], 3, True)
+    assert (found(read), read.end, read.all_filtered) == ([], 3, True)
     continuation = read.continuation()
     assert continuation is not None
     assert (found(continuation), continuation.end, continuation.continuation()) == ([(10, b"new")], 11, None)
@@ -183,7 +183,7 @@ def test_limits_count_what_is_delivered_also_when_more_is_read_at_once() -> None
 def test_many_expired_records_are_passed_in_bounded_steps() -> None:
     world = made(LogSettings(file_bytes=1 << 20))
     for _ in range(10):
-        store(world, *[b"old"] * LOOKS, lifetimes=[1] * LOOKS)
+        store(world, *[b"old"] * MAX_CHECKED_PER_STEP, lifetimes=[1] * MAX_CHECKED_PER_STEP)
     store(world, b"new")
     world.pass_time(2)
     read = plan(world)
@@ -192,15 +192,15 @@ def test_many_expired_records_are_passed_in_bounded_steps() -> None:
     while not records and (continuation := read.continuation()) is not None:
         read, records = continuation, found(continuation)
         ends.append(read.end)
-    assert records == [(10 * LOOKS, b"new")]
+    assert records == [(10 * MAX_CHECKED_PER_STEP, b"new")]
     assert len(ends) >= 10
-    assert max(end - before for before, end in pairwise(ends)) <= LOOKS
+    assert max(end - before for before, end in pairwise(ends)) <= MAX_CHECKED_PER_STEP
 
 
 def test_a_fetch_gives_up_after_so_many_steps_and_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visible_read, "LOOKS", 4)
+    monkeypatch.setattr(visible_read, "MAX_CHECKED_PER_STEP", 4)
     world = made()
-    for _ in range(STEPS + 10):
+    for _ in range(MAX_STEPS + 10):
         store(world, *[b""] * 4, lifetimes=[1] * 4)
     store(world, b"new")
     world.pass_time(2)
@@ -209,13 +209,13 @@ def test_a_fetch_gives_up_after_so_many_steps_and_says_where_to_go_on(monkeypatc
     steps = 0
     while (found(read) == []) and (continuation := read.continuation()) is not None:
         read, steps = continuation, steps + 1
-    assert steps == STEPS
-    assert fetched(world, read.end) == [(4 * (STEPS + 10), b"new")]
+    assert steps == MAX_STEPS
+    assert fetched(world, read.end) == [(4 * (MAX_STEPS + 10), b"new")]
 
 
 def test_records_that_expire_in_turn_come_in_portions() -> None:
     world = made(LogSettings(file_bytes=1 << 20))
-    count = 3 * PARTS
+    count = 3 * MAX_SLICES_PER_STEP
     store(world, *[b"%d" % n for n in range(count)], lifetimes=[n % 2 for n in range(count)])
     world.pass_time(2)
     offset, portions, records = 0, [], []
@@ -226,7 +226,7 @@ def test_records_that_expire_in_turn_come_in_portions() -> None:
         records += portion
         offset = read.end
     assert records == [(n, b"%d" % n) for n in range(0, count, 2)]
-    assert max(portions) == PARTS
+    assert max(portions) == MAX_SLICES_PER_STEP
 
 
 def test_retention_may_come_by_between_two_steps() -> None:
@@ -290,25 +290,25 @@ def test_what_was_removed_is_there_again_if_the_removal_was_not_kept() -> None:
 
 def test_what_is_removed_at_the_front_moves_the_start_and_is_forgotten() -> None:
     limits = Limits()
-    removed = {PLACE: Gone(1, frozenset({3, 5}))}
+    removed = {PLACE: RemovedRecords(1, frozenset({3, 5}))}
     event = remove(removed, limits, PLACE, [2], 2)
     assert event == RecordsRemoved(1, 0, [2], 4)
     apply_removed(removed, event)
-    assert removed == {PLACE: Gone(4, frozenset({5}))}
+    assert removed == {PLACE: RemovedRecords(4, frozenset({5}))}
     apply_removed(removed, remove(removed, limits, PLACE, [4], 2))
-    assert removed == {PLACE: Gone(6)}
+    assert removed == {PLACE: RemovedRecords(6)}
 
 
 def test_how_many_may_be_removed_is_limited() -> None:
     limits = Limits(removed_per_partition=3, removed=5)
-    removed = {PLACE: Gone(0, frozenset({1, 2, 3}))}
+    removed = {PLACE: RemovedRecords(0, frozenset({1, 2, 3}))}
     with pytest.raises(LimitReached):
         remove(removed, limits, PLACE, [5], 0)
     assert remove(removed, limits, PLACE, [0], 0).below == 4  # that makes room
     other = partition_id(2, 0)
-    removed[other] = Gone(0, frozenset({7}))
+    removed[other] = RemovedRecords(0, frozenset({7}))
     assert remove(removed, limits, other, [8], 0).offsets == [8]
-    removed[other] = Gone(0, frozenset({7, 8}))
+    removed[other] = RemovedRecords(0, frozenset({7, 8}))
     with pytest.raises(LimitReached):
         remove(removed, limits, other, [9], 0)
 
@@ -319,7 +319,7 @@ def test_a_snapshot_keeps_what_was_removed() -> None:
     take_out(world, 3, 7)
     world.broker.state_log.commit((RecordsRemoved(1, 0, [], 2),))
     state = decode_snapshot(encode_snapshot(world.broker.state_log.state))
-    assert state.removed == {PLACE: Gone(2, frozenset({3, 7}))}
+    assert state.removed == {PLACE: RemovedRecords(2, frozenset({3, 7}))}
 
 
 # -- everything at once

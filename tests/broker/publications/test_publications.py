@@ -112,7 +112,7 @@ def rows(publishing: Publishing) -> tuple[int, bool]:
 
 SMALL: Chunks = [("orders", 0, [b"1", b"2"]), ("orders", 2, [b"3"]), ("bills", 0, [b"4"])]
 ALL = [[b"1", b"2"], [], [b"3"], [b"4"]]
-NOTHING: list[list[bytes]] = [[], [], [], []]
+NOTHING_REMOVED: list[list[bytes]] = [[], [], [], []]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_what_was_staged_appears_when_it_is_published(options: dict[str, Any]) -
     world = a_world(**options)
     first, second = stage(world, 0, SMALL[:1]), stage(world, 0, SMALL[1:])
     world.commit()
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     assert rows(publish(world, 0, [first, second])) == (4, False)
     assert everything(world) == ALL
     assert staged(world) == []
@@ -179,7 +179,7 @@ def test_a_repeat_is_no_more_certain_than_the_first() -> None:
     assert isinstance(error_of(first), LogFull)
     assert isinstance(error_of(second), LogFull)
     world.free_disk(fault)
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     assert rows(publish(world, 0, [ref])) == (4, False)  # the repeat has not removed what was staged
 
 

@@ -239,9 +239,9 @@ def test_streams_of_one_statement_are_open_as_of_one_position() -> None:
     stream(world, "b", b"3")
     asked = begun(world)
     world.broker.produce.append(ALICE, DEFAULT_SCOPE, "a", 0, [b"open"])  # not committed
-    head, surveys = world.broker.queries.capability.open(asked.number, ["a", "missing", "b"])
+    head, views = world.broker.queries.capability.open(asked.number, ["a", "missing", "b"])
     assert head == world.broker.position == world.broker.queries.capability.head(asked.number)
-    assert [(s.topic.name, s.partitions[0].bounds) for s in surveys] == [("a", (0, 2)), ("b", (0, 1))]
+    assert [(s.topic.name, s.partitions[0].bounds) for s in views] == [("a", (0, 2)), ("b", (0, 1))]
 
 
 def test_a_statement_sees_its_own_tenant_only() -> None:
@@ -251,7 +251,7 @@ def test_a_statement_sees_its_own_tenant_only() -> None:
     desk = world.broker.queries.capability
     asked = begun(world)
     assert desk.names(asked.number) == ["mine"]
-    assert desk.open(asked.number, ["theirs"]).surveys == []
+    assert desk.open(asked.number, ["theirs"]).views == []
     with pytest.raises(TableNotFound):
         desk.declare(asked.number, "theirs", Declared(COLUMNS), create=False)
 
@@ -275,7 +275,7 @@ def test_what_one_may_not_read_is_neither_listed_nor_opened() -> None:
     desk = world.broker.queries.capability
     asked = begun(world)
     assert desk.names(asked.number) == ["open"]
-    assert len(desk.open(asked.number, ["open"]).surveys) == 1
+    assert len(desk.open(asked.number, ["open"]).views) == 1
     for name in ("closed", "missing"):  # the same, whether or not it is there
         with pytest.raises(AccessDenied, match=f"may not read '{name}'"):
             desk.open(asked.number, ["open", name])
@@ -293,7 +293,7 @@ def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
         asked = begun(world)
         assert desk.names(asked.number) == seen
         if seen:
-            assert desk.open(asked.number, ["chart"]).surveys
+            assert desk.open(asked.number, ["chart"]).views
             continue
         with pytest.raises(AccessDenied):
             desk.open(asked.number, ["chart"])

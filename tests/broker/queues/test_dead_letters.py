@@ -13,7 +13,7 @@ from penstock.broker.errors import (
     RecordTooLarge,
     TopicNotFound,
 )
-from penstock.broker.fetch.removal import Gone
+from penstock.broker.fetch.removal import RemovedRecords
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE as HERE
 from penstock.broker.queues import dead_letter
@@ -81,8 +81,8 @@ class Office:
         return [value for part in slices for value in part.values()]
 
     @property
-    def removed(self) -> dict[int, Gone]:
-        removed: dict[int, Gone] = self.broker.state_log.state.removed
+    def removed(self) -> dict[int, RemovedRecords]:
+        removed: dict[int, RemovedRecords] = self.broker.state_log.state.removed
         return removed
 
 
@@ -297,17 +297,17 @@ def test_what_was_removed_is_forgotten_when_the_start_moves_past_it() -> None:
     office = Office(letters=6)
     for offset in (2, 1, 4):
         office.replay(offset)
-    assert office.removed == {BOX: Gone(0, frozenset({1, 2, 4}))}
+    assert office.removed == {BOX: RemovedRecords(0, frozenset({1, 2, 4}))}
     assert office.world.engine.bounds(BOX).start == 0
     office.replay(0)
-    assert office.removed == {BOX: Gone(3, frozenset({4}))}
+    assert office.removed == {BOX: RemovedRecords(3, frozenset({4}))}
     assert office.world.engine.bounds(BOX).start == 3
     office.world.restart()
-    assert office.removed == {BOX: Gone(3, frozenset({4}))}
+    assert office.removed == {BOX: RemovedRecords(3, frozenset({4}))}
     assert office.world.engine.bounds(BOX).start == 3
     office.replay(3)
     office.replay(5)
-    assert office.removed == {BOX: Gone(6)}
+    assert office.removed == {BOX: RemovedRecords(6)}
     assert office.world.engine.bounds(BOX) == (6, 6)
     assert office.stored() == [b"2", b"1", b"4", b"0", b"3", b"5"]
 
@@ -369,11 +369,11 @@ def test_after_a_purge_there_are_none_and_nothing_is_kept_in_mind() -> None:
     office.world.commit()
     assert committed(group)
     assert office.values() == []
-    assert office.removed == {BOX: Gone(5)}
+    assert office.removed == {BOX: RemovedRecords(5)}
     assert office.world.engine.bounds(BOX) == (5, 5)
     assert office.broker.dead_letters.purge(ME, HERE, "t") is None
     office.world.restart()
-    assert (office.values(), office.removed) == ([], {BOX: Gone(5)})
+    assert (office.values(), office.removed) == ([], {BOX: RemovedRecords(5)})
     office.drop(b"new")
     assert office.values() == [b"new"]
     assert office.page().letters[0].id == "2-5"
@@ -398,7 +398,7 @@ def test_a_purge_that_is_not_kept_changes_nothing() -> None:
     office.world.commit()
     assert office.values() == [b"0", b"2"]
     office.world.free_disk(fault)
-    assert office.removed == {BOX: Gone(0, frozenset({1}))}
+    assert office.removed == {BOX: RemovedRecords(0, frozenset({1}))}
 
 
 def test_a_purge_where_there_is_nothing_is_none() -> None:

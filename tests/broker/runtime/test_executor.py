@@ -58,9 +58,9 @@ def test_work_takes_its_own_way_if_it_has_one_and_none_if_it_is_ready() -> None:
 
     for work in (
         Deferred(lambda: 1, str),
-        Deferred(lambda: 2, str, lane=way("lane")),
-        Deferred(lambda: 3, str, lane=way("lane"), ready=True),
-        Deferred(lambda: 4, str, lane=way("lane")).then(str),
+        Deferred(lambda: 2, str, executor=way("lane")),
+        Deferred(lambda: 3, str, executor=way("lane"), ready=True),
+        Deferred(lambda: 4, str, executor=way("lane")).then(str),
     ):
         finished: list[str] = []
         work.start(way("usual"), lambda work=work, finished=finished: finished.append(work.finish()))  # type: ignore[misc]

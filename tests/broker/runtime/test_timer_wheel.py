@@ -7,7 +7,7 @@ from penstock.broker.runtime.timer_wheel import FINE, NOWHERE, TimerWheel
 
 LATEST = 1 << 60
 DEADLINES = st.one_of(st.integers(0, 100_000_000), st.integers(0, LATEST))
-STEPS = st.one_of(st.integers(0, 1_000_000), st.integers(0, LATEST // 8))
+MAX_STEPS = st.one_of(st.integers(0, 1_000_000), st.integers(0, LATEST // 8))
 
 
 class Item:
@@ -27,7 +27,7 @@ def take_all(wheel: TimerWheel[Item], now: int, most: int = 1_000_000) -> list[I
     return found
 
 
-@given(st.lists(DEADLINES, max_size=30), st.lists(STEPS, max_size=12))
+@given(st.lists(DEADLINES, max_size=30), st.lists(MAX_STEPS, max_size=12))
 def test_each_is_found_once_never_early_and_not_much_later_than_its_deadline(
     deadlines: list[int], steps: list[int]
 ) -> None:
@@ -46,7 +46,7 @@ def test_each_is_found_once_never_early_and_not_much_later_than_its_deadline(
     assert wheel.slots == 0
 
 
-@given(st.lists(st.tuples(STEPS, DEADLINES), max_size=200))
+@given(st.lists(st.tuples(MAX_STEPS, DEADLINES), max_size=200))
 def test_there_are_few_slots_whatever_the_deadlines_are(puts: list[tuple[int, int]]) -> None:
     wheel: TimerWheel[Item] = TimerWheel()
     now = 0

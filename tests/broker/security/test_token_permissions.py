@@ -227,7 +227,7 @@ def test_the_grants_match_what_the_whole_pattern_matches(
     pattern = kind + pattern
     who = Identity("token:x", tenant)
     made = grants(who.name, tenant, [f"stream.publish:{pattern}"])
-    access = Access(True, extra=lambda _: made)
+    access = Access(True, grants_of=lambda _: made)
     expected = pattern.count("*") <= MAX_STARS and fits(f"stream:{tenant}/{namespace}/{name}", pattern)
     assert access.allows(who, WRITE, Scope(tenant, namespace), name) is expected
     assert matches(name, pattern) is fits(name, pattern)

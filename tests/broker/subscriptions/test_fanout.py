@@ -708,7 +708,7 @@ def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:
     grants = {"alice": [Grant("alice", frozenset({Permission.READ}))]}
     admin = Grant("anonymous", frozenset({Permission.ADMIN}))
     world = a_world(4, access=AccessPolicy(enforced=True, grants=[admin]))
-    world.broker.access.extra = lambda identity: grants.get(identity.name)
+    world.broker.access.grants_of = lambda identity: grants.get(identity.name)
     with pytest.raises(AccessDenied):
         follow(world, identity=Identity("bob"))
     listener = follow(world, 0, identity=ALICE)

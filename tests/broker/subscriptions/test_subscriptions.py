@@ -232,7 +232,7 @@ def test_access_is_looked_at_with_every_read() -> None:
     grants = [Grant("alice", frozenset({Permission.READ}), topic="orders")]
     may: list[Grant] = grants
     world = a_world(1)
-    access = Access(enforced=True, extra=lambda _: may)
+    access = Access(enforced=True, grants_of=lambda _: may)
     world.broker.subscriptions.access = access
     taker = Taker(world)
     with pytest.raises(AccessDenied):

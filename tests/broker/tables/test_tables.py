@@ -33,7 +33,7 @@ from penstock.log.errors import LogReadOnly
 from penstock.log.file_engine import LogSettings
 
 CARE, KEEP = 60, 3600  # seconds
-POLICY = TablePolicy(enabled=True, root="/somewhere", care_us=CARE * 1_000_000, keep_us=KEEP * 1_000_000)
+POLICY = TablePolicy(enabled=True, root="/somewhere", maintenance_us=CARE * 1_000_000, keep_us=KEEP * 1_000_000)
 FILE = 16 << 10
 
 

@@ -166,7 +166,7 @@ def moved(world: BrokerFixture) -> tuple[int, int]:
 
 def test_what_moves_to_a_table_counts_on_and_then_as_it_is_there() -> None:
     settings = LogSettings(file_bytes=64 * KIB, entry_bytes=32 * KIB)
-    world = full(settings=settings, tables=TablePolicy(enabled=True, care_us=0))
+    world = full(settings=settings, tables=TablePolicy(enabled=True, maintenance_us=0))
     topic, before = moved(world)
     assert world.engine.usage().get(topic, 0) == 0
     assert world.broker.tables.sizes()[topic] == before

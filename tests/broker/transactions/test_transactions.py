@@ -78,7 +78,7 @@ def everything(world: BrokerFixture) -> list[list[bytes]]:
 
 
 ALL = [[b"1"], [b"2", b"4"], [], [b"3"], [b"5"]]
-NOTHING: list[list[bytes]] = [[], [], [], [], []]
+NOTHING_REMOVED: list[list[bytes]] = [[], [], [], [], []]
 
 
 # -- all or nothing
@@ -88,7 +88,7 @@ def test_records_appear_together_when_the_commit_is_committed() -> None:
     world = a_world()
     txn = filled(world)
     world.commit()
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     assert topics(world) == ["bills", "orders"]
     done, group = world.broker.transactions.commit(ALICE, txn)
     assert (done.records, done.diverted, done.timestamp, done.repeated) == (5, 0, START, False)
@@ -107,7 +107,7 @@ def test_a_crash_before_the_commit_leaves_nothing() -> None:
     txn = filled(world)
     world.commit()
     world.restart()
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     assert topics(world) == ["bills", "orders"]
     with pytest.raises(TransactionNotFound, match=f"^transaction not found: {txn}$"):
         world.broker.transactions.commit(ALICE, txn)
@@ -118,7 +118,7 @@ def test_a_crash_during_the_commit_leaves_nothing() -> None:
     txn = filled(world)
     world.broker.transactions.commit(ALICE, txn)
     world.restart()
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     with pytest.raises(TransactionNotFound):
         world.broker.transactions.commit(ALICE, txn)
 
@@ -160,7 +160,7 @@ def test_nothing_of_a_rolled_back_transaction_is_stored() -> None:
     with pytest.raises(TransactionNotActive):
         add(world, txn, "bills", b"v")
     world.commit()
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     assert len(world.broker.transactions) == 0
 
 
@@ -185,10 +185,10 @@ def test_a_full_disk_leaves_the_transaction_as_it_was() -> None:
         world.broker.transactions.rollback(ALICE, txn)
     world.commit()  # fails
     assert group is not None and not committed(group)
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     with pytest.raises(LogFull):
         world.broker.transactions.commit(ALICE, txn)
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     world.free_disk(fault)
     add(world, txn, "bills", b"more")
     done, group = world.broker.transactions.commit(ALICE, txn)
@@ -441,7 +441,7 @@ def test_a_transaction_that_is_open_for_too_long_is_dropped() -> None:
         world.broker.transactions.commit(ALICE, early)
     world.broker.transactions.commit(ALICE, late)
     world.commit()
-    assert everything(world) == NOTHING
+    assert everything(world) == NOTHING_REMOVED
     assert world.broker.metrics.transactions_timed_out == 1
 
 
@@ -479,7 +479,7 @@ def test_a_connection_that_ends_during_the_commit(fails: bool) -> None:
     world.broker.transactions.commit(ALICE, txn)
     world.broker.transactions.abandon("connection")
     world.commit()
-    assert everything(world) == (NOTHING if fails else ALL)
+    assert everything(world) == (NOTHING_REMOVED if fails else ALL)
     assert len(world.broker.transactions) == 0
     if fault is not None:
         world.free_disk(fault)

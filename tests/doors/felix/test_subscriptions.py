@@ -725,7 +725,7 @@ def test_retention_that_overtakes_a_subscriber_breaks_the_stream_off(caplog: pyt
 def test_who_may_not_read_any_more_gets_no_more() -> None:
     grants = {"anonymous": [Grant("anonymous", frozenset({Permission.ADMIN}))]}
     world = BrokerFixture(access=AccessPolicy(enforced=True))
-    world.broker.access.extra = lambda identity: grants.get(identity.name)
+    world.broker.access.grants_of = lambda identity: grants.get(identity.name)
     world.broker.topics.create(*HERE, "orders", 1)
     world.commit()
     peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
@@ -831,7 +831,7 @@ def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: p
 # -- any order of things
 
 
-STEPS = st.lists(
+MAX_STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), st.integers(1, 30)),
         st.tuples(st.just("commit"), st.just(0)),
@@ -845,7 +845,7 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.integers(1, 9), st.booleans())
+@given(MAX_STEPS, st.integers(1, 9), st.booleans())
 @settings(max_examples=120)
 def test_every_subscriber_gets_everything_once_and_in_order(
     steps: list[tuple[str, int]], batch_events: int, small: bool

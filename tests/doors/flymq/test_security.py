@@ -435,8 +435,8 @@ def test_work_under_way_is_not_finished_for_one_who_lost_the_right() -> None:
         estate = Estate()
         peer, world = estate.peer("second"), estate.world
         # Everything that takes its time now waits here.
-        for lane in (world.broker.users._lane, world.broker.schemas._lane):
-            lane._executor = later(calls)
+        for bounded in (world.broker.users._executor, world.broker.schemas._executor):
+            bounded._executor = later(calls)
         peer.feed(request)
         assert peer.raw() == b"" and len(calls) == 1
         LOSSES["disabled"].happens(world)
@@ -494,7 +494,7 @@ def test_a_login_makes_the_user_of_the_connection() -> None:
 def test_requests_behind_a_login_wait_for_it() -> None:
     estate = Estate()
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    estate.world.broker.users._lane._executor = later(calls)
+    estate.world.broker.users._executor._executor = later(calls)
     peer = Peer(estate.world)
     peer.feed(m.Authenticate("consumer", WORD), m.Fetch("mine", 0, 0, 10), m.Produce("mine", None, FITS))
     assert peer.raw() == b""

@@ -9,7 +9,7 @@ import pytest
 from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.rustlog.peer import Peer
 
-from penstock.broker.fetch.visible_read import LOOKS
+from penstock.broker.fetch.visible_read import MAX_CHECKED_PER_STEP
 from penstock.broker.names import DEFAULT_SCOPE as HERE
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.broker.state.events import RecordsRemoved
@@ -115,9 +115,9 @@ def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: 
     calls: list[Any] = []
     world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
     world.broker.topics.create(ME, HERE, "t", 1)
-    for start in range(0, 4 * LOOKS, LOOKS):
-        store(world, LOOKS, expire=True, start=start)
-    store(world, 1, start=4 * LOOKS)
+    for start in range(0, 4 * MAX_CHECKED_PER_STEP, MAX_CHECKED_PER_STEP):
+        store(world, MAX_CHECKED_PER_STEP, expire=True, start=start)
+    store(world, 1, start=4 * MAX_CHECKED_PER_STEP)
     world.pass_time(2)
     peer, other = Peer(world, dialect), Peer(world, dialect)
     peer.send_requests(Fetch("t", 0, 0, 100), Ping())
@@ -131,7 +131,10 @@ def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: 
         steps += 1
     assert steps >= 4
     fetched, pong = peer.replies()
-    assert told(fetched) == ([(4 * LOOKS, b"%d" % (4 * LOOKS))], 4 * LOOKS + 1)
+    assert told(fetched) == (
+        [(4 * MAX_CHECKED_PER_STEP, b"%d" % (4 * MAX_CHECKED_PER_STEP))],
+        4 * MAX_CHECKED_PER_STEP + 1,
+    )
     assert pong == Pong()
 
 
@@ -140,7 +143,7 @@ def test_a_client_that_leaves_ends_the_search() -> None:
     world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
     world.broker.topics.create(ME, HERE, "t", 1)
     for _ in range(3):
-        store(world, LOOKS, expire=True)
+        store(world, MAX_CHECKED_PER_STEP, expire=True)
     world.pass_time(2)
     peer = Peer(world)
     peer.send_requests(Fetch("t", 0, 0, 100))

@@ -34,7 +34,7 @@ SETTLED: Final = CommitGroup()
 SETTLED.finish()
 
 
-class _Shelf(Protocol):
+class CacheBackend(Protocol):
     store: Store
 
     def settled(self) -> CommitGroup:
@@ -64,8 +64,8 @@ class CacheService:
         self._access = access
         self._metrics = metrics
         self._monotonic = monotonic
-        self._memory = _Memory(policy, metrics)
-        self._journal = _Journal(state_log, policy, quotas, metrics, clock, monotonic)
+        self._memory = _MemoryBackend(policy, metrics)
+        self._journal = _JournalBackend(state_log, policy, quotas, metrics, clock, monotonic)
         self._names: dict[tuple[str, str, str], CacheName] = {}
         self._journalled: dict[CacheName, bool] = {}
 
@@ -88,7 +88,7 @@ class CacheService:
         self._access.require(identity, Permission.CACHE_READ, *cache)
         metrics = self._metrics
         metrics.cache_gets += 1
-        entry = self._shelf(cache).store.find(cache, key, self._monotonic())
+        entry = self._backend(cache).store.find(cache, key, self._monotonic())
         if entry is None:
             return None
         metrics.cache_hits += 1
@@ -96,23 +96,23 @@ class CacheService:
 
     def settled(self, cache: CacheName) -> CommitGroup:
         """What a reply waits for that shows something of this cache."""
-        return self._shelf(cache).settled()
+        return self._backend(cache).settled()
 
     def put(self, identity: Identity, cache: CacheName, key: str, value: bytes, ttl_ms: int | None) -> CommitGroup:
         """In place of any other value, and of its time."""
         self._access.require(identity, Permission.CACHE_WRITE, *cache)
         rules.check_sizes(self.policy, key, value)
         now = self._monotonic()
-        return self._set(self._shelf(cache), cache, key, value, rules.deadline(now, ttl_ms), now)
+        return self._set(self._backend(cache), cache, key, value, rules.deadline(now, ttl_ms), now)
 
     def delete(self, identity: Identity, cache: CacheName, key: str) -> tuple[bool, CommitGroup]:
         """Whether there was a value."""
         self._access.require(identity, Permission.CACHE_WRITE, *cache)
-        shelf = self._shelf(cache)
-        entry = shelf.store.find(cache, key, self._monotonic())
+        backend = self._backend(cache)
+        entry = backend.store.find(cache, key, self._monotonic())
         if entry is None:
-            return False, shelf.settled()
-        return True, shelf.remove((entry,))
+            return False, backend.settled()
+        return True, backend.remove((entry,))
 
     def compare_and_set(
         self,
@@ -127,13 +127,13 @@ class CacheService:
         there now."""
         self._require_both(identity, cache)
         rules.check_sizes(self.policy, key, value)
-        shelf, now = self._shelf(cache), self._monotonic()
-        entry = shelf.store.find(cache, key, now)
+        backend, now = self._backend(cache), self._monotonic()
+        entry = backend.store.find(cache, key, now)
         present = None if entry is None else entry.value
         if present != expected:
-            return False, present, shelf.settled()
+            return False, present, backend.settled()
         end = rules.deadline(now, ttl_ms)
-        group = self._set(shelf, cache, key, value, end, now)
+        group = self._set(backend, cache, key, value, end, now)
         return True, value if end > now else None, group
 
     def increment(
@@ -141,13 +141,13 @@ class CacheService:
     ) -> tuple[int, CommitGroup]:
         """Add to a number, which keeps its time; one that is not there is 0, and lives for `ttl_ms`."""
         self._require_both(identity, cache)
-        shelf, now = self._shelf(cache), self._monotonic()
-        entry = shelf.store.find(cache, key, now)
+        backend, now = self._backend(cache), self._monotonic()
+        entry = backend.store.find(cache, key, now)
         number = rules.incremented(None if entry is None else entry.value, by)
         end = rules.deadline(now, ttl_ms) if entry is None else entry.deadline
         value = b"%d" % number
         rules.check_sizes(self.policy, key, value)
-        return number, self._set(shelf, cache, key, value, end, now)
+        return number, self._set(backend, cache, key, value, end, now)
 
     # -- for the broker
 
@@ -177,7 +177,7 @@ class CacheService:
         self._access.require(identity, Permission.CACHE_READ, *cache)
         self._access.require(identity, Permission.CACHE_WRITE, *cache)
 
-    def _shelf(self, cache: CacheName) -> _Shelf:
+    def _backend(self, cache: CacheName) -> CacheBackend:
         if not self.policy.journalled:
             return self._memory
         journalled = self._journalled.get(cache)
@@ -191,15 +191,17 @@ class CacheService:
         self._state_log.current()  # what could not be committed is no longer in the store after this
         return self._journal
 
-    def _set(self, shelf: _Shelf, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup:
+    def _set(
+        self, backend: CacheBackend, cache: CacheName, key: str, value: bytes, deadline: int, now: int
+    ) -> CommitGroup:
         self._metrics.cache_puts += 1
         if deadline > now:
-            return shelf.set(cache, key, value, deadline, now)
-        held = shelf.store.held(cache, key)
-        return shelf.settled() if held is None else shelf.remove((held,))
+            return backend.set(cache, key, value, deadline, now)
+        held = backend.store.held(cache, key)
+        return backend.settled() if held is None else backend.remove((held,))
 
 
-class _Memory:
+class _MemoryBackend:
     """Caches that end with the process."""
 
     def __init__(self, policy: CachePolicy, metrics: Metrics) -> None:
@@ -230,7 +232,7 @@ class _Memory:
         self.remove(due)
 
 
-class _Journal:
+class _JournalBackend:
     """Caches that survive a restart: what is in the store is in the state too, as the same objects."""
 
     def __init__(
@@ -286,7 +288,7 @@ class _Journal:
     def remove(self, entries: Iterable[Entry], *, shown: bool = True) -> CommitGroup:
         group = SETTLED
         for cache, keys in _by_cache(entries):
-            if not cache.gone:  # else the state knows nothing of them; there may be another cache of this name
+            if not cache.dropped:  # else the state knows nothing of them; there may be another cache of this name
                 event = CacheRemoved(*cache.name.scope, cache.name.name, keys)
                 group = self._state_log.append((), (event,), shown=shown).group
             for key in keys:
@@ -314,7 +316,7 @@ class _Journal:
         name = self._left[-1]
         keys = list(islice(self._state_log.state.cached.get(name, ()), REMOVED_KEYS))
         if keys:
-            some = next(_portions(keys))
+            some = next(_key_batches(keys))
             self._state_log.append((), (CacheRemoved(*name.scope, name.name, some),), shown=False)
         else:
             self._left.pop()
@@ -326,11 +328,11 @@ def _by_cache(entries: Iterable[Entry]) -> Iterator[tuple[rules.Cache, list[str]
     for entry in entries:
         found.setdefault(entry.cache, []).append(entry.key)
     for cache, keys in found.items():
-        for some in _portions(keys):
+        for some in _key_batches(keys):
             yield cache, some
 
 
-def _portions(keys: list[str]) -> Iterator[list[str]]:
+def _key_batches(keys: list[str]) -> Iterator[list[str]]:
     """Not more of them than an event should have."""
     start = size = 0
     for at, key in enumerate(keys):

@@ -48,14 +48,14 @@ class CachePolicy:
 
 
 class Cache:
-    """The values of one name. There is none without a value, unless it is `gone`."""
+    """The values of one name. There is none without a value, unless it is `dropped`."""
 
-    __slots__ = ("entries", "gone", "name")
+    __slots__ = ("dropped", "entries", "name")
 
     def __init__(self, name: CacheName) -> None:
         self.name = name
         self.entries: dict[str, Entry] = {}
-        self.gone = False  # it was dropped as a whole; what is left of it is no longer found
+        self.dropped = False  # as a whole; what is left of it is no longer found
 
 
 class Entry:
@@ -160,7 +160,7 @@ class Store:
         self.bytes -= entry.size
         if not cache.entries:
             self.bytes -= CACHE_BYTES
-            if not cache.gone:
+            if not cache.dropped:
                 del self._caches[cache.name]
 
     def due(self, now: int, most: int) -> Sequence[Entry]:
@@ -171,7 +171,7 @@ class Store:
         """All caches of a tenant are empty from now on. Their room is free after some calls of `purge`."""
         for name in [name for name in self._caches if name.scope.tenant == tenant]:
             cache = self._caches.pop(name)
-            cache.gone = True
+            cache.dropped = True
             self._gone.append(cache)
 
     def purge(self, most: int) -> None:

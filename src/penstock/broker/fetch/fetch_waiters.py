@@ -1,4 +1,4 @@
-"""Clients that wait for a partition to grow, each for so long and no longer."""
+"""Fetch waiters: clients that wait for a partition to grow, each until its deadline (Kafka's purgatory)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FetchWaiter:
 
 
 def watch_all(engine: Engine, partitions: Sequence[PartitionId], callback: Callable[[], None]) -> Callable[[], None]:
-    """Call back whenever one of them grows, until the answer is called."""
+    """Call back whenever one of them grows, until the function that is returned is called."""
     for partition in partitions:
         engine.watch(partition, callback)
 
@@ -48,7 +48,7 @@ def watch_all(engine: Engine, partitions: Sequence[PartitionId], callback: Calla
 
 
 class FetchWaiters:
-    """All of them, by the time at which they end."""
+    """All waits of a broker, by their deadline."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -1,5 +1,5 @@
-"""What somebody has to know who reads a topic's records in another process: where each partition begins and ends, and
-which of the records in between are not to be delivered any more. The rules are those of `visible_read`.
+"""Read views: what another process needs to read a topic's records: the bounds of each partition, and which of the
+records in between are not visible any more. The rules are those of `visible_read`.
 """
 
 from __future__ import annotations
@@ -7,24 +7,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.broker.fetch import visible_read
-from penstock.broker.fetch.removal import NOTHING, Gone
+from penstock.broker.fetch.removal import NOTHING_REMOVED, RemovedRecords
 from penstock.broker.names import Scope
 from penstock.broker.state.state import State, Topic
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import Bounds, Engine, partition_id
 
 
-class PartitionSurvey(NamedTuple):
+class PartitionView(NamedTuple):
     partition: int
     bounds: Bounds
-    gone: Gone
+    removed: RemovedRecords
 
 
 class ReadView(NamedTuple):
     topic: Topic
-    now: int  # µs since 1970: what is live was decided then
-    horizon: int  # what was stored by then has expired; 0 if nothing has
-    partitions: list[PartitionSurvey]
+    now: int  # µs since 1970: the time of the view
+    horizon: int  # records stored by then have expired; 0 if none has
+    partitions: list[PartitionView]
 
 
 def read_view(state: State, engine: Engine, scope: Scope, name: str, partition: int | None, now: int) -> ReadView:
@@ -37,6 +37,6 @@ def read_view(state: State, engine: Engine, scope: Scope, name: str, partition: 
         numbers = range(partition, partition + 1)
     found = []
     for number in numbers:
-        place = partition_id(topic.id, number)
-        found.append(PartitionSurvey(number, engine.bounds(place), state.removed.get(place, NOTHING)))
+        id_ = partition_id(topic.id, number)
+        found.append(PartitionView(number, engine.bounds(id_), state.removed.get(id_, NOTHING_REMOVED)))
     return ReadView(topic, now, visible_read.horizon(topic, now), found)

@@ -41,20 +41,20 @@ class Permit(NamedTuple):
 class Publications:
     def __init__(
         self,
-        desk: PublishContext,
+        context: PublishContext,
         topic: Callable[[Identity, Scope, str], Topic],
         *,
         token: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         """`topic` finds or makes a topic for one who produces."""
-        self._desk = desk
+        self._context = context
         self._topic = topic
         self._token = token
         self._runs: dict[bytes, PublicationRun] = {}  # by the application's key, which has one at a time
         self._line: deque[PublicationRun] = deque()  # those of them that wait for their turn
         self._active = 0
         self._waiting = 0  # requests without an answer
-        self._started = desk.clock()
+        self._started = context.clock()
         self._cleaned: int | None = None
         self._try_at: int | None = 0  # when to look for what was begun and is not finished
 
@@ -71,20 +71,20 @@ class Publications:
         producer. True once the group is committed. `app` None: to be published once, and by nobody else."""
         self._require(identity, scope)
         for name in names:
-            self._desk.access.require(identity, Permission.WRITE, scope, name)
+            self._context.access.require(identity, Permission.WRITE, scope, name)
         if app is None:
             app = ONCE + self._token(TOKEN_BYTES * 2).hex()
         check_app(app, batch)
         found = [self._topic(identity, scope, name) for name in names]
-        return Permit(app, app_key(identity, scope, app), found), self._desk.state_log.pending_commit
+        return Permit(app, app_key(identity, scope, app), found), self._context.state_log.pending_commit
 
     def publish(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> Publishing:
         """Everything that these refs name is in the log once the outcome in the answer is committed, and if it was
         there already, it is so once. If the outcome fails, or this raises, the same may be asked for again."""
         self._require(identity, scope)
         key = self._key(identity, scope, app, batch, refs)
-        self._desk.state_log.current()
-        if self._waiting >= self._desk.limits.publications_waiting:
+        self._context.state_log.current()
+        if self._waiting >= self._context.limits.publications_waiting:
             raise LimitReached(f"{self._waiting} publications are waiting, which is the limit")
         request = Publishing(identity, scope, key, batch, refs, once=app.startswith(ONCE))
         self._waiting += 1
@@ -96,21 +96,21 @@ class Publications:
         """These will not be published. What is being published, or was, is not touched."""
         self._require(identity, scope)
         key = self._key(identity, scope, app, batch, refs)
-        state, staging = self._desk.state_log.current(), self._desk.staging
+        state, staging = self._context.state_log.current(), self._context.staging
         known, run = state.publications.get(key), self._runs.get(key)
         used = {*(run.refs if run else ()), *(known.running.refs if known and known.running else ())}
         gone = [ref for ref in refs if ref not in used]
-        self._desk.executor(lambda: staging.remove(gone), _nothing)
+        self._context.executor(lambda: staging.remove(gone), _nothing)
 
     def _require(self, identity: Identity, scope: Scope) -> None:
-        self._desk.access.require_any(identity, Permission.WRITE, scope)
+        self._context.access.require_any(identity, Permission.WRITE, scope)
 
     def _key(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> bytes:
         """The application's key, if all refs are of this batch of it."""
         check_app(app, batch)
         key = app_key(identity, scope, app)
-        if len(refs) > self._desk.limits.publication_refs:
-            limit = self._desk.limits.publication_refs
+        if len(refs) > self._context.limits.publication_refs:
+            limit = self._context.limits.publication_refs
             raise LimitReached(f"A publication of {len(refs)} staged files; {limit} is the limit: use fewer tasks")
         if len(set(refs)) < len(refs):
             raise InvalidArgument("The same staged file twice in one publication")
@@ -124,7 +124,7 @@ class Publications:
 
     def _consider(self, request: Publishing) -> None:
         """Answer, begin, or wait for what is under way."""
-        state_log = self._desk.state_log
+        state_log = self._context.state_log
         try:
             known = state_log.current().publications.get(request.key)
             if known is not None and request.batch <= known.batch:
@@ -132,29 +132,29 @@ class Publications:
                 return
             run = self._runs.get(request.key)
             if run is None and known is not None and known.running is not None:
-                run = PublicationRun(self._desk, request.key, self._ended, running=known.running)
+                run = PublicationRun(self._context, request.key, self._ended, running=known.running)
                 run.behind.append(request)
                 self._enter(run)
             elif run is not None:
                 run.behind.append(request)
             else:
                 if not request.once:
-                    check_room(state_log.state.publications, request.key, self._desk.limits, self._desk.clock())
-                self._enter(PublicationRun(self._desk, request.key, self._ended, request=request))
+                    check_room(state_log.state.publications, request.key, self._context.limits, self._context.clock())
+                self._enter(PublicationRun(self._context, request.key, self._ended, request=request))
         except (LimitReached, ShuttingDown) as error:
             request.outcome.finish(error)
 
     def _repeat(self, request: Publishing) -> None:
         """As certain as the first one: it may still be on its way to the disk."""
         request.repeated = True
-        self._desk.metrics.publications_repeated += 1
+        self._context.metrics.publications_repeated += 1
 
         def settled(error: Exception | None) -> None:
             if error is None:
                 self._clean_up(request.key, request.batch)
             request.outcome.finish(error)
 
-        group = self._desk.state_log.pending_commit
+        group = self._context.state_log.pending_commit
         if group is None:
             settled(None)
         else:
@@ -174,13 +174,13 @@ class Publications:
         del self._runs[run.key]
         self._active -= 1
         if error is None:
-            self._desk.metrics.publications_committed += 1
+            self._context.metrics.publications_committed += 1
             self._clean_up(run.key, run.batch)
-        elif run.begun and isinstance(error, FINAL) and not self._desk.state_log.closed:
+        elif run.begun and isinstance(error, FINAL) and not self._context.state_log.closed:
             self._drop(run, error)
         elif run.begun:
             logger.warning("a publication is to be finished later: %s", error)
-            self._try_at = self._desk.clock() + TRY_AGAIN
+            self._try_at = self._context.clock() + TRY_AGAIN
         if run.request is not None:
             run.request.rows = run.rows
             run.request.outcome.finish(error)
@@ -193,7 +193,7 @@ class Publications:
 
     def _drop(self, run: PublicationRun, error: Exception) -> None:
         """Nothing will ever finish it: whoever asks again begins anew, and what is in the log stays there."""
-        known = self._desk.state_log.current().publications.get(run.key)
+        known = self._context.state_log.current().publications.get(run.key)
         if known is None or known.running is None or known.running.batch != run.batch:
             return  # a group failed, and with it the beginning: nothing of it is in the log
         logger.error(
@@ -202,11 +202,11 @@ class Publications:
             known.running.done,
             error,
         )
-        self._desk.metrics.publications_dropped += 1
+        self._context.metrics.publications_dropped += 1
         try:
-            self._desk.state_log.commit((PublicationDropped(run.key),))
+            self._context.state_log.commit((PublicationDropped(run.key),))
         except LogError:
-            self._try_at = self._desk.clock() + TRY_AGAIN
+            self._try_at = self._context.clock() + TRY_AGAIN
 
     def _answered(self, _: CommitGroup) -> None:
         self._waiting -= 1
@@ -214,25 +214,25 @@ class Publications:
     # -- by the clock
 
     def rebuilt(self) -> None:
-        self._try_at = self._desk.clock() + TRY_AGAIN
+        self._try_at = self._context.clock() + TRY_AGAIN
 
     def sweep(self, now: int) -> None:
         """Go on with what was begun. A few times a second; `now` is the wall clock, in µs."""
         if self._try_at is not None and not 0 < self._try_at - now <= TRY_AGAIN:
             self._try_at = None
-            for known in list(self._desk.state_log.current().publications.values()):
+            for known in list(self._context.state_log.current().publications.values()):
                 if known.running is not None and known.key not in self._runs:
-                    self._enter(PublicationRun(self._desk, known.key, self._ended, running=known.running))
+                    self._enter(PublicationRun(self._context, known.key, self._ended, running=known.running))
 
     def clean(self, now: int) -> None:
         """Remove staged files that nobody needs: at first, and then every hour, however often it is called."""
         if self._cleaned is not None and 0 <= now - self._cleaned < CLEAN_EVERY:
             return
         self._cleaned = now
-        staging, names = self._desk.staging, list[str]()
+        staging, names = self._context.staging, list[str]()
 
         def decide() -> None:
-            publications = self._desk.state_log.state.publications
+            publications = self._context.state_log.state.publications
             used = {ref for run in self._runs.values() for ref in run.refs}
             used.update(ref for known in publications.values() if known.running for ref in known.running.refs)
 
@@ -240,13 +240,13 @@ class Publications:
                 return publications[key].batch if key in publications else -1
 
             gone = leftovers(names, published, used.__contains__, now, self._started)
-            self._desk.executor(lambda: staging.remove(gone), _nothing)
+            self._context.executor(lambda: staging.remove(gone), _nothing)
 
-        self._desk.executor(lambda: names.extend(staging.names()), decide)
+        self._context.executor(lambda: names.extend(staging.names()), decide)
 
     def _clean_up(self, key: bytes, batch: int) -> None:
-        staging = self._desk.staging
-        self._desk.executor(lambda: staging.remove_published(key, batch), _nothing)
+        staging = self._context.staging
+        self._context.executor(lambda: staging.remove_published(key, batch), _nothing)
 
 
 def _nothing() -> None:

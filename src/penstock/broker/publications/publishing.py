@@ -89,7 +89,7 @@ class PublicationRun:
 
     def __init__(
         self,
-        desk: PublishContext,
+        context: PublishContext,
         key: bytes,
         ended: Callable[[PublicationRun, Exception | None], None],
         *,
@@ -99,7 +99,7 @@ class PublicationRun:
         """Either what somebody asks for, or what the state says was begun."""
         goal = request or running
         assert goal is not None
-        self._desk = desk
+        self._context = context
         self._ended = ended
         self.key = key
         self.batch = goal.batch
@@ -115,7 +115,7 @@ class PublicationRun:
         self._over = False
 
     def start(self) -> None:
-        staging, refs = self._desk.staging, self.refs
+        staging, refs = self._context.staging, self.refs
         self._work(lambda: [staging.manifest(ref) for ref in refs], self._found)
 
     # -- the way through
@@ -123,7 +123,7 @@ class PublicationRun:
     def _work(self, work: Callable[[], object], conclude: Callable[..., None]) -> None:
         """Off the loop, then on with `conclude`; an error on the way ends the run."""
         found = Deferred(work, conclude)
-        self._desk.executor(found.run, lambda: None if self._over else self._guard(found.finish))
+        self._context.executor(found.run, lambda: None if self._over else self._guard(found.finish))
 
     def _guard(self, step: Callable[[], None]) -> None:
         try:
@@ -135,7 +135,7 @@ class PublicationRun:
             self._end(error)
 
     def _found(self, manifests: list[Manifest]) -> None:
-        state = self._desk.state_log.current()
+        state = self._context.state_log.current()
         if not self.begun:
             self._check_topics(state, manifests)
         for ref, manifest in zip(self.refs, manifests, strict=True):
@@ -143,23 +143,23 @@ class PublicationRun:
             self.rows += manifest.rows
         if self.begun:
             self._go_on()
-        elif sum(part.weight for part in self._parts) <= self._most(self._desk.limits.publication_entry_bytes):
+        elif sum(part.weight for part in self._parts) <= self._most(self._context.limits.publication_entry_bytes):
             self._fetch(0, len(self._parts), self._append_all)
         else:
             self._check(0)
 
     def _most(self, wanted: int) -> int:
         """Of one entry, beside its event."""
-        return min(wanted, self._desk.state_log.engine.entry_bytes - EVENT_BYTES)
+        return min(wanted, self._context.state_log.engine.entry_bytes - EVENT_BYTES)
 
     def _check_topics(self, state: State, manifests: Sequence[Manifest]) -> None:
         """Rights are looked at again, and topics must be those that were there when the records were staged."""
         request, most = self.request, self._most(MAX_BATCH_BYTES)
         assert request is not None
-        self._desk.validator.check_room(request.scope.tenant)  # now: what has begun is finished
+        self._context.validator.check_room(request.scope.tenant)  # now: what has begun is finished
         topics = {number: name for manifest in manifests for number, name in manifest.topics.items()}
         for name in sorted(set(topics.values())):
-            self._desk.access.require(request.identity, Permission.WRITE, request.scope, name)
+            self._context.access.require(request.identity, Permission.WRITE, request.scope, name)
         for number, name in topics.items():
             found = state.topics_by_id.get(number)
             if found is None or found.scope != request.scope:
@@ -170,7 +170,7 @@ class PublicationRun:
 
     def _check(self, first: int) -> None:
         """Before it is begun, everything that has a schema is looked at: afterwards nothing can be refused."""
-        state = self._desk.state_log.current()
+        state = self._context.state_log.current()
         while first < len(self._parts) and _topic(state, self._parts[first]) is None:
             first += 1
         if first == len(self._parts):
@@ -179,16 +179,16 @@ class PublicationRun:
 
         def check(first: int, end: int, columns: list[Columns]) -> None:
             assert end == first + 1
-            if (topic := _topic(self._desk.state_log.current(), self._parts[first])) is not None:
+            if (topic := _topic(self._context.state_log.current(), self._parts[first])) is not None:
                 self._admit(topic, self._parts[first].chunk, columns[0], ())
             self._check(end)
 
         self._fetch(first, first + 1, check)
 
     def _begin(self) -> None:
-        limits, now = self._desk.limits, self._desk.clock()
+        limits, now = self._context.limits, self._context.clock()
         event = PublicationStarted(self.key, self.batch, now, limits.publishing_apps, self.refs, self.once)
-        self._desk.state_log.commit((event,))
+        self._context.state_log.commit((event,))
         self.begun = True
         self._go_on()
 
@@ -206,13 +206,15 @@ class PublicationRun:
         last = end == len(self._parts)
         event: AnyEvent = PublicationAdvanced(self.key, end)
         if last:
-            event = Published(self.key, self.batch, self._desk.clock(), self._desk.limits.publishing_apps, self.once)
+            event = Published(
+                self.key, self.batch, self._context.clock(), self._context.limits.publishing_apps, self.once
+            )
         self._append(first, end, columns, [event], last=last)
         if not last:
             self._fetch_step(end)
 
     def _running(self) -> Running:
-        found = self._desk.state_log.current().publications.get(self.key)
+        found = self._context.state_log.current().publications.get(self.key)
         if found is None or found.running is None or found.running.batch != self.batch:
             raise BrokerError("the publication was taken back")  # with a group that failed; the request may come again
         return found.running
@@ -232,25 +234,25 @@ class PublicationRun:
         self._fetch(first, end, fetched)
 
     def _fetch(self, first: int, end: int, then: Callable[[int, int, list[Columns]], None]) -> None:
-        staging, places = self._desk.staging, [(part.ref, part.chunk) for part in self._parts[first:end]]
+        staging, places = self._context.staging, [(part.ref, part.chunk) for part in self._parts[first:end]]
         self._work(lambda: staging.read(places), lambda columns: then(first, end, columns))
 
     # -- into the log
 
     def _append_all(self, first: int, end: int, columns: list[Columns]) -> None:
-        kept = self._desk.limits.publishing_apps
-        events = [] if self.once else [Published(self.key, self.batch, self._desk.clock(), kept)]
+        kept = self._context.limits.publishing_apps
+        events = [] if self.once else [Published(self.key, self.batch, self._context.clock(), kept)]
         self._append(first, end, columns, events, last=True)
 
     def _append(self, first: int, end: int, columns: list[Columns], events: Sequence[AnyEvent], *, last: bool) -> None:
-        desk = self._desk
-        started = desk.metrics.timer()
-        found = self._writes(desk.state_log.current(), self._parts[first:end], columns)
-        group = desk.state_log.append(found.writes, [*found.created, *events]).group
+        context = self._context
+        started = context.metrics.timer()
+        found = self._writes(context.state_log.current(), self._parts[first:end], columns)
+        group = context.state_log.append(found.writes, [*found.created, *events]).group
         self._committing = True
         if found.rows:
-            desk.metrics.produced(group, found.rows, found.size, started)
-        desk.metrics.records_diverted += found.diverted
+            context.metrics.produced(group, found.rows, found.size, started)
+        context.metrics.records_diverted += found.diverted
         group.on_done(lambda group: self._settled(group, last=last))
 
     def _settled(self, group: CommitGroup, *, last: bool) -> None:
@@ -294,7 +296,7 @@ class PublicationRun:
         keys = batch.keys(0, count) if columns.flags & KEYS else None
         headers = batch.headers(0, count) if columns.flags & HEADERS else None
         expires = batch.expires()
-        return self._desk.validator.validate(
+        return self._context.validator.validate(
             topic,
             [chunk.partition] * count,
             batch.values(0, count),

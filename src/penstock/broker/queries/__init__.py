@@ -1,1 +1,1 @@
-"""SQL statements: admission, scheduling by tenant, and what the SQL worker may ask of the broker."""
+"""SQL statements: outcome, scheduling by tenant, and what the SQL worker may ask of the broker."""

@@ -1,7 +1,7 @@
 """Statements of SQL: who waits for what, and what becomes of it. They are carried out in a process of their own, which
 knows nothing of identities: what one may do is checked by the `capability`, with the identity that it came with.
 
-Each tenant has its own line, and the lines take turns, so that nobody waits for all the statements of one tenant.
+Each tenant has its own queue, and the queues take turns, so that nobody waits for all the statements of one tenant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class QueryPolicy(NamedTuple):
     ahead: bool = False  # what carries statements out is made ready before the first one comes
     seconds: float = 30.0  # that one statement may take
     patience: float = 30.0  # seconds that it may wait before; the process may have to start first
-    waiting: int = 1_024  # statements in all lines together
+    waiting: int = 1_024  # statements in all queues together
     waiting_of_tenant: int = 256
     waiting_bytes: int = 64 << 20  # of their texts and parameters
 
@@ -52,8 +52,8 @@ class Queries:
         self._metrics = metrics
         self._monotonic = monotonic
         self._number = 0
-        self._lines: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
-        self._waiting = self._bytes = 0  # of all lines together
+        self._queues: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
+        self._waiting = self._bytes = 0  # of all queues together
 
     def run(
         self,
@@ -86,22 +86,22 @@ class Queries:
             return
         pending_commit = self._state_log.pending_commit
         if pending_commit is None:
-            self._line_up(statement)
+            self._enqueue(statement)
         else:
-            pending_commit.on_done(lambda _: self._line_up(statement))
+            pending_commit.on_done(lambda _: self._enqueue(statement))
 
-    def _line_up(self, statement: Statement) -> None:
+    def _enqueue(self, statement: Statement) -> None:
         if statement.stage is not Stage.NEW:
             return  # cancelled meanwhile
         now, policy = self._monotonic(), self.policy
-        line = self._lines.get(statement.scope.tenant)
+        queue = self._queues.get(statement.scope.tenant)
         full = self._waiting >= policy.waiting or self._bytes + statement.byte_size > policy.waiting_bytes
-        if full or (line is not None and len(line) >= policy.waiting_of_tenant):
+        if full or (queue is not None and len(queue) >= policy.waiting_of_tenant):
             # Not how many: they may be those of other tenants.
             statement.end(TooFast("Too many statements wait already: try again later"), now)
             return
         statement.move(Stage.WAITING, now)
-        self._lines.setdefault(statement.scope.tenant, deque()).append(statement)
+        self._queues.setdefault(statement.scope.tenant, deque()).append(statement)
         self._count(statement, 1)
         if self.on_waiting is not None:
             self.on_waiting()
@@ -120,10 +120,10 @@ class Queries:
 
     def _leave(self, statement: Statement) -> None:
         tenant = statement.scope.tenant
-        self._lines[tenant].remove(statement)
+        self._queues[tenant].remove(statement)
         self._count(statement, -1)
-        if not self._lines[tenant]:
-            del self._lines[tenant]
+        if not self._queues[tenant]:
+            del self._queues[tenant]
 
     def _count(self, statement: Statement, sign: int) -> None:
         self._waiting += sign
@@ -133,14 +133,14 @@ class Queries:
 
     def next(self) -> Statement | None:
         """The next statement to be carried out; its tenant's next one comes behind those of the others."""
-        if not self._lines:
+        if not self._queues:
             return None
-        tenant = next(iter(self._lines))
-        line = self._lines.pop(tenant)
-        statement = line.popleft()
+        tenant = next(iter(self._queues))
+        queue = self._queues.pop(tenant)
+        statement = queue.popleft()
         self._count(statement, -1)
-        if line:
-            self._lines[tenant] = line
+        if queue:
+            self._queues[tenant] = queue
         self.capability.begin(statement)
         return statement
 
@@ -155,7 +155,7 @@ class Queries:
                 statement.tries += 1
                 statement.pages.clear()
                 statement.stage = Stage.NEW
-                self._line_up(statement)
+                self._enqueue(statement)
             elif statement.changed:
                 statement.end(QueriesOff(f"The process for SQL {why}: look whether the statement took effect"), now)
             elif statement in culprits:
@@ -175,7 +175,7 @@ class Queries:
     def sweep(self, *, ready: bool = True) -> None:
         """Nobody waits for ever; about once a second. `ready`: whether there is a process that carries them out."""
         limit = self._monotonic() - int(self.policy.patience * _SECOND)
-        late = [statement for line in self._lines.values() for statement in line if statement.since < limit]
+        late = [statement for queue in self._queues.values() for statement in queue if statement.since < limit]
         for statement in late:
             self._leave(statement)
             error: QueriesOff | TooFast = QueriesOff("The process for SQL does not start; the broker's log tells why")
@@ -187,7 +187,7 @@ class Queries:
     def close(self) -> None:
         """Nothing is carried out any more."""
         self.on_waiting = None
-        while self._lines:
-            statement = next(iter(self._lines.values()))[0]
+        while self._queues:
+            statement = next(iter(self._queues.values()))[0]
             self._leave(statement)
             statement.end(ShuttingDown("The broker is shutting down"), self._monotonic())

@@ -33,7 +33,7 @@ class Opened(NamedTuple):
     """Streams as of one moment: what is committed by the position `head`."""
 
     head: int
-    surveys: list[ReadView]
+    views: list[ReadView]
 
 
 class QueryCapability:
@@ -127,10 +127,10 @@ class QueryCapability:
             for name in names:
                 self._access.require(statement.identity, Permission.READ, statement.scope, name)
             known = self._known(statement)
-            surveys = [
+            views = [
                 self._fetch.read_view(statement.identity, statement.scope, name) for name in names if name in known
             ]
-        return Opened(self._state_log.engine.position, surveys)
+        return Opened(self._state_log.engine.position, views)
 
     def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
         """Its position is that of what is committed: all that can be known before the declaration is written."""

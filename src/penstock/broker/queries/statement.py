@@ -13,12 +13,12 @@ from penstock.broker.security.access import Identity
 
 class Stage(enum.Enum):
     NEW = enum.auto()
-    WAITING = enum.auto()  # in its line
+    WAITING = enum.auto()  # in its queue
     RUNNING = enum.auto()  # in the process for SQL
     OVER = enum.auto()
 
 
-class Lines(Protocol):
+class StatementQueue(Protocol):
     """Where statements wait; `penstock.broker.queries.queries.Queries`."""
 
     def submit(self, statement: Statement) -> None: ...
@@ -33,7 +33,7 @@ class Statement:
 
     __slots__ = (
         "_done",
-        "_lines",
+        "_queues",
         "changed",
         "error",
         "identity",
@@ -53,7 +53,7 @@ class Statement:
 
     def __init__(
         self,
-        lines: Lines,
+        queues: StatementQueue,
         number: int,
         identity: Identity,
         scope: Scope,
@@ -62,7 +62,7 @@ class Statement:
         position: int | None,
         reason: str | None,
     ) -> None:
-        self._lines = lines
+        self._queues = queues
         self._done: Callable[[], None] | None = None
         self.number = number
         self.identity = identity
@@ -87,7 +87,7 @@ class Statement:
 
     def start(self, done: Callable[[], None]) -> None:
         self._done = done
-        self._lines.submit(self)
+        self._queues.submit(self)
 
     def finish(self) -> Rows:
         if self.error is not None:
@@ -97,7 +97,7 @@ class Statement:
 
     def cancel(self) -> None:
         self._done = None
-        self._lines.cancel(self)
+        self._queues.cancel(self)
 
     def move(self, stage: Stage, now: int) -> None:
         self.stage, self.since = stage, now
@@ -112,7 +112,7 @@ class Statement:
         else:
             self.rows = outcome
         self.refusal = None  # its traceback knows the statement: the two would keep each other
-        self._lines.ended(self)
+        self._queues.ended(self)
         done, self._done = self._done, None
         if done is not None:
             done()

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from penstock.broker.errors import DeadLetterNotFound, InvalidArgument, RecordTooLarge
 from penstock.broker.fetch import visible_read
-from penstock.broker.fetch.removal import NOTHING, remove
+from penstock.broker.fetch.removal import NOTHING_REMOVED, remove
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
@@ -79,10 +79,10 @@ class DeadLetters:
             return Deferred(list, lambda _: LetterPage([], None), ready=True)
         view = visible_read.view(state, box, 0, self._clock())
         engine, partition = self._state_log.engine, partition_id(box.id, 0)
-        start = max(offset, engine.bounds(partition).start, view.gone.below)
+        start = max(offset, engine.bounds(partition).start, view.removed.below)
         # Those that were removed are dropped from what is read: without them, there are still enough.
         wanted = min(maximum, FETCH_LETTERS)
-        read = VisibleRead(engine, partition, start, FETCH_BYTES, wanted + len(view.gone.single), view)
+        read = VisibleRead(engine, partition, start, FETCH_BYTES, wanted + len(view.removed.single), view)
 
         def conclude(found: list[DeadLetter]) -> LetterPage:
             end = found[-1].offset + 1 if len(found) == wanted else read.end
@@ -127,7 +127,7 @@ class DeadLetters:
         (found,) = letters(box, slices)
         engine, place = self._state_log.engine, partition_id(box.id, 0)
         bounds = engine.bounds(place)
-        if found.offset < bounds.start or state.removed.get(place, NOTHING).has(found.offset):
+        if found.offset < bounds.start or state.removed.get(place, NOTHING_REMOVED).has(found.offset):
             raise DeadLetterNotFound(letter)
         size = len(found.value) + len(found.key or b"")
         if size > self._limits.record_bytes:
@@ -159,7 +159,7 @@ class DeadLetters:
         engine = self._state_log.engine
         places = [partition_id(box.id, number) for number in range(box.partitions)]
         ends = {place: engine.next_offset(place) for place in places}
-        ends = {place: end for place, end in ends.items() if end > state.removed.get(place, NOTHING).below}
+        ends = {place: end for place, end in ends.items() if end > state.removed.get(place, NOTHING_REMOVED).below}
         ends = {place: end for place, end in ends.items() if end > engine.bounds(place).start}
         if not ends:
             return None

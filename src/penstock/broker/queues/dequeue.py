@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.fetch import visible_read
-from penstock.broker.fetch.removal import Gone
+from penstock.broker.fetch.removal import RemovedRecords
 from penstock.broker.queues.queue import Queue, QueuePolicy
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.state.events import QueueMoved
@@ -121,7 +121,7 @@ class DequeueOutcome:
         "skipped",
     )
 
-    def __init__(self, queue: Queue, policy: QueuePolicy, now: int, removed: dict[int, Gone]) -> None:
+    def __init__(self, queue: Queue, policy: QueuePolicy, now: int, removed: dict[int, RemovedRecords]) -> None:
         self._removed = removed  # by partition
         self._queue = queue
         self._policy = policy
@@ -228,7 +228,7 @@ def policy_for(topic: Topic, policy: QueuePolicy) -> QueuePolicy:
     return policy._replace(ttl=expiry) if expiry and not 0 < policy.ttl <= expiry else policy
 
 
-def removed_of(state: State, queue: Queue) -> dict[int, Gone]:
+def removed_of(state: State, queue: Queue) -> dict[int, RemovedRecords]:
     """The records removed from the queue's partitions, by partition."""
     if not state.removed:
         return {}
@@ -236,7 +236,7 @@ def removed_of(state: State, queue: Queue) -> dict[int, Gone]:
     return {number: state.removed[id_] for number, id_ in ids.items() if id_ in state.removed}
 
 
-def is_removed(queue: Queue, tag: int, removed: dict[int, Gone]) -> bool:
+def is_removed(queue: Queue, tag: int, removed: dict[int, RemovedRecords]) -> bool:
     if not removed:
         return False
     partition, offset = queue.locate(tag)

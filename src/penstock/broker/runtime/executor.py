@@ -1,4 +1,4 @@
-"""Executors: work that takes its time on a disk or a processor, moved off the event loop.
+"""Executors: work that waits for a disk or takes much processor time, moved off the event loop.
 
 A session has at most one such piece of work at a time."""
 
@@ -15,8 +15,8 @@ from typing import Generic, TypeAlias, TypeVar
 logger = logging.getLogger(__name__)
 
 Executor: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
-"""`offload(work, done)` runs `work`, perhaps in a thread, then `done` on the caller's thread. What `work` finds, its
-errors too, it leaves where `done` can see it."""
+"""`executor(work, done)` runs `work`, perhaps in a thread, then `done` on the caller's thread. `work` leaves its
+result, and its errors, where `done` can see them."""
 
 
 Found = TypeVar("Found")
@@ -25,10 +25,10 @@ Next = TypeVar("Next")
 
 
 class Deferred(Generic[Found, Result]):
-    """Something that takes its time: first `run`, on any thread; then `finish`, on the broker's, which says what came
-    of it. If `ready`, `run` takes so little that it may as well be called at once."""
+    """Work off the event loop: first `run`, on any thread; then `finish`, on the broker's, which returns the result or
+    raises. If `ready`, `run` takes so little that it may as well be called at once."""
 
-    __slots__ = ("_conclude", "_error", "_found", "_lane", "_work", "ready")
+    __slots__ = ("_conclude", "_error", "_executor", "_found", "_work", "ready")
 
     def __init__(
         self,
@@ -36,27 +36,27 @@ class Deferred(Generic[Found, Result]):
         conclude: Callable[[Found], Result],
         *,
         ready: bool = False,
-        lane: Executor | None = None,
+        executor: Executor | None = None,
     ) -> None:
-        """`work` must not touch the broker's state; `conclude` may, and may raise. `lane` is the way off the loop that
-        this work has to take, if it is not the usual one."""
+        """`work` must not touch the broker's state; `conclude` may, and may raise. `executor` is the one that this
+        work has to use, if it is not the usual one."""
         self.ready = ready
-        self._lane = lane
+        self._executor = executor
         self._work = work
         self._conclude = conclude
         self._found: list[Found] = []
         self._error: Exception | None = None
 
     def start(self, executor: Executor, done: Callable[[], None]) -> None:
-        """Run it, at once or by its way off the loop; then `done` is called, on the broker's thread, to `finish` it."""
+        """Run it, at once or by its executor; then `done` is called, on the broker's thread, to `finish` it."""
         if self.ready:
             self.run()
             done()
         else:
-            (executor if self._lane is None else self._lane)(self.run, done)
+            (executor if self._executor is None else self._executor)(self.run, done)
 
     def run(self) -> None:
-        """Never raises: what went wrong comes out of `finish`."""
+        """Never raises: an error is raised by `finish`."""
         try:
             self._found.append(self._work())
         except Exception as error:  # noqa: BLE001 - raised again by `finish`, on the thread that wants to know
@@ -68,9 +68,9 @@ class Deferred(Generic[Found, Result]):
         return self._conclude(self._found.pop())
 
     def then(self, conclude: Callable[[Result], Next]) -> Deferred[Found, Next]:
-        """The same work instead of this one, with something else made of what comes of it."""
+        """The same work, with another conclusion from its result. Use it instead of this one."""
         first = self._conclude
-        return Deferred(self._work, lambda found: conclude(first(found)), ready=self.ready, lane=self._lane)
+        return Deferred(self._work, lambda found: conclude(first(found)), ready=self.ready, executor=self._executor)
 
 
 def run_inline(work: Callable[[], None], done: Callable[[], None]) -> None:
@@ -80,25 +80,25 @@ def run_inline(work: Callable[[], None], done: Callable[[], None]) -> None:
 
 
 class BoundedExecutor:
-    """An offload for work that takes much of something: only `width` pieces are on their way at once. The others wait
-    in line, in their order, and hold no thread meanwhile."""
+    """An executor for expensive work: only `width` pieces run at once. The others are queued, in order, and hold no
+    thread meanwhile."""
 
     def __init__(self, executor: Executor, width: int) -> None:
         self._executor = executor
         self._free = width
-        self._line: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
+        self._queued: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()
 
     def __call__(self, work: Callable[[], None], done: Callable[[], None]) -> None:
-        self._line.append((work, done))
+        self._queued.append((work, done))
         self._advance()
 
     def _advance(self) -> None:
-        while self._free and self._line:
-            work, done = self._line.popleft()
+        while self._free and self._queued:
+            work, done = self._queued.popleft()
             self._free -= 1
-            self._executor(work, partial(self._leave, done))
+            self._executor(work, partial(self._release, done))
 
-    def _leave(self, done: Callable[[], None]) -> None:
+    def _release(self, done: Callable[[], None]) -> None:
         self._free += 1
         self._advance()
         done()

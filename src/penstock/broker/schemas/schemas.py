@@ -66,7 +66,7 @@ class Schemas:
         self._access = access
         self._limits = limits
         self._clock = clock
-        self._lane = BoundedExecutor(executor, AT_ONCE)
+        self._executor = BoundedExecutor(executor, AT_ONCE)
         self._validators = _Validators()
 
     # -- for clients
@@ -92,7 +92,7 @@ class Schemas:
         return Deferred(
             lambda: _prepare(draft, latest, mode),
             lambda found: self._registered(identity, scope, found),
-            lane=self._lane,
+            executor=self._executor,
         )
 
     def get(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> Schema:

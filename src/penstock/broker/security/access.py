@@ -1,5 +1,4 @@
-"""Who may do what: identities, permissions, grants, topics' own lists, and the one check that every operation passes
-first.
+"""The access check that every operation passes first: identities, permissions, grants, and topics' own access lists.
 
 How an identity is proved (password, token, certificate) is the business of the protocol or the listener; this module
 only decides what a proved identity may do.
@@ -37,7 +36,8 @@ class Permission(enum.StrEnum):
 
 
 class Identity(NamedTuple):
-    """Who asks. An identity bound to a tenant can never act in another one, whatever its grants say."""
+    """The authenticated client of a request. One that is bound to a tenant can never act in another one, whatever its
+    grants say."""
 
     name: str
     tenant: str | None = None
@@ -113,7 +113,7 @@ _LOOKING: Final = frozenset({Permission.READ, Permission.COMMIT, Permission.DESC
 """What who may see the audit log of a tenant may do to the broker's own topics. Everything else nobody may."""
 
 
-class TopicLists(Protocol):
+class TopicAcls(Protocol):
     """The lists that topics have of who may use them. They know nothing of patterns: a name is that name."""
 
     def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
@@ -124,7 +124,7 @@ class TopicLists(Protocol):
         """Whether there is a topic in the scope whose verdict may be True."""
 
 
-class _NoLists:
+class _NoAcls:
     def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:  # noqa: ARG002
         return None
 
@@ -136,11 +136,11 @@ def _nobody_listens(identity: Identity, permission: Permission, scope: Scope, re
     """The shape of `Access.on_denied`."""
 
 
-def _nothing_classified(scope: Scope, topic: str) -> bool:  # noqa: ARG001 - the shape of `Access.classified`
+def _nothing_classified(scope: Scope, topic: str) -> bool:  # noqa: ARG001 - the shape of `Access.is_classified`
     return False
 
 
-def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.extra`
+def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.grants_of`
     return None
 
 
@@ -165,14 +165,14 @@ class Access:
     """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
     denied.
 
-    `extra` knows the grants of identities that come and go while the broker runs. It answers None for one that is not
-    of that kind; an identity for which it answers nothing at all has lost even what everyone may do."""
+    `grants_of` gives the grants of keys, tokens and users, which change while the broker runs. It returns None for an
+    identity of another kind; one for which it returns no grant at all has lost even what everyone may do."""
 
     enforced: bool = False
     grants: Sequence[Grant] = ()
-    extra: Callable[[Identity], Sequence[Grant] | None] = _nothing_more
-    lists: TopicLists = field(default_factory=_NoLists)
-    classified: Callable[[Scope, str], bool] = _nothing_classified  # whether a topic's records are of the class PHI
+    grants_of: Callable[[Identity], Sequence[Grant] | None] = _nothing_more
+    topic_acls: TopicAcls = field(default_factory=_NoAcls)
+    is_classified: Callable[[Scope, str], bool] = _nothing_classified  # whether a topic's records are of the class PHI
     on_denied: Callable[[Identity, Permission, Scope, str], None] = _nobody_listens  # told before the error is raised
     _by_principal: dict[str, list[Grant]] = field(init=False, repr=False)
 
@@ -193,12 +193,12 @@ class Access:
         if covering is None:
             return False
         fitting = [grant for grant in covering if grant.reaches(resource)]
-        listed = None if permission in OF_CACHES else self.lists.verdict(identity, scope, resource)
+        listed = None if permission in OF_CACHES else self.topic_acls.verdict(identity, scope, resource)
         if listed is False:
             return any(Permission.ADMIN in grant.permissions for grant in fitting)
         if not fitting and not (listed is True and permission in LISTED):
             return False
-        if permission in CLASSIFIED and self.classified(scope, resource):
+        if permission in CLASSIFIED and self.is_classified(scope, resource):
             return self._granted(identity, Permission.PHI, scope, resource)
         return True
 
@@ -228,7 +228,7 @@ class Access:
 
     def _any(self, identity: Identity, permission: Permission, scope: Scope) -> bool:
         covering = self._covering(identity, permission, scope)
-        listed = covering is not None and permission in LISTED and self.lists.any_for(identity, scope)
+        listed = covering is not None and permission in LISTED and self.topic_acls.any_for(identity, scope)
         return bool(covering) or listed
 
     def _granted(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> bool:
@@ -239,7 +239,7 @@ class Access:
         """The grants that say something about this; None for an identity that is nobody in this tenant."""
         if identity.tenant is not None and identity.tenant != scope.tenant:
             return None
-        own = self.extra(identity)
+        own = self.grants_of(identity)
         if own is None:
             own = self._by_principal.get(identity.name, ())
         elif not own:

@@ -78,7 +78,7 @@ class Audit:
         self._access = access
         self._metrics = metrics
         self._clock = clock
-        self._lane = BoundedExecutor(executor, 1)  # one search at a time: each may go through all that is kept
+        self._executor = BoundedExecutor(executor, 1)  # one search at a time: each may go through all that is kept
         self._throttle: Throttle[_Family, _Noted] = Throttle()
         self._settings = TopicSettings(retention_seconds=policy.seconds, retention_bytes=policy.bytes)
         self._told_left_out = 0  # when `sweep` last looked
@@ -239,7 +239,7 @@ class Audit:
             events = list(scan.events(query.offset, limit))
             return AuditPage(events, total, query.offset + len(events) < total)
 
-        return Deferred(page, lambda found: found, lane=self._lane)
+        return Deferred(page, lambda found: found, executor=self._executor)
 
     def export(
         self,
@@ -258,7 +258,7 @@ class Audit:
             total = scan.count()
             return encode(scan.events(query.offset, query.limit or total))
 
-        return Deferred(document, lambda found: found, lane=self._lane)
+        return Deferred(document, lambda found: found, executor=self._executor)
 
     def verify(
         self, identity: Identity, scope: Scope, mark: ChainMark | None = None, most: int | None = None
@@ -290,7 +290,7 @@ class Audit:
                     break
             return check.report(first, end, over=stop == end)
 
-        return Deferred(follow, lambda found: found, lane=self._lane)
+        return Deferred(follow, lambda found: found, executor=self._executor)
 
     def _scan(self, identity: Identity, tenant: str, query: AuditQuery) -> _Scan:
         self._access.require(identity, Permission.AUDIT, Scope(tenant, "*"), "")

@@ -241,7 +241,7 @@ class KeyRing:
         self._chosen: dict[bytes, bytes] = {}  # → the stored hash
 
     def grants(self, principal: str) -> Sequence[Grant] | None:
-        """For `Access.extra`: None for a name that is no key's, nothing for a key that no longer counts."""
+        """For `Access.grants_of`: None for a name that is no key's, nothing for a key that no longer counts."""
         if not principal.startswith(PRINCIPAL):
             return None
         number = principal.removeprefix(PRINCIPAL)

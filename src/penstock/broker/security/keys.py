@@ -32,7 +32,7 @@ class Keys:
         self,
         state_log: StateLog,
         access: Access,
-        admission: AuthOutcome,
+        outcome: AuthOutcome,
         audit: Audit,
         clock: Clock,
         lockout: LockOut,
@@ -41,7 +41,7 @@ class Keys:
     ) -> None:
         self._state_log = state_log
         self._access = access
-        self._admission = admission
+        self._outcome = outcome
         self._audit = audit
         self._clock = clock
         self._tokens = tokens
@@ -55,14 +55,14 @@ class Keys:
         Where a protocol has room for a key, a token may come too (`Tokens`)."""
         if not self._access.enforced:
             return ANONYMOUS._replace(peer=peer)
-        if self._tokens.taken and token.looks_like_one(key):
+        if self._tokens.configured and token.looks_like_one(key):
             return self._tokens.authenticate(key, peer, now, tenant=tenant)
         self._state_log.current()
         verdict, locks = self._ring.authenticate(key, peer, self._clock() if now is None else now)
         reason = "wrong key"
         if isinstance(verdict, Identity) and tenant not in (None, verdict.tenant):
             verdict, reason = None, "it is of another tenant"  # who has a key is not guessing
-        return self._admission.conclude(verdict, peer, "key", reason, locks=locks)
+        return self._outcome.conclude(verdict, peer, "key", reason, locks=locks)
 
     def add(self, identity: Identity, terms: KeyTerms, chosen: str | None = None) -> tuple[NewKey, CommitGroup]:
         """A new key, generated unless it was chosen. It must not be shown before the group is committed.

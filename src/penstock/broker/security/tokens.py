@@ -22,7 +22,7 @@ class Tokens:
     def __init__(
         self,
         access: Access,
-        admission: AuthOutcome,
+        outcome: AuthOutcome,
         clock: Clock,
         lockout: LockOut,
         policy: TokenPolicy,
@@ -30,14 +30,14 @@ class Tokens:
     ) -> None:
         self.policy = policy
         self._access = access
-        self._admission = admission
+        self._outcome = outcome
         self._clock = clock
         self._lockout = lockout
         self._roles = roles
 
     @property
-    def taken(self) -> bool:
-        """Whether there are keys by which a token could be recognised."""
+    def configured(self) -> bool:
+        """Whether there are keys to verify tokens with."""
         return bool(self.policy.keys)
 
     def authenticate(self, token: str, peer: str, now: int | None = None, *, tenant: str | None = None) -> Verdict:
@@ -59,7 +59,7 @@ class Tokens:
                 verdict = token_claims.identity(token_claims.decode(*signed), self.policy, peer, moment, tenant)
             except Unacceptable as error:  # it was signed, so nobody is guessing: no step towards a lock-out
                 reason = str(error)
-        return self._admission.conclude(verdict, peer, "token", reason, locks=locks)
+        return self._outcome.conclude(verdict, peer, "token", reason, locks=locks)
 
     def _signed(self, token: str) -> Signed | None:
         if not self.policy.keys or len(token) > rules.MAX_TOKEN or not rules.looks_like_one(token):
@@ -69,7 +69,7 @@ class Tokens:
         return token_keys.signed(token, self.policy.keys)
 
     def grants(self, identity: Identity) -> Sequence[Grant] | None:
-        """For `Access.extra`: None for an identity that no token proved, nothing for one whose token has expired."""
+        """For `Access.grants_of`: None for an identity without a token, no grant for one whose token has expired."""
         if not identity.name.startswith(rules.PRINCIPAL):
             return None
         if identity.expires is None or identity.expires <= self._clock() or identity.tenant is None:

@@ -15,7 +15,7 @@ from penstock.broker.state.state_log import StateLog
 
 
 class UserAccess:
-    """The `TopicLists` of the access check."""
+    """The `TopicAcls` of the access check."""
 
     def __init__(self, state_log: StateLog, policy: UserPolicy) -> None:
         self.policy = policy
@@ -33,7 +33,7 @@ class UserAccess:
         return found if known else None
 
     def grants(self, identity: Identity) -> Sequence[Grant] | None:
-        """For `Access.extra`: None for one who is no user, nothing for a user who is disabled or gone."""
+        """For `Access.grants_of`: None for one who is no user, nothing for a user who is disabled or gone."""
         if not identity.name.startswith(PRINCIPAL):
             return None
         directory = self._state_log.state.directory

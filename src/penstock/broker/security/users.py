@@ -83,7 +83,7 @@ class Users:
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._lane = BoundedExecutor(executor, AT_ONCE)
+        self._executor = BoundedExecutor(executor, AT_ONCE)
         self._lockout = lockout
         self.hashing = PasswordHashing(user_access.policy.password_cost)
         # Passwords that were right once, by a hash that means nothing outside this process: argon2 is too slow to
@@ -117,7 +117,7 @@ class Users:
             return Deferred(lambda: None, conclude, ready=True)
         if self._was_right(password, stored):
             return Deferred(lambda: True, conclude, ready=True)
-        return Deferred(check, conclude, lane=self._lane)
+        return Deferred(check, conclude, executor=self._executor)
 
     def _conclude(self, tenant: str, name: str, password: str, peer: str, proved: str | None) -> LoginVerdict:
         """`proved` is the stored hash that the password fits; it may be the user's no longer."""
@@ -162,7 +162,7 @@ class Users:
             return Who(found.name, found.roles, self.permissions(found))
         if not self._access.enforced:
             return Who("", (), tuple(ADMINISTRATION))
-        grants = self._access.extra(identity) or ()
+        grants = self._access.grants_of(identity) or ()
         given = frozenset[Permission]().union(*(grant.permissions for grant in grants))
         implied = ADMINISTRATION if Permission.ADMIN in given else ()
         permissions = tuple(  # those of topics: who asks knows nothing of caches
@@ -192,7 +192,7 @@ class Users:
 
         decide("")  # what cannot be need not be hashed first
         passwords.check(password)
-        return Deferred(lambda: self.hashing.hashed(password), conclude, lane=self._lane)
+        return Deferred(lambda: self.hashing.hashed(password), conclude, executor=self._executor)
 
     def update(
         self,
@@ -246,7 +246,7 @@ class Users:
 
         stored = find().hash
         passwords.check(new)
-        return Deferred(change, conclude, lane=self._lane)
+        return Deferred(change, conclude, executor=self._executor)
 
     def delete(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
         """Open connections of the user may do nothing more, at once."""

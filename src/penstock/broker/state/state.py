@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.broker.cache.cache_state import CacheState, Stored, apply_cached, forget_cached, restored, stored
 from penstock.broker.errors import StateUnreadable
-from penstock.broker.fetch.removal import Gone, Removed, apply_removed
+from penstock.broker.fetch.removal import Removed, RemovedRecords, apply_removed
 from penstock.broker.names import Scope
 from penstock.broker.produce.delay import Delayed
 from penstock.broker.publications.publication import Publication, Publications, apply_publication
@@ -341,7 +341,7 @@ def decode_snapshot(data: bytes) -> State:
     state.next_delayed_id = snapshot.next_delayed_id
     state.delayed = {delayed.id: delayed for delayed in snapshot.delayed}
     for partition, (below, *single) in snapshot.removed.items():
-        state.removed[PartitionId(partition)] = Gone(below, frozenset(single))
+        state.removed[PartitionId(partition)] = RemovedRecords(below, frozenset(single))
     state.transactions = snapshot.transactions
     apply_all(state, snapshot.schemas)
     apply_all(state, snapshot.directory)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.errors import TopicNotFound
 from penstock.broker.fetch import visible_read
-from penstock.broker.fetch.removal import NOTHING
+from penstock.broker.fetch.removal import NOTHING_REMOVED
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
@@ -233,9 +233,9 @@ class PartitionFanout:
     def _follow(self, state: State, topic: Topic) -> None:
         """Drop chunks that were read when fewer records were removed, or records expired later."""
         visibility, expiry = self._visibility, topic.settings.expiry_seconds
-        gone = state.removed.get(self._partition, NOTHING) if state.removed else NOTHING
-        if gone is not visibility.gone or expiry != visibility.expiry:
-            self._visibility = Visibility(visibility.rebuilds, gone, expiry)
+        removed = state.removed.get(self._partition, NOTHING_REMOVED) if state.removed else NOTHING_REMOVED
+        if removed is not visibility.removed or expiry != visibility.expiry:
+            self._visibility = Visibility(visibility.rebuilds, removed, expiry)
             self._drop_chunks()
 
     def find(self, cursor: FanoutCursor, topic: Topic, bounds: Bounds) -> EncodedChunk | None:

@@ -159,7 +159,7 @@ class AppendedChunks:
         self._limit = limit
         self._chunks: dict[int, EncodedChunk] = {}  # by where they start, in the order of the log
         self.used = 0  # bytes
-        self.wanted = False  # somebody has taken what was put here, and nothing has gone since that nobody took
+        self.wanted = False  # somebody has taken what was put here, and nothing has removed since that nobody took
 
     def get(self, start: int) -> EncodedChunk | None:
         chunk = self._chunks.get(start)

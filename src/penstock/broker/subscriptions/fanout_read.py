@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.broker.fetch.removal import NOTHING, Gone
+from penstock.broker.fetch.removal import NOTHING_REMOVED, RemovedRecords
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk, chunks_of_read
 from penstock.log.errors import LogError
@@ -14,7 +14,7 @@ class Visibility(NamedTuple):
     """What decides, beside the clock, which records are visible."""
 
     rebuilds: int = 0  # how often the state was read from the log again
-    gone: Gone = NOTHING
+    removed: RemovedRecords = NOTHING_REMOVED
     expiry: float | None = None
 
 

@@ -32,7 +32,7 @@ class TablePolicy:
     options: Mapping[str, str] = field(default_factory=dict)  # for the object store
     file_bytes: int = 256 << 20  # what small files are merged to
     keep_us: int = 3_600_000_000  # how long files that were replaced stay, for those who still read them
-    care_us: int = 60_000_000  # between two looks at a table
+    maintenance_us: int = 60_000_000  # between two looks at a table
 
 
 # -- jobs

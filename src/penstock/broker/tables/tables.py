@@ -185,7 +185,7 @@ class Tables:
             topic = known.get(self._line.popleft())
             if topic is None or topic.id in resting:
                 continue
-            if clock - self._looked.setdefault(topic.id, clock) >= self._policy.care_us:
+            if clock - self._looked.setdefault(topic.id, clock) >= self._policy.maintenance_us:
                 job = self._care_for(topic, now, clock)
                 if job is not None:
                     return job

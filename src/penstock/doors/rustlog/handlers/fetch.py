@@ -61,7 +61,7 @@ class RustLogFetch(FetchTask):
         self._count, self._bytes = _measure(slices, self._next_offset)
 
     def _after_read(self, plan: VisibleRead) -> Step:
-        return READ if plan.passed else REPLY
+        return READ if plan.all_filtered else REPLY
 
     def _reply(self) -> Reply:
         if not self._payload:
