@@ -1,4 +1,4 @@
-"""The process that builds tables and looks after them: `python -m penstock.workers.tables.main DESCRIPTOR`, started by
+"""The table worker, which builds and maintains tables: `python -m penstock.workers.tables.main DESCRIPTOR`, started by
 the broker and by nobody else. It may be killed at any moment: what it was at is done again, and nothing is done twice.
 """
 
@@ -36,19 +36,19 @@ def main(descriptor: str) -> None:
     settings = fetch_settings(client, TableSettings)
     configure_logging(settings.log_level, settings.log_format)
     without_pandas()
-    stand_back()
+    lower_priority()
     report_ready(client)
-    workshop = Workshop(OsFiles(settings.data_dir))
+    runner = JobRunner(OsFiles(settings.data_dir))
     while True:
         job = client.call("tables.next", Empty(), NextJob).job
-        outcomes = workshop.do(job)
+        outcomes = runner.do(job)
         try:
             client.call("tables.done", JobDone(job.id, outcomes), Empty)
         except RemoteError as error:
             logger.warning("the broker did not keep what was done: %s", error)
 
 
-def stand_back() -> None:
+def lower_priority() -> None:
     """Everybody else comes first: this process takes one processor, and that only while nobody else wants it."""
     import pyarrow as pa
 
@@ -57,7 +57,7 @@ def stand_back() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-class Pace:
+class Throttle:
     """Rests for half as long as it works, again and again: whoever shares disk and processor gets that time. Without,
     it built 270 MB/s beside a client that produces, and the slowest percent of the client's requests took 3 to 5 times
     as long as alone; the disk, not the processor, is what they wait for."""
@@ -73,7 +73,7 @@ class Pace:
         self._since = time.monotonic()
 
 
-class Workshop:
+class JobRunner:
     """Does one job after the other. Errors are outcomes: the broker decides when to try again."""
 
     def __init__(self, files: Files) -> None:
@@ -85,7 +85,7 @@ class Workshop:
             case BuildJob():
                 return self._build(job)
             case CareJob():
-                outcome = _outcome(job.ref.topic, partial(look_after, job))
+                outcome = _outcome(job.ref.topic, partial(maintain_table, job))
                 if not outcome.error:
                     outcome.bytes = size_of(job.ref)
                 return [outcome]
@@ -94,20 +94,20 @@ class Workshop:
 
     def _build(self, job: BuildJob) -> list[TableOutcome]:
         try:
-            journal = read_closed(self._files, job.sequence)
+            segment = read_closed(self._files, job.sequence)
         except (LogError, OSError) as error:
             return [TableOutcome(share.ref.topic, f"{type(error).__name__}: {error}") for share in job.shares]
-        with contextlib.closing(journal.file):
-            return [_outcome(share.ref.topic, partial(self._share, journal, share)) for share in job.shares]
+        with contextlib.closing(segment.file):
+            return [_outcome(share.ref.topic, partial(self._share, segment, share)) for share in job.shares]
 
-    def _share(self, journal: Segment, share: TableShare) -> dict[int, int]:
+    def _share(self, segment: Segment, share: TableShare) -> dict[int, int]:
         from penstock.log.tables.build import PartitionSpan, build
 
         spans = {number: PartitionSpan(*span) for number, span in share.spans.items()}
         if share.ref.topic not in self._known:
-            check_history(share, journal, spans)
+            check_history(share, segment, spans)
             self._known.add(share.ref.topic)
-        return build(share.ref, journal, spans, rest=Pace())
+        return build(share.ref, segment, spans, rest=Throttle())
 
 
 def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
@@ -120,7 +120,7 @@ def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
         return TableOutcome(topic, f"{type(error).__name__}: {error}")
 
 
-def check_history(share: TableShare, journal: Segment, spans: Mapping[int, PartitionSpan]) -> None:
+def check_history(share: TableShare, segment: Segment, spans: Mapping[int, PartitionSpan]) -> None:
     """What the table has beyond what the log knows of must be what the journal has, too: after a repair the log may
     have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
     from penstock.log.engine import partition_id
@@ -133,7 +133,7 @@ def check_history(share: TableShare, journal: Segment, spans: Mapping[int, Parti
         last = min(ends.get(number, 0), span.end) - 1
         if table is None or last < span.first:
             continue
-        (ours,) = file_slices(journal, partition_id(share.ref.topic, number), last, last + 1)
+        (ours,) = file_slices(segment, partition_id(share.ref.topic, number), last, last + 1)
         columns = ("position", "timestamp")
         rows = [row for batch in table.read(number, last, last + 1, columns) for row in batch.to_pylist()]
         stamps = [int(row["timestamp"].timestamp() * 1_000_000 + 0.5) for row in rows]
@@ -145,7 +145,7 @@ def check_history(share: TableShare, journal: Segment, spans: Mapping[int, Parti
             )
 
 
-def look_after(job: CareJob) -> dict[int, int]:
+def maintain_table(job: CareJob) -> dict[int, int]:
     """Returns the log starts that retention wants."""
     from penstock.log.tables import maintenance
 
