@@ -20,7 +20,7 @@ from penstock.broker.broker import Broker
 from penstock.doors.handlers import Handler
 from penstock.doors.reply import Outcome, PendingReply, Reply
 from penstock.doors.reply_queue import OnFailure, ReplyQueue
-from penstock.doors.session import CLOSED, OPEN, TRANSITIONS, Channel, ConnectionEvent
+from penstock.doors.session import CLOSED, DRAINING, OPEN, TRANSITIONS, Channel, ConnectionEvent
 from penstock.log.engine import CommitGroup
 
 logger = logging.getLogger(__name__)
@@ -167,10 +167,8 @@ class RequestPipeline(ABC):
             self.dispatch()
         finally:
             self._dispatching = False
-        if self.closed:
-            return  # a request has ended the connection
         self.replies.flush()
-        if self.state is not OPEN and self._idle and self.replies.empty:
+        if self.state is DRAINING and self._idle and self.replies.empty:
             self._change(ConnectionEvent.DRAINED)
             self.discard()
             self.channel.close()
@@ -210,7 +208,7 @@ class RequestPipeline(ABC):
                 return True  # what is left waits for a commit, after which this goes on
         elif not reads:
             return False
-        return self.channel.congested or (reads and replies.blocked)
+        return self.channel.congested or (reads and bool(replies.waiting) and replies.blocked)
 
     def _execute(self, handler: Handler | None, request: Any) -> None:
         """One request, inside the error boundary."""
