@@ -1,1 +1,4 @@
-"""The broker process: start, banner, signals, supervision of workers, shutdown. Start at `server.py`."""
+"""The broker process: start, banner, signals, supervision of workers, shutdown. Imports every part that it runs.
+
+Start at `server.py`; `doors.py` is the table of doors.
+"""
