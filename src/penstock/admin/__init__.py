@@ -1,5 +1,3 @@
-"""HTTP for operators: health, metrics, the console's SQL, and the administration socket of the command line.
-
-Imports doors, broker and log. Start at `http.py` (what a browser or a monitor asks), then `socket.py` (what `penstock
-users`, `keys`, `topic` and the others ask).
+"""HTTP for operators: health and metrics on every port (`http`), and the administration API on a Unix socket in the
+data directory (`socket`), with one module for each resource. Imports doors, broker and log. Start at `http.py`.
 """

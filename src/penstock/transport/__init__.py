@@ -1,5 +1,5 @@
-"""Sockets: TCP, TLS, QUIC, sniffing, connection limits, back-pressure, busy polling. Knows bytes and sessions, not what
-the bytes mean.
+"""Sockets: TCP, TLS, QUIC, sniffing of protocols, connection limits, back-pressure, busy polling.
 
-Imports doors (their interface), broker and log. Start at `tcp_connection.py`, and `quic_sessions.py` for QUIC.
+Moves bytes between sockets and sessions (`doors.session`), and does not know what they mean. Imports doors, broker and
+log; `quic/` imports nothing of ours, because clients use it too. Start at `tcp_connection.py` or `quic_sessions.py`.
 """

@@ -1,4 +1,6 @@
-"""Processes beside the broker, and their RPC with it: Flight, SQL, tables. Imports sql, flight, broker and log.
+"""Worker processes beside the broker: work that would hold up its event loop.
 
-Start at `supervisor.py` and `rpc.py`; of each worker, `main.py` is its process and `rpc_handlers.py` the broker's side.
+`supervisor` starts them again when they end; `rpc` carries their requests to the broker. Each worker is a package with
+`main` (the process), `worker` (the broker's handle of it), `rpc_handlers` (the broker's side) and `rpc_messages` (both
+sides). Imports sql, flight, broker and log. Start at `supervisor.py`.
 """

@@ -1,1 +1,1 @@
-"""The Flight worker: the Arrow Flight endpoint in a process of its own. Start at `main.py` and `server.py`."""
+"""The Flight worker: the Arrow Flight endpoint in a process of its own. Start at `server.py`."""

@@ -1,1 +1,1 @@
-"""The table worker: moves closed segments to tables, and maintains these. Start at `main.py`."""
+"""The table worker: moves closed segments to tables and maintains them, in a process of its own. See `main.py`."""
