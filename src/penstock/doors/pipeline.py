@@ -32,6 +32,9 @@ MAX_PER_TURN: Final = 256  # requests; some 10 ms, if nothing is to be done for 
 class RequestPipeline(ABC):
     """The requests of one connection; a `Session`."""
 
+    door: str = ""
+    """The name of the door, for log lines."""
+
     expected: tuple[type[Exception], ...] = ()
     """Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
     connection."""
@@ -259,7 +262,8 @@ class RequestPipeline(ABC):
     def _fail(self, request: Any, error: Exception) -> None:
         expected = isinstance(error, self.expected)
         if not expected:
-            logger.error("a request of %s failed", self.channel.peer, exc_info=error)
+            keys = {"peer": self.channel.peer, "door": self.door}
+            logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
         error.__traceback__ = None  # its frames know the error: together they would keep the request
         self._refuse(request, error)
         if not expected:

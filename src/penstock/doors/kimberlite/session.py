@@ -30,6 +30,7 @@ from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 
 class KimberliteSession(RequestPipeline):
+    door: str = "kimberlite"
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:

@@ -152,7 +152,9 @@ class Subscription:
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, AccessDenied | TopicNotFound):
-            logger.warning("a subscription of %s to stream %d ends: %s", self._all.channel.peer, self.stream, error)
+            peer = self._all.channel.peer
+            keys = {"peer": peer, "door": "kimberlite"}
+            logger.warning("a subscription of %s to stream %d ends: %s", peer, self.stream, error, extra=keys)
         deleted = isinstance(error, TopicNotFound)
         self._all.close(self, m.CloseReason.STREAM_DELETED if deleted else m.CloseReason.PROTOCOL_ERROR)
 

@@ -49,6 +49,7 @@ class RustLogRequest:
 
 
 class RustLogSession(RequestPipeline):
+    door: str = "rustlog"
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
