@@ -181,8 +181,8 @@ class VisibleRead:
         return found
 
     def continuation(self) -> VisibleRead | None:
-        """The next step after a `run` with `all_filtered`, on the broker's thread. None if there are no more records, or
-        one fetch has taken enough steps: then `end` is where the next fetch continues."""
+        """The next step after a `run` with `all_filtered`, on the broker's thread. None if there are no more records,
+        or one fetch has taken enough steps: then `end` is where the next fetch continues."""
         if not self.all_filtered or self._steps >= MAX_STEPS:
             return None
         bounds = self._engine.bounds(self._partition)

@@ -94,20 +94,20 @@ class Workshop:
 
     def _build(self, job: BuildJob) -> list[TableOutcome]:
         try:
-            journal = read_closed(self._files, job.sequence)
+            segment = read_closed(self._files, job.sequence)
         except (LogError, OSError) as error:
             return [TableOutcome(share.ref.topic, f"{type(error).__name__}: {error}") for share in job.shares]
-        with contextlib.closing(journal.file):
-            return [_outcome(share.ref.topic, partial(self._share, journal, share)) for share in job.shares]
+        with contextlib.closing(segment.file):
+            return [_outcome(share.ref.topic, partial(self._share, segment, share)) for share in job.shares]
 
-    def _share(self, journal: Segment, share: TableShare) -> dict[int, int]:
+    def _share(self, segment: Segment, share: TableShare) -> dict[int, int]:
         from penstock.log.tables.build import PartitionSpan, build
 
         spans = {number: PartitionSpan(*span) for number, span in share.spans.items()}
         if share.ref.topic not in self._known:
-            check_history(share, journal, spans)
+            check_history(share, segment, spans)
             self._known.add(share.ref.topic)
-        return build(share.ref, journal, spans, rest=Pace())
+        return build(share.ref, segment, spans, rest=Pace())
 
 
 def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
@@ -120,7 +120,7 @@ def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
         return TableOutcome(topic, f"{type(error).__name__}: {error}")
 
 
-def check_history(share: TableShare, journal: Segment, spans: Mapping[int, PartitionSpan]) -> None:
+def check_history(share: TableShare, segment: Segment, spans: Mapping[int, PartitionSpan]) -> None:
     """What the table has beyond what the log knows of must be what the journal has, too: after a repair the log may
     have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
     from penstock.log.engine import partition_id
@@ -133,7 +133,7 @@ def check_history(share: TableShare, journal: Segment, spans: Mapping[int, Parti
         last = min(ends.get(number, 0), span.end) - 1
         if table is None or last < span.first:
             continue
-        (ours,) = file_slices(journal, partition_id(share.ref.topic, number), last, last + 1)
+        (ours,) = file_slices(segment, partition_id(share.ref.topic, number), last, last + 1)
         columns = ("position", "timestamp")
         rows = [row for batch in table.read(number, last, last + 1, columns) for row in batch.to_pylist()]
         stamps = [int(row["timestamp"].timestamp() * 1_000_000 + 0.5) for row in rows]
