@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -242,3 +243,23 @@ def test_a_client_that_asks_for_much_and_takes_nothing_costs_little_and_harms_no
                 client.ping()
                 client.produce("t", 0, [b"x"])
             assert resident_bytes(broker.process.pid) - before < 64 << 20
+
+
+def test_log_lines_are_json_in_a_pipe_and_text_on_demand(tmp_path: Path) -> None:
+    def said_to_a_stranger(**environment: str) -> str:
+        """What is logged about a client that speaks the protocol of a door that is closed."""
+        with BrokerProcess(tmp_path, "--listen", "flymq=off", **environment) as broker:
+            host, port = broker.ready().address("rustlog").rsplit(":", 1)
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(b"\xaf\x01\x02\x03")
+                with contextlib.suppress(ConnectionResetError):
+                    assert client.recv(1) == b""
+            broker.process.terminate()
+            return broker.process.communicate(timeout=60)[1]
+
+    (line,) = [line for line in said_to_a_stranger().splitlines() if "speaks flymq" in line]
+    found = json.loads(line)
+    assert found["level"] == "info" and found["logger"] == "penstock.transport.tcp_connection"
+    assert found["peer"].startswith("127.0.0.1:") and found["protocol"] == "flymq"
+    (line,) = [line for line in said_to_a_stranger(PENSTOCK_LOG_FORMAT="text").splitlines() if "speaks flymq" in line]
+    assert "[info" in line and "protocol=flymq" in line and not line.startswith("{")

@@ -18,7 +18,7 @@ PROGRAMS = [
     block
     for page in PAGES
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    if "penstock.doors" in block  # those for Spark are in its own page, and run by its test
+    if "penstock.clients" in block  # those for Spark are in its own page, and run by its test
 ]
 
 

@@ -1,3 +1,3 @@
-"""HTTP for operators: health, metrics, and the administration socket. Imports doors, broker and log. Start at
-`http.py`.
+"""HTTP for operators: health and metrics on every port (`http`), and the administration API on a Unix socket in the
+data directory (`socket`), with one module for each resource. Imports doors, broker and log. Start at `http.py`.
 """

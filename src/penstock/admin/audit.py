@@ -28,15 +28,15 @@ class AuditRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class VerifyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The body of `POST /audit/verify`, whose answer is a `ChainReport`."""
+    """The body of `POST /audit/verify`, whose reply is a `ChainReport`."""
 
     tenant: str = DEFAULT_SCOPE.tenant
-    mark: ChainMark | None = None  # where the last answer said to go on
-    most: int | None = None  # events to look at; None: all
+    mark: ChainMark | None = None  # where the last reply said to go on
+    limit: int | None = msgspec.field(name="most", default=None)  # events to look at; None: all
 
 
 class AuditView(msgspec.Struct):
-    """The answer to `POST /audit`."""
+    """The reply to `POST /audit`."""
 
     events: list[AuditEvent]
     total: int
@@ -59,14 +59,14 @@ class AuditResource:
             return HttpReply(405, b"only POST\n", headers=(("Allow", "POST"),))
         audit = self._broker.audit
         if path == VERIFY:
-            asked = msgspec.json.decode(body, type=VerifyRequest)
-            scope = Scope(asked.tenant, DEFAULT_SCOPE.namespace)
-            return audit.verify(ADMINISTRATOR, scope, asked.mark, asked.most).then(_report)
-        wish = msgspec.json.decode(body, type=AuditRequest)
+            verify = msgspec.json.decode(body, type=VerifyRequest)
+            scope = Scope(verify.tenant, DEFAULT_SCOPE.namespace)
+            return audit.verify(ADMINISTRATOR, scope, verify.mark, verify.limit).then(_report)
+        request = msgspec.json.decode(body, type=AuditRequest)
         if path == PATH:
-            return audit.query(ADMINISTRATOR, wish.tenant, wish.query).then(_page)
-        kind = JSON if wish.format == "json" else "text/csv; charset=utf-8"
-        return audit.export(ADMINISTRATOR, wish.tenant, wish.query, wish.format).then(
+            return audit.query(ADMINISTRATOR, request.tenant, request.query).then(_page)
+        kind = JSON if request.format == "json" else "text/csv; charset=utf-8"
+        return audit.export(ADMINISTRATOR, request.tenant, request.query, request.format).then(
             lambda document: HttpReply(200, document, kind)
         )
 

@@ -1,4 +1,4 @@
-"""The HTTP door: `GET /health` and `GET /metrics`, for those who watch over the broker.
+"""The HTTP door: `GET /health` and `GET /metrics`, for operators and monitoring.
 
 A session like that of any protocol, on h11, so that it answers on every port. It is no way to produce or consume. Who
 opens one may add resources of their own: `socket` does.
@@ -75,8 +75,8 @@ STATUS: Final = (
 )
 """The first line that fits an error gives the status."""
 
-REFUSALS: Final = (BrokerError, LogError, msgspec.MsgspecError)
-"""What a resource may raise instead of an answer."""
+EXPECTED_ERRORS: Final = (BrokerError, LogError, msgspec.MsgspecError)
+"""The errors that a resource may raise instead of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +88,26 @@ class HttpReply:
 
 
 class PendingHttpReply(NamedTuple):
-    """An answer that holds once the group is committed, and is not given before."""
+    """A reply that holds once the group is committed, and is not given before."""
 
     group: CommitGroup
-    answer: HttpReply
+    reply: HttpReply
 
 
 Outcome: TypeAlias = HttpReply | PendingHttpReply | Deferred[Any, HttpReply | PendingHttpReply]
-"""An answer, or what leads to one: a commit to wait for, or work that takes its time."""
+"""A reply, or what leads to one: a commit to wait for, or work that takes its time."""
 
 Resource: TypeAlias = Callable[[bytes, bytes, bytes], Outcome | None]
-"""(method, path, body) → what comes of it; None for a path that is not its own. May raise one of `REFUSALS`."""
+"""(method, path, body) → what comes of it; None for a path that is not its own. May raise one of `EXPECTED_ERRORS`."""
 
 
-def settled(group: CommitGroup | None, answer: HttpReply) -> HttpReply | PendingHttpReply:
-    """The answer, once the group is committed that it depends on."""
-    return answer if group is None else PendingHttpReply(group, answer)
+def after_commit(group: CommitGroup | None, reply: HttpReply) -> HttpReply | PendingHttpReply:
+    """The reply, once the group is committed that it depends on."""
+    return reply if group is None else PendingHttpReply(group, reply)
 
 
-def refusal(error: Exception) -> HttpReply:
-    """One of `REFUSALS`, as it is told."""
+def error_reply(error: Exception) -> HttpReply:
+    """One of `EXPECTED_ERRORS` as a reply."""
     status = next(status for kind, status in STATUS if isinstance(error, kind))
     return HttpReply(status, f"{error}\n".encode())
 
@@ -133,20 +133,20 @@ class HttpSession:
         self._body_bytes = 0
         self._body: list[bytes] = []  # kept only for a resource that may want it
         self._waiting = False  # for a commit or for work; further requests wait too
-        self._last = False  # close after the answer that is waited for
-        self._over = False
+        self._last = False  # close after the reply that is waited for
+        self._closed = False
         self._routes: dict[bytes, Callable[[], HttpReply]] = {b"/health": self._health, b"/metrics": self._metrics}
 
     # -- Session
 
     def receive(self, data: bytes) -> None:
-        if self._over:
+        if self._closed:
             return
         self._http.receive_data(data)
         self._advance()
 
     def end_of_input(self) -> None:
-        if not self._over:
+        if not self._closed:
             self._http.receive_data(b"")
             self._advance()
             self._finish()
@@ -155,7 +155,7 @@ class HttpSession:
         self._finish()
 
     def lost(self) -> None:
-        self._over = True
+        self._closed = True
 
     @property
     def held_bytes(self) -> int:
@@ -165,7 +165,7 @@ class HttpSession:
 
     def _advance(self) -> None:
         try:
-            while not self._over and not self._waiting and self._step():
+            while not self._closed and not self._waiting and self._step():
                 pass
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint or 400
@@ -189,52 +189,52 @@ class HttpSession:
             elif self._resource is not None:
                 self._body.append(event.data)
         elif isinstance(event, h11.EndOfMessage):
-            self._proceed(self._outcome())
+            self._follow(self._outcome())
         elif isinstance(event, h11.ConnectionClosed):
             self._close()
         else:
             return False
         return True
 
-    def _reply(self, answer: HttpReply) -> None:
-        self._send(answer, keep=not self._last)
+    def _send_reply(self, reply: HttpReply) -> None:
+        self._send(reply, keep=not self._last)
         if self._last or self._http.our_state is h11.MUST_CLOSE or self._http.our_state is h11.CLOSED:
             self._close()
         else:
             self._http.start_next_cycle()
 
-    def _proceed(self, outcome: Outcome) -> None:
+    def _follow(self, outcome: Outcome) -> None:
         if isinstance(outcome, HttpReply):
-            self._reply(outcome)
+            self._send_reply(outcome)
         elif isinstance(outcome, PendingHttpReply):
             self._waiting = True
-            outcome.group.on_done(lambda group: self._committed(group, outcome.answer))
+            outcome.group.on_done(lambda group: self._committed(group, outcome.reply))
         else:
             self._waiting = True
-            outcome.start(self._broker.executor, lambda: self._worked(outcome))
+            outcome.start(self._broker.executor, lambda: self._deferred_done(outcome))
 
-    def _worked(self, work: Deferred[Any, HttpReply | PendingHttpReply]) -> None:
-        """Finished even if nobody waits for the answer any more: the request was accepted."""
+    def _deferred_done(self, work: Deferred[Any, HttpReply | PendingHttpReply]) -> None:
+        """Finished even if nobody waits for the reply any more: the request was accepted."""
         try:
             outcome = work.finish()
-        except REFUSALS as error:
-            outcome = refusal(error)
+        except EXPECTED_ERRORS as error:
+            outcome = error_reply(error)
         self._waiting = False
-        if not self._over:
-            self._proceed(outcome)
+        if not self._closed:
+            self._follow(outcome)
             self._advance()
 
-    def _committed(self, group: CommitGroup, answer: HttpReply) -> None:
+    def _committed(self, group: CommitGroup, reply: HttpReply) -> None:
         self._waiting = False
-        if self._over:
+        if self._closed:
             return
         if group.state is GroupState.FAILED:
-            answer = HttpReply(503, f"{group.error}\n".encode())
-        self._reply(answer)
+            reply = HttpReply(503, f"{group.error}\n".encode())
+        self._send_reply(reply)
         self._advance()  # the next request may be here already
 
     def _finish(self) -> None:
-        """Close; if an answer is still owed, after it."""
+        """Close; if a reply is still owed, after it."""
         if self._waiting:
             self._last = True
         else:
@@ -254,8 +254,8 @@ class HttpSession:
             if self._request.method not in (b"GET", b"HEAD"):
                 return HttpReply(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
             return route()
-        except REFUSALS as error:
-            return refusal(error)
+        except EXPECTED_ERRORS as error:
+            return error_reply(error)
 
     def _health(self) -> HttpReply:
         health = self._broker.health()
@@ -273,20 +273,20 @@ class HttpSession:
     def _metrics(self) -> HttpReply:
         return HttpReply(200, self._broker.metrics_text(self._identity).encode(), PROMETHEUS)
 
-    def _send(self, answer: HttpReply, *, keep: bool) -> None:
-        headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body))), *answer.headers]
+    def _send(self, reply: HttpReply, *, keep: bool) -> None:
+        headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body))), *reply.headers]
         if not keep:
             headers.append(("Connection", "close"))
-        response = h11.Response(status_code=answer.status, headers=headers, reason=HTTPStatus(answer.status).phrase)
+        response = h11.Response(status_code=reply.status, headers=headers, reason=HTTPStatus(reply.status).phrase)
         parts = [self._http.send(response)]
         if self._request is None or self._request.method != b"HEAD":
-            parts.append(self._http.send(h11.Data(data=answer.body)))
+            parts.append(self._http.send(h11.Data(data=reply.body)))
         parts.append(self._http.send(h11.EndOfMessage()))
         self._channel.send(b"".join(part for part in parts if part))
 
     def _close(self) -> None:
-        if not self._over:
-            self._over = True
+        if not self._closed:
+            self._closed = True
             self._channel.close()
 
 

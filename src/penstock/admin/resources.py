@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, settled
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, after_commit
 from penstock.broker.broker import Broker
 from penstock.broker.errors import InvalidName
 from penstock.log.engine import CommitGroup
@@ -21,7 +21,7 @@ Handler: TypeAlias = Callable[..., Outcome]
 """Called with the body, then with the parts of the path."""
 
 
-class Tree:
+class ResourceTree:
     """The resources below one path. `_methods` lists their methods, by the number of parts that follow it."""
 
     root: ClassVar[bytes]
@@ -46,16 +46,16 @@ class Tree:
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         raise NotImplementedError
 
-    def _shown(self, what: object) -> HttpReply | PendingHttpReply:
-        return settled(self._broker.pending_commit, HttpReply(200, document(what), JSON))
+    def _reply(self, value: object) -> HttpReply | PendingHttpReply:
+        return after_commit(self._broker.pending_commit, HttpReply(200, document(value), JSON))
 
 
-def document(what: Any) -> bytes:
-    return msgspec.json.encode(what) + b"\n"
+def document(value: Any) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
 
 
 def done(group: CommitGroup | None) -> HttpReply | PendingHttpReply:
-    return settled(group, HttpReply(200, b"{}\n", JSON))
+    return after_commit(group, HttpReply(200, b"{}\n", JSON))
 
 
 def _decoded(part: bytes) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, settled
-from penstock.admin.resources import Handler, Tree, document, done
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, after_commit
+from penstock.admin.resources import Handler, ResourceTree, document, done
 from penstock.broker.errors import SchemaNotFound
 from penstock.broker.names import scope
 from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
@@ -46,20 +46,20 @@ class SchemaView(msgspec.Struct):
 
 
 class SchemaText(msgspec.Struct):
-    """The answer to `GET /schemas/TENANT/NAMESPACE/NAME/VERSION`."""
+    """The reply to `GET /schemas/TENANT/NAMESPACE/NAME/VERSION`."""
 
     schema: SchemaView
     definition: bytes
 
 
 class Verdict(msgspec.Struct):
-    """The answer to `POST /schemas/TENANT/NAMESPACE/NAME/VERSION`."""
+    """The reply to `POST /schemas/TENANT/NAMESPACE/NAME/VERSION`."""
 
     version: int
     reasons: list[str]  # none: it fits
 
 
-class SchemaResource(Tree):
+class SchemaResource(ResourceTree):
     root = b"schemas"
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
@@ -75,31 +75,31 @@ class SchemaResource(Tree):
 
     def _list(self, _body: bytes, tenant: str, namespace: str) -> Outcome:
         found = self._schemas.list(ADMINISTRATOR, scope(tenant, namespace))
-        return self._shown([self._view(tenant, namespace, schema) for schema in found])
+        return self._reply([self._view(tenant, namespace, schema) for schema in found])
 
     def _register(self, body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=NewVersion)
+        request = msgspec.json.decode(body, type=NewVersion)
 
         def registered(outcome: Registered) -> HttpReply | PendingHttpReply:
             schema, group = outcome
-            return settled(group, HttpReply(201, document(self._view(tenant, namespace, schema)), JSON))
+            return after_commit(group, HttpReply(201, document(self._view(tenant, namespace, schema)), JSON))
 
-        work = self._schemas.register(ADMINISTRATOR, scope(tenant, namespace), name, wish.kind, wish.definition)
+        work = self._schemas.register(ADMINISTRATOR, scope(tenant, namespace), name, request.kind, request.definition)
         return work.then(registered)
 
     def _set_mode(self, body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=NewMode)
-        return done(self._schemas.set_mode(ADMINISTRATOR, scope(tenant, namespace), name, wish.mode))
+        request = msgspec.json.decode(body, type=NewMode)
+        return done(self._schemas.set_mode(ADMINISTRATOR, scope(tenant, namespace), name, request.mode))
 
     def _get(self, _body: bytes, tenant: str, namespace: str, name: str, version: str) -> Outcome:
         schema = self._schemas.get(ADMINISTRATOR, scope(tenant, namespace), name, _number(name, version))
-        return self._shown(SchemaText(self._view(tenant, namespace, schema), schema.definition))
+        return self._reply(SchemaText(self._view(tenant, namespace, schema), schema.definition))
 
     def _validate(self, body: bytes, tenant: str, namespace: str, name: str, version: str) -> Outcome:
         message = msgspec.json.decode(body, type=MessageToCheck).message
         schema = self._schemas.get(ADMINISTRATOR, scope(tenant, namespace), name, _number(name, version))
         reasons = self._schemas.validate(ADMINISTRATOR, scope(tenant, namespace), name, message, schema.version)
-        return self._shown(Verdict(schema.version, reasons))
+        return self._reply(Verdict(schema.version, reasons))
 
     def _delete(self, _body: bytes, tenant: str, namespace: str, name: str, version: str | None = None) -> Outcome:
         where = scope(tenant, namespace)

@@ -13,21 +13,18 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, cast
-
-import msgspec
+from typing import Final, cast
 
 from penstock.admin.audit import AuditResource
-from penstock.admin.http import JSON, HttpReply, HttpSession, Outcome, PendingHttpReply, Resource, settled
+from penstock.admin.http import HttpSession, Outcome, Resource
+from penstock.admin.keys import KeyResource
 from penstock.admin.schemas import SchemaResource
 from penstock.admin.sql import SqlResource
 from penstock.admin.tenants import TenantResource
 from penstock.admin.topics import TopicResource
 from penstock.admin.users import AclResource, RoleResource, UserResource
 from penstock.broker.broker import Broker
-from penstock.broker.errors import KeyNotFound
-from penstock.broker.security.access import ADMINISTRATOR, Permission
-from penstock.broker.security.key import Key, KeyTerms
+from penstock.broker.security.access import ADMINISTRATOR
 from penstock.log.engine import Durability
 
 logger = logging.getLogger(__name__)
@@ -38,110 +35,6 @@ BACKLOG: Final = 16
 MAX_CONNECTIONS: Final = 64
 MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the largest
 MAX_SECONDS: Final = 60.0  # of one connection, beside those that a statement may take; a command needs one request
-KEYS: Final = b"/keys"
-ROTATE: Final = b"/rotate"
-
-
-class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The body of `POST /keys`."""
-
-    name: str
-    permissions: list[Permission]  # may be empty if there are roles
-    tenant: str = "default"
-    topics: tuple[str, ...] = ("*",)
-    namespace: str = "*"
-    expires: int | None = None  # µs since 1970
-    key: str | None = None  # chosen by the user
-    roles: tuple[str, ...] = ()
-
-
-class KeyView(msgspec.Struct):
-    """A key as it may be shown."""
-
-    id: int
-    name: str
-    tenant: str
-    namespace: str
-    permissions: list[str]
-    topics: list[str]
-    created: int  # µs since 1970, as the other times
-    expires: int | None
-    revoked: int | None
-    state: Literal["active", "expired", "revoked"]
-    roles: list[str]
-
-
-class KeyCreated(msgspec.Struct):
-    """The answer to `POST /keys`: the only time that a generated key is shown."""
-
-    key: KeyView
-    secret: str | None  # None if the user chose it
-    enforced: bool  # False: security is off, and the broker accepts any key
-
-
-def view(key: Key, now: int) -> KeyView:
-    return KeyView(
-        key.id,
-        key.name,
-        key.tenant,
-        key.namespace,
-        [str(permission) for permission in key.permissions],
-        list(key.topics),
-        key.created,
-        key.expires,
-        key.revoked,
-        key.state(now),
-        list(key.roles),
-    )
-
-
-class KeyResource:
-    """`GET` and `POST /keys`, `DELETE /keys/ID`, `POST /keys/ID/rotate`."""
-
-    def __init__(self, broker: Broker, *, enforced: bool) -> None:
-        self._broker = broker
-        self._enforced = enforced
-
-    def __call__(self, method: bytes, path: bytes, body: bytes) -> HttpReply | PendingHttpReply | None:
-        collection, slash, number = path.rpartition(b"/")
-        if path == KEYS and method == b"GET":
-            return self._list()
-        if path == KEYS and method == b"POST":
-            return self._add(body)
-        if collection == KEYS and method == b"DELETE":
-            return self._revoke(number)
-        if path.startswith(KEYS + b"/") and path.endswith(ROTATE) and method == b"POST":
-            return self._rotate(path[len(KEYS) + 1 : -len(ROTATE)])
-        if path == KEYS:
-            return HttpReply(405, b"only GET and POST\n", headers=(("Allow", "GET, POST"),))
-        if slash and collection == KEYS:
-            return HttpReply(405, b"only DELETE\n", headers=(("Allow", "DELETE"),))
-        return None
-
-    def _list(self) -> HttpReply | PendingHttpReply:
-        now = self._broker.now()
-        keys = [view(key, now) for key in self._broker.keys.list(ADMINISTRATOR)]
-        return settled(self._broker.pending_commit, HttpReply(200, msgspec.json.encode(keys) + b"\n", JSON))
-
-    def _rotate(self, number: bytes) -> PendingHttpReply:
-        new, group = self._broker.keys.rotate(ADMINISTRATOR, number.decode("ascii", "replace"))
-        created = KeyCreated(view(new.key, self._broker.now()), new.secret, self._enforced)
-        return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
-
-    def _add(self, body: bytes) -> PendingHttpReply:
-        wish = msgspec.json.decode(body, type=KeyRequest)
-        terms = KeyTerms(
-            wish.name, wish.tenant, wish.permissions, wish.topics, wish.namespace, wish.expires, wish.roles
-        )
-        new, group = self._broker.keys.add(ADMINISTRATOR, terms, wish.key)
-        shown = view(new.key, self._broker.now())
-        created = KeyCreated(shown, new.secret if wish.key is None else None, self._enforced)
-        return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
-
-    def _revoke(self, number: bytes) -> HttpReply | PendingHttpReply:
-        if not number.isdigit() or len(number) > 18:
-            raise KeyNotFound(f"There is no key {number.decode(errors='replace')}")
-        return settled(self._broker.keys.revoke(ADMINISTRATOR, int(number)), HttpReply(200, b"{}\n", JSON))
 
 
 RESOURCES: Final = (
@@ -159,14 +52,14 @@ RESOURCES: Final = (
 
 
 def resources(broker: Broker, *, enforced: bool) -> Resource:
-    """All of them as one."""
+    """All resources as one."""
     made: list[Resource] = [resource(broker, enforced=enforced) for resource in RESOURCES]
 
-    def answer(method: bytes, path: bytes, body: bytes) -> Outcome | None:
+    def handle(method: bytes, path: bytes, body: bytes) -> Outcome | None:
         outcomes = (resource(method, path, body) for resource in made)
         return next((outcome for outcome in outcomes if outcome is not None), None)
 
-    return answer
+    return handle
 
 
 @contextlib.contextmanager
@@ -207,15 +100,15 @@ class AdminSocket:
             if not stat.S_ISSOCK(os.lstat(self._path).st_mode):
                 raise FileExistsError(f"{self._path} is in the way: it is not a socket")
             os.unlink(self._path)
-        one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with socket_path(self._directory) as path:
-                one.bind(path)
+                sock.bind(path)
             os.chmod(self._path, 0o600)  # nobody can connect before it listens
-            one.setblocking(False)
-            self._server = await loop.create_unix_server(lambda: self._connection(loop), sock=one, backlog=BACKLOG)
+            sock.setblocking(False)
+            self._server = await loop.create_unix_server(lambda: self._connection(loop), sock=sock, backlog=BACKLOG)
         except BaseException:
-            one.close()
+            sock.close()
             raise
 
     async def stop(self, seconds: float) -> None:
@@ -307,5 +200,5 @@ class AdminConnection(asyncio.Protocol):
         try:
             method()
         except Exception:
-            logger.exception("%s: closed because of an error in the broker", SOCKET)
+            logger.exception("%s: closed because of an error in the broker", SOCKET, extra={"peer": SOCKET})
             self.abort()

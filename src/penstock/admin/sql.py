@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply
-from penstock.admin.resources import Handler, Tree, document
+from penstock.admin.resources import Handler, ResourceTree, document
 from penstock.broker.names import scope
 from penstock.broker.queries.query import QueryRun, Timestamp, Value
 from penstock.broker.runtime.executor import Deferred, Executor
@@ -27,21 +27,23 @@ class SqlRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class SqlRows(msgspec.Struct):
-    """The answer. A moment is a text with nanoseconds."""
+    """The reply. A moment is a text with nanoseconds."""
 
     columns: list[str]
     rows: list[list[int | str | bool | None]]
 
 
-class SqlResource(Tree):
+class SqlResource(ResourceTree):
     root = b"sql"
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {2: {b"POST": self._run}}
 
     def _run(self, body: bytes, tenant: str, namespace: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=SqlRequest)
-        run = self._broker.queries.run(ADMINISTRATOR, scope(tenant, namespace), wish.sql, wish.params, wish.position)
+        request = msgspec.json.decode(body, type=SqlRequest)
+        run = self._broker.queries.run(
+            ADMINISTRATOR, scope(tenant, namespace), request.sql, request.params, request.position
+        )
         return _Running(run)
 
 

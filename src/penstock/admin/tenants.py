@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, settled
-from penstock.admin.resources import Handler, Tree, document
+from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, after_commit
+from penstock.admin.resources import Handler, ResourceTree, document
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.tenancy.tenants import Tenant
 
@@ -27,27 +27,27 @@ class TenantView(msgspec.Struct):
     topics: int
 
 
-class TenantResource(Tree):
+class TenantResource(ResourceTree):
     root = b"tenants"
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {0: {b"GET": self._list}, 1: {b"GET": self._get, b"PUT": self._create, b"DELETE": self._delete}}
 
     def _list(self, _body: bytes) -> Outcome:
-        return self._shown([TenantView(*tenant) for tenant in self._broker.tenants.list(ADMINISTRATOR)])
+        return self._reply([TenantView(*tenant) for tenant in self._broker.tenants.list(ADMINISTRATOR)])
 
     def _get(self, _body: bytes, name: str) -> Outcome:
-        return self._shown(TenantView(*self._broker.tenants.get(ADMINISTRATOR, name)))
+        return self._reply(TenantView(*self._broker.tenants.get(ADMINISTRATOR, name)))
 
     def _create(self, body: bytes, name: str) -> Outcome:
         terms = msgspec.json.decode(body, type=TenantTerms)
         tenant, group = self._broker.tenants.create(ADMINISTRATOR, name, terms.label)
-        return settled(group, _answer(tenant))
+        return after_commit(group, _tenant_reply(tenant))
 
     def _delete(self, _body: bytes, name: str) -> Outcome:
         tenant, group = self._broker.tenants.delete(ADMINISTRATOR, name)
-        return PendingHttpReply(group, _answer(tenant))
+        return PendingHttpReply(group, _tenant_reply(tenant))
 
 
-def _answer(tenant: Tenant) -> HttpReply:
+def _tenant_reply(tenant: Tenant) -> HttpReply:
     return HttpReply(200, document(TenantView(*tenant)), JSON)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply
-from penstock.admin.resources import Handler, Tree, document
+from penstock.admin.resources import Handler, ResourceTree, document
 from penstock.broker.names import scope
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -35,21 +35,21 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     data_class: Annotated[str, Meta(min_length=1, max_length=64)] | UnsetType | None = UNSET
 
 
-class TopicResource(Tree):
+class TopicResource(ResourceTree):
     root = b"topics"
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {3: {b"GET": self._get, b"PATCH": self._change}}
 
     def _get(self, _body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
-        return self._shown(self._settings(tenant, namespace, name))
+        return self._reply(self._settings(tenant, namespace, name))
 
     def _change(self, body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=TopicChange)
+        request = msgspec.json.decode(body, type=TopicChange)
         where = scope(tenant, namespace)
-        if isinstance(wish.schema, str):
-            self._broker.schemas.get(ADMINISTRATOR, where, wish.schema)  # a mistyped name would reject every record
-        changes = {key: value for key, value in msgspec.structs.asdict(wish).items() if value is not UNSET}
+        if isinstance(request.schema, str):
+            self._broker.schemas.get(ADMINISTRATOR, where, request.schema)  # a mistyped name would reject every record
+        changes = {key: value for key, value in msgspec.structs.asdict(request).items() if value is not UNSET}
         settings = msgspec.structs.replace(self._settings(tenant, namespace, name), **changes)
         group = self._broker.topics.change(ADMINISTRATOR, where, name, settings)
         return PendingHttpReply(group, HttpReply(200, document(settings), JSON))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply
-from penstock.admin.resources import Handler, Tree, document, done
+from penstock.admin.resources import Handler, ResourceTree, document, done
 from penstock.broker.names import scope
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.security.user import BUILT_IN, Acl, User
@@ -51,7 +51,7 @@ class UserView(msgspec.Struct):
 
 
 class UserCreated(msgspec.Struct):
-    """The answer to `POST /users/TENANT`."""
+    """The reply to `POST /users/TENANT`."""
 
     user: UserView
     enforced: bool  # False: security is off, and the broker accepts any password
@@ -80,13 +80,13 @@ class AclTerms(msgspec.Struct, forbid_unknown_fields=True):
     restrict: bool = False
 
 
-class _Tree(Tree):
+class _UsersTree(ResourceTree):
     @property
     def _users(self) -> Users:
         return self._broker.users
 
 
-class UserResource(_Tree):
+class UserResource(_UsersTree):
     root = b"users"
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
@@ -97,10 +97,10 @@ class UserResource(_Tree):
         }
 
     def _list(self, _body: bytes, tenant: str) -> Outcome:
-        return self._shown([self._view(user) for user in self._users.list(ADMINISTRATOR, tenant)])
+        return self._reply([self._view(user) for user in self._users.list(ADMINISTRATOR, tenant)])
 
     def _add(self, body: bytes, tenant: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=NewUser)
+        request = msgspec.json.decode(body, type=NewUser)
 
         def created(outcome: tuple[User, CommitGroup]) -> PendingHttpReply:
             user, group = outcome
@@ -108,14 +108,14 @@ class UserResource(_Tree):
                 group, HttpReply(201, document(UserCreated(self._view(user), self._enforced)), JSON)
             )
 
-        return self._users.create(ADMINISTRATOR, tenant, wish.name, wish.password, wish.roles).then(created)
+        return self._users.create(ADMINISTRATOR, tenant, request.name, request.password, request.roles).then(created)
 
     def _get(self, _body: bytes, tenant: str, name: str) -> Outcome:
-        return self._shown(self._view(self._users.get(ADMINISTRATOR, tenant, name)))
+        return self._reply(self._view(self._users.get(ADMINISTRATOR, tenant, name)))
 
     def _change(self, body: bytes, tenant: str, name: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=UserChange)
-        return done(self._users.update(ADMINISTRATOR, tenant, name, wish.roles, wish.enabled))
+        request = msgspec.json.decode(body, type=UserChange)
+        return done(self._users.update(ADMINISTRATOR, tenant, name, request.roles, request.enabled))
 
     def _remove(self, _body: bytes, tenant: str, name: str) -> Outcome:
         return done(self._users.delete(ADMINISTRATOR, tenant, name))
@@ -123,8 +123,8 @@ class UserResource(_Tree):
     def _password(self, body: bytes, tenant: str, name: str, what: str) -> Outcome:
         if what != "password":
             return HttpReply(404, b"there is nothing at this path\n")
-        wish = msgspec.json.decode(body, type=NewPassword)
-        return self._users.change_password(ADMINISTRATOR, tenant, name, wish.password).then(done)
+        request = msgspec.json.decode(body, type=NewPassword)
+        return self._users.change_password(ADMINISTRATOR, tenant, name, request.password).then(done)
 
     def _view(self, user: User) -> UserView:
         return UserView(
@@ -132,7 +132,7 @@ class UserResource(_Tree):
         )
 
 
-class RoleResource(_Tree):
+class RoleResource(_UsersTree):
     root = b"roles"
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
@@ -140,34 +140,34 @@ class RoleResource(_Tree):
 
     def _list(self, _body: bytes, tenant: str) -> Outcome:
         roles = self._users.list_roles(ADMINISTRATOR, tenant)
-        return self._shown(
+        return self._reply(
             [RoleView(role.name, role.permissions, role.description, role.name in BUILT_IN) for role in roles]
         )
 
     def _set(self, body: bytes, tenant: str, name: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=RoleTerms)
-        return done(self._users.set_role(ADMINISTRATOR, tenant, name, wish.permissions, wish.description))
+        request = msgspec.json.decode(body, type=RoleTerms)
+        return done(self._users.set_role(ADMINISTRATOR, tenant, name, request.permissions, request.description))
 
     def _remove(self, _body: bytes, tenant: str, name: str) -> Outcome:
         return done(self._users.delete_role(ADMINISTRATOR, tenant, name))
 
 
-class AclResource(_Tree):
+class AclResource(_UsersTree):
     root = b"acls"
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {2: {b"GET": self._list}, 3: {b"GET": self._get, b"PUT": self._set, b"DELETE": self._remove}}
 
     def _list(self, _body: bytes, tenant: str, namespace: str) -> Outcome:
-        return self._shown(self._users.list_acls(ADMINISTRATOR, scope(tenant, namespace)))
+        return self._reply(self._users.list_acls(ADMINISTRATOR, scope(tenant, namespace)))
 
     def _get(self, _body: bytes, tenant: str, namespace: str, topic: str) -> Outcome:
         acl = self._users.get_acl(ADMINISTRATOR, scope(tenant, namespace), topic)
-        return HttpReply(404, f"Topic '{topic}' has no access list\n".encode()) if acl is None else self._shown(acl)
+        return HttpReply(404, f"Topic '{topic}' has no access list\n".encode()) if acl is None else self._reply(acl)
 
     def _set(self, body: bytes, tenant: str, namespace: str, topic: str) -> Outcome:
-        wish = msgspec.json.decode(body, type=AclTerms)
-        acl = Acl(topic, wish.public, wish.users, wish.roles, wish.restrict)
+        request = msgspec.json.decode(body, type=AclTerms)
+        acl = Acl(topic, request.public, request.users, request.roles, request.restrict)
         return done(self._users.set_acl(ADMINISTRATOR, scope(tenant, namespace), acl))
 
     def _remove(self, _body: bytes, tenant: str, namespace: str, topic: str) -> Outcome:

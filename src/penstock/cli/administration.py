@@ -11,7 +11,7 @@ import os
 import socket
 from typing import Final
 
-from penstock.admin.http import REFUSALS, HttpReply, PendingHttpReply, refusal
+from penstock.admin.http import EXPECTED_ERRORS, HttpReply, PendingHttpReply, error_reply
 from penstock.admin.socket import SOCKET, resources, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
@@ -122,6 +122,6 @@ def _reply(broker: Broker, settings: Settings, method: str, path: str, body: byt
         if isinstance(outcome, Deferred):
             outcome.run()
             outcome = outcome.finish()
-    except REFUSALS as error:
-        return refusal(error)
+    except EXPECTED_ERRORS as error:
+        return error_reply(error)
     return outcome

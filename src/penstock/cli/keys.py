@@ -15,7 +15,7 @@ from penstock.cli.tables import print_table, utc
 from penstock.config.settings import Settings
 
 if TYPE_CHECKING:
-    from penstock.admin.socket import KeyCreated, KeyView
+    from penstock.admin.keys import KeyCreated, KeyView
 
 app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -50,7 +50,7 @@ def add(
     ] = False,
 ) -> None:
     """Add a key and print it. It is shown this once: the broker keeps only a hash of it."""
-    from penstock.admin.socket import KeyCreated, KeyRequest
+    from penstock.admin.keys import KeyCreated, KeyRequest
 
     if not allow and not roles:
         fail("a key needs something that it may do: --allow, or --role, or both", 2)
@@ -70,7 +70,7 @@ def add(
 @flags.with_settings()
 def list_keys(settings: Settings) -> None:
     """List all keys: what each may do, and whether it still counts. Times are UTC."""
-    from penstock.admin.socket import KeyView
+    from penstock.admin.keys import KeyView
 
     keys = admin_request.call(settings, "GET", "/keys", list[KeyView])
     print_table(COLUMNS, map(_row, keys), numbers=("id",))
@@ -83,7 +83,7 @@ def rotate(
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
     """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
-    from penstock.admin.socket import KeyCreated
+    from penstock.admin.keys import KeyCreated
 
     _show(admin_request.call(settings, "POST", f"/keys/{number}/rotate", KeyCreated))
 

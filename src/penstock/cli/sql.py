@@ -65,14 +65,14 @@ def _offline(settings: Settings, tenant: str, namespace: str, request: SqlReques
     from penstock.broker.state.offline import OfflineLog
     from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
-    from penstock.workers.sql.executor import carry_out
+    from penstock.workers.sql.executor import execute
     from penstock.workers.sql.offline_catalog import DirectoryCatalog
 
     try:
         log = OfflineLog.open(settings.data_dir)
         policy = table_policy(settings, settings.data_dir)
         catalog = DirectoryCatalog(log, scope(tenant, namespace), policy, wall_clock())
-        rows = carry_out(catalog, request.sql, request.params, request.position, settings.sql)
+        rows = execute(catalog, request.sql, request.params, request.position, settings.sql)
     except (BrokerError, LogError) as error:
         fail(error)
     except OSError as error:

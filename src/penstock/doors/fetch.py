@@ -38,6 +38,7 @@ class FetchTask(ABC):
         self.plan: VisibleRead | None = None  # the last read
         self.offloaded = False  # whether that was run off the loop, so that anything may have changed meanwhile
         self.started = broker.metrics.timer()
+        self.executor: Executor | None = None  # where every read has to run; None: here, unless it needs the disk
         self._error: Exception | None = None
         self._sending = False  # a read is being handed to the executor
         self._returned = False  # and was done at once
@@ -60,11 +61,6 @@ class FetchTask(ABC):
     @abstractmethod
     def _reply(self) -> Reply: ...
 
-    @property
-    def _executor(self) -> Executor | None:
-        """Where every read has to run; None: here, unless it needs the disk."""
-        return None
-
     def _failed(self, error: Exception) -> Reply | Exception:
         """The outcome after a read that failed."""
         return error
@@ -85,16 +81,21 @@ class FetchTask(ABC):
         while self._on_complete is not None:
             try:
                 self.plan = plan = self._next_plan()
+                reply = self._reply() if plan is None else None
             except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
                 self._complete(error)
                 return
-            if plan is None:
-                self._finish()
+            if plan is None or reply is not None:
+                self._complete(reply)
                 return
-            executor = self._executor
+            executor = self.executor
             self.offloaded = executor is not None or not plan.ready
             if not self.offloaded:
-                self._read()
+                try:
+                    self._collect(plan.run())
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._complete(self._failed(error))
+                    return
             elif not self._offload(self.broker.executor if executor is None else executor):
                 return
             if not self._goes_on(plan):
@@ -128,24 +129,19 @@ class FetchTask(ABC):
         if self._error is not None:
             self._complete(self._failed(self._error))
             return False
+        reply = None
         try:
             step = self._after_read(plan)
+            if step is REPLY:
+                reply = self._reply()
         except Exception as error:  # noqa: BLE001 - the topic may be deleted, or the right to read it revoked
             self._complete(error)
             return False
-        if step is REPLY:
-            self._finish()
+        if reply is not None:
+            self._complete(reply)
         return step is READ
 
-    def _finish(self) -> None:
-        try:
-            reply = self._reply()
-        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
-            self._complete(error)
-        else:
-            self._complete(reply)
-
-    def _complete(self, outcome: Reply | Exception) -> None:
+    def _complete(self, outcome: Reply | Exception | None) -> None:
         on_complete, self._on_complete = self._on_complete, None
         if on_complete is not None:
             on_complete(outcome)

@@ -20,7 +20,7 @@ from penstock.broker.broker import Broker
 from penstock.doors.handlers import Handler
 from penstock.doors.reply import Outcome, PendingReply, Reply
 from penstock.doors.reply_queue import OnFailure, ReplyQueue
-from penstock.doors.session import CLOSED, OPEN, TRANSITIONS, Channel, ConnectionEvent
+from penstock.doors.session import CLOSED, DRAINING, OPEN, TRANSITIONS, Channel, ConnectionEvent
 from penstock.log.engine import CommitGroup
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,9 @@ MAX_PER_TURN: Final = 256  # requests; some 10 ms, if nothing is to be done for 
 
 class RequestPipeline(ABC):
     """The requests of one connection; a `Session`."""
+
+    door: str = ""
+    """The name of the door, for log lines."""
 
     expected: tuple[type[Exception], ...] = ()
     """Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
@@ -164,10 +167,8 @@ class RequestPipeline(ABC):
             self.dispatch()
         finally:
             self._dispatching = False
-        if self.closed:
-            return  # a request has ended the connection
         self.replies.flush()
-        if self.state is not OPEN and self._idle and self.replies.empty:
+        if self.state is DRAINING and self._idle and self.replies.empty:
             self._change(ConnectionEvent.DRAINED)
             self.discard()
             self.channel.close()
@@ -207,7 +208,7 @@ class RequestPipeline(ABC):
                 return True  # what is left waits for a commit, after which this goes on
         elif not reads:
             return False
-        return self.channel.congested or (reads and replies.blocked)
+        return self.channel.congested or (reads and bool(replies.waiting) and replies.blocked)
 
     def _execute(self, handler: Handler | None, request: Any) -> None:
         """One request, inside the error boundary."""
@@ -261,7 +262,8 @@ class RequestPipeline(ABC):
     def _fail(self, request: Any, error: Exception) -> None:
         expected = isinstance(error, self.expected)
         if not expected:
-            logger.error("a request of %s failed", self.channel.peer, exc_info=error)
+            keys = {"peer": self.channel.peer, "door": self.door}
+            logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
         error.__traceback__ = None  # its frames know the error: together they would keep the request
         self._refuse(request, error)
         if not expected:

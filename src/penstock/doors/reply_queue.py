@@ -22,13 +22,13 @@ _Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  #
 class ReplyQueue:
     """`on_progress` is called after a commit has released replies, so that the session can go on."""
 
-    __slots__ = ("_discarded", "_on_progress", "_ready", "_send", "_waiting", "_watched", "held_bytes")
+    __slots__ = ("_discarded", "_on_progress", "_ready", "_send", "_watched", "held_bytes", "waiting")
 
     def __init__(self, send: Callable[[bytes], None], on_progress: Callable[[], None] | None = None) -> None:
         self._send = send
         self._on_progress = on_progress
         self._ready: list[bytes] = []  # may leave now, in this order
-        self._waiting: deque[_Waiting] = deque()  # all others wait for the first of them
+        self.waiting: deque[_Waiting] = deque()  # all others wait for the first of them
         self._watched: set[CommitGroup] = set()
         self.held_bytes = 0  # replies not sent yet, and what they hold besides
         self._discarded = False
@@ -36,12 +36,13 @@ class ReplyQueue:
     @property
     def blocked(self) -> bool:
         """Whether a reply is waiting for a commit."""
-        self._advance()
-        return bool(self._waiting)
+        if self.waiting:
+            self._advance()
+        return bool(self.waiting)
 
     @property
     def empty(self) -> bool:
-        return not self._ready and not self._waiting
+        return not self._ready and not self.waiting
 
     def enqueue(
         self,
@@ -54,18 +55,22 @@ class ReplyQueue:
         `holds`: bytes of the request that memory keeps till then."""
         if self._discarded:
             return
+        if after is None and not self.waiting:
+            self.held_bytes += len(data)
+            self._ready.append(data)
+            return
         self.held_bytes += len(data) + holds
-        self._waiting.append((after, data, on_failure, holds))
+        self.waiting.append((after, data, on_failure, holds))
         if after is not None and after.state is OPEN:
             if after not in self._watched:
                 self._watched.add(after)
                 after.on_done(self._done)
-        elif len(self._waiting) == 1:
+        elif len(self.waiting) == 1:
             self._advance()
 
     def flush(self) -> None:
         """Send everything that is ready, as one."""
-        if self._waiting:
+        if self.waiting:
             self._advance()
         if self._ready:
             data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
@@ -78,11 +83,11 @@ class ReplyQueue:
         """The connection is lost: nothing is sent any more."""
         self._discarded = True
         self._ready.clear()
-        self._waiting.clear()
+        self.waiting.clear()
         self.held_bytes = 0
 
     def _advance(self) -> None:
-        waiting = self._waiting
+        waiting = self.waiting
         while waiting:
             group, data, on_failure, holds = waiting[0]
             if group is not None and group.state is not COMMITTED:

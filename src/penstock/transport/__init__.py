@@ -1,3 +1,5 @@
-"""Sockets: TCP, TLS, QUIC, sniffing, connection limits, back-pressure, busy polling. Knows bytes and sessions, not
-what they mean.
+"""Sockets: TCP, TLS, QUIC, sniffing of protocols, connection limits, back-pressure, busy polling.
+
+Moves bytes between sockets and sessions (`doors.session`), and does not know what they mean. Imports doors, broker and
+log; `quic/` imports nothing of ours, because clients use it too. Start at `tcp_connection.py` or `quic_sessions.py`.
 """

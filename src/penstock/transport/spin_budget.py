@@ -95,14 +95,15 @@ class SocketBusyPoll:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
-    def poll(self) -> None:
-        """Returns as soon as there is something to receive, or when it is time to sleep."""
+    def poll(self) -> bool:
+        """True as soon as there is something to receive; False when it is time to sleep."""
         if not self._budget.begin():
-            return
+            return False
         clock, poll = time.perf_counter, self._poll.poll
         end = clock() + self._budget.seconds
         while not poll(0):
             if clock() >= end:
                 self._budget.miss()
-                return
+                return False
         self._budget.hit()
+        return True

@@ -50,9 +50,10 @@ class Framer(Generic[F, E]):
 class PullFramer(Generic[F]):
     """One frame at a time. `next` raises the protocol's error for a bad header, and then again."""
 
-    __slots__ = ("_at", "_data", "_later", "_needed")
+    __slots__ = ("_at", "_data", "_later", "_needed", "empty")
 
     def __init__(self) -> None:
+        self.empty = True  # whether nothing is held; looked at by `feed` and by a `next` that gave a frame
         self._data = b""  # frames are cut from here,
         self._at = 0  # from here on;
         self._later = bytearray()  # fed since
@@ -64,6 +65,7 @@ class PullFramer(Generic[F]):
         return len(self._data) - self._at + len(self._later)
 
     def feed(self, data: bytes) -> None:
+        self.empty = False
         if self._at == len(self._data) and not self._later:
             self._data, self._at = data, 0
         else:
@@ -72,6 +74,7 @@ class PullFramer(Generic[F]):
     def clear(self) -> None:
         self._data, self._at, self._needed = b"", 0, 1
         self._later.clear()
+        self.empty = True
 
     def next(self) -> F | None:
         """The next whole frame. Raises as soon as its header shows that there can be none."""
@@ -83,6 +86,7 @@ class PullFramer(Generic[F]):
                     self._needed = 1
                     if self._at == len(self._data):
                         self._data, self._at = b"", 0
+                        self.empty = not self._later
                     return frame
             elif held + len(self._later) >= self._needed:
                 self._data = b"".join((memoryview(self._data)[self._at :], self._later))

@@ -46,7 +46,7 @@ class SqlWorld(BrokerFixture):
             if isinstance(outcome, Failed):
                 self.call("sql.failed", outcome, msgspec.Struct)
             else:
-                self._counter._tell(statement.number, outcome)
+                self._counter._send_rows(statement.number, outcome)
             super().commit()
 
     def call(self, name: str, request: msgspec.Struct, reply: type[T]) -> T:

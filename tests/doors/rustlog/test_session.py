@@ -700,7 +700,7 @@ def test_each_request_that_waits_hears_of_a_failed_commit_and_the_rest_goes_on(
 def test_one_callback_for_each_group_however_many_requests(world: BrokerFixture, dialect: Dialect) -> None:
     peer = Peer(world, dialect)
     peer.send_requests(*[Produce("t", 0, [b"v"])] * 100)
-    (group,) = {entry[0] for entry in peer.session.replies._waiting}  # type: ignore[attr-defined]
+    (group,) = {entry[0] for entry in peer.session.replies.waiting}  # type: ignore[attr-defined]
     assert len(group._callbacks) == 2  # the session's, and that of the metrics
     world.commit()
     assert len(peer.sent) == 1

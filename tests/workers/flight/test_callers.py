@@ -10,7 +10,14 @@ import pytest
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
 from penstock.workers.flight import callers as flight_callers
-from penstock.workers.flight.callers import REMEMBERED, TOKEN_SECONDS, UNUSED_SECONDS, Callers, NotProved, plain_peer
+from penstock.workers.flight.callers import (
+    CACHE_SECONDS,
+    TOKEN_SECONDS,
+    UNUSED_SECONDS,
+    Callers,
+    Unauthenticated,
+    plain_peer,
+)
 from penstock.workers.flight.rpc_messages import LoggedIn, Login
 
 PEER = "ipv4:10.0.0.1:5000"
@@ -69,7 +76,7 @@ def test_who_was_proved_is_remembered_for_a_while_and_only_at_the_same_host() ->
     assert len(broker.asked) == 1
     broker.call(ANN, "ipv4:10.0.0.2:1")
     assert len(broker.asked) == 2
-    broker.now = REMEMBERED + 1
+    broker.now = CACHE_SECONDS + 1
     broker.call(ANN)
     assert len(broker.asked) == 3
 
@@ -77,61 +84,61 @@ def test_who_was_proved_is_remembered_for_a_while_and_only_at_the_same_host() ->
 def test_a_wrong_password_is_asked_about_each_time() -> None:
     broker = Broker()
     for _ in range(2):
-        with pytest.raises(NotProved, match="no"):
+        with pytest.raises(Unauthenticated, match="no"):
             broker.call(basic("ann", "wrong"))
     assert len(broker.asked) == 2
-    with pytest.raises(NotProved):
+    with pytest.raises(Unauthenticated):
         broker.call(basic("", "the key"))  # a key is no password of nobody
 
 
 @pytest.mark.parametrize("header", ["Basic", "Basic !", "Basic YQ==", "Bearer", "Token x", "x", b"\xff"])
 def test_a_header_that_means_nothing(header: str | bytes) -> None:
     broker = Broker()
-    with pytest.raises(NotProved, match="header"):
+    with pytest.raises(Unauthenticated, match="header"):
         broker.call(header)
-    with pytest.raises(NotProved, match="more than once"):
+    with pytest.raises(Unauthenticated, match="more than once"):
         broker.callers.caller({"authorization": [ANN, ANN]}, PEER)
-    with pytest.raises(NotProved, match="too long"):
+    with pytest.raises(Unauthenticated, match="too long"):
         broker.call("Bearer " + "x" * 10_000)
     assert broker.asked == []
 
 
 def test_a_token_is_proved_when_it_is_used_and_ends() -> None:
     broker = Broker()
-    token = "Bearer " + broker.callers.hand_out({"authorization": [ANN]})
+    token = "Bearer " + broker.callers.issue_token({"authorization": [ANN]})
     assert broker.asked == []
     for _ in range(2):
         assert broker.call(token).identity.name == "user:ann"
     assert len(broker.asked) == 1
-    broker.now = REMEMBERED + 1
+    broker.now = CACHE_SECONDS + 1
     assert broker.call(token).identity.name == "user:ann" and len(broker.asked) == 1  # it stands for itself
     broker.now = TOKEN_SECONDS + 1
-    with pytest.raises(NotProved, match="log in again"):
+    with pytest.raises(Unauthenticated, match="log in again"):
         broker.call(token)
-    unused = "Bearer " + broker.callers.hand_out({"authorization": [ANN]})
+    unused = "Bearer " + broker.callers.issue_token({"authorization": [ANN]})
     broker.now += UNUSED_SECONDS + 1
-    with pytest.raises(NotProved, match="log in again"):
+    with pytest.raises(Unauthenticated, match="log in again"):
         broker.call(unused)
     assert len(broker.asked) == 1
 
 
 def test_a_token_of_a_wrong_password_is_worth_nothing() -> None:
     broker = Broker()
-    token = "Bearer " + broker.callers.hand_out({"authorization": [basic("ann", "wrong")]})
-    with pytest.raises(NotProved, match="no"):
+    token = "Bearer " + broker.callers.issue_token({"authorization": [basic("ann", "wrong")]})
+    with pytest.raises(Unauthenticated, match="no"):
         broker.call(token)
     for headers in ({}, {"authorization": ["Bearer the key"]}):
-        with pytest.raises(NotProved, match="a user and a password"):
-            broker.callers.hand_out(headers)
+        with pytest.raises(Unauthenticated, match="a user and a password"):
+            broker.callers.issue_token(headers)
 
 
 def test_tokens_that_nobody_uses_push_out_none_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flight_callers, "MOST", 10)
+    monkeypatch.setattr(flight_callers, "MAX_CACHED", 10)
     broker = Broker()
-    token = "Bearer " + broker.callers.hand_out({"authorization": [ANN]})
+    token = "Bearer " + broker.callers.issue_token({"authorization": [ANN]})
     broker.call(token)
     for number in range(50):
-        broker.callers.hand_out({"authorization": [basic(f"user {number}", "x")]})
+        broker.callers.issue_token({"authorization": [basic(f"user {number}", "x")]})
     assert broker.call(token).identity.name == "user:ann"
     assert len(broker.callers._unused) == 10
     for number in range(50):

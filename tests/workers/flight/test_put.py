@@ -34,7 +34,7 @@ from penstock.log.errors import LogError
 from penstock.workers.flight import put as flight_put
 from penstock.workers.flight.callers import Caller
 from penstock.workers.flight.errors import Refused, TooMany
-from penstock.workers.flight.publish_rpc_handlers import PublishHandlers
+from penstock.workers.flight.rpc_handlers import PublishHandlers
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.rpc import RemoteError
 

@@ -21,7 +21,7 @@ from penstock.log.tailer import Tailer
 from penstock.workers.flight import rpc_messages
 from penstock.workers.flight import server as flight_server
 from penstock.workers.flight.errors import TooMany, hide_tracebacks
-from penstock.workers.flight.server import FlightServer, Room
+from penstock.workers.flight.server import ConcurrencyLimit, FlightServer
 from penstock.workers.rpc import INTERNAL, RemoteError
 
 COUNT = 12
@@ -148,18 +148,18 @@ def test_bytes_that_are_no_flight_harm_nobody(stage: Stage) -> None:
 
 
 def test_a_place_is_free_when_nobody_holds_it() -> None:
-    room = Room(2, "guests")
-    first, second = room.take(), room.take()
+    room = ConcurrencyLimit(2, "guests")
+    first, second = room.acquire(), room.acquire()
     with pytest.raises(TooMany, match="2 guests are open"):
-        room.take()
+        room.acquire()
     del first
-    third = room.take()
+    third = room.acquire()
     with third:
         pass
     with pytest.raises(ZeroDivisionError), second:
         raise ZeroDivisionError
     del third  # was given back already
-    both = room.take(), room.take()
+    both = room.acquire(), room.acquire()
     with pytest.raises(TooMany):
-        room.take()
+        room.acquire()
     assert len(both) == 2

@@ -30,7 +30,7 @@ from penstock.workers.sql.rpc_messages import (
     failed,
     rebuilt,
 )
-from penstock.workers.sql.streams import Lasting
+from penstock.workers.sql.streams import ExpiryScan
 
 
 class Line:
@@ -75,7 +75,7 @@ def directory(tmp_path: Path) -> Directory:
 def catalog_of(line: Line) -> BrokerCatalog:
     reader = Reader(Tailer(OsFiles(str(line.directory.root))), patience=0.05)
     client: Any = line
-    return BrokerCatalog(client, reader, Lasting(reader), 1, lambda: None)
+    return BrokerCatalog(client, reader, ExpiryScan(reader), 1, lambda: None)
 
 
 def counts(catalog: BrokerCatalog, *names: str) -> dict[str, int]:

@@ -23,7 +23,7 @@ from penstock.log.tables.location import table_ref
 from penstock.log.tailer import Tailer
 from penstock.workers.flight.rpc_messages import TableLocation
 from penstock.workers.read_view_message import to_message
-from penstock.workers.sql.streams import Lasting, Reading, TopicStream, statement_error
+from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
 
 
 class House:
@@ -33,7 +33,7 @@ class House:
         self.directory = Directory(root)
         self.tables = str(root / "tables")
         self.reader = Reader(Tailer(OsFiles(str(root))), patience=0.05)
-        self.lasting = Lasting(self.reader)
+        self.expiry_scan = ExpiryScan(self.reader)
         self.troubles: list[Exception] = []
 
     def stream(self, name: str = "t", check: Callable[[], None] = lambda: None) -> TopicStream:
@@ -42,11 +42,11 @@ class House:
         ref = table_ref(self.tables, {}, *found.topic.scope, name, found.topic.id)
         read_view = to_message(broker, ME, DEFAULT_SCOPE, found)
         read_view = msgspec.structs.replace(read_view, table=TableLocation(ref.url, {}, {}))
-        reading = Reading(self.reader, self.lasting, check, self._hear)
+        reading = Reading(self.reader, self.expiry_scan, check, self._record_failure)
         settings = found.topic.settings
         return TopicStream(read_view, settings.declared, found.topic.position, broker.position, reading)
 
-    def _hear(self, error: Exception) -> Exception:
+    def _record_failure(self, error: Exception) -> Exception:
         self.troubles.append(error)
         return statement_error(error)
 
@@ -169,7 +169,7 @@ def test_what_is_known_to_last_is_not_looked_at_again(house: House, monkeypatch:
 
 
 def test_what_was_looked_at_before_a_statement_had_to_end_counts(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.workers.sql.streams.STEP", 8)
+    monkeypatch.setattr("penstock.workers.sql.streams.SCAN_RECORDS", 8)
     house.directory.create("t")
     house.directory.fill("t", 0, 0, 20)
     steps = iter(range(2))

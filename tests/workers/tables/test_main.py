@@ -25,7 +25,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.tables.table import Table
 from penstock.workers.supervisor import Empty
-from penstock.workers.tables.main import Workshop
+from penstock.workers.tables.main import JobRunner
 from penstock.workers.tables.rpc_handlers import TableHandlers
 
 SETTINGS = LogSettings(file_bytes=32 << 10, snapshot_bytes=16 << 10, tail_bytes=0, cache_bytes=0)
@@ -33,7 +33,7 @@ START = 4_000_000_000_000_000  # later than the times of the files on the disk
 
 
 class House:
-    """A broker, and a workshop for its tables that works when it is told to."""
+    """A broker, and a runner for its tables that works when it is told to."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class House:
         policy = TablePolicy(True, str(self.folder / "tables"), keep_us=0, maintenance_us=1_000_000)
         settings = BrokerSettings(tables=policy, **self.options)
         self.broker = Broker(self.engine, settings, clock=clock, monotonic=clock)
-        self.workshop = Workshop(OsFiles(str(self.folder)))
+        self.runner = JobRunner(OsFiles(str(self.folder)))
 
     def restart(self) -> None:
         self.broker.close()
@@ -72,7 +72,7 @@ class House:
         jobs = []
         while (job := self.broker.tables.next_job(self.now)) is not None:
             jobs.append(job)
-            outcomes = self.workshop.do(job)
+            outcomes = self.runner.do(job)
             if not answers:
                 return jobs
             self.broker.tables.done(JobDone(job.id, outcomes))
@@ -140,7 +140,7 @@ def test_a_table_of_another_history_is_refused(tmp_path: Path) -> None:
     os.rename(tmp_path / "one" / "tables", tmp_path / "two" / "tables")
     job = other.broker.tables.next_job(other.now)
     assert isinstance(job, BuildJob)
-    (outcome,) = other.workshop.do(job)
+    (outcome,) = other.runner.do(job)
     assert "has another record at offset" in outcome.error
 
 
@@ -150,11 +150,11 @@ def test_a_job_that_cannot_be_done_is_an_outcome(tmp_path: Path) -> None:
     job = house.broker.tables.next_job(house.now)
     assert isinstance(job, BuildJob)
     job.sequence = 99
-    (outcome,) = house.workshop.do(job)
+    (outcome,) = house.runner.do(job)
     assert "FileNotFoundError" in outcome.error
     job.sequence = 1
     (tmp_path / "tables").write_bytes(b"no folder")
-    (outcome,) = house.workshop.do(job)
+    (outcome,) = house.runner.do(job)
     assert outcome.error and outcome.offsets == {}
 
 
@@ -272,7 +272,7 @@ def test_an_answer_is_kept_before_the_next_job_is_asked_for(tmp_path: Path) -> N
 
     async def do_one() -> None:
         job = (await calls.next(Empty())).job
-        task = asyncio.create_task(calls.done(JobDone(job.id, house.workshop.do(job))))
+        task = asyncio.create_task(calls.done(JobDone(job.id, house.runner.do(job))))
         await asyncio.sleep(0.01)
         assert not task.done()
         assert house.engine.table_end(house.place) == 0

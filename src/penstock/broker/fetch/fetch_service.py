@@ -11,8 +11,9 @@ from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
-from penstock.broker.topics import topic_rules
+from penstock.broker.topics import id_lookup, topic_rules
 from penstock.log.engine import partition_id
 
 
@@ -45,6 +46,18 @@ class FetchService:
         found = topic_rules.find_partition(state, scope, topic, partition)
         view = visible_read.view(state, found, partition, self._clock())
         return VisibleRead(self._engine, partition_id(found.id, partition), offset, max_bytes, max_records, view)
+
+    def plan_stream(
+        self, identity: Identity, scope: Scope, stream_id: int, offset: int, max_bytes: int, max_records: int
+    ) -> tuple[Topic, VisibleRead]:
+        """Plan a read of a stream, which is named by its id; else as `plan`. The topic is that of the stream. Raises
+        StreamNotFound as `id_lookup.stream` does."""
+        state = self._current()
+        topic, partition = id_lookup.stream(state, self._access, identity, scope, stream_id)
+        self._access.require(identity, Permission.READ, scope, topic.name)
+        view = visible_read.view(state, topic, partition, self._clock())
+        where = partition_id(topic.id, partition)
+        return topic, VisibleRead(self._engine, where, offset, max_bytes, max_records, view)
 
     def wait(
         self,

@@ -151,7 +151,10 @@ class VisibleRead:
         view = self._view
         if view.horizon or view.removed is not NOTHING_REMOVED:
             return all(map(view.shows_all, slices))
-        return not [part for part in slices if part.batch.flags & EXPIRES]
+        for part in slices:  # noqa: SIM110 - a generator or a comprehension costs a call for the one slice of most reads
+            if part.batch.flags & EXPIRES:
+                return False
+        return True
 
     def _pick(self, slices: list[RecordSlice]) -> list[RecordSlice]:
         found: list[RecordSlice] = []

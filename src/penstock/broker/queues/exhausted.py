@@ -70,7 +70,8 @@ class ExhaustedMessages:
                 raise self._error
             self._route_to_dead_letters()
         except (LogError, BrokerError) as error:
-            logger.warning("messages of queue %d could not be given up yet: %s", self._queue.id, error)
+            keys = {"queue": self._queue.id}
+            logger.warning("messages of queue %d could not be given up yet: %s", self._queue.id, error, extra=keys)
 
     def _route_to_dead_letters(self) -> None:
         queue, metrics = self._queue, self._metrics

@@ -290,7 +290,7 @@ class Queues:
             try:
                 watcher()
             except Exception:
-                logger.exception("whoever pushes queue %d failed", queue.id)
+                logger.exception("whoever pushes queue %d failed", queue.id, extra={"queue": queue.id})
         # A client that polls finds what is due: then only what will be exhausted needs another check.
         attempts = policy.attempts if watcher is None else 1
         if attempts and (due := queue.due_after(policy, now, attempts)) < FOREVER:

@@ -106,7 +106,8 @@ class Audit:
             self._note(identity, type, scope, resource, action, result, details)
         except Exception:  # a mistake of ours: no reason to refuse a client
             self._metrics.audit_lost += 1
-            logger.exception("an audit event of type %s could not be made", type)
+            keys = {"tenant": identity.tenant, "peer": identity.peer, "type": type}
+            logger.exception("an audit event of type %s could not be made", type, extra=keys)
 
     def denied(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
         """For `Access.on_denied`."""
@@ -188,7 +189,8 @@ class Audit:
             self._metrics.audit_lost += counts
             if counts:
                 self._throttle.leave_out(family)
-            logger.warning("an audit event of type %s could not be written: %s", event.type, error)
+            keys = {"tenant": tenant, "type": event.type}
+            logger.warning("an audit event of type %s could not be written: %s", event.type, error, extra=keys)
             return
         self._throttle.left_out.pop(family, None)
         self._metrics.audit_events += 1

@@ -23,7 +23,7 @@ class AuthOutcome:
         self._metrics.authentication_failures += verdict is None
         self._metrics.lockouts += locks
         if locks:
-            logger.warning("%s is locked out: too many wrong %ss", peer, kind)
+            logger.warning("%s is locked out: too many wrong %ss", peer, kind, extra={"peer": peer})
         if isinstance(verdict, Identity):
             verdict = verdict._replace(peer=peer)
             self._audit.note(verdict, "auth.success", action=kind)

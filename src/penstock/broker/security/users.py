@@ -142,7 +142,7 @@ class Users:
         if self._lockout.failed(host_of(peer), self._clock()):
             self._metrics.lockouts += 1
             self._audit.note(Identity("", peer=peer), "auth.lockout", action="password", result="denied")
-            logger.warning("%s is locked out: too many wrong passwords", peer)
+            logger.warning("%s is locked out: too many wrong passwords", peer, extra={"peer": peer})
 
     def _mark(self, password: str) -> bytes:
         return hmac.digest(self._pepper, passwords.encoded(password), "sha256")

@@ -33,7 +33,8 @@ class StateLog:
         """The state, with every change applied that may still be committed and none that has failed."""
         if self.closed:
             raise ShuttingDown("The broker is shutting down")
-        self.drop_failed()
+        if self._speculation and self._speculation[0].state is FAILED:
+            self.drop_failed()
         return self.state
 
     def commit(self, events: Sequence[AnyEvent], writes: Sequence[Write] = ()) -> CommitGroup:

@@ -309,7 +309,7 @@ class Tables:
         failures = self._failures.setdefault(topic, Failures())
         failures.add(now, reason)
         self._metrics.table_failures += 1
-        logger.warning("table of topic %d: %s; it is tried again", topic, reason)
+        logger.warning("table of topic %d: %s; it is tried again", topic, reason, extra={"topic": topic})
 
     # -- for operators
 

@@ -328,7 +328,7 @@ class AsyncDriver(Channel[AsyncConnection]):
 
 
 class AsyncClientCore(AsyncClosing):
-    """What all asyncio clients have. For the tasks of one event loop."""
+    """The part that all asyncio clients have in common. For the tasks of one event loop."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self._driver = driver

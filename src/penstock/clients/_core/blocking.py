@@ -113,9 +113,7 @@ class BlockingConnection(Connection):
         """Wait for something to come, and take it."""
         if self._encrypted and self._receive():  # TLS may hold what has come already
             return
-        if self._spin is not None:
-            self._spin.poll()
-        if self._poll(self._readable, until):
+        if (self._spin is not None and self._spin.poll()) or self._poll(self._readable, until):
             self._receive()
 
     def _poll(self, events: select.poll, until: float | None = None) -> int:
@@ -246,7 +244,7 @@ class BlockingDriver(Channel[BlockingConnection]):
 
 
 class BlockingClient(Closing):
-    """What all blocking clients have. For one thread at a time."""
+    """The part that all blocking clients have in common. For one thread at a time."""
 
     def __init__(self, driver: BlockingDriver) -> None:
         self._driver = driver

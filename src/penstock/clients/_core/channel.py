@@ -47,7 +47,7 @@ class Channel(Generic[C]):
         self.binding = binding
         self.options = options
         self.connection: C | None = None  # perhaps lost
-        self.connections = 0  # opened so far: what belongs to a connection is gone when this has changed
+        self.connections = 0  # opened so far: state of the server that belongs to one has ended when this has changed
 
     @property
     def ready(self) -> C | None:

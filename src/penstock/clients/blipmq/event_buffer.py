@@ -1,5 +1,5 @@
-"""What a client keeps from one connection to the next: messages of its subscriptions that were not taken yet, refusals,
-and how many messages are in doubt.
+"""State of a client over all its connections: messages of its subscriptions that were not taken yet, refusals, and how
+many messages have an unknown outcome.
 """
 
 from __future__ import annotations

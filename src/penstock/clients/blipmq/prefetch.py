@@ -1,4 +1,4 @@
-"""How much a client sends at once, how far it asks ahead, and how long it waits when there is nothing.
+"""Prefetch and batching: how many POLLs are sent ahead, how much goes into one write, how long an idle client waits.
 
 Pure arithmetic, the same for both clients.
 """

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 from penstock.clients._core.address import Address
 from penstock.clients._core.addresses import Addresses
@@ -21,19 +22,23 @@ from penstock.clients.flymq.transaction import AsyncTransaction, Transaction
 from penstock.retry import RetryPolicy
 from penstock.wire.flymq import messages as m
 
+Sleep = TypeVar("Sleep")  # a function that sleeps, or a coroutine function
 
-class FlyMqMethods:
+
+class FlyMqMethods(Generic[Sleep]):
     """The methods of both clients: one for each opcode, as in `requests`, and some that take several requests."""
 
     def __init__(
         self,
-        host: str,
-        port: int,
-        username: str | None,
-        password: str | None,
-        tls: ssl.SSLContext | str | None,
-        timeout: float,
-        retry: RetryPolicy | None,
+        host: str = "127.0.0.1",
+        port: int = 9092,
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        tls: ssl.SSLContext | str | None = None,
+        timeout: float = 30.0,
+        retry: RetryPolicy | None = None,
+        sleep: Sleep | None = None,
     ) -> None:
         if (username is None) != (password is None):
             raise ValueError("a user name and a password go together")
@@ -42,6 +47,11 @@ class FlyMqMethods:
             Addresses([Address(host, port)]), tls_context(tls), timeout, retry or RetryPolicy()
         )
         self._binding = FlyMqBinding(credentials, timeout)
+        self._start(sleep)
+
+    def _start(self, sleep: Sleep | None) -> None:
+        """Make the driver."""
+        raise NotImplementedError
 
     @procedure_method
     def authenticate(self, username: str, password: str) -> Procedure[m.AuthResult]:
@@ -111,7 +121,7 @@ class FlyMqMethods:
     export_audit = request_method(requests.export_audit)
 
 
-class Client(FlyMqMethods, BlockingClient):
+class Client(FlyMqMethods[Callable[[float], None]], BlockingClient):
     """A FlyMQ client for one thread at a time.
 
     It connects with its first request, and again when the connection is lost, and then logs in with the name and the
@@ -124,20 +134,8 @@ class Client(FlyMqMethods, BlockingClient):
     not come in time ends the connection, because replies are told apart by their order alone.
     """
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 9092,
-        *,
-        username: str | None = None,
-        password: str | None = None,
-        tls: ssl.SSLContext | str | None = None,
-        timeout: float = 30.0,
-        retry: RetryPolicy | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        FlyMqMethods.__init__(self, host, port, username, password, tls, timeout, retry)
-        BlockingClient.__init__(self, BlockingDriver(self._binding, self._connect_options, sleep))
+    def _start(self, sleep: Callable[[float], None] | None) -> None:
+        BlockingClient.__init__(self, BlockingDriver(self._binding, self._connect_options, sleep or time.sleep))
 
     def another(self) -> Client:
         """A client of the same options, with a connection of its own."""
@@ -159,25 +157,13 @@ class Client(FlyMqMethods, BlockingClient):
         return Transaction(self)
 
 
-class AsyncClient(FlyMqMethods, AsyncClientCore):
+class AsyncClient(FlyMqMethods[Callable[[float], Awaitable[None]]], AsyncClientCore):
     """A FlyMQ client for the tasks of one event loop, with the options and the guarantees of `Client`: what is sent
     again if a connection breaks, and what raises `OutcomeUnknown`. Requests of all tasks share one connection, and go
     out in the order of the calls without waiting for replies."""
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 9092,
-        *,
-        username: str | None = None,
-        password: str | None = None,
-        tls: ssl.SSLContext | str | None = None,
-        timeout: float = 30.0,
-        retry: RetryPolicy | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        FlyMqMethods.__init__(self, host, port, username, password, tls, timeout, retry)
-        AsyncClientCore.__init__(self, AsyncDriver(self._binding, self._connect_options, sleep))
+    def _start(self, sleep: Callable[[float], Awaitable[None]] | None) -> None:
+        AsyncClientCore.__init__(self, AsyncDriver(self._binding, self._connect_options, sleep or asyncio.sleep))
 
     def transaction(self) -> AsyncTransaction:
         """A block whose records are stored together at its end, or not at all if it ends by an exception."""

@@ -33,6 +33,7 @@ _TYPE: Final = itemgetter(0)
 
 
 class BlipMqSession(RequestPipeline):
+    door: str = "blipmq"
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:

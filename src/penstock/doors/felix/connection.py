@@ -71,4 +71,4 @@ class FelixConnection:
     def complain(self, about: str, text: str) -> None:
         """Log a warning, once a minute for all that is about the same, at any connection."""
         if self._violations.due(about, self.broker.now()):
-            logger.warning("felix: %s", text)
+            logger.warning("felix: %s", text, extra={"door": "felix", "peer": self.line.peer})

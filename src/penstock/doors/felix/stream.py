@@ -41,6 +41,7 @@ BINARY_UNIT: Final = 14
 class RequestStream(RequestPipeline):
     """A stream on which requests are answered; a `StreamSession`."""
 
+    door: str = "felix"
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, connection: FelixConnection, channel: StreamChannel, settings: FelixSettings) -> None:

@@ -46,6 +46,7 @@ class FlyMqRequest:
 
 
 class FlyMqSession(RequestPipeline):
+    door: str = "flymq"
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: FlyMqSettings) -> None:

@@ -22,6 +22,7 @@ from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply import Outcome
 from penstock.doors.reply_queue import OnFailure
 from penstock.doors.session import Channel, Door
+from penstock.log.engine import CommitGroup
 from penstock.log.errors import OffsetMismatch
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import Refused, ServerCodec
@@ -29,6 +30,7 @@ from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 
 class KimberliteSession(RequestPipeline):
+    door: str = "kimberlite"
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
@@ -48,7 +50,6 @@ class KimberliteSession(RequestPipeline):
 
     def _peek(self) -> m.Request | None:
         if self._request is None and not self._exhausted:
-            before = self._codec.buffered
             try:
                 self._request = self._codec.next()
             except Refused as refused:
@@ -56,8 +57,8 @@ class KimberliteSession(RequestPipeline):
                     self.replies.enqueue(refused.reply, self.broker.pending_commit)
                 self.reject_input()
                 return None
-            self._request_bytes = before - self._codec.buffered
-            self._exhausted = self._request is None
+            self._request_bytes = self._codec.request_bytes
+            self._exhausted = self._request is None or self._codec.empty
         return self._request
 
     def _pop(self, request: m.Request) -> int:  # noqa: ARG002
@@ -77,7 +78,8 @@ class KimberliteSession(RequestPipeline):
         action = TABLE[context.state][Input.HANDSHAKE if type(payload) is m.Handshake else Input.REQUEST]
         if action is Action.SERVE:
             context.check_tenant(context.identity)
-            broker.rate_limits.admit(context.scope.tenant, broker.now())
+            if broker.limits.tenant_requests:
+                broker.rate_limits.admit(context.scope.tenant, broker.now())
         elif action is Action.REFUSE:
             if broker.access.enforced:
                 raise RequestRefused(m.ErrorCode.AUTHENTICATION_FAILED, "authentication required")
@@ -101,13 +103,13 @@ class KimberliteSession(RequestPipeline):
 
     # -- subscriptions
 
-    def work(self) -> None:
-        super().work()
-        if not self.closed and not self._dispatching:
+    def dispatch(self) -> None:
+        super().dispatch()
+        if self._subscriptions.due:
             self._subscriptions.work()  # behind the replies to earlier requests
 
     def _replied(self) -> None:
-        if self._subscriptions.waiting:
+        if self._subscriptions.due:
             self.progress()
         else:
             super()._replied()
@@ -129,8 +131,9 @@ class KimberliteSession(RequestPipeline):
         number, kind = request.id, type(request.payload)  # not the request: it may have 16 MiB
         return lambda error: self._codec.response(number, error_response(error, kind))
 
-    def _size(self, request: m.Request) -> int:  # noqa: ARG002 - nothing is decoded before the last reply is there
-        return self._request_bytes
+    def _enqueue(self, request: m.Request, data: bytes, after: CommitGroup | None) -> None:
+        """Nothing is decoded before the last reply is there: `_request_bytes` are those of this request."""
+        self.replies.enqueue(data, after, self._on_failure(request), self._request_bytes)
 
     def _refuse(self, request: m.Request, error: Exception) -> None:
         after = error.group if isinstance(error, OffsetMismatch) else self.broker.pending_commit

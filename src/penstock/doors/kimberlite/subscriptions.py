@@ -152,7 +152,9 @@ class Subscription:
 
     def _fail(self, error: Exception) -> None:
         if not isinstance(error, AccessDenied | TopicNotFound):
-            logger.warning("a subscription of %s to stream %d ends: %s", self._all.channel.peer, self.stream, error)
+            peer = self._all.channel.peer
+            keys = {"peer": peer, "door": "kimberlite"}
+            logger.warning("a subscription of %s to stream %d ends: %s", peer, self.stream, error, extra=keys)
         deleted = isinstance(error, TopicNotFound)
         self._all.close(self, m.CloseReason.STREAM_DELETED if deleted else m.CloseReason.PROTOCOL_ERROR)
 
@@ -183,7 +185,7 @@ class Subscriptions:
         self.codec = codec
         self.push_events = push_events
         self._open: dict[int, Subscription] = {}
-        self._due: dict[int, Subscription] = {}  # may go on with the next `work`
+        self.due: dict[int, Subscription] = {}  # may go on with the next `work`
         self._made = 0
 
     # -- requests
@@ -205,7 +207,7 @@ class Subscriptions:
             request.consumer_group,
             self.channel.peer,
         )
-        self._open[number] = self._due[number] = subscription
+        self._open[number] = self.due[number] = subscription
         if group is not None:
             group.on_done(subscription.began)
         return Reply(m.SubscribeResponse(number, subscription.slot.start, subscription.credits), group)
@@ -215,7 +217,7 @@ class Subscriptions:
         subscription = self._find(scope, request.subscription_id)
         subscription.slot.settle(request.additional_credits)
         subscription.credits = min(subscription.credits + request.additional_credits, MAX_CREDITS)
-        self._due[subscription.id] = subscription
+        self.due[subscription.id] = subscription
         return Reply(m.SubscriptionAck(subscription.id, subscription.credits))
 
     def unsubscribe(self, scope: Scope, request: m.Unsubscribe) -> Reply:
@@ -239,19 +241,13 @@ class Subscriptions:
 
     # -- what the session calls
 
-    @property
-    def waiting(self) -> bool:
-        """Whether some wait for replies to leave first."""
-        return bool(self._due)
-
     def work(self) -> None:
         """Go on with those that could not before."""
-        if self._due:
-            due = list(self._due.values())
-            self._due.clear()
-            for subscription in due:
-                if not subscription.closed:
-                    subscription.slot.resume()
+        due = list(self.due.values())
+        self.due.clear()
+        for subscription in due:
+            if not subscription.closed:
+                subscription.slot.resume()
 
     def stop(self) -> None:
         """The broker shuts down: tell everyone."""
@@ -271,7 +267,7 @@ class Subscriptions:
         if replies.held_bytes > FLUSH_BYTES:
             replies.flush()
         if self.channel.congested or replies.held_bytes > HELD_BYTES:
-            self._due[subscription.id] = subscription
+            self.due[subscription.id] = subscription
             return False
         return True
 
@@ -292,7 +288,7 @@ class Subscriptions:
     def _remove(self, subscription: Subscription, *, done: bool) -> None:
         subscription.closed = True
         del self._open[subscription.id]
-        self._due.pop(subscription.id, None)
+        self.due.pop(subscription.id, None)
         subscription.slot.leave(done=done)
 
 

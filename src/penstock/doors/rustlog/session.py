@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from penstock.broker.broker import Broker
@@ -20,10 +21,11 @@ from penstock.doors.handlers import Handler
 from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply import Outcome, Reply
 from penstock.doors.rustlog.errors import EXPECTED, error_reply
-from penstock.doors.rustlog.handlers.records import EmptyProduce, append, check_sizes
+from penstock.doors.rustlog.handlers.records import EmptyProduce, check_sizes, produce
 from penstock.doors.rustlog.handlers.table import HANDLERS
 from penstock.doors.rustlog.request_context import SCOPE, RustLogContext
 from penstock.doors.session import Channel, Door
+from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError
 from penstock.wire.rustlog.codec.dialect import JSON, Dialect, detect
 from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD
@@ -47,6 +49,7 @@ class RustLogRequest:
 
 
 class RustLogSession(RequestPipeline):
+    door: str = "rustlog"
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
@@ -111,16 +114,16 @@ class RustLogSession(RequestPipeline):
                 return reply
         return handler.function(self._context, body)
 
-    def _append_with_following(self, request: RustLogRequest, produce: Produce) -> Reply | None:
+    def _append_with_following(self, request: RustLogRequest, first: Produce) -> Reply | None:
         """Append the records of this request together with those of the requests behind it to the same partition: a
         client that sends without waiting costs one append for many requests. None if there are none, or if they are
         refused together."""
-        following = request.dialect.more_produces(produce, self._backlog, BATCH_BYTES - request.size)
+        following = request.dialect.more_produces(first, self._backlog, BATCH_BYTES - request.size)
         if not following:
             return None
         size = sum([len(self._backlog[number]) for number in range(len(following))])
         try:
-            reply = append(self._context, produce, [produce.records, *following])
+            reply = produce(self._context, first, following)
         except EXPECTED:
             self._appended_alone = len(following)  # one of them is at fault, or all are: each gets its own reply
             return None
@@ -154,8 +157,8 @@ class RustLogSession(RequestPipeline):
         topics = self._visible_topics() if isinstance(error, TopicNotFound) else ()
         return frame(request.dialect.encode_error(error_reply(error, request.body, topics))) * request.count
 
-    def _size(self, request: RustLogRequest) -> int:
-        return request.size
+    def _enqueue(self, request: RustLogRequest, data: bytes, after: CommitGroup | None) -> None:
+        self.replies.enqueue(data, after, partial(self._encode_error, request), request.size)
 
     def _refuse(self, request: RustLogRequest, error: Exception) -> None:
         super()._refuse(request, error)

@@ -32,8 +32,7 @@ Raw: TypeAlias = bytes | bytearray | memoryview
 Checksum: TypeAlias = Callable[[Raw], int]
 
 
-def crc32(data: Raw) -> int:
-    return zlib.crc32(data)
+crc32: Final[Checksum] = zlib.crc32
 
 
 def crc32c(data: Raw) -> int:
@@ -73,17 +72,13 @@ class Frame(NamedTuple):
 class Framer(framing.PullFramer[Frame]):
     """Cuts frames out of a byte stream. `next` raises FrameError. `versions` are those that are accepted."""
 
-    __slots__ = ("_order", "versions")
+    __slots__ = ("_order", "little", "versions")
 
     def __init__(self, versions: Container[int]) -> None:
         super().__init__()
         self.versions = versions
         self._order: struct.Struct | None = None  # known from the first magic on
-
-    @property
-    def little(self) -> bool:
-        """True if the peer writes headers little-endian."""
-        return self._order is _LITTLE
+        self.little = False  # whether the peer writes headers little-endian
 
     def _cut(self, data: bytes, at: int) -> Frame | None:
         held = len(data) - at
@@ -109,6 +104,7 @@ class Framer(framing.PullFramer[Frame]):
         self._order = _STARTS.get(data[at : at + 4])
         if self._order is None:
             raise BadMagic
+        self.little = self._order is _LITTLE
         return self._order
 
     def _bad(self, magic: int, version: int, length: int) -> FrameError:

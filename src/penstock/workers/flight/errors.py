@@ -1,4 +1,4 @@
-"""The errors of `core`, of the log and of the Flight process itself, as a Flight client sees them: in one table.
+"""Errors of the broker, of the log and of the Flight process itself, as a Flight client sees them: in one table.
 
 pyarrow knows few kinds of Flight errors. What it makes of Python's own exceptions has more of gRPC's codes, but puts a
 traceback behind the text; `hide_tracebacks` puts our detail there instead.
@@ -16,7 +16,7 @@ from pyarrow import flight
 from penstock.flight.reading import Lost, NotWritten
 from penstock.flight.wire import Detail, Unusable, encode
 from penstock.log.errors import LogError
-from penstock.workers.flight.callers import NotProved
+from penstock.workers.flight.callers import Unauthenticated
 from penstock.workers.rpc import INTERNAL, RemoteError
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class TooMany(Exception):
 
 
 class Refused(Exception):
-    """A request that cannot be carried out as it is. `kind` is told to programs."""
+    """A request that cannot be carried out as it is. `kind` is for programs."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 def client_error(error: Exception, *, anonymous: bool = False) -> Exception:
-    """What to raise for the client. An unexpected error is logged, and its text kept from the client."""
+    """The error to raise for the client. An unexpected one is logged, and its text kept from the client."""
     answer: Exception = error
     if not isinstance(error, (flight.FlightError, NotFound, BadRequest)):
         answer = _made(error, anonymous)
@@ -74,7 +74,7 @@ def client_error(error: Exception, *, anonymous: bool = False) -> Exception:
 
 
 def _made(error: Exception, anonymous: bool) -> Any:
-    if isinstance(error, NotProved):
+    if isinstance(error, Unauthenticated):
         return flight.FlightUnauthenticatedError(str(error), encode(Detail("NotProved")))
     if isinstance(error, (RemoteError, Refused)):
         kind = error.kind

@@ -1,5 +1,5 @@
-"""Puts: a stream of Arrow record batches becomes a staged file, in the Flight process. The broker is asked where the
-records may go, and later to publish the file; it never sees a record batch.
+"""Puts: a stream of Arrow record batches becomes a staged file, in the Flight process. The broker says where
+the records may go, and publishes the file later; it never sees a record batch.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from penstock.log.arrow import UnusableColumns
 from penstock.log.files import OsFiles
 from penstock.workers.flight.callers import Caller
 from penstock.workers.flight.errors import Refused, TooMany
-from penstock.workers.flight.publish_rpc_messages import (
+from penstock.workers.flight.rpc_messages import (
+    FlightSettings,
     PublicationRequest,
     PublishedRows,
     StagingPermit,
     StagingRequest,
 )
-from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Empty
 
-LOOK_BYTES: Final = 64 << 20  # after so many bytes of a stream it is asked again whether all of them have room
+USAGE_CHECK_BYTES: Final = 64 << 20  # of a stream, after which the usage of all is looked up again
 
 
 def put(
@@ -43,19 +43,19 @@ def put(
     command: wire.PutCommand,
     reader: Any,
     writer: Any,
-    gone: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> None:
     """Stage the records of a stream; without an application also publish them. A stream that breaks leaves nothing:
-    `gone` tells whether its end is one of those."""
+    `cancelled` says whether its end is one of those."""
     with _refusals():
-        asker = _Asker(broker, caller, command)
-        first = asker.places([] if command.topic is None else [command.topic])
+        client = _StagingClient(broker, caller, command)
+        first = client.prepare([] if command.topic is None else [command.topic])
         ref = new_ref(first.key, command.batch, time.time_ns() // 1000, secrets.token_bytes)
-        room = _Room(os.path.join(settings.data_dir, DIRECTORY), first)
-        room.check(0)
+        quota = _StagingQuota(os.path.join(settings.data_dir, DIRECTORY), first)
+        quota.check(0)
         staged = StagedWriter(OsFiles(settings.data_dir), ref, sync=first.sync)
         try:
-            done = _stage(staged, asker, command.topic, first, room, reader, gone)
+            done = _stage(staged, client, command.topic, first, quota, reader, cancelled)
         except BaseException:
             staged.abandon()
             raise
@@ -83,8 +83,8 @@ def discard(broker: RpcClient, caller: Caller, request: wire.Publication) -> Non
     broker.call("publish.discard", message, Empty)
 
 
-class _Asker:
-    """Asks the broker about topics, for one stream."""
+class _StagingClient:
+    """The broker's permission to stage, for one stream."""
 
     def __init__(self, broker: RpcClient, caller: Caller, command: wire.PutCommand) -> None:
         self._broker = broker
@@ -92,45 +92,45 @@ class _Asker:
         self._batch = command.batch
         self._app = command.app
 
-    def places(self, names: Sequence[str]) -> StagingPermit:
+    def prepare(self, names: Sequence[str]) -> StagingPermit:
         message = StagingRequest(self._caller.identity, self._caller.scope, self._app, self._batch, list(names))
         return self._broker.call("publish.prepare", message, StagingPermit)
 
     def targets(self, names: Sequence[str]) -> list[Target]:
-        return [Target(place.id, place.name, place.partitions, place.checked) for place in self.places(names).places]
+        return [Target(found.id, found.name, found.partitions, found.checked) for found in self.prepare(names).targets]
 
 
 def _stage(
     staged: StagedWriter,
-    asker: _Asker,
+    client: _StagingClient,
     topic: str | None,
     limits: StagingPermit,
-    room: _Room,
+    quota: _StagingQuota,
     reader: Any,
-    gone: Callable[[], bool],
+    cancelled: Callable[[], bool],
 ) -> Staged:
     def emit(target: Target, partition: int, columns: Any) -> None:
         staged.add(target.id, target.name, partition, columns)
-        room.check(staged.byte_size)
+        quota.check(staged.byte_size)
 
     scatter = Scatter(
         reader.schema,
         topic,
         ScatterLimits(limits.record_bytes, limits.topics, limits.chunk_bytes),
-        asker.targets,
+        client.targets,
         emit,
         turn=secrets.randbelow,
     )
     for chunk in reader:
         if chunk.data is not None:
             scatter.add(chunk.data)
-    if gone():
+    if cancelled():
         raise Refused("Broken", "the stream broke off")
     scatter.finish()
     return staged.finish()
 
 
-class _Room:
+class _StagingQuota:
     """How much one stream, and all together, may stage. What is staged is looked up: the broker removes files."""
 
     _lock = threading.Lock()
@@ -138,16 +138,16 @@ class _Room:
     def __init__(self, directory: str, limits: StagingPermit) -> None:
         self._directory = directory
         self._limits = limits
-        self._looked_at = -LOOK_BYTES
+        self._checked_at = -USAGE_CHECK_BYTES
 
     def check(self, written: int) -> None:
         """Raises Refused or TooMany."""
         limits = self._limits
         if written > limits.stream_bytes:
             raise Refused("LimitReached", f"A stream of more than {limits.stream_bytes} bytes: use more of them")
-        if written - self._looked_at < LOOK_BYTES:
+        if written - self._checked_at < USAGE_CHECK_BYTES:
             return
-        self._looked_at = written
+        self._checked_at = written
         with self._lock:
             files, size = _usage(self._directory)
         if size > limits.staged_bytes or files > limits.staged_files:
@@ -175,7 +175,7 @@ def _usage(directory: str) -> tuple[int, int]:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What is wrong with a stream, in the terms of this door."""
+    """Errors of a stream in the terms of this door."""
     try:
         yield
     except (BrokerError, UnusableColumns) as error:

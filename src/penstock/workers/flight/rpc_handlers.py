@@ -1,4 +1,4 @@
-"""What the broker answers to its Flight process: who somebody is, where partitions begin and end, what of them is live.
+"""Handlers of the Flight process's requests, on the broker's side: authentication, bounds, read views, publishing.
 
 Each of these costs the event loop about what a request for metadata does at any other door. Records are never sent
 this way: the Flight process reads them from the files.
@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 from penstock.broker.broker import Broker
 from penstock.broker.names import check_scope
+from penstock.broker.publications.staging import CHUNK_BYTES
 from penstock.broker.security.access import ANONYMOUS, Identity
+from penstock.log.engine import Durability
 from penstock.workers import read_view_message
 from penstock.workers.flight.rpc_messages import (
     Bounds,
@@ -18,11 +20,16 @@ from penstock.workers.flight.rpc_messages import (
     CommitRequest,
     LoggedIn,
     Login,
+    PublicationRequest,
+    PublishedRows,
     ReadViewMessage,
     ReadViewRequest,
     Schema,
     SchemaRequest,
     ScopedRequest,
+    StagingPermit,
+    StagingRequest,
+    StagingTarget,
     Topics,
 )
 from penstock.workers.rpc import Handler, committed, finished, typed
@@ -33,6 +40,8 @@ LOCKED_OUT = "too many failed attempts; try again later"
 
 
 class FlightHandlers:
+    """Metadata, and what of the records is visible."""
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
@@ -64,13 +73,13 @@ class FlightHandlers:
     async def topics(self, request: ScopedRequest) -> Topics:
         check_scope(request.scope)
         found = self._broker.topics.list(request.identity, request.scope)
-        await self._settled()
+        await self._committed()
         return Topics({topic.name: topic.partitions for topic in found})
 
     async def bounds(self, request: BoundsRequest) -> Bounds:
         check_scope(request.scope)
         found = self._broker.topics.bounds(request.identity, request.scope, request.names)
-        await self._settled()
+        await self._committed()
         return Bounds({name: [(start, end) for start, end in bounds] for name, bounds in found.items()})
 
     async def read_view(self, request: ReadViewRequest) -> ReadViewMessage:
@@ -78,13 +87,13 @@ class FlightHandlers:
         identity, scope = request.identity, request.scope
         found = self._broker.fetch.read_view(identity, scope, request.topic, request.partition)
         message = read_view_message.to_message(self._broker, identity, scope, found)
-        await self._settled()
+        await self._committed()
         return message
 
     async def schema(self, request: SchemaRequest) -> Schema:
         check_scope(request.scope)
         found = self._broker.schemas.get(request.identity, request.scope, request.subject, request.version)
-        await self._settled()
+        await self._committed()
         return Schema(str(found.kind), found.definition.decode(), found.version)
 
     async def commit(self, request: CommitRequest) -> Empty:
@@ -95,6 +104,58 @@ class FlightHandlers:
         await committed(group)
         return Empty()
 
-    async def _settled(self) -> None:
+    async def _committed(self) -> None:
         """Nobody is shown what a crash could take back."""
         await committed(self._broker.pending_commit)
+
+
+class PublishHandlers:
+    """Staging and publishing."""
+
+    def __init__(self, broker: Broker, durability: Durability) -> None:
+        self._broker = broker
+        self._sync = durability is Durability.SYNCED
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "publish.prepare": typed(StagingRequest, self.prepare),
+            "publish.publish": typed(PublicationRequest, self.publish),
+            "publish.discard": typed(PublicationRequest, self.discard),
+        }
+
+    async def prepare(self, request: StagingRequest) -> StagingPermit:
+        check_scope(request.scope)
+        broker, limits = self._broker, self._broker.limits
+        permit, group = broker.publications.prepare(
+            request.identity, request.scope, request.app, request.batch, request.names
+        )
+        found = [
+            StagingTarget(topic.id, topic.name, topic.partitions, topic.settings.schema is not None)
+            for topic in permit.topics
+        ]
+        await committed(group)
+        return StagingPermit(
+            permit.app,
+            permit.key,
+            found,
+            self._sync,
+            min(CHUNK_BYTES, broker.entry_bytes // 4),
+            limits.record_bytes,
+            limits.staged_topics,
+            limits.staged_stream_bytes,
+            limits.staged_bytes,
+            limits.staged_files,
+        )
+
+    async def publish(self, request: PublicationRequest) -> PublishedRows:
+        check_scope(request.scope)
+        publishing = self._broker.publications.publish(
+            request.identity, request.scope, request.app, request.batch, request.refs
+        )
+        await committed(publishing.outcome)
+        return PublishedRows(publishing.rows, publishing.repeated)
+
+    async def discard(self, request: PublicationRequest) -> Empty:
+        check_scope(request.scope)
+        self._broker.publications.discard(request.identity, request.scope, request.app, request.batch, request.refs)
+        return Empty()

@@ -1,4 +1,4 @@
-"""What the Flight process asks the broker, rpc_messages. Both sides import it, and it imports nothing of either."""
+"""Messages between the broker and the Flight process. Both sides import them, and they import nothing of either."""
 
 from __future__ import annotations
 
@@ -103,3 +103,49 @@ class Schema(msgspec.Struct, array_like=True):
     format: str
     definition: str
     version: int
+
+
+# -- staging and publishing
+
+
+class StagingRequest(ScopedRequest):
+    """To stage records of these topics; without `app`, to be published once."""
+
+    app: str | None
+    batch: int
+    names: list[str]
+
+
+class StagingTarget(msgspec.Struct, array_like=True):
+    """A topic; see `penstock.broker.publications.partition_split.Target`."""
+
+    id: int
+    name: str
+    partitions: int
+    checked: bool
+
+
+class StagingPermit(msgspec.Struct, array_like=True):
+    """The reply to a `StagingRequest`: where records may go, and the limits of that."""
+
+    app: str
+    key: bytes
+    targets: list[StagingTarget]  # in the order of the names
+    sync: bool  # what is staged has to survive a loss of power
+    chunk_bytes: int
+    record_bytes: int
+    topics: int  # these are limits; see `penstock.broker.limits`
+    stream_bytes: int
+    staged_bytes: int
+    staged_files: int
+
+
+class PublicationRequest(ScopedRequest):
+    app: str
+    batch: int
+    refs: list[str]
+
+
+class PublishedRows(msgspec.Struct, array_like=True):
+    rows: int
+    repeated: bool

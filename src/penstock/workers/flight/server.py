@@ -1,8 +1,8 @@
 """The Arrow Flight door, in the process that serves it: topics are flights, partitions their endpoints, and a ticket is
 a range of offsets of one of them.
 
-Every call first finds out who asks, then lets the broker check what that one may do; see `flight_callers` and
-`flight_calls`. Records come from the files (`penstock.flight.reading`), so that reading costs the broker nothing.
+Every call is authenticated first (`callers`), then the broker checks what the caller may do (`rpc_handlers`). Records
+come from the files (`penstock.flight.reading`), so that reading costs the broker nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from penstock.flight import wire
 from penstock.flight.reading import Lost, Reader, Source, shares
 from penstock.log.arrow import STORED, schema_of
 from penstock.workers.flight import rpc_messages
-from penstock.workers.flight.callers import Caller, Callers, Headers, NotProved
+from penstock.workers.flight.callers import Caller, Callers, Headers, Unauthenticated
 from penstock.workers.flight.errors import Refused, TooMany, client_error
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.read_view_source import source_of, view_of
 from penstock.workers.rpc import RpcClient
 from penstock.workers.supervisor import Empty
 
-CHUNK: Final = 32  # topics in one question to the broker, so that it never takes it long
+CHUNK: Final = 32  # topics in one request to the broker, so that it never takes it long
 RECHECK_SECONDS: Final = 5.0  # how soon a stream ends whose reader may no longer read
 SECRET: Final = ("secret", "password", "token", "key", "sas", "credential")
 
@@ -41,14 +41,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._reader = reader
         self._callers = Callers(lambda login: broker.call("flight.login", login, rpc_messages.LoggedIn))
         self._settings = settings
-        self._calls = Room(settings.calls, "calls")
-        self._streams = Room(settings.streams, "streams")
+        self._calls = ConcurrencyLimit(settings.calls, "calls")
+        self._streams = ConcurrencyLimit(settings.streams, "streams")
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         scheme = "grpc+tls" if settings.cert else "grpc"
         super().__init__(
             f"{scheme}://{host}:{settings.port}",
             auth_handler=_NoHandshake(),
-            middleware={"headers": _Reading(self._callers)},
+            middleware={"headers": _HeaderMiddleware(self._callers)},
             **_tls(settings),
             **options,
         )
@@ -56,7 +56,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     # -- what there is
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
-        with self._answering(context) as caller:
+        with self._authenticated(context) as caller:
             if len(criteria) > wire.MAX_BODY:
                 raise wire.Unusable("the criteria are too long")
             prefix = criteria.decode("utf-8", "replace")
@@ -66,7 +66,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 yield flight.FlightInfo(schema_of(wire.COLUMNS), flight.FlightDescriptor.for_path(name), [], -1, -1)
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        with self._answering(context) as caller:
+        with self._authenticated(context) as caller:
             request = _command(descriptor)
             schema = _schema(request.columns)
             found = self._bounds(caller, [request.topic])
@@ -80,7 +80,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return flight.FlightInfo(schema, descriptor, endpoints, total, -1)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        with self._answering(context) as caller:
+        with self._authenticated(context) as caller:
             request = _command(descriptor)
             if request.topic not in self._bounds(caller, [request.topic]):
                 raise Refused("TopicNotFound", f"Topic '{request.topic}' not found")
@@ -89,7 +89,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     # -- records
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        with self._answering(context) as caller:
+        with self._authenticated(context) as caller:
             request = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
             schema = _schema(request.columns)
             read_view = self._read_view(caller, request.topic, request.partition)
@@ -101,9 +101,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise Lost(request.start, source.start)
             check = self._checking(context, caller, request)
             batches = self._reader.read(source, request.start, end, request.columns, view, check)
-            # The generator keeps the place among the streams: it is free again when Arrow drops the generator, also if
+            # The generator keeps the slot: it is free again when Arrow drops the generator, also if
             # that was never begun.
-            return flight.GeneratorStream(schema, _stream(batches, self._streams.take(), anonymous=caller.anonymous))
+            return flight.GeneratorStream(schema, _stream(batches, self._streams.acquire(), anonymous=caller.anonymous))
 
     def _checking(self, context: Any, caller: Caller, request: wire.Ticket) -> Callable[[], None]:
         """Ends a stream when its client has gone, or may no longer read."""
@@ -122,9 +122,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         from penstock.workers.flight.put import put
 
-        with self._answering(context) as caller:
+        with self._authenticated(context) as caller:
             command = wire.decode(bytes(descriptor.command or b""), wire.PutCommand, "the command")
-            with self._streams.take():
+            with self._streams.acquire():
                 put(self._broker, self._settings, caller, command, reader, writer, context.is_cancelled)
 
     # -- actions
@@ -133,17 +133,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return list(wire.ACTIONS.items())
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
-        with self._answering(context) as caller:
+        with self._authenticated(context) as caller:
             known = _ACTIONS.get(action.type)
             if known is None:
                 raise Refused("ActionUnknown", f"there is no action {action.type[:100]!r}; see list_actions")
-            kind, carry_out = known
+            kind, perform = known
             size = 0 if action.body is None else action.body.size
             if size > wire.MAX_BODY:
                 raise wire.Unusable(f"the body of the action has {size} bytes; {wire.MAX_BODY} are allowed")
             body = b"" if action.body is None else action.body.to_pybytes()
             request = wire.decode(body, kind, "the body of the action")
-            return [wire.encode(carry_out(self, caller, request))]
+            return [wire.encode(perform(self, caller, request))]
 
     def _act_topics(self, caller: Caller, _: wire.Nothing) -> wire.Topics:
         return wire.Topics(self._topics(caller))
@@ -215,14 +215,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._broker.call("flight.commit", message, Empty)
         return wire.Nothing()
 
-    # -- asking the broker
+    # -- requests to the broker
 
     @contextmanager
-    def _answering(self, context: Any) -> Iterator[Caller]:
-        """Who calls. What goes wrong is told in the client's terms."""
+    def _authenticated(self, context: Any) -> Iterator[Caller]:
+        """The caller. Errors are raised in the client's terms."""
         anonymous = False
         try:
-            with self._calls.take():
+            with self._calls.acquire():
                 caller = self._callers.caller(context.get_middleware("headers").headers, context.peer())
                 anonymous = caller.anonymous
                 yield caller
@@ -293,8 +293,8 @@ def _is_secret(option: str) -> bool:
     return any(part in option.lower() for part in SECRET)
 
 
-def _stream(batches: Iterator[pa.RecordBatch], place: FlightEndpoint, *, anonymous: bool) -> Iterator[pa.RecordBatch]:
-    with place:
+def _stream(batches: Iterator[pa.RecordBatch], slot: Slot, *, anonymous: bool) -> Iterator[pa.RecordBatch]:
+    with slot:
         try:
             yield from batches
         except Exception as error:  # noqa: BLE001 - `client_error` logs what was not expected
@@ -315,42 +315,42 @@ def _content(path: str) -> bytes:
         return file.read()
 
 
-class Room:
-    """So many at a time."""
+class ConcurrencyLimit:
+    """A limit of how many may be under way at the same time."""
 
-    def __init__(self, places: int, what: str) -> None:
-        self._free = places
-        self._places = places
+    def __init__(self, limit: int, what: str) -> None:
+        self._free = limit
+        self._limit = limit
         self._what = what
         self._lock = threading.Lock()
 
-    def take(self) -> FlightEndpoint:
+    def acquire(self) -> Slot:
         """Raises TooMany."""
         with self._lock:
             if not self._free:
-                raise TooMany(f"{self._places} {self._what} are open, which is the limit: try again later")
+                raise TooMany(f"{self._limit} {self._what} are open, which is the limit: try again later")
             self._free -= 1
-        return FlightEndpoint(self)
+        return Slot(self)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         with self._lock:
             self._free += 1
 
 
-class FlightEndpoint:
-    """Is given back at the end of a `with` block, or else when nobody has it any more."""
+class Slot:
+    """One of so many, released at the end of a `with` block, or else when it is collected."""
 
-    __slots__ = ("_room",)
+    __slots__ = ("_limit",)
 
-    def __init__(self, room: Room) -> None:
-        self._room: Room | None = room
+    def __init__(self, limit: ConcurrencyLimit) -> None:
+        self._limit: ConcurrencyLimit | None = limit
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
-        room, self._room = self._room, None
-        if room is not None:
-            room.give_back()
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.release()
 
     def __del__(self) -> None:
         self.__exit__()
@@ -374,7 +374,7 @@ class _Headers(flight.ServerMiddleware):  # type: ignore[misc]
         return {wire.AUTHORIZATION: f"Bearer {self._token}"} if self._token else {}
 
 
-class _Reading(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+class _HeaderMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Keeps the headers of a call for its method, which also knows where it comes from."""
 
     def __init__(self, callers: Callers) -> None:
@@ -384,6 +384,6 @@ class _Reading(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         if info.method != flight.FlightMethod.HANDSHAKE:
             return _Headers(headers)
         try:
-            return _Headers(headers, self._callers.hand_out(headers))
-        except NotProved as error:
+            return _Headers(headers, self._callers.issue_token(headers))
+        except Unauthenticated as error:
             raise client_error(error) from None

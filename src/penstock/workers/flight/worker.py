@@ -4,8 +4,7 @@ meanwhile (`transport.tcp_listener.ReservedPort`)."""
 from __future__ import annotations
 
 from penstock.broker.broker import Broker
-from penstock.workers.flight.publish_rpc_handlers import PublishHandlers
-from penstock.workers.flight.rpc_handlers import FlightHandlers
+from penstock.workers.flight.rpc_handlers import FlightHandlers, PublishHandlers
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.supervisor import WorkerProcess
 

@@ -1,1 +1,1 @@
-"""The SQL worker: carries out statements in a process of its own."""
+"""The SQL worker: executes statements in a process of its own. Start at `executor.py`."""

@@ -1,4 +1,4 @@
-"""The world of one statement, in the process for SQL: what the broker lets it see and do; a `Catalog`."""
+"""The catalog of one statement, in the SQL process: what the broker lets it see and do."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from penstock.workers.sql.rpc_messages import (
     StatementRequest,
     rebuilt,
 )
-from penstock.workers.sql.streams import Lasting, Reading, TopicStream, statement_error
+from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
 from penstock.workers.supervisor import Empty
 
-CHUNK: Final = 256  # streams in one question to the broker, so that it never takes it long; of a join all are in one
+CHUNK: Final = 256  # streams in one request to the broker, so that it never takes it long; of a join all are in one
 
 T = TypeVar("T")
 
@@ -34,15 +34,15 @@ class BrokerCatalog:
     """A `Catalog`, for the statement with this number."""
 
     def __init__(
-        self, client: RpcClient, reader: Reader, lasting: Lasting, number: int, check: Callable[[], None]
+        self, client: RpcClient, reader: Reader, expiry_scan: ExpiryScan, number: int, check: Callable[[], None]
     ) -> None:
         """`check` is called again and again, and raises if the statement has to end."""
         self._client = client
         self._check = check
-        self._reading = Reading(reader, lasting, check, self._hear)
+        self._reading = Reading(reader, expiry_scan, check, self._record_failure)
         self._number = number
         self._head: int | None = None  # what the statement sees, once it has seen anything
-        self.trouble: Exception | None = None  # the first that came up while records were read
+        self.failure: Exception | None = None  # the first that came up while records were read
 
     def head(self) -> int:
         if self._head is None:
@@ -91,8 +91,8 @@ class BrokerCatalog:
         except RemoteError as error:
             raise rebuilt(error.kind, str(error)) from None
 
-    def _hear(self, error: Exception) -> Exception:
+    def _record_failure(self, error: Exception) -> Exception:
         reported = statement_error(error)
-        if self.trouble is None:
-            self.trouble = reported
+        if self.failure is None:
+            self.failure = reported
         return reported

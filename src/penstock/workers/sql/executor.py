@@ -1,4 +1,4 @@
-"""Where statements of SQL are carried out, one after the other in each thread that serves."""
+"""Execution of SQL statements, one after the other in each thread that serves."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from penstock.sql.run import StatementRuntime, run
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.sql.catalog import BrokerCatalog
 from penstock.workers.sql.rpc_messages import INTERNAL, Done, Failed, Page, SqlSettings, Statement, failed
-from penstock.workers.sql.streams import Lasting
+from penstock.workers.sql.streams import ExpiryScan
 from penstock.workers.supervisor import Empty
 
 logger = logging.getLogger(__name__)
 
 RESULT_BYTES: Final = 16 << 20  # what the largest reply of a protocol can hold
 PAGE_BYTES: Final = 256 << 10  # of rows that are sent to the broker at once
-MOST_THREADS: Final = 4  # of DuckDB for one statement
+MAX_DUCKDB_THREADS: Final = 4  # of DuckDB for one statement
 
 
-class Troubled(Catalog, Protocol):
-    """A catalog that remembers what went wrong while records were read: DuckDB, who reads them, does not pass it on."""
+class FailureRecordingCatalog(Catalog, Protocol):
+    """A catalog that records the first error of a read: DuckDB, which reads the records, does not pass it on."""
 
-    trouble: Exception | None
+    failure: Exception | None
 
 
-class Allowance(Protocol):
-    """What one statement may take."""
+class StatementLimits(Protocol):
+    """The limits of one statement."""
 
     @property
     def seconds(self) -> float: ...
@@ -43,26 +43,26 @@ class Allowance(Protocol):
     def rows(self) -> int: ...
 
 
-def limits_of(allowed: Allowance) -> QueryLimits:
-    threads = max(1, min(MOST_THREADS, os.cpu_count() or 1))
+def limits_of(allowed: StatementLimits) -> QueryLimits:
+    threads = max(1, min(MAX_DUCKDB_THREADS, os.cpu_count() or 1))
     return QueryLimits(allowed.seconds, allowed.memory_bytes, allowed.rows, threads, RESULT_BYTES)
 
 
-def carry_out(
-    catalog: Troubled,
+def execute(
+    catalog: FailureRecordingCatalog,
     sql: str,
     params: Sequence[Value],
     position: int | None,
-    allowed: Allowance,
-    workshop: StatementRuntime | None = None,
+    allowed: StatementLimits,
+    runtime: StatementRuntime | None = None,
     stop: Stop | None = None,
 ) -> Rows:
-    """Raises an error of `core` or of the log."""
+    """Raises an error of the broker or of the log."""
     try:
-        return run(catalog, sql, params, position, limits_of(allowed), workshop=workshop, stop=stop)
+        return run(catalog, sql, params, position, limits_of(allowed), workshop=runtime, stop=stop)
     except Exception:
-        if catalog.trouble is not None:
-            raise catalog.trouble from None
+        if catalog.failure is not None:
+            raise catalog.failure from None
         raise
 
 
@@ -82,9 +82,9 @@ class StatementExecutor:
         self._client = client
         self._settings = settings
         self._reader = reader
-        self._lasting = Lasting(reader)
-        self._workshop = StatementRuntime()
-        self._workshop.warm(limits_of(settings))
+        self._expiry_scan = ExpiryScan(reader)
+        self._runtime = StatementRuntime()
+        self._runtime.warm(limits_of(settings))
         self._running: dict[int, Stop] = {}
 
     def serve(self) -> None:
@@ -96,9 +96,9 @@ class StatementExecutor:
                 if isinstance(outcome, Failed):
                     self._client.call("sql.failed", outcome, Empty)
                 else:
-                    self._tell(statement.number, outcome)
+                    self._send_rows(statement.number, outcome)
 
-    def _tell(self, number: int, rows: Rows) -> None:
+    def _send_rows(self, number: int, rows: Rows) -> None:
         *before, last = pages(rows.rows)
         for page in before:
             self._client.call("sql.page", Page(number, page), Empty)
@@ -113,10 +113,10 @@ class StatementExecutor:
     def _outcome(self, statement: Statement) -> Rows | Failed:
         number = statement.number
         stop = self._running[number] = Stop(self._settings.seconds)
-        catalog = BrokerCatalog(self._client, self._reader, self._lasting, number, stop.check)
+        catalog = BrokerCatalog(self._client, self._reader, self._expiry_scan, number, stop.check)
         try:
-            return carry_out(
-                catalog, statement.sql, statement.params, statement.position, self._settings, self._workshop, stop
+            return execute(
+                catalog, statement.sql, statement.params, statement.position, self._settings, self._runtime, stop
             )
         except Exception as error:
             reported = failed(number, error)

@@ -1,4 +1,4 @@
-"""The process for SQL: `python -m penstock.workers.sql.main DESCRIPTOR`, started by the broker and by nobody else.
+"""The SQL process: `python -m penstock.workers.sql.main DESCRIPTOR`, started by the broker and by nobody else.
 
 Each of its threads asks for a statement, carries it out and tells what came of it. It may be killed at any moment: what
 a statement changes, the broker changes.
@@ -35,12 +35,12 @@ def main(descriptor: str) -> None:
     from penstock.log.tailer import Tailer
     from penstock.workers.sql.executor import StatementExecutor
 
-    counter = StatementExecutor(client, settings, Reader(Tailer(OsFiles(settings.data_dir))))
+    executor = StatementExecutor(client, settings, Reader(Tailer(OsFiles(settings.data_dir))))
     for number in range(settings.threads):
-        threading.Thread(target=counter.serve, name=f"sql {number}", daemon=True).start()
+        threading.Thread(target=executor.serve, name=f"sql {number}", daemon=True).start()
     report_ready(client)
     while True:
-        counter.stop(client.call("sql.stopped", Empty(), Stopped).numbers)
+        executor.stop(client.call("sql.stopped", Empty(), Stopped).numbers)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from penstock.log.engine import partition_id
 from penstock.log.tables.location import table_ref
 from penstock.sql.catalog import Stream
 from penstock.workers.flight.rpc_messages import ReadViewMessage, ReadViewPartition, TableLocation
-from penstock.workers.sql.streams import Lasting, Reading, TopicStream, statement_error
+from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
 
 
 class DirectoryCatalog:
@@ -29,14 +29,14 @@ class DirectoryCatalog:
         self._scope = scope
         self._tables = tables
         self._now = now
-        self._reading = Reading(reader, Lasting(reader), lambda: None, self._hear)
-        self.trouble: Exception | None = None  # the first that came up while records were read
+        self._reading = Reading(reader, ExpiryScan(reader), lambda: None, self._record_failure)
+        self.failure: Exception | None = None  # the first that came up while records were read
 
     def head(self) -> int:
         return self._log.tailer.next_position
 
     def refresh(self) -> None:
-        """Empty comes while it is looked at."""
+        """Nothing new can appear."""
 
     def names(self) -> list[str]:
         return [topic.name for topic in topic_rules.in_scope(self._log.state, self._scope)]
@@ -65,13 +65,13 @@ class DirectoryCatalog:
         self._refuse()
 
     def break_glass(self, reason: str) -> None:
-        """There is nobody to tell."""
+        """There is no audit log to write to."""
 
     def _refuse(self) -> NoReturn:
         raise QueriesOff(f"No broker runs on {self._log.root}, so it can only be read: start one to change something")
 
-    def _hear(self, error: Exception) -> Exception:
+    def _record_failure(self, error: Exception) -> Exception:
         reported = statement_error(error)
-        if self.trouble is None:
-            self.trouble = reported
+        if self.failure is None:
+            self.failure = reported
         return reported

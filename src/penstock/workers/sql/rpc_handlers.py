@@ -38,10 +38,10 @@ class SqlHandlers:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._queries = broker.queries
-        self._desk = broker.queries.capability
+        self._capability = broker.queries.capability
         self._waiting = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._desk.on_stopped = self._stopped.set
+        self._capability.on_stopped = self._stopped.set
 
     def arrived(self) -> None:
         """A statement waits."""
@@ -77,27 +77,27 @@ class SqlHandlers:
         try:
             await committed(self._broker.audit.pending_commit)
         except LogError as error:
-            self._desk.failed(statement.number, error)
+            self._capability.failed(statement.number, error)
             return False
         return True
 
     async def stopped(self, _: Empty) -> Stopped:
-        while not (numbers := self._desk.to_stop()):
+        while not (numbers := self._capability.to_stop()):
             self._stopped.clear()
             await self._stopped.wait()
         return Stopped(numbers)
 
     async def head(self, request: StatementRequest) -> Position:
-        return Position(self._desk.head(request.number))
+        return Position(self._capability.head(request.number))
 
     async def names(self, request: StatementRequest) -> Names:
-        found = self._desk.names(request.number)
+        found = self._capability.names(request.number)
         await committed(self._broker.pending_commit)
         return Names(found)
 
     async def open(self, request: OpenRequest) -> Opened:
-        found = self._desk.open(request.number, request.names)
-        statement = self._desk.find(request.number)
+        found = self._capability.open(request.number, request.names)
+        statement = self._capability.find(request.number)
         streams = [
             OpenStream(
                 read_view_message.to_message(self._broker, statement.identity, statement.scope, read_view),
@@ -110,13 +110,15 @@ class SqlHandlers:
         return Opened(found.head, streams)
 
     async def declare(self, request: Declaration) -> Position:
-        group = self._desk.declare(request.number, request.name, request.declared, create=request.create)
+        group = self._capability.declare(request.number, request.name, request.declared, create=request.create)
         return await self._behind(group)
 
     async def append(self, request: Append) -> Position:
         """None if the stream has grown past what was expected, as the next attempt will see."""
         try:
-            group = self._desk.append(request.number, request.name, request.events, request.keys, request.expected)
+            group = self._capability.append(
+                request.number, request.name, request.events, request.keys, request.expected
+            )
         except OffsetMismatch as mismatch:
             await committed(mismatch.group)
             return Position(None)
@@ -127,18 +129,18 @@ class SqlHandlers:
         return Position(group.position)
 
     async def break_glass(self, request: BreakGlass) -> Empty:
-        self._desk.break_glass(request.number, request.reason)
+        self._capability.break_glass(request.number, request.reason)
         await committed(self._broker.audit.pending_commit)
         return Empty()
 
     async def page(self, page: Page) -> Empty:
-        self._desk.page(page.number, page.rows)
+        self._capability.page(page.number, page.rows)
         return Empty()
 
     async def done(self, done: Done) -> Empty:
-        self._desk.done(done.number, Rows(done.columns, done.rows))
+        self._capability.done(done.number, Rows(done.columns, done.rows))
         return Empty()
 
     async def failed(self, failed: Failed) -> Empty:
-        self._desk.failed(failed.number, rebuilt(failed.kind, failed.text, failed.fields))
+        self._capability.failed(failed.number, rebuilt(failed.kind, failed.text, failed.fields))
         return Empty()

@@ -1,6 +1,6 @@
-"""What the process for SQL asks the broker, rpc_messages. Both sides import it, and it imports nothing of either.
+"""Messages between the broker and the SQL process. Both sides import them, and they import nothing of either.
 
-Each question names the statement that it is asked for by its number.
+Each request names the statement that it belongs to by its number.
 """
 
 from __future__ import annotations

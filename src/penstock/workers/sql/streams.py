@@ -1,6 +1,6 @@
-"""Streams as statements of SQL read them: a topic as it was surveyed, and its records from the files.
+"""Streams as SQL statements read them: a topic's read view, and its records from the files.
 
-See `penstock.sql.catalog.Stream`. Records come from the journal and from tables as one run, only those that are live,
+See `penstock.sql.catalog.Stream`. Records come from segments and from tables as one sequence, only the visible ones,
 and never more than a few batches of them at a time.
 """
 
@@ -22,13 +22,13 @@ from penstock.sql.catalog import Span
 from penstock.workers.flight.rpc_messages import ReadViewMessage
 from penstock.workers.read_view_source import source_of, view_of
 
-KEPT: Final = 4_096  # partitions of which it is remembered how far no record expires
-STEP: Final = 200_000  # records that are looked at before that is remembered
+MAX_REMEMBERED: Final = 4_096  # partitions of which it is remembered how far no record expires
+SCAN_RECORDS: Final = 200_000  # records that are looked at before that is remembered
 
 T = TypeVar("T")
 
 
-class Lasting:
+class ExpiryScan:
     """Remembers up to where no record of a partition has a time at which it expires, so that only what is new has to be
     looked at. Any thread."""
 
@@ -45,7 +45,7 @@ class Lasting:
             start = end = source.start
         while end < source.end:
             check()
-            at, end = end, min(end + STEP, source.end)
+            at, end = end, min(end + SCAN_RECORDS, source.end)
             if self._reader.may_expire(source, at, end):
                 return False
             self._keep(source.partition, start, end)
@@ -54,7 +54,7 @@ class Lasting:
     def _keep(self, partition: int, start: int, end: int) -> None:
         with self._lock:
             self._known.pop(partition, None)
-            while len(self._known) >= KEPT:
+            while len(self._known) >= MAX_REMEMBERED:
                 del self._known[next(iter(self._known))]
             self._known[partition] = (start, end)
 
@@ -63,18 +63,18 @@ class Reading(NamedTuple):
     """How one statement reads records."""
 
     reader: Reader
-    lasting: Lasting
+    expiry_scan: ExpiryScan
     check: Callable[[], None]  # is called again and again, and may raise to stop it
-    trouble: Callable[[Exception], Exception]  # hears what goes wrong, and says what to raise
+    on_failure: Callable[[Exception], Exception]  # gets the error, and returns the one to raise
 
 
 class TopicStream:
-    """A `Stream`: a topic as a survey showed it."""
+    """A `Stream`: a topic as a read view shows it."""
 
     def __init__(
         self, read_view: ReadViewMessage, declared: Declared | None, created: int, head: int, reading: Reading
     ) -> None:
-        """`head` is the position as of which it was surveyed."""
+        """`head` is the position of the read view."""
         self.name = read_view.name
         self.identity = str(read_view.topic)  # never used again
         self.created = created
@@ -82,12 +82,12 @@ class TopicStream:
         self.partitions = [Span(part.number, part.start, part.end) for part in read_view.partitions]
         self._read_view = read_view
         self._head = head
-        self._reader, self._lasting, self._check, self._trouble = reading
+        self._reader, self._expiry_scan, self._check, self._on_failure = reading
         self._sources = [source_of(read_view, which) for which in range(len(read_view.partitions))]
         self._ends: dict[int, list[int]] = {}  # position → where each partition ended there
 
     def as_of(self, head: int) -> TopicStream:
-        """The same, as it was when the log was at this position; which may be before it was surveyed."""
+        """The same, as it was when the log was at this position; which may be before the read view."""
         if head < self._head:
             ends = self.ends(head)
             self._sources = [source._replace(end=end) for source, end in zip(self._sources, ends, strict=True)]
@@ -104,7 +104,7 @@ class TopicStream:
         for part, source in zip(self._read_view.partitions, self._sources, strict=True):
             if part.deleted_below > source.start or any(source.start <= offset < source.end for offset in part.deleted):
                 return False
-            if source.start < source.end and not self._readable(partial(self._lasting.holds, source, self._check)):
+            if source.start < source.end and not self._read(partial(self._expiry_scan.holds, source, self._check)):
                 return False
         return True
 
@@ -113,7 +113,7 @@ class TopicStream:
         found = 0
         for source in self._sources:
             if source.start:
-                found = max(found, self._readable(partial(self._position_of_first, source)))
+                found = max(found, self._read(partial(self._position_of_first, source)))
         return found
 
     def _position_of_first(self, source: Source) -> int:
@@ -130,7 +130,7 @@ class TopicStream:
         known = self._ends.get(position)
         if known is None:
             find = self._reader.offset_of
-            known = self._readable(lambda: [find(source, position) for source in self._sources])
+            known = self._read(lambda: [find(source, position) for source in self._sources])
             self._ends[position] = known
         return known
 
@@ -144,17 +144,17 @@ class TopicStream:
                 if begin < end:
                     yield from self._reader.read(source, begin, end, columns, view, self._check)
         except Exception as error:
-            raise self._trouble(error) from error
+            raise self._on_failure(error) from error
 
-    def _readable(self, work: Callable[[], T]) -> T:
+    def _read(self, work: Callable[[], T]) -> T:
         try:
             return work()
         except Exception as error:
-            raise self._trouble(error) from error
+            raise self._on_failure(error) from error
 
 
 def statement_error(error: Exception) -> Exception:
-    """What went wrong with reading records, for the one whose statement it was."""
+    """An error of reading records, in the words of whoever ran the statement."""
     if isinstance(error, Lost):
         return QueryError(f"Records were removed by retention while they were read ({error}): run the statement again")
     if isinstance(error, NotWritten):

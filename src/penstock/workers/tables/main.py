@@ -1,4 +1,4 @@
-"""The process that builds tables and looks after them: `python -m penstock.workers.tables.main DESCRIPTOR`, started by
+"""The table worker, which builds and maintains tables: `python -m penstock.workers.tables.main DESCRIPTOR`, started by
 the broker and by nobody else. It may be killed at any moment: what it was at is done again, and nothing is done twice.
 """
 
@@ -36,19 +36,19 @@ def main(descriptor: str) -> None:
     settings = fetch_settings(client, TableSettings)
     configure_logging(settings.log_level, settings.log_format)
     without_pandas()
-    stand_back()
+    lower_priority()
     report_ready(client)
-    workshop = Workshop(OsFiles(settings.data_dir))
+    runner = JobRunner(OsFiles(settings.data_dir))
     while True:
         job = client.call("tables.next", Empty(), NextJob).job
-        outcomes = workshop.do(job)
+        outcomes = runner.do(job)
         try:
             client.call("tables.done", JobDone(job.id, outcomes), Empty)
         except RemoteError as error:
             logger.warning("the broker did not keep what was done: %s", error)
 
 
-def stand_back() -> None:
+def lower_priority() -> None:
     """Everybody else comes first: this process takes one processor, and that only while nobody else wants it."""
     import pyarrow as pa
 
@@ -57,7 +57,7 @@ def stand_back() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-class Pace:
+class Throttle:
     """Rests for half as long as it works, again and again: whoever shares disk and processor gets that time. Without,
     it built 270 MB/s beside a client that produces, and the slowest percent of the client's requests took 3 to 5 times
     as long as alone; the disk, not the processor, is what they wait for."""
@@ -73,7 +73,7 @@ class Pace:
         self._since = time.monotonic()
 
 
-class Workshop:
+class JobRunner:
     """Does one job after the other. Errors are outcomes: the broker decides when to try again."""
 
     def __init__(self, files: Files) -> None:
@@ -85,7 +85,7 @@ class Workshop:
             case BuildJob():
                 return self._build(job)
             case CareJob():
-                outcome = _outcome(job.ref.topic, partial(look_after, job))
+                outcome = _outcome(job.ref.topic, partial(maintain_table, job))
                 if not outcome.error:
                     outcome.bytes = size_of(job.ref)
                 return [outcome]
@@ -107,7 +107,7 @@ class Workshop:
         if share.ref.topic not in self._known:
             check_history(share, segment, spans)
             self._known.add(share.ref.topic)
-        return build(share.ref, segment, spans, rest=Pace())
+        return build(share.ref, segment, spans, rest=Throttle())
 
 
 def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
@@ -145,7 +145,7 @@ def check_history(share: TableShare, segment: Segment, spans: Mapping[int, Parti
             )
 
 
-def look_after(job: CareJob) -> dict[int, int]:
+def maintain_table(job: CareJob) -> dict[int, int]:
     """Returns the log starts that retention wants."""
     from penstock.log.tables import maintenance
 

@@ -1,4 +1,4 @@
-"""What the process that builds tables asks the broker: for the next job, and to keep what came of the last one."""
+"""Handlers of the table worker's requests, on the broker's side: the next job, and the outcome of the last one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.workers.rpc import Handler, committed, finished, typed
 from penstock.workers.supervisor import Empty
 from penstock.workers.tables.rpc_messages import NextJob
 
-LOOK_SECONDS = 0.5  # between two looks for a job
+POLL_SECONDS = 0.5  # between two looks for a job
 
 
 class TableHandlers:
@@ -33,7 +33,7 @@ class TableHandlers:
                 if isinstance(job, BuildJob) or await self._safe():
                     return NextJob(job)
                 tables.put_back(job)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _safe(self) -> bool:
         """What the others remove cannot be brought back, so it must not be wanted again after a loss of power."""

@@ -7,7 +7,6 @@ from typing import Final
 from penstock.broker.fetch.fetch_waiters import FetchWaiter
 from penstock.broker.fetch.filters import MAX_WORK, Filter, compile_filter
 from penstock.broker.fetch.visible_read import VisibleRead
-from penstock.broker.runtime.executor import Executor
 from penstock.broker.security.access import Permission
 from penstock.doors.fetch import READ, REPLY, WAIT, FetchTask, Step
 from penstock.doors.flymq.handlers.groups import LATEST
@@ -27,10 +26,6 @@ MAX_WAIT: Final = 9_000_000  # µs: clients give up after 10 s
 MAX_SCAN: Final = 5_000_000  # µs that a filter may look for its first match
 
 
-def fetch(context: FlyMqContext, request: m.Fetch | m.FetchBinary) -> FlyMqFetch:
-    return FlyMqFetch(context, request)
-
-
 class FlyMqFetch(FetchTask):
     """One FETCH. A filter that finds nothing reads on to the end of the log: a client that only moves when it gets
     records would fetch the same ones for ever."""
@@ -42,6 +37,8 @@ class FlyMqFetch(FetchTask):
         if request.filter:  # it takes a while to compile one: not for everybody
             context.broker.access.require(context.identity, Permission.READ, SCOPE, request.topic)
         self._filter: Filter | None = compile_filter(request.filter) if request.filter else None
+        if self._filter is not None:
+            self.executor = self.broker.scan_executor
         limit = request.max_messages if request.max_messages > 0 else DEFAULT_MESSAGES
         self._limit = min(limit, MAX_MESSAGES)
         self._offset = request.offset
@@ -58,10 +55,6 @@ class FlyMqFetch(FetchTask):
             self._waiter.cancel()
 
     # -- one read after the other
-
-    @property
-    def _executor(self) -> Executor | None:
-        return None if self._filter is None else self.broker.scan_executor
 
     def _next_plan(self) -> VisibleRead:
         continuation = self.plan.continuation() if self.plan is not None else None

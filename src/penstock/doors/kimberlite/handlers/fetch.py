@@ -16,10 +16,6 @@ MAX_EVENTS: Final = 7_000  # of one reply: 120 KiB of them, with a length each, 
 MAX_BYTES_V1: Final = 8 << 20  # of events in a reply of version 1: with what is between them it fits a frame
 
 
-def read(context: KimberliteContext, request: m.ReadEvents) -> KimberliteFetch:
-    return KimberliteFetch(context, request)
-
-
 class KimberliteFetch(FetchTask):
     """One ReadEvents. It goes on past expired and removed events, however many they are: an empty list with an offset
     to go on from would confuse the original's clients, and one without it would be a lie."""
@@ -28,26 +24,24 @@ class KimberliteFetch(FetchTask):
         super().__init__(context.broker)
         self._context = context
         self._stream = request.stream_id
-        limit = MAX_BYTES_V1 if context.version == 1 else context.settings.read_bytes
+        limit = MAX_BYTES_V1 if context.codec.version == 1 else context.settings.read_bytes
         self._max_bytes = max(1, min(request.max_bytes, limit))
         self._offset = request.from_offset
         self._end = 0  # of the stream, when it was last looked at
         self._topic = ""
         self._found: list[RecordSlice] = []
 
-    def _next_plan(self) -> VisibleRead | None:
+    def _next_plan(self) -> VisibleRead:
         continuation = self.plan.continuation() if self.plan is not None else None
         if continuation is not None:
             return continuation
         context = self._context
         # Looked up for every read: the stream may be deleted, and another one have its name.
-        topic, partition = self.broker.topics.stream(context.identity, context.scope, self._stream)
-        self._topic = topic.name
-        plan = self.broker.fetch.plan(
-            context.identity, context.scope, topic.name, partition, self._offset, self._max_bytes, MAX_EVENTS
+        topic, plan = self.broker.fetch.plan_stream(
+            context.identity, context.scope, self._stream, self._offset, self._max_bytes, MAX_EVENTS
         )
-        self._end = plan.high_watermark
-        return plan if self._offset < self._end else None
+        self._topic = topic.name
+        return plan
 
     def _collect(self, slices: list[RecordSlice]) -> None:
         self._found = slices
@@ -55,8 +49,8 @@ class KimberliteFetch(FetchTask):
     def _after_read(self, plan: VisibleRead) -> Step:
         if self.offloaded:
             self._check_stream()
-            self._end = plan.high_watermark
-        self._offset = plan.end
+        self._end = plan.high_watermark
+        self._offset = max(plan.end, self._offset)
         return REPLY if self._found or self._offset >= self._end else READ
 
     def _check_stream(self) -> None:
@@ -69,6 +63,7 @@ class KimberliteFetch(FetchTask):
         found = self._found
         events = found[0].values() if len(found) == 1 else [value for part in found for value in part.values()]
         more = self._offset < self._end
-        self._context.note("stream.read", self._topic)
+        if self._context.identity.context:
+            self._context.note("stream.read", self._topic)
         self.broker.metrics.fetched(len(events), sum(map(len, events)), self.started)
         return Reply(m.ReadEventsResponse(events, self._offset if more and events else None))

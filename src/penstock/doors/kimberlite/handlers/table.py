@@ -26,7 +26,7 @@ HANDLERS: Final[dict[type[m.Message], Handler]] = {
     m.AppendEvents: writes(streams.append),
     m.Query: reads(queries.query),
     m.QueryAt: reads(queries.query_at),
-    m.ReadEvents: reads(fetch.read),
+    m.ReadEvents: reads(fetch.KimberliteFetch),
     m.StreamInfo: reads(streams.info),
     m.Subscribe: reads(subscribe.subscribe),
     m.Sync: reads(server.sync),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 from penstock.broker.errors import RecordTooLarge
@@ -15,18 +16,14 @@ class EmptyProduce:
     """Stands for a Produce without records in the table of handlers: it only asks where the partition ends."""
 
 
-def produce(context: RustLogContext, request: Produce) -> Reply:
-    return append(context, request, [request.records])
-
-
-def append(context: RustLogContext, first: Produce, batch: list[list[bytes]]) -> Reply:
-    """Append the records of these Produces, of which `first` is the first: one list of records for each. Each one's
-    records stay together."""
-    values = batch[0] if len(batch) == 1 else list(chain.from_iterable(batch))
+def produce(context: RustLogContext, request: Produce, following: Sequence[list[bytes]] = ()) -> Reply:
+    """Append the records of a Produce, and with them those of Produces to the same partition that follow it: one list
+    of records for each. Each one's records stay together."""
+    values = request.records if not following else list(chain(request.records, *following))
     appended = context.broker.produce.append(
-        context.identity, SCOPE, first.topic, first.partition, values, allow_dead_letters=len(values) == 1
+        context.identity, SCOPE, request.topic, request.partition, values, allow_dead_letters=len(values) == 1
     )
-    counts = list(map(len, batch))
+    counts = [len(request.records), *map(len, following)]
     if len(appended.base_offsets) > 1:
         counts = [0]  # it became a dead letter, and is none of the topic's records
     return Reply(context.dialect.encode_produced(appended.base_offsets[0], counts), appended.group)

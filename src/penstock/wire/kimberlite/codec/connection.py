@@ -11,6 +11,7 @@ from penstock.wire.kimberlite.codec import detection
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect, translate
 from penstock.wire.kimberlite.codec.encoding import Malformed
 from penstock.wire.kimberlite.frames import (
+    HEADER_SIZE,
     MAX_PAYLOAD,
     BadVersion,
     Checksum,
@@ -51,7 +52,10 @@ class ServerCodec:
     """One connection, as the server sees it. `assume` says what to take a client for where its version does not tell:
     "auto", or the name of a generation."""
 
-    __slots__ = ("_agreed", "_assume", "_checksum", "_dialects", "_framer", "_over", "_settled", "version")
+    __slots__ = (
+        "_agreed", "_assume", "_checksum", "_dialects", "_framer", "_over", "_settled", "empty", "request_bytes",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, assume: str = "auto") -> None:
         self.version = 0  # of the peer; 0 before its first frame
@@ -62,6 +66,8 @@ class ServerCodec:
         self._agreed: frozenset[type[Message]] = frozenset()  # requests that are the same in all of them
         self._settled = False  # whether they are taken for granted: in version 1, from the handshake on
         self._over = False
+        self.empty = True  # whether there was nothing behind the request that `next` gave last
+        self.request_bytes = 0  # of the frame of the request that `next` gave last
 
     @property
     def pushes(self) -> bool:
@@ -85,8 +91,11 @@ class ServerCodec:
             raise self._refuse(str(error), error) from None
         if arrived is None:
             return None
-        self._verify(arrived)
-        _, _, data, start, end = arrived
+        _, checksum, data, start, end = arrived
+        if self._checksum is None or self._checksum(memoryview(data)[start:end]) != checksum:
+            self._verify(arrived)
+        self.request_bytes = HEADER_SIZE + end - start
+        self.empty = self._framer.empty
         why = "a message that cannot be read"
         if self._settled:
             try:
@@ -99,12 +108,10 @@ class ServerCodec:
         return self._recognise(arrived, why)
 
     def _verify(self, arrived: Frame) -> None:
-        """Find out which checksum the peer uses, or compare with it."""
+        """Find out which checksum the peer uses; refuse a frame whose checksum is wrong."""
         payload = memoryview(arrived.data)[arrived.start : arrived.end]
         if self._checksum is not None:
-            if self._checksum(payload) != arrived.checksum:
-                raise self._refuse("the checksum of a frame is wrong", arrived=arrived)
-            return
+            raise self._refuse("the checksum of a frame is wrong", arrived=arrived)
         matching = [each for each in (crc32, crc32c) if each(payload) == arrived.checksum]
         if not matching:
             raise self._refuse("the checksum of a frame is wrong", arrived=arrived)
@@ -142,14 +149,12 @@ class ServerCodec:
         if len(out) > MAX_PAYLOAD:
             text = f"the answer has {len(out)} bytes, and a frame {MAX_PAYLOAD} at most; ask for less at a time"
             out = best.write_response(request_id, ErrorResponse(ErrorCode.QUERY_EXECUTION_ERROR, text))
-        return self._frame(out)
+        return frame(out, self.version, self._checksum or crc32, self._framer.little)
 
     def push(self, payload: Message) -> bytes:
         """A whole frame. Only if `pushes`."""
-        return self._frame(self._dialects[0].write_push(payload))
-
-    def _frame(self, payload: bytearray) -> bytes:
-        return frame(payload, self.version, self._checksum or crc32, self._framer.little)
+        data = self._dialects[0].write_push(payload)
+        return frame(data, self.version, self._checksum or crc32, self._framer.little)
 
     def _refuse(self, text: str, error: FrameError | None = None, arrived: Frame | None = None) -> Refused:
         """Nothing more is read. The peer gets the reason if its dialect is known; nothing otherwise, as the

@@ -26,6 +26,7 @@ class Dialect:
         "_pushes",
         "_requests",
         "_responses",
+        "_wrapped",
         "encoding",
         "generation",
         "known",
@@ -36,6 +37,7 @@ class Dialect:
         self.generation = generation
         self.encoding = encoding
         self._index = encoding.index
+        self._wrapped = generation.wrapped
         self._number = encoding.scalars[U64]
         self._audit = codec(Option(AUDIT), encoding) if generation.audited else None
         responses = generation.responses()
@@ -56,7 +58,7 @@ class Dialect:
 
     def read_request(self, data: bytes, at: int, end: int) -> Request:
         """Raises Malformed."""
-        if self.generation.wrapped:
+        if self._wrapped:
             at = self._unwrap(data, at, REQUEST)
         number = self._number.read
         request_id, at = number(data, at)
@@ -65,7 +67,8 @@ class Dialect:
         if self._audit is not None:
             audit, at = self._audit.read(data, at)
         payload, at = self._requests.read(data, at)
-        _finish(at, end)
+        if at != end:
+            _finish(at, end)
         return Request(request_id, tenant, payload, audit)
 
     def read_id(self, data: bytes, at: int, end: int) -> int:
@@ -80,7 +83,7 @@ class Dialect:
 
     def write_response(self, request_id: int, payload: Message) -> bytearray:
         out = bytearray()
-        if self.generation.wrapped:
+        if self._wrapped:
             out.append(RESPONSE)
         self._number.write(request_id, out)
         self._responses.write(payload, out)

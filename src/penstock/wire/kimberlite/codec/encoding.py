@@ -64,6 +64,7 @@ class Encoding:
     index: Codec
     flag: Codec  # of an option: 0 or 1
     events: Callable[[bytes, int, int], tuple[list[bytes], int]]  # reads so many counts, each with its bytes
+    varint: Read | None = None  # reads a u64, if that is a varint
 
 
 # -- primitives
@@ -228,7 +229,8 @@ def _run(data: bytes, at: int, count: int, size: int, head: int) -> list[bytes] 
 def _encoding(name: str, numbers: dict[Scalar, Codec], index: Codec, flag: Codec, events: Any) -> Encoding:
     raw = _bytes(numbers[U64])
     scalars = {**numbers, BOOL: _flag(numbers[U8], "boolean"), BYTES: raw, TEXT: _text(raw)}
-    return Encoding(name, scalars, numbers[U64], index, _flag(flag, "flag of an optional value"), events)
+    varint = None if numbers is _WIDE else numbers[U64].read
+    return Encoding(name, scalars, numbers[U64], index, _flag(flag, "flag of an optional value"), events, varint)
 
 
 _BYTE: Final = _fixed("<B", "byte")
@@ -265,6 +267,12 @@ def codec(kind: Kind, encoding: Encoding) -> Codec:
     return _choice(kind, encoding)
 
 
+def _written(codec: Codec, value: Any) -> bytes:
+    out = bytearray()
+    codec.write(value, out)
+    return bytes(out)
+
+
 def _option(inner: Codec, encoding: Encoding) -> Codec:
     flag = encoding.flag
 
@@ -272,9 +280,13 @@ def _option(inner: Codec, encoding: Encoding) -> Codec:
         present, at = flag.read(data, at)
         return inner.read(data, at) if present else (None, at)
 
+    absent, present_flag = _written(flag, False), _written(flag, True)
+
     def write(value: Any, out: bytearray) -> None:
-        flag.write(value is not None, out)
-        if value is not None:
+        if value is None:
+            out += absent
+        else:
+            out += present_flag
             inner.write(value, out)
 
     return Codec(read, write)
@@ -368,12 +380,27 @@ def _record(kind: Record, encoding: Encoding) -> Codec:
     readers = [each.read for each in inner]
     writers = [(name, each.write) for name, each in zip(names, inner, strict=True)]
     assert make.__struct_fields__[: len(names)] == names, make
+    short = encoding.varint
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        values = []
+        values: list[Any] = []
         for read_field in readers:
-            value, at = read_field(data, at)
-            values.append(value)
+            if read_field is short:  # numbers below 2**21, read here and not by a function: most fields are such
+                size = len(data) - at
+                if size > 0 and (value := data[at]) < 0x80:
+                    values.append(value)
+                    at += 1
+                    continue
+                if size > 1 and (high := data[at + 1]) < 0x80:
+                    values.append(value - 0x80 + (high << 7))
+                    at += 2
+                    continue
+                if size > 2 and (top := data[at + 2]) < 0x80:
+                    values.append(value - 0x80 + ((high - 0x80) << 7) + (top << 14))
+                    at += 3
+                    continue
+            field, at = read_field(data, at)
+            values.append(field)
         return make(*values), at
 
     def write(value: Any, out: bytearray) -> None:
@@ -387,6 +414,7 @@ def _choice(kind: Choice, encoding: Encoding) -> Codec:
     index = encoding.index
     variants = [codec(variant, encoding) for variant in kind.variants]
     numbers = {variant.make: number for number, variant in enumerate(kind.variants)}
+    heads = [_written(index, number) for number in range(len(variants))]
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         number, at = index.read(data, at)
@@ -396,7 +424,7 @@ def _choice(kind: Choice, encoding: Encoding) -> Codec:
 
     def write(value: Any, out: bytearray) -> None:
         number = numbers[type(value)]
-        index.write(number, out)
+        out += heads[number]
         variants[number].write(value, out)
 
     return Codec(read, write)
