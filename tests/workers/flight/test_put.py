@@ -170,7 +170,7 @@ def test_a_stream_that_breaks_leaves_nothing(world: BrokerFixture, command: dict
     assert records(world, "orders", 0) == []
 
 
-def test_what_is_wrong_with_a_stream_is_told(world: BrokerFixture) -> None:
+def test_what_is_wrong_with_a_stream_is_reported(world: BrokerFixture) -> None:
     for columns, kind in (
         ({"value": ["x"], "price": [1]}, "UnusableColumns"),
         ({"value": ["x", None]}, "UnusableColumns"),

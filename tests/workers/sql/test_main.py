@@ -56,7 +56,7 @@ def refused(directory: Path, statement: str, *flags: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def estate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def seeded_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with 200 orders, of which the first ones are in a table already."""
     root = tmp_path_factory.mktemp("sql") / "data"
     made = Directory(root)
@@ -74,73 +74,76 @@ def estate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def broker(estate: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(estate, PENSTOCK_TABLES__ENABLED="true", PENSTOCK_SQL__SECONDS="5") as process:
+def broker(seeded_dir: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(seeded_dir, PENSTOCK_TABLES__ENABLED="true", PENSTOCK_SQL__SECONDS="5") as process:
         yield process.ready()
 
 
-def test_a_data_directory_can_be_asked_without_a_broker(estate: Path) -> None:
-    assert sql(estate, "SELECT COUNT(*) AS count, SUM(id) AS sum FROM orders") == [{"count": 200, "sum": 19900}]
-    assert sql(estate, "SELECT id FROM orders WHERE id = CAST($1 AS BIGINT)", "--param", "7") == [{"id": 7}]
-    assert "start one" in refused(estate, "INSERT INTO orders (id) VALUES (1)")
-    assert "start one" in refused(estate, "CREATE TABLE new (id BIGINT)")
-    assert "not found" in refused(estate, "SELECT * FROM missing")
+def test_a_data_directory_can_be_asked_without_a_broker(seeded_dir: Path) -> None:
+    assert sql(seeded_dir, "SELECT COUNT(*) AS count, SUM(id) AS sum FROM orders") == [{"count": 200, "sum": 19900}]
+    assert sql(seeded_dir, "SELECT id FROM orders WHERE id = CAST($1 AS BIGINT)", "--param", "7") == [{"id": 7}]
+    assert "start one" in refused(seeded_dir, "INSERT INTO orders (id) VALUES (1)")
+    assert "start one" in refused(seeded_dir, "CREATE TABLE new (id BIGINT)")
+    assert "not found" in refused(seeded_dir, "SELECT * FROM missing")
 
 
 @pytest.mark.usefixtures("broker")
 class TestRunning:
     """In this order: what one test adds, a later one may see."""
 
-    def test_a_select_spans_table_and_journal(self, estate: Path) -> None:
+    def test_a_select_spans_table_and_journal(self, seeded_dir: Path) -> None:
         rows = sql(
-            estate, "SELECT product, COUNT(*) AS n, MIN(id) AS a, MAX(id) AS b FROM orders GROUP BY 1 ORDER BY 1"
+            seeded_dir, "SELECT product, COUNT(*) AS n, MIN(id) AS a, MAX(id) AS b FROM orders GROUP BY 1 ORDER BY 1"
         )
         assert rows == [
             {"product": "anvil", "n": 100, "a": 0, "b": 198},
             {"product": "bell", "n": 100, "a": 1, "b": 199},
         ]
-        assert sql(estate, 'SELECT "offset" FROM orders WHERE id BETWEEN 3 AND 5 ORDER BY 1') == [
+        assert sql(seeded_dir, 'SELECT "offset" FROM orders WHERE id BETWEEN 3 AND 5 ORDER BY 1') == [
             {"offset": number} for number in (3, 4, 5)
         ]
-        assert sql(estate, 'SELECT "partition", "offset", data FROM late ORDER BY 2') == [
+        assert sql(seeded_dir, 'SELECT "partition", "offset", data FROM late ORDER BY 2') == [
             {"partition": 1, "offset": 0, "data": "not JSON"},
             {"partition": 1, "offset": 1, "data": "/wA="},
         ]
 
-    def test_at_a_position_it_holds_what_had_been_appended_by_then(self, estate: Path) -> None:
+    def test_at_a_position_it_holds_what_had_been_appended_by_then(self, seeded_dir: Path) -> None:
         for number in (0, 1, 57, 199, 200):  # position 0 is the event that made the topic
-            found = sql(estate, "SELECT COUNT(*) AS n FROM orders", "--at", str(number + 1))
+            found = sql(seeded_dir, "SELECT COUNT(*) AS n FROM orders", "--at", str(number + 1))
             assert found == [{"n": number}]
-        assert "ahead" in refused(estate, "SELECT 1 FROM orders", "--at", "1000000")
+        assert "ahead" in refused(seeded_dir, "SELECT 1 FROM orders", "--at", "1000000")
 
-    def test_an_insert_tells_the_position_at_which_it_is_seen(self, estate: Path) -> None:
-        created = sql(estate, "CREATE TABLE people (id BIGINT PRIMARY KEY, name VARCHAR)")
+    def test_an_insert_tells_the_position_at_which_it_is_seen(self, seeded_dir: Path) -> None:
+        created = sql(seeded_dir, "CREATE TABLE people (id BIGINT PRIMARY KEY, name VARCHAR)")
         assert list(created[0]) == ["rows_affected", "log_offset"]
         before = created[0]["log_offset"]
-        (inserted,) = sql(estate, "INSERT INTO people VALUES (1, 'Ada'), (2, 'Bo')")
+        (inserted,) = sql(seeded_dir, "INSERT INTO people VALUES (1, 'Ada'), (2, 'Bo')")
         assert inserted["rows_affected"] == 2 and inserted["log_offset"] == before + 2
-        (second,) = sql(estate, "INSERT INTO people VALUES (3, NULL)")
+        (second,) = sql(seeded_dir, "INSERT INTO people VALUES (3, NULL)")
         for position, count in ((before, 0), (inserted["log_offset"], 2), (second["log_offset"], 3)):
-            assert sql(estate, "SELECT COUNT(*) AS n FROM people", "--at", str(position)) == [{"n": count}]
-        assert "people" in refused(estate, "SELECT * FROM people", "--at", str(before - 1))
-        assert "id = 2 already" in refused(estate, "INSERT INTO people VALUES (2, 'again')")
-        assert sql(estate, "SELECT * FROM people ORDER BY id")[1:] == [{"id": 2, "name": "Bo"}, {"id": 3, "name": None}]
+            assert sql(seeded_dir, "SELECT COUNT(*) AS n FROM people", "--at", str(position)) == [{"n": count}]
+        assert "people" in refused(seeded_dir, "SELECT * FROM people", "--at", str(before - 1))
+        assert "id = 2 already" in refused(seeded_dir, "INSERT INTO people VALUES (2, 'again')")
+        assert sql(seeded_dir, "SELECT * FROM people ORDER BY id")[1:] == [
+            {"id": 2, "name": "Bo"},
+            {"id": 3, "name": None},
+        ]
 
-    def test_tenants_do_not_see_each_other(self, estate: Path) -> None:
-        sql(estate, "CREATE TABLE secret (id BIGINT)", "--tenant", "acme")
-        sql(estate, "INSERT INTO secret VALUES (7)", "--tenant", "acme")
-        assert sql(estate, "SELECT id FROM secret", "--tenant", "acme") == [{"id": 7}]
-        assert "not found" in refused(estate, "SELECT * FROM secret")
-        assert "not found" in refused(estate, "SELECT * FROM orders", "--tenant", "acme")
-        assert [row["name"] for row in sql(estate, "SHOW TABLES", "--tenant", "acme")] == ["secret"]
-        names = [row["name"] for row in sql(estate, "SHOW TABLES")]
+    def test_tenants_do_not_see_each_other(self, seeded_dir: Path) -> None:
+        sql(seeded_dir, "CREATE TABLE secret (id BIGINT)", "--tenant", "acme")
+        sql(seeded_dir, "INSERT INTO secret VALUES (7)", "--tenant", "acme")
+        assert sql(seeded_dir, "SELECT id FROM secret", "--tenant", "acme") == [{"id": 7}]
+        assert "not found" in refused(seeded_dir, "SELECT * FROM secret")
+        assert "not found" in refused(seeded_dir, "SELECT * FROM orders", "--tenant", "acme")
+        assert [row["name"] for row in sql(seeded_dir, "SHOW TABLES", "--tenant", "acme")] == ["secret"]
+        names = [row["name"] for row in sql(seeded_dir, "SHOW TABLES")]
         assert {"late", "orders", "people"} <= set(names) and "secret" not in names
 
     def test_a_statement_that_takes_too_long_is_ended_and_others_are_served(
-        self, estate: Path, broker: BrokerProcess
+        self, seeded_dir: Path, broker: BrokerProcess
     ) -> None:
         told: list[str] = []
-        asking = threading.Thread(target=lambda: told.append(_refused_by_process(estate, ENDLESS)))
+        asking = threading.Thread(target=lambda: told.append(_refused_by_process(seeded_dir, ENDLESS)))
         asking.start()
         served = 0
         with Client(*broker.endpoint("rustlog")) as client:
@@ -149,14 +152,14 @@ class TestRunning:
                 served += 1
                 time.sleep(0.1)
         assert served > 10 and "5 s" in told[0]
-        assert sql(estate, "SELECT COUNT(*) AS n FROM orders WHERE id = 1000") == [{"n": served}]
+        assert sql(seeded_dir, "SELECT COUNT(*) AS n FROM orders WHERE id = 1000") == [{"n": served}]
 
-    def test_the_command_prints_tables_and_csv(self, estate: Path) -> None:
+    def test_the_command_prints_tables_and_csv(self, seeded_dir: Path) -> None:
         def printed(form: str) -> str:
             query = (
                 'SELECT id, name, id > 1 AS late, "timestamp" IS NULL AS never FROM people WHERE id <> 2 ORDER BY id'
             )
-            done = penstock("sql", query, "--data-dir", str(estate), "--format", form)
+            done = penstock("sql", query, "--data-dir", str(seeded_dir), "--format", form)
             assert done.returncode == 0, done.stderr
             return done.stdout
 
@@ -168,14 +171,14 @@ class TestRunning:
             "3   NULL  true   false",
         ]
 
-    def test_a_restart_keeps_declared_tables(self, estate: Path, broker: BrokerProcess) -> None:
-        rows = sql(estate, "SELECT * FROM people ORDER BY id")
-        columns = sql(estate, "DESCRIBE people")
+    def test_a_restart_keeps_declared_tables(self, seeded_dir: Path, broker: BrokerProcess) -> None:
+        rows = sql(seeded_dir, "SELECT * FROM people ORDER BY id")
+        columns = sql(seeded_dir, "DESCRIBE people")
         broker.signal(signal.SIGTERM)
         assert broker.finish()[0] == 0
-        with BrokerProcess(estate).ready():
-            assert sql(estate, "SELECT * FROM people ORDER BY id") == rows
-            assert sql(estate, "DESCRIBE people") == columns
+        with BrokerProcess(seeded_dir).ready():
+            assert sql(seeded_dir, "SELECT * FROM people ORDER BY id") == rows
+            assert sql(seeded_dir, "DESCRIBE people") == columns
             assert [column["name"] for column in columns] == ["id", "name"]
 
 
@@ -200,7 +203,7 @@ async def serving(directory: Path) -> AsyncIterator[Server]:
         await server.stop()
 
 
-class House:
+class SqlFixture:
     """A server on an event loop of its own, for tests that take turns."""
 
     def __init__(self, directory: Path) -> None:
@@ -258,151 +261,151 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    made = House(tmp_path_factory.mktemp("house"))
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlFixture]:
+    made = SqlFixture(tmp_path_factory.mktemp("fixture"))
     yield made
     made.close()
 
 
-def test_parameters_values_and_errors_make_the_whole_way(house: House) -> None:
+def test_parameters_values_and_errors_make_the_whole_way(fixture: SqlFixture) -> None:
     async def scene() -> None:
         moment = Timestamp(1_700_000_000_000_000_001)
-        rows = await house.ask("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", 7, "x", True, None, moment)
+        rows = await fixture.ask("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", 7, "x", True, None, moment)
         assert rows == Rows(["a", "b", "c", "d", "e"], [[7, "x", True, None, moment]])
         with pytest.raises(TableNotFound) as raised:
-            await house.ask("SELECT * FROM missing")
+            await fixture.ask("SELECT * FROM missing")
         assert raised.value.table == "missing"
         with pytest.raises(QueryInvalid):
-            await house.ask("SELEKT 1")
-        many = await house.ask("SELECT range AS n, repeat('x', 100) AS x FROM range(20000)")  # several pages
+            await fixture.ask("SELEKT 1")
+        many = await fixture.ask("SELECT range AS n, repeat('x', 100) AS x FROM range(20000)")  # several pages
         assert [row[0] for row in many.rows] == list(range(20000)) and many.columns == ["n", "x"]
         with pytest.raises(QueryTooLarge):
-            await house.ask("SELECT repeat('x', 10000) FROM range(2000)")
+            await fixture.ask("SELECT repeat('x', 10000) FROM range(2000)")
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_what_is_only_in_memory_yet_is_waited_for(house: House) -> None:
+def test_what_is_only_in_memory_yet_is_waited_for(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        await house.ask("CREATE TABLE numbers (id BIGINT)")
+        await fixture.ask("CREATE TABLE numbers (id BIGINT)")
         for number in range(5):
-            await house.ask("INSERT INTO numbers VALUES ($1)", number)
-            assert (await house.ask("SELECT COUNT(id) AS n FROM numbers")).rows == [[number + 1]]
+            await fixture.ask("INSERT INTO numbers VALUES ($1)", number)
+            assert (await fixture.ask("SELECT COUNT(id) AS n FROM numbers")).rows == [[number + 1]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_statement_has_the_rights_of_its_sender(house: House) -> None:
+def test_a_statement_has_the_rights_of_its_sender(fixture: SqlFixture) -> None:
     reader = Identity("reader", tenant="acme")
 
     async def scene() -> None:
-        await house.ask("CREATE TABLE t (id BIGINT)", scope=ACME)
-        await house.ask("INSERT INTO t VALUES (5)", scope=ACME)
+        await fixture.ask("CREATE TABLE t (id BIGINT)", scope=ACME)
+        await fixture.ask("INSERT INTO t VALUES (5)", scope=ACME)
         reading = AccessPolicy(enforced=True, grants=[Grant("reader", frozenset({Permission.READ}))])
-        house.broker.access.apply(reading)
-        assert await house.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
+        fixture.broker.access.apply(reading)
+        assert await fixture.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
         for statement in ("INSERT INTO t VALUES (6)", "DROP TABLE t", "CREATE TABLE new (id BIGINT)"):
             with pytest.raises(AccessDenied):
-                await house.ask(statement, scope=ACME, identity=reader)
+                await fixture.ask(statement, scope=ACME, identity=reader)
         with pytest.raises(AccessDenied):
-            house.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
-        house.broker.access.apply(AccessPolicy())
-        assert (await house.ask("SELECT COUNT(*) AS n FROM t", scope=ACME)).rows == [[1]]
+            fixture.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+        fixture.broker.access.apply(AccessPolicy())
+        assert (await fixture.ask("SELECT COUNT(*) AS n FROM t", scope=ACME)).rows == [[1]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_of_two_who_insert_the_same_key_at_once_one_is_refused(house: House) -> None:
+def test_of_two_who_insert_the_same_key_at_once_one_is_refused(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        await house.ask("CREATE TABLE pairs (id BIGINT PRIMARY KEY, who VARCHAR)")
-        tasks = [house.ask("INSERT INTO pairs VALUES ($1, $2)", n // 2, f"w{n}") for n in range(8)]
+        await fixture.ask("CREATE TABLE pairs (id BIGINT PRIMARY KEY, who VARCHAR)")
+        tasks = [fixture.ask("INSERT INTO pairs VALUES ($1, $2)", n // 2, f"w{n}") for n in range(8)]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert sum(isinstance(one, DuplicateKey) for one in outcomes) == 4
         assert sum(isinstance(one, Rows) for one in outcomes) == 4
-        found = await house.ask("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM pairs")
+        found = await fixture.ask("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM pairs")
         assert found.rows == [[4, 4]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_streams_are_seen_as_of_one_position_while_others_append(house: House) -> None:
+def test_streams_are_seen_as_of_one_position_while_others_append(fixture: SqlFixture) -> None:
     """Each append has one record for either stream, so a statement that counts both finds the same number."""
 
     async def scene() -> None:
-        topics = [house.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
+        topics = [fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
         writes = [Records(partition_id(topic.id, 0), [b"x"]) for topic in topics]
         over = False
 
         async def append() -> None:
             while not over:
-                house.broker._engine.append(writes)
+                fixture.broker._engine.append(writes)
                 await asyncio.sleep(0.001)
 
         appending = asyncio.create_task(append())
         count = 'SELECT (SELECT COUNT(*) FROM "left") AS a, (SELECT COUNT(data) FROM "right") AS b'
-        seen = [(await house.ask(count)).rows[0] for _ in range(5)]
+        seen = [(await fixture.ask(count)).rows[0] for _ in range(5)]
         over = True
         await appending
         assert all(a == b for a, b in seen) and seen[0] < seen[-1]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_cancelled_statement_is_interrupted(house: House) -> None:
+def test_a_cancelled_statement_is_interrupted(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        starts = house.worker.process.starts
-        runs = [await house.running(ENDLESS) for _ in range(3)]  # as many as there are threads
+        starts = fixture.worker.process.starts
+        runs = [await fixture.running(ENDLESS) for _ in range(3)]  # as many as there are threads
         await asyncio.sleep(0.2)
         for run in runs:
             run.cancel()
-        assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
-        assert house.worker.process.starts == starts
+        assert await fixture.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
+        assert fixture.worker.process.starts == starts
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(house: House) -> None:
+def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        run = await house.running(ENDLESS)
-        os.kill(house.pid, signal.SIGKILL)
+        run = await fixture.running(ENDLESS)
+        os.kill(fixture.pid, signal.SIGKILL)
         with pytest.raises(QueriesOff, match="ended unexpectedly"):
-            await house.over(run)
-        assert (await house.ask("SELECT COUNT(*) AS n FROM numbers")).rows == [[5]]
+            await fixture.over(run)
+        assert (await fixture.ask("SELECT COUNT(*) AS n FROM numbers")).rows == [[5]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_carried_out(house: House) -> None:
+def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_carried_out(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        starts = house.worker.process.starts
-        os.kill(house.pid, signal.SIGSTOP)  # it has asked for statements, and gets them
-        innocent, guilty = await house.running("SELECT COUNT(*) AS n FROM numbers"), await house.running(ENDLESS)
+        starts = fixture.worker.process.starts
+        os.kill(fixture.pid, signal.SIGSTOP)  # it has asked for statements, and gets them
+        innocent, guilty = await fixture.running("SELECT COUNT(*) AS n FROM numbers"), await fixture.running(ENDLESS)
         guilty.since -= 3600 * 1_000_000
         with pytest.raises(QueryTooLarge, match="by force"):
-            await house.over(guilty)
-        assert (await house.over(innocent)).rows == [[5]]
-        assert house.worker.process.starts == starts + 1
+            await fixture.over(guilty)
+        assert (await fixture.over(innocent)).rows == [[5]]
+        assert fixture.worker.process.starts == starts + 1
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_process_that_takes_too_much_memory_is_killed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_takes_too_much_memory_is_killed(fixture: SqlFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        run = await house.running(ENDLESS)
-        monkeypatch.setattr(house.worker, "_memory_limit", 1)
+        run = await fixture.running(ENDLESS)
+        monkeypatch.setattr(fixture.worker, "_memory_limit", 1)
         with pytest.raises(QueriesOff, match="memory"):
-            await house.over(run)
+            await fixture.over(run)
         monkeypatch.undo()
-        assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
+        assert await fixture.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_broker_that_stops_tells_who_waits(house: House) -> None:
+def test_a_broker_that_stops_tells_who_waits(fixture: SqlFixture) -> None:
     async def scene() -> Statement:
-        return await house.running(ENDLESS)
+        return await fixture.running(ENDLESS)
 
-    run = house.play(scene())
-    house.play(house.server.stop())
+    run = fixture.play(scene())
+    fixture.play(fixture.server.stop())
     with pytest.raises(QueriesOff, match="with the broker"):
         run.finish()
