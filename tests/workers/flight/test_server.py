@@ -56,7 +56,7 @@ class ServerFixture:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFixture]:
+def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFixture]:
     monkeypatch.setattr(traceback, "format_exception", traceback.format_exception)  # put back afterwards
     hide_tracebacks()
     with made(tmp_path) as maker:
