@@ -1,1 +1,1 @@
-"""The cache: values under keys, for a time. `cache_service.py` is what doors call."""
+"""The cache: values under keys, for a time, in memory or journalled. Start at `cache_service.py`, which doors call."""

@@ -1,1 +1,1 @@
-"""Consumer groups: committed offsets, members, lag."""
+"""Consumer groups: committed offsets, members, lag. Start at `groups.py`, which is `broker.groups`."""

@@ -1,1 +1,1 @@
-"""The way in for records: validation, partitioning, delayed records."""
+"""Produce: validation, partitioning, delayed records. Start at `produce_service.py`, which is `broker.produce`."""

@@ -1,1 +1,1 @@
-"""What every service of the broker runs on: executor, clocks, timers, metrics."""
+"""The runtime of every service: executor, scheduler, clocks, timers, metrics. Imports no other part of the broker."""

@@ -1,1 +1,4 @@
-"""The broker's state besides records: events, `apply`, and the state log that keeps both in step."""
+"""The broker's state besides records: events, `apply`, and the state log that keeps state and journal in step.
+
+Start at `state_log.py`.
+"""

@@ -1,1 +1,1 @@
-"""Tables of topics: which jobs the table worker gets, and what came of them."""
+"""Tables of topics: the jobs of the table worker, and their outcome. Start at `tables.py`; `log/tables` builds them."""

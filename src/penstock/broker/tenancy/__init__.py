@@ -1,1 +1,1 @@
-"""Tenants: registration, quotas, rate limits."""
+"""Tenants: registration, quotas, rate limits. Start at `tenants.py`, which is `broker.tenants`."""

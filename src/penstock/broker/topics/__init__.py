@@ -1,1 +1,1 @@
-"""Topics: creation, settings, deletion, lookup."""
+"""Topics: creation, settings, deletion, lookup. Start at `topics.py`, which is `broker.topics`."""

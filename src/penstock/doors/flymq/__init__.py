@@ -1,1 +1,4 @@
-"""The FlyMQ door: sessions, request handlers and error mapping."""
+"""The FlyMQ door: the server side of the protocol. Imports wire/flymq, and never another door.
+
+Start at `session.py` (a connection) and `handlers/table.py` (what each request does).
+"""

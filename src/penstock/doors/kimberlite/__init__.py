@@ -1,1 +1,4 @@
-"""The Kimberlite door: sessions, request handlers and error mapping."""
+"""The Kimberlite door: the server side of the protocol. Imports wire/kimberlite, and never another door.
+
+Start at `session.py` (a connection) and `handlers/table.py` (what each request does).
+"""

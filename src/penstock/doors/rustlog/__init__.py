@@ -1,1 +1,4 @@
-"""The RustLog door: sessions, request handlers and error mapping."""
+"""The RustLog door: the server side of the protocol. Imports wire/rustlog, and never another door.
+
+Start at `session.py` (a connection) and `handlers/table.py` (what each request does).
+"""

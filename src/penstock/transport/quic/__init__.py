@@ -1,1 +1,1 @@
-"""QUIC over UDP, for server and clients. Knows nothing of the broker or of a protocol."""
+"""QUIC over UDP, for server and clients. Imports nothing of ours. Start at `connection.py`."""

@@ -1,1 +1,1 @@
-"""What each opcode does: one module for each family, and `table.OPERATIONS`, which brings them together."""
+"""Handlers of FlyMQ's requests: one module for each family, and `table.py`, which lists them all."""

@@ -1,1 +1,1 @@
-"""What each request does, one module for each family; `table` has them all."""
+"""Handlers of Kimberlite's requests: one module for each family, and `table.py`, which lists them all."""
