@@ -47,7 +47,7 @@ up: $(VENV)/.ready-to-run $(COMPILED) ## set up and start broker, generator and 
 setup: $(VENV)/.ready-to-test ## set up .venv for running and testing, start nothing
 
 check: lint types ## lint, types and the tests that start no process, in two minutes
-	$(PYTEST) -m unit
+	$(PYTEST) -m unit --hypothesis-profile quick
 
 test: lint types pytest ## lint, types and all tests
 

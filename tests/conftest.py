@@ -16,6 +16,7 @@ from hypothesis import settings
 from tests.spark.class_archive import java_options
 
 settings.register_profile("penstock", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("quick", deadline=None, max_examples=20)  # for `make check`
 settings.load_profile("penstock")
 
 # For every Spark that a test starts, in whatever process: many short lives, without anybody's own settings.

@@ -16,7 +16,7 @@ from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Acces
 from penstock.broker.security.audit import AuditPolicy
 
 
-def world(*, enabled: bool = True) -> BrokerFixture:
+def fixture(*, enabled: bool = True) -> BrokerFixture:
     made = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=enabled))
     for number in range(3):
         made.broker.audit.note(ADMINISTRATOR, "topic.create", resource=f"t{number}")
@@ -34,7 +34,7 @@ def ask(one: BrokerFixture, path: bytes, body: bytes) -> HttpReply:
 
 
 def test_a_page_and_an_export() -> None:
-    one = world()
+    one = fixture()
     page: dict[str, Any] = msgspec.json.decode(ask(one, b"/audit", b'{"query": {"limit": 2}}').body)
     assert [event["resource"] for event in page["events"]] == ["t2", "t1"]
     assert (page["total"], page["has_more"]) == (3, True)
@@ -45,7 +45,7 @@ def test_a_page_and_an_export() -> None:
 
 
 def test_other_paths_are_not_its_own_and_other_methods_are_refused() -> None:
-    resource = AuditResource(world().broker, enforced=True)
+    resource = AuditResource(fixture().broker, enforced=True)
     for path in (b"/", b"/keys", b"/audit/", b"/audit/export/x", b"/auditor"):
         assert resource(b"POST", path, b"{}") is None
     for method in (b"GET", b"DELETE", b"PUT"):
@@ -56,11 +56,11 @@ def test_other_paths_are_not_its_own_and_other_methods_are_refused() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"query": {"colour": 1}}', b'{"query": {"limit": "x"}}', b"\xff"])
 def test_a_body_that_is_no_query_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
-        AuditResource(world().broker, enforced=True)(b"POST", b"/audit", body)
+        AuditResource(fixture().broker, enforced=True)(b"POST", b"/audit", body)
 
 
 def test_what_the_log_refuses_is_told() -> None:
     with pytest.raises(InvalidArgument):
-        ask(world(), b"/audit/export", b'{"format": "xml"}')
+        ask(fixture(), b"/audit/export", b'{"format": "xml"}')
     with pytest.raises(AuditOff):
-        ask(world(enabled=False), b"/audit", b"{}")
+        ask(fixture(enabled=False), b"/audit", b"{}")

@@ -18,25 +18,25 @@ from penstock.log.file_engine import LogSettings
 ALICE = Identity("alice")
 
 
-def sync(world: BrokerFixture) -> None:
-    work = world.broker.sync(ALICE, DEFAULT_SCOPE)
+def sync(fixture: BrokerFixture) -> None:
+    work = fixture.broker.sync(ALICE, DEFAULT_SCOPE)
     work.run()
     work.finish()
 
 
 @pytest.mark.parametrize("durability", Durability)
 def test_what_is_committed_survives_a_loss_of_power(durability: Durability) -> None:
-    world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
-    world.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [b"v"])
-    world.commit()
-    sync(world)
-    world.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [b"w"])
-    world.commit()
+    fixture = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
+    fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [b"v"])
+    fixture.commit()
+    sync(fixture)
+    fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [b"w"])
+    fixture.commit()
     ends = set()
     for seed in range(20):  # what was not synced may be lost or not
-        after = BrokerFixture(world.settings)
-        after.disk = world.disk.crash(Random(seed))
+        after = BrokerFixture(fixture.settings)
+        after.disk = fixture.disk.crash(Random(seed))
         after.open()
         ends.add(after.broker.topics.describe_partition(ALICE, DEFAULT_SCOPE, "t", 0).high_watermark)
     assert min(ends) == (2 if durability is Durability.SYNCED else 1)
@@ -44,37 +44,37 @@ def test_what_is_committed_survives_a_loss_of_power(durability: Durability) -> N
 
 @pytest.mark.parametrize("durability", [Durability.WRITTEN, Durability.MEMORY])
 def test_a_disk_that_fails_is_told(durability: Durability) -> None:
-    world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
-    world.commit()
-    world.break_disk()
+    fixture = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=durability))
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
+    fixture.commit()
+    fixture.break_disk()
     with pytest.raises(LogError, match="could not be synced"):
-        sync(world)
+        sync(fixture)
 
 
 def test_it_is_for_anybody_who_may_do_something_in_the_tenant() -> None:
     for permission in Permission:
         access = Access(enforced=True, grants=[Grant("alice", frozenset({permission}), tenant="default")])
-        world = BrokerFixture(access=access)
-        sync(world)
+        fixture = BrokerFixture(access=access)
+        sync(fixture)
         with pytest.raises(AccessDenied):
-            world.broker.sync(ALICE, Scope("acme", "default"))
+            fixture.broker.sync(ALICE, Scope("acme", "default"))
         with pytest.raises(AccessDenied):
-            world.broker.sync(Identity("bob"), DEFAULT_SCOPE)
+            fixture.broker.sync(Identity("bob"), DEFAULT_SCOPE)
 
 
 def test_a_broker_that_shuts_down_says_so() -> None:
-    world = BrokerFixture()
-    world.broker.close()
+    fixture = BrokerFixture()
+    fixture.broker.close()
     with pytest.raises(ShuttingDown):
-        world.broker.sync(ALICE, DEFAULT_SCOPE)
+        fixture.broker.sync(ALICE, DEFAULT_SCOPE)
 
 
 def test_at_level_memory_it_waits_for_what_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records count there before they are written, so a sync may come before their write."""
-    world = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=Durability.MEMORY))
-    engine, tried = world.engine, Event()
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
+    fixture = BrokerFixture(LogSettings(file_bytes=256 << 10, durability=Durability.MEMORY))
+    engine, tried = fixture.engine, Event()
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "t", 1)
     sealed = engine.seal()
     assert sealed is not None
     assert sealed.outcome.state is GroupState.COMMITTED
@@ -85,7 +85,7 @@ def test_at_level_memory_it_waits_for_what_is_on_its_way(monkeypatch: pytest.Mon
         tried.set()
 
     monkeypatch.setattr(engine, "_sync", noticed)
-    work = world.broker.sync(ALICE, DEFAULT_SCOPE)
+    work = fixture.broker.sync(ALICE, DEFAULT_SCOPE)
     thread = Thread(target=work.run)
     thread.start()
     try:

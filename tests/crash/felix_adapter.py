@@ -20,7 +20,7 @@ from tests.crash.felix_load import (
     PLACES,
     WIDE,
     WIDE_PARTITIONS,
-    Keeper,
+    CacheWorker,
     Load,
     Publisher,
     Shouter,
@@ -65,7 +65,7 @@ class Clients:
             Shouter(load, "shouter", seed()),
             *(Subscriber(load, f"subscriber-{place.topic}", seed(), place) for place in PLACES),
             Visitor(load, "visitor", seed()),
-            *(Keeper(load, f"keeper-{number}", seed()) for number in range(4)),
+            *(CacheWorker(load, f"keeper-{number}", seed()) for number in range(4)),
             *(Undertaker(load, f"undertaker-{number}", seed()) for number in range(2)),
         )
         self._loop = asyncio.new_event_loop()

@@ -229,7 +229,7 @@ def _text(value: bytes | None) -> Value:
     return None if value is None else value.decode()
 
 
-class Keeper(Worker):
+class CacheWorker(Worker):
     """Changes values of a cache that survives, under keys that are nobody else's, and looks at them."""
 
     async def work(self) -> None:

@@ -43,7 +43,7 @@ from tests.crash.flymq_load import (
 )
 from tests.crash.history import Outcome, Place, Violation
 from tests.crash.rustlog_load import Connection
-from tests.crash.transaction_workers import RuleKeeper, SchemaKeeper, UserKeeper, read_view, try_passwords
+from tests.crash.transaction_workers import RuleWorker, SchemaWorker, UserWorker, read_view, try_passwords
 from tests.launcher import COMMAND, RestartableBroker
 
 from penstock.clients.flymq import Client
@@ -160,9 +160,9 @@ def workers(load: Load) -> list[Worker]:
         Watcher(load, "watcher"),
         Delayer(load, "delayer"),
         Committer(load, "committer"),
-        UserKeeper(load, "users"),
-        RuleKeeper(load, "rules"),
-        SchemaKeeper(load, "schemas"),
+        UserWorker(load, "users"),
+        RuleWorker(load, "rules"),
+        SchemaWorker(load, "schemas"),
         Misfit(load, "misfit"),
         Replayer(load, "replayer-0"),
         Replayer(load, "replayer-1"),

@@ -33,7 +33,7 @@ class Client:
         self.expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]  # of answered batches
         self.asked: list[list[bytes]] = []  # of the batch under way
 
-    def stage(self, world: BrokerFixture) -> None:
+    def stage(self, fixture: BrokerFixture) -> None:
         """Task by task; a staged file that is whole stays whole."""
         rng = self.rng
         files: list[list[tuple[int, list[bytes]]]] = []
@@ -51,9 +51,9 @@ class Client:
             files.append(chunks)
         refs = []
         for chunks in files:
-            permit, _ = world.broker.publications.prepare(ANONYMOUS, DEFAULT_SCOPE, self.app, self.batch, ["t"])
+            permit, _ = fixture.broker.publications.prepare(ANONYMOUS, DEFAULT_SCOPE, self.app, self.batch, ["t"])
             token = rng.randbytes
-            writer = StagedWriter(world.disk, new_ref(permit.key, self.batch, world.now, token), sync=True)
+            writer = StagedWriter(fixture.disk, new_ref(permit.key, self.batch, fixture.now, token), sync=True)
             for partition, values in chunks:
                 columns = columns_of(Records(PartitionId(0), values))
                 writer.add(permit.topics[0].id, "t", partition, columns)
@@ -67,11 +67,11 @@ class Client:
         self.refs, self.asked = [], []
 
 
-def stored(world: BrokerFixture, app: str) -> list[list[bytes]]:
+def stored(fixture: BrokerFixture, app: str) -> list[list[bytes]]:
     found = []
     for partition in range(PARTITIONS):
         offset, values = 0, list[bytes]()
-        while parts := world.broker.fetch.plan(
+        while parts := fixture.broker.fetch.plan(
             ANONYMOUS, DEFAULT_SCOPE, "t", partition, offset, 1 << 20, 1 << 20
         ).run():
             values += [value for part in parts for value in part.values()]
@@ -80,33 +80,33 @@ def stored(world: BrokerFixture, app: str) -> list[list[bytes]]:
     return found
 
 
-def check(world: BrokerFixture, clients: list[Client]) -> None:
+def check(fixture: BrokerFixture, clients: list[Client]) -> None:
     """After everything begun is finished: what was answered is there, and what was not is there whole or not at all."""
     for client in clients:
-        found = stored(world, client.app)
+        found = stored(fixture, client.app)
         asked = client.asked or [[] for _ in range(PARTITIONS)]
         whole = [before + now for before, now in zip(client.expected, asked, strict=True)]
         assert found in (client.expected, whole), f"application {client.app}, batch {client.batch}"
 
 
-def settle(world: BrokerFixture) -> None:
+def settle(fixture: BrokerFixture) -> None:
     """Time to finish what was begun."""
     for _ in range(3):
-        world.pass_time(1.5)
-        world.broker.sweep(world.now)
-        world.commit()
-    assert len(world.broker.publications) == 0
+        fixture.pass_time(1.5)
+        fixture.broker.sweep(fixture.now)
+        fixture.commit()
+    assert len(fixture.broker.publications) == 0
 
 
-def turn(world: BrokerFixture, client: Client, rng: Random) -> None:
+def turn(fixture: BrokerFixture, client: Client, rng: Random) -> None:
     """Stage if need be, publish, and perhaps hear the answer."""
     if not client.refs:
-        client.stage(world)
-    publishing = world.broker.publications.publish(ANONYMOUS, DEFAULT_SCOPE, client.app, client.batch, client.refs)
+        client.stage(fixture)
+    publishing = fixture.broker.publications.publish(ANONYMOUS, DEFAULT_SCOPE, client.app, client.batch, client.refs)
     for _ in range(rng.randint(0, 12)):
-        world.committer.run()
+        fixture.committer.run()
         if rng.random() < 0.2:
-            world.broker.sweep(world.now)
+            fixture.broker.sweep(fixture.now)
     if publishing.outcome.state is GroupState.COMMITTED:
         client.answered()
 
@@ -116,38 +116,38 @@ def run(seed: int, *, power: bool) -> tuple[int, int]:
     rng = Random(seed)
     limit = rng.choice((1, 200, 1 << 20))
     settings = LogSettings(file_bytes=16_384, snapshot_bytes=rng.choice((2_000, 1 << 20)))
-    world = BrokerFixture(settings, limits=Limits(publication_entry_bytes=limit))
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", PARTITIONS)
-    world.commit()
+    fixture = BrokerFixture(settings, limits=Limits(publication_entry_bytes=limit))
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", PARTITIONS)
+    fixture.commit()
     clients = [Client(app, rng) for app in APPS]
     crashes = 0
     for _ in range(6):
-        world.disk.crash_at(world.disk.operations + rng.choice((5, 20, 60, 150)))
+        fixture.disk.crash_at(fixture.disk.operations + rng.choice((5, 20, 60, 150)))
         try:
             for _ in range(12):
-                turn(world, rng.choice(clients), rng)
+                turn(fixture, rng.choice(clients), rng)
         except Crash:
             crashes += 1
-        world.disk = world.disk.crash(rng) if power else world.disk.kill()
-        world.open()
-        settle(world)
-        check(world, clients)
+        fixture.disk = fixture.disk.crash(rng) if power else fixture.disk.kill()
+        fixture.open()
+        settle(fixture)
+        check(fixture, clients)
         for client in clients:  # what was staged and not begun may be used again, or was never finished
             if client.refs and rng.random() < 0.5:
-                publishing = world.broker.publications.publish(
+                publishing = fixture.broker.publications.publish(
                     ANONYMOUS, DEFAULT_SCOPE, client.app, client.batch, client.refs
                 )
-                world.commit()
+                fixture.commit()
                 assert publishing.outcome.state is GroupState.COMMITTED, publishing.outcome.error
                 client.answered()
-            elif client.asked and stored(world, client.app) != client.expected:
+            elif client.asked and stored(fixture, client.app) != client.expected:
                 client.answered()  # it is published; the client would learn that by asking again
             else:
                 client.refs, client.asked = [], []
-        check(world, clients)
-    world.pass_time(86_400)
-    world.broker.maintain(world.now)
-    assert Staging(world.disk).names() == []
+        check(fixture, clients)
+    fixture.pass_time(86_400)
+    fixture.broker.maintain(fixture.now)
+    assert Staging(fixture.disk).names() == []
     return crashes, sum(client.batch for client in clients)
 
 

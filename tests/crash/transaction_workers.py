@@ -40,7 +40,7 @@ def schema_text(mode: str, versions: dict[int, str]) -> str:
     return json.dumps([mode, sorted(versions.items())]) if versions else ""
 
 
-class Keeper(Worker):
+class RegisterWorker(Worker):
     def change(self, client: Client, spec: RequestSpec[Any], values: dict[str, str]) -> None:
         """Ask for one change, which gives these values to registers."""
         changes = [self.history.ask(self.name, "change", NOWHERE, group=name, value=values[name]) for name in values]
@@ -50,7 +50,7 @@ class Keeper(Worker):
         return self.load.known.get(register, "")
 
 
-class UserKeeper(Keeper):
+class UserWorker(RegisterWorker):
     ROLES: Final[tuple[list[str], ...]] = (["consumer"], ["guest"], ["consumer", "producer"], [])
 
     def step(self, client: Client, rng: random.Random) -> None:
@@ -73,7 +73,7 @@ class UserKeeper(Keeper):
         time.sleep(rng.uniform(0, 0.01))
 
 
-class RuleKeeper(Keeper):
+class RuleWorker(RegisterWorker):
     """Roles and access lists. The lists name nobody who exists: who is deleted would be struck off them."""
 
     def step(self, client: Client, rng: random.Random) -> None:
@@ -95,7 +95,7 @@ class RuleKeeper(Keeper):
         time.sleep(rng.uniform(0, 0.01))
 
 
-class SchemaKeeper(Keeper):
+class SchemaWorker(RegisterWorker):
     def __init__(self, load: Load, name: str) -> None:
         super().__init__(load, name)
         self._last: Counter[str] = Counter()  # the highest version that each name ever had

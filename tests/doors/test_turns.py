@@ -28,7 +28,7 @@ def with_busy_threads(scenario: Callable[[BrokerFixture], Awaitable[None]]) -> N
         release = threading.Event()
         with ThreadPoolExecutor(THREADS) as threads:
             executor = ThreadExecutor(loop, threads)
-            world = BrokerFixture(executor=executor, scheduler=loop)
+            fixture = BrokerFixture(executor=executor, scheduler=loop)
             finished = 0
 
             def count() -> None:
@@ -41,7 +41,7 @@ def with_busy_threads(scenario: Callable[[BrokerFixture], Awaitable[None]]) -> N
             for _ in range(THREADS):
                 executor(slow, count)
             try:
-                await asyncio.wait_for(scenario(world), PATIENCE)
+                await asyncio.wait_for(scenario(fixture), PATIENCE)
                 assert finished == 0, "it waited for the slow reads"
             finally:
                 release.set()
@@ -55,8 +55,8 @@ async def turns_until(happened: Callable[[], bool]) -> None:
 
 
 def test_a_pipelined_kimberlite_connection_goes_on() -> None:
-    async def scenario(world: BrokerFixture) -> None:
-        peer = KimberlitePeer(world)
+    async def scenario(fixture: BrokerFixture) -> None:
+        peer = KimberlitePeer(fixture)
         replies: list[m.Response] = []
 
         def answered() -> bool:
@@ -72,12 +72,12 @@ def test_a_pipelined_kimberlite_connection_goes_on() -> None:
 
 
 def test_a_pipelined_felix_connection_goes_on() -> None:
-    async def scenario(world: BrokerFixture) -> None:
-        stream = FelixPeer(world).stream()
+    async def scenario(fixture: BrokerFixture) -> None:
+        stream = FelixPeer(fixture).stream()
         replies: list[object] = []
 
         def answered() -> bool:
-            world.commit()
+            fixture.commit()
             replies.extend(stream.replies())
             return len(replies) == REQUESTS
 
@@ -89,8 +89,8 @@ def test_a_pipelined_felix_connection_goes_on() -> None:
 
 
 def test_a_felix_subscription_is_replayed() -> None:
-    async def scenario(world: BrokerFixture) -> None:
-        peer = FelixPeer(world)
+    async def scenario(fixture: BrokerFixture) -> None:
+        peer = FelixPeer(fixture)
         peer.stream().all(*[publish(b"x", number) for number in range(256)])
         peer.stream().all({"type": "subscribe", **NAMES, "start": "earliest"})
         (events,) = peer.line.opened

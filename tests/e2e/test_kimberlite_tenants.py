@@ -161,7 +161,7 @@ def test_each_partition_of_a_topic_is_a_stream(broker: BrokerProcess) -> None:
 # -- the same refusals
 
 
-class Estate(NamedTuple):
+class SeededBroker(NamedTuple):
     broker: BrokerProcess
     keys: dict[str, str]
     streams: dict[str, int]
@@ -191,31 +191,31 @@ def furnish(maker: Maker) -> tuple[dict[str, str], dict[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+def seeded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeededBroker]:
     path = tmp_path_factory.mktemp("phi")
     with made(path) as maker:
         keys, streams = furnish(maker)
     grants = json.dumps([{"principal": "anonymous", "permissions": BUT_PHI}])
     settings = {"PENSTOCK_SECURITY__MODE": "on", "PENSTOCK_SECURITY__GRANTS": grants}
     with BrokerProcess(path, *OPEN, **MAPPED, **settings) as broker:
-        yield Estate(broker.ready(), keys, streams)
+        yield SeededBroker(broker.ready(), keys, streams)
 
 
-Use = Callable[[Estate, str, str], Any]
+Use = Callable[[SeededBroker, str, str], Any]
 """By whom, and of which topic. Raises if it is refused."""
 
 
 def rustlog(dialect: str, use: Callable[[RustLogClient, str], Any]) -> Use:
-    def run(estate: Estate, _who: str, topic: str) -> Any:
-        with RustLogClient(*estate.broker.endpoint("rustlog"), dialect=dialect) as client:
+    def run(seeded_broker: SeededBroker, _who: str, topic: str) -> Any:
+        with RustLogClient(*seeded_broker.broker.endpoint("rustlog"), dialect=dialect) as client:
             return use(client, topic)
 
     return run
 
 
 def blipmq(use: Callable[[BlipMqClient, str], Any]) -> Use:
-    def run(estate: Estate, who: str, topic: str) -> None:
-        with BlipMqClient(*estate.broker.endpoint("blipmq"), key=estate.keys[who]) as client:
+    def run(seeded_broker: SeededBroker, who: str, topic: str) -> None:
+        with BlipMqClient(*seeded_broker.broker.endpoint("blipmq"), key=seeded_broker.keys[who]) as client:
             use(client, topic)
             client.flush()
             if client.refusals():
@@ -225,22 +225,24 @@ def blipmq(use: Callable[[BlipMqClient, str], Any]) -> Use:
 
 
 def flymq(use: Callable[[FlyMqClient, str], Any]) -> Use:
-    def run(estate: Estate, who: str, topic: str) -> Any:
-        with FlyMqClient(*estate.broker.endpoint("flymq"), username=who, password=PASSWORD) as client:
+    def run(seeded_broker: SeededBroker, who: str, topic: str) -> Any:
+        with FlyMqClient(*seeded_broker.broker.endpoint("flymq"), username=who, password=PASSWORD) as client:
             return use(client, topic)
 
     return run
 
 
 def flight(use: Callable[[FlightLog, str], Any]) -> Use:
-    return lambda estate, who, topic: use(flight_log(estate.broker, estate.keys[who]), topic)
+    return lambda seeded_broker, who, topic: use(flight_log(seeded_broker.broker, seeded_broker.keys[who]), topic)
 
 
 def kimberlite(request: Callable[[int, str], m.Message], dialect: str = "5b") -> Use:
-    def run(estate: Estate, who: str, topic: str) -> None:
-        with Peer(estate.broker.endpoint("kimberlite"), dialect, tenant=1, token=estate.keys[who]) as peer:
-            length = peer.ask(m.StreamInfo(estate.streams[topic])) if dialect == "5b" else None
-            asked = request(estate.streams[topic], topic)
+    def run(seeded_broker: SeededBroker, who: str, topic: str) -> None:
+        with Peer(
+            seeded_broker.broker.endpoint("kimberlite"), dialect, tenant=1, token=seeded_broker.keys[who]
+        ) as peer:
+            length = peer.ask(m.StreamInfo(seeded_broker.streams[topic])) if dialect == "5b" else None
+            asked = request(seeded_broker.streams[topic], topic)
             if isinstance(asked, m.AppendEvents) and isinstance(length, m.StreamInfoResponse):
                 asked = m.AppendEvents(asked.stream_id, asked.events, length.length)
             reply = peer.ask(asked)
@@ -297,16 +299,16 @@ USES: dict[str, Use] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_health_data_takes_its_permission_at_every_door(estate: Estate, use: str) -> None:
-    USES[use](estate, CLERK, PLAIN)
+def test_health_data_takes_its_permission_at_every_door(seeded_broker: SeededBroker, use: str) -> None:
+    USES[use](seeded_broker, CLERK, PLAIN)
     with pytest.raises(REFUSALS):
-        USES[use](estate, CLERK, PATIENTS)
+        USES[use](seeded_broker, CLERK, PATIENTS)
     if not use.startswith("rustlog"):  # which knows nobody
-        USES[use](estate, DOCTOR, PATIENTS)
+        USES[use](seeded_broker, DOCTOR, PATIENTS)
 
 
-def test_who_may_not_read_health_data_cannot_make_it_or_change_what_it_is(estate: Estate) -> None:
-    with Peer(estate.broker.endpoint("kimberlite"), tenant=1, token=estate.keys[CLERK]) as clerk:
+def test_who_may_not_read_health_data_cannot_make_it_or_change_what_it_is(seeded_broker: SeededBroker) -> None:
+    with Peer(seeded_broker.broker.endpoint("kimberlite"), tenant=1, token=seeded_broker.keys[CLERK]) as clerk:
         for request in (
             m.CreateStream("more_patients", DataClass.PHI, m.Everywhere()),
             m.CreateStream(PATIENTS, DataClass.PHI, m.Everywhere()),

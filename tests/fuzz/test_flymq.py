@@ -122,33 +122,33 @@ streams = st.lists(good | damaged(), max_size=15)
 
 
 def furnished() -> BrokerFixture:
-    world = BrokerFixture()
-    Peer(world).all(frame(CREATE_TOPIC, text(b"t") + struct.pack(">i", 4)), *[produce(b"t", b"v")] * 8)
-    return world
+    fixture = BrokerFixture()
+    Peer(fixture).all(frame(CREATE_TOPIC, text(b"t") + struct.pack(">i", 4)), *[produce(b"t", b"v")] * 8)
+    return fixture
 
 
 def converse(
-    world: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
+    fixture: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
 ) -> list[Reply]:
     """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
-    peer = Peer(world)
+    peer = Peer(fixture)
     points = sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})
     for number, (start, end) in enumerate(pairwise(points)):
         if not peer.closed:
             peer.session.receive(stream[start:end])
             if number < len(commits) and commits[number]:
-                world.commit()
-    world.commit()
+                fixture.commit()
+    fixture.commit()
     if not peer.closed:
         peer.session.end_of_input()
-        world.commit()
+        fixture.commit()
     assert peer.closed
     return replies_of(b"".join(peer.sent))
 
 
-def stored(world: BrokerFixture) -> object:
-    state = world.broker.state_log.state
-    peer = Peer(world)
+def stored(fixture: BrokerFixture) -> object:
+    state = fixture.broker.state_log.state
+    peer = Peer(fixture)
     names = sorted(name for topics in state.topics.values() for name in topics)
     for name in names:
         for partition in range(4):
@@ -206,12 +206,12 @@ def test_a_connection_that_breaks_anywhere_leaves_whole_requests_or_nothing(
 @EXAMPLES
 @given(st.binary(max_size=300), cuts)
 def test_junk_changes_nothing_but_by_whole_frames(junk: bytes, pieces: list[int]) -> None:
-    world = furnished()
-    before = stored(world)
+    fixture = furnished()
+    before = stored(fixture)
     with no_complaints():
-        replies = converse(world, b"\xaf" + junk, pieces)
+        replies = converse(fixture, b"\xaf" + junk, pieces)
     if not replies:
-        assert stored(world) == before
+        assert stored(fixture) == before
 
 
 # -- damaged streams, against a running broker

@@ -44,25 +44,25 @@ UNSTEADY = (
 
 
 def furnished() -> BrokerFixture:
-    world = BrokerFixture()
-    peer = Peer(world, tenant=TENANT)
+    fixture = BrokerFixture()
+    peer = Peer(fixture, tenant=TENANT)
     stream = peer.create("s")
     peer.append(stream, b"first", b"second")
-    return world
+    return fixture
 
 
-def converse(world: BrokerFixture, stream: bytes, pieces: list[int], rng: random.Random | None = None) -> list[Reply]:
+def converse(fixture: BrokerFixture, stream: bytes, pieces: list[int], rng: random.Random | None = None) -> list[Reply]:
     """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
-    peer = Peer(world, greets=False)
+    peer = Peer(fixture, greets=False)
     for start, end in pairwise(sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})):
         if not peer.closed:
             peer.session.receive(stream[start:end])
             if rng is not None and rng.random() < 0.5:
-                world.commit()
-    world.commit()
+                fixture.commit()
+    fixture.commit()
     if not peer.closed:
         peer.session.end_of_input()
-        world.commit()
+        fixture.commit()
     assert peer.closed
     return replies_of(b"".join(peer.sent))
 

@@ -127,18 +127,18 @@ def no_complaints() -> Iterator[None]:
     assert seen == []
 
 
-def world_with_records() -> BrokerFixture:
-    world = BrokerFixture()
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
-    world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"first", b"second"])
-    world.broker.groups.commit(ANONYMOUS, DEFAULT_SCOPE, "g", "t", 0, 1)
-    world.commit()
-    return world
+def fixture_with_records() -> BrokerFixture:
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
+    fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"first", b"second"])
+    fixture.broker.groups.commit(ANONYMOUS, DEFAULT_SCOPE, "g", "t", 0, 1)
+    fixture.commit()
+    return fixture
 
 
-def stored(world: BrokerFixture) -> list[bytes]:
+def stored(fixture: BrokerFixture) -> list[bytes]:
     """Everything that a client can see of what is stored, as the replies to a fixed list of questions."""
-    peer = Peer(world)
+    peer = Peer(fixture)
     asked = [json_request("ListTopics")]
     for topic in ("t", "u"):
         asked.append(json_request("DescribeTopic", topic=topic))
@@ -147,25 +147,25 @@ def stored(world: BrokerFixture) -> list[bytes]:
             place = {"topic": topic, "partition": partition}
             asked += [json_request("OffsetFetch", group=group, **place) for group in ("g", "h")]
     peer.session.receive(b"".join(map(frame, asked)))
-    world.commit()
+    fixture.commit()
     return peer.payloads()
 
 
 def converse(
-    world: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
+    fixture: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
 ) -> list[bytes]:
     """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
-    peer = Peer(world)
+    peer = Peer(fixture)
     points = sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})
     for number, (start, end) in enumerate(pairwise(points)):
         if not peer.closed:
             peer.session.receive(stream[start:end])
             if number < len(commits) and commits[number]:
-                world.commit()
-    world.commit()
+                fixture.commit()
+    fixture.commit()
     if not peer.closed:
         peer.session.end_of_input()
-        world.commit()
+        fixture.commit()
     assert peer.closed
     return list(split(b"".join(peer.sent)))
 
@@ -193,7 +193,7 @@ def test_how_a_stream_is_cut_changes_neither_replies_nor_state(
 ) -> None:
     stream = b"".join(map(frame, payloads)) + ending
     with no_complaints():
-        whole, cut = world_with_records(), world_with_records()
+        whole, cut = fixture_with_records(), fixture_with_records()
         # A MetricsFetch, which noise may turn into, tells figures that move with every piece.
         replies = [reply for reply in converse(whole, stream) if not tells_metrics(reply)]
         assert [reply for reply in converse(cut, stream, pieces, commits) if not tells_metrics(reply)] == replies
@@ -211,8 +211,8 @@ def tells_metrics(reply: bytes) -> bool:
 def test_a_byte_at_a_time_is_as_good_as_all_at_once(payloads: list[bytes]) -> None:
     stream = b"".join(map(frame, payloads))
     with no_complaints():
-        replies = [reply for reply in converse(world_with_records(), stream) if not tells_metrics(reply)]
-        single = converse(world_with_records(), stream, range(len(stream)))
+        replies = [reply for reply in converse(fixture_with_records(), stream) if not tells_metrics(reply)]
+        single = converse(fixture_with_records(), stream, range(len(stream)))
         assert [reply for reply in single if not tells_metrics(reply)] == replies
 
 
@@ -220,7 +220,7 @@ def test_a_byte_at_a_time_is_as_good_as_all_at_once(payloads: list[bytes]) -> No
 @given(st.lists(good | damaged() | noise, max_size=12))
 def test_every_frame_gets_one_reply_up_to_the_first_violation(payloads: list[bytes]) -> None:
     with no_complaints():
-        replies = converse(world_with_records(), b"".join(map(frame, payloads)))
+        replies = converse(fixture_with_records(), b"".join(map(frame, payloads)))
         assert len(replies) <= len(payloads)
         if len(replies) < len(payloads):
             # Only JSON that cannot be parsed ends a connection, and its error is the last thing said.
@@ -250,23 +250,23 @@ def _refuse(constant: str) -> None:
 @EXAMPLES
 @given(st.lists(damaged() | noise, max_size=12), cuts)
 def test_nothing_is_stored_that_was_not_acknowledged(payloads: list[bytes], pieces: list[int]) -> None:
-    world = world_with_records()
-    before = stored(world)
+    fixture = fixture_with_records()
+    before = stored(fixture)
     with no_complaints():
-        replies = converse(world, b"".join(map(frame, payloads)), pieces)
+        replies = converse(fixture, b"".join(map(frame, payloads)), pieces)
     if not any(map(acknowledges_a_write, replies)):
-        assert stored(world) == before
+        assert stored(fixture) == before
 
 
 @EXAMPLES
 @given(st.binary(max_size=300), cuts)
 def test_junk_without_frames_is_never_more_than_an_error(junk: bytes, pieces: list[int]) -> None:
-    world = world_with_records()
-    before = stored(world)
+    fixture = fixture_with_records()
+    before = stored(fixture)
     with no_complaints():
-        replies = converse(world, junk, pieces)
+        replies = converse(fixture, junk, pieces)
     if not any(map(acknowledges_a_write, replies)):
-        assert stored(world) == before
+        assert stored(fixture) == before
     assert not any(is_error(reply) and b"nternal server error" in reply for reply in replies)
 
 
@@ -277,7 +277,7 @@ def test_a_connection_that_breaks_anywhere_leaves_whole_requests_or_nothing(
 ) -> None:
     stream = b"".join(map(frame, payloads))
     stream = stream[: end % (len(stream) + 1)]
-    lost, whole = world_with_records(), world_with_records()
+    lost, whole = fixture_with_records(), fixture_with_records()
     converse(whole, stream)
     with no_complaints():
         peer = Peer(lost)
@@ -309,7 +309,7 @@ def test_a_connection_that_breaks_anywhere_leaves_whole_requests_or_nothing(
 )
 def test_a_refused_request_is_let_go_at_once(payload: bytes) -> None:
     """An error that held on to its request until the next garbage collection would cost 10 MiB a frame till then."""
-    peer = Peer(world_with_records())
+    peer = Peer(fixture_with_records())
     gc.collect()
     gc.disable()
     try:

@@ -72,20 +72,20 @@ def load(archive: str, directory: str) -> None:
 
 def query(spark: Any, directory: str) -> None:
     """A table, a Python source, Arrow, JSON, a stream with state."""
-    from tests.spark.data_dir import Folder
+    from tests.spark.data_dir import DataDir
 
     from penstock.spark import register
 
     register(spark)
-    folder = Folder(Path(directory, "data"))
-    folder.create("t", 2)
-    folder.fill("t", 0, 20)
-    folder.close()
-    rows = spark.read.format("penstock").option("path", str(folder.root)).option("subscribe", "t").load()
+    data_dir = DataDir(Path(directory, "data"))
+    data_dir.create("t", 2)
+    data_dir.fill("t", 0, 20)
+    data_dir.close()
+    rows = spark.read.format("penstock").option("path", str(data_dir.root)).option("subscribe", "t").load()
     rows.selectExpr("from_json(cast(value AS string), 'a int') AS event", "offset").write.saveAsTable("records")
     spark.sql("SELECT count(*), max(offset) FROM records GROUP BY event.a").collect()
     spark.range(10).mapInArrow(lambda batches: batches, "id long").toPandas()
-    stream = spark.readStream.format("penstock").option("path", str(folder.root)).option("subscribe", "t")
+    stream = spark.readStream.format("penstock").option("path", str(data_dir.root)).option("subscribe", "t")
     counts = stream.option("startingOffsets", "earliest").load().groupBy("partition").count()
     writer = counts.writeStream.outputMode("complete").format("memory").queryName("counts")
     started = writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()

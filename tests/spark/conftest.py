@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.data_dir import Folder
+from tests.spark.data_dir import DataDir
 from tests.spark.java import REASON, java_is_there
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
+def data_dir(tmp_path: Path) -> Iterator[DataDir]:
     """A data directory that is being written to."""
-    made = Folder(tmp_path / "data")
+    made = DataDir(tmp_path / "data")
     yield made
     made.close()

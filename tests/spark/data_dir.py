@@ -21,7 +21,7 @@ from penstock.log.tailer import Tailer
 SECOND = 1_000_000
 
 
-class Folder:
+class DataDir:
     """`now` is its clock, in µs; it stands still unless a test moves it."""
 
     def __init__(self, root: Path) -> None:

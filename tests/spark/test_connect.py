@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.spark.data_dir import Folder
+from tests.spark.data_dir import DataDir
 from tests.spark.java import needs_java
 
 PROGRAM = """
@@ -52,15 +52,15 @@ spark.stop()
 
 @needs_java
 @pytest.mark.spark
-def test_the_source_through_spark_connect(folder: Folder, tmp_path: Path) -> None:
-    folder.create("t", 2)
-    folder.fill("t", 0, 20)
-    folder.to_tables()
-    folder.fill("t", 1, 10)
+def test_the_source_through_spark_connect(data_dir: DataDir, tmp_path: Path) -> None:
+    data_dir.create("t", 2)
+    data_dir.fill("t", 0, 20)
+    data_dir.to_tables()
+    data_dir.fill("t", 1, 10)
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["SPARK_TESTING"] = "1"  # on a port that is free, instead of always the same
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(folder.root), str(tmp_path / "checkpoint")],
+        [sys.executable, "-c", PROGRAM, str(data_dir.root), str(tmp_path / "checkpoint")],
         capture_output=True,
         text=True,
         timeout=500,

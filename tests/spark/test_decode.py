@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from google.protobuf.message_factory import GetMessageClass
-from tests.spark.data_dir import Folder
+from tests.spark.data_dir import DataDir
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.formats import format_of
@@ -43,16 +43,16 @@ ORDER = {
 UTC = datetime.UTC
 
 
-def register(folder: Folder, name: str, kind: SchemaKind, definition: Any) -> None:
+def register(data_dir: DataDir, name: str, kind: SchemaKind, definition: Any) -> None:
     text = definition if isinstance(definition, bytes) else json.dumps(definition).encode()
-    work = folder.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, name, kind, text)
+    work = data_dir.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, name, kind, text)
     work.run()
     work.finish()
-    folder._commit()
+    data_dir._commit()
 
 
-def where(folder: Folder) -> dict[str, Any]:
-    return {**folder.options}
+def where(data_dir: DataDir) -> dict[str, Any]:
+    return {**data_dir.options}
 
 
 def of_values(spark: SparkSession, values: list[Any], kind: str = "binary") -> DataFrame:
@@ -60,9 +60,9 @@ def of_values(spark: SparkSession, values: list[Any], kind: str = "binary") -> D
     return spark.createDataFrame(rows, f"key binary, value {kind}, topic string, partition int, offset long")
 
 
-def test_json_by_the_registry(spark: SparkSession, folder: Folder) -> None:
-    register(folder, "order", SchemaKind.JSON, {"type": "object", "properties": {"id": {"type": "string"}}})
-    register(folder, "order", SchemaKind.JSON, ORDER | {"required": []})
+def test_json_by_the_registry(spark: SparkSession, data_dir: DataDir) -> None:
+    register(data_dir, "order", SchemaKind.JSON, {"type": "object", "properties": {"id": {"type": "string"}}})
+    register(data_dir, "order", SchemaKind.JSON, ORDER | {"required": []})
     full = {
         "id": "a",
         "count": 2,
@@ -76,7 +76,7 @@ def test_json_by_the_registry(spark: SparkSession, folder: Folder) -> None:
     df = of_values(
         spark, [json.dumps(full).encode(), b'{"id": 5}', b"{}", b"no", None, b'{"count": 9999999999999999999}']
     )
-    found = decode(df, "order", **where(folder))
+    found = decode(df, "order", **where(data_dir))
     assert found.rows.columns == ["key", *ORDER["properties"], "topic", "partition", "offset"]
     rows = found.rows.orderBy("offset").collect()
     assert [row["offset"] for row in rows] == [0, 2]
@@ -100,10 +100,10 @@ def test_json_by_the_registry(spark: SparkSession, folder: Folder) -> None:
     assert rejected[0]["reason"] == "type mismatch at id: expected string, got integer"
     assert rejected[2]["reason"] == "there is no value"
     assert rejected[3]["reason"] == "it fits the schema, but count does not fit bigint"
-    older = decode(df, "order", version=1, **where(folder))
+    older = decode(df, "order", version=1, **where(data_dir))
     assert older.rows.columns == ["key", "id", "topic", "partition", "offset"]
     with pytest.raises(TopicMissing):
-        decode(df, "order", version=7, **where(folder))
+        decode(df, "order", version=7, **where(data_dir))
 
 
 def test_avro_with_a_given_definition(spark: SparkSession) -> None:
@@ -128,19 +128,19 @@ def test_avro_with_a_given_definition(spark: SparkSession) -> None:
     assert (bad["subject"], bad["schema_version"]) == ("", None)
 
 
-def test_protobuf_by_the_registry(spark: SparkSession, folder: Folder) -> None:
+def test_protobuf_by_the_registry(spark: SparkSession, data_dir: DataDir) -> None:
     text = b"""
         syntax = "proto3";
         import "google/protobuf/timestamp.proto";
         message Order { string id = 1; repeated Line lines = 2; google.protobuf.Timestamp at = 3; uint64 big = 4; }
         message Line { string item = 1; map<string, int32> counts = 2; }
     """
-    register(folder, "order", SchemaKind.PROTOBUF, text)
+    register(data_dir, "order", SchemaKind.PROTOBUF, text)
     schema = Schema("s", 1, SchemaKind.PROTOBUF, text, 0, format_of(SchemaKind.PROTOBUF).prepare(text))
     order = GetMessageClass(message_of(schema))(
         id="a", lines=[{"item": "i", "counts": {"c": 1}}], at={"seconds": 5}, big=7
     )
-    found = decode(of_values(spark, [order.SerializeToString(), b"\xff"]), "order", **where(folder))
+    found = decode(of_values(spark, [order.SerializeToString(), b"\xff"]), "order", **where(data_dir))
     (row,) = found.rows.drop("key", "topic", "partition", "offset").collect()
     assert row.asDict(recursive=True) == {
         "id": "a",
@@ -160,13 +160,13 @@ def test_text_is_decoded_too_and_the_plan_reads_once(spark: SparkSession) -> Non
     assert plan.count("MapInArrow") == 1
 
 
-def test_a_stream_is_decoded_without_being_stopped(spark: SparkSession, folder: Folder, tmp_path: Path) -> None:
-    folder.create("orders", 2)
-    register(folder, "order", SchemaKind.JSON, ORDER)
-    folder.write("orders", 0, [b'{"id": "a"}', b"no", b'{"id": "b"}'])
-    folder.write("orders", 1, [b'{"id": 1}'])
-    stream = spark.readStream.format("penstock").options(**folder.options, subscribe="orders")
-    found = decode(stream.option("startingOffsets", "earliest").load(), "order", **where(folder))
+def test_a_stream_is_decoded_without_being_stopped(spark: SparkSession, data_dir: DataDir, tmp_path: Path) -> None:
+    data_dir.create("orders", 2)
+    register(data_dir, "order", SchemaKind.JSON, ORDER)
+    data_dir.write("orders", 0, [b'{"id": "a"}', b"no", b'{"id": "b"}'])
+    data_dir.write("orders", 1, [b'{"id": 1}'])
+    stream = spark.readStream.format("penstock").options(**data_dir.options, subscribe="orders")
+    found = decode(stream.option("startingOffsets", "earliest").load(), "order", **where(data_dir))
     for name, df in (("rows", found.rows), ("rejected", found.rejected)):
         query = (
             df.writeStream.format("memory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.spark.data_dir import Folder
+from tests.spark.data_dir import DataDir
 from tests.spark.test_source import FULL, drive
 
 from penstock.flight.errors import LogUnavailable
@@ -13,22 +13,22 @@ from penstock.log.lock import DirectoryLock
 from penstock.spark.source import PenstockReader, PenstockStreamReader
 
 
-def stream(folder: Folder, **options: Any) -> PenstockStreamReader:
-    given = folder.options | {"subscribe": "t", "startingoffsets": "earliest"} | options
+def stream(data_dir: DataDir, **options: Any) -> PenstockStreamReader:
+    given = data_dir.options | {"subscribe": "t", "startingoffsets": "earliest"} | options
     return PenstockStreamReader(FULL, {name.lower(): str(text) for name, text in given.items()})
 
 
-def test_bytes_of_a_micro_batch(folder: Folder) -> None:
+def test_bytes_of_a_micro_batch(data_dir: DataDir) -> None:
     """Through the table and the journal: every record once, and no micro-batch far above its bytes."""
-    folder.create("t", 2)
+    data_dir.create("t", 2)
     written: list[bytes] = []
     for _ in range(20):
         values = [b"%04d" % (len(written) + number) + b"." * 996 for number in range(20)]
-        folder.write("t", len(written) // 20 % 2, values)
+        data_dir.write("t", len(written) // 20 % 2, values)
         written += values
         if len(written) == 200:
-            folder.to_tables()
-    one = stream(folder, maxBytesPerTrigger=50_000)
+            data_dir.to_tables()
+    one = stream(data_dir, maxBytesPerTrigger=50_000)
     one.prepareForTriggerAvailableNow()
     batches = list(drive(one, None, one.getDefaultReadLimit()))
     found = [value for batch in batches for value in batch]
@@ -37,12 +37,12 @@ def test_bytes_of_a_micro_batch(folder: Folder) -> None:
     assert max(map(len, batches)) <= 100  # a whole stored batch of each partition may be more than its share
 
 
-def test_no_waiting_for_a_directory_that_a_broker_uses(folder: Folder) -> None:
-    folder.create("t")
-    lock = DirectoryLock(str(folder.root))
+def test_no_waiting_for_a_directory_that_a_broker_uses(data_dir: DataDir) -> None:
+    data_dir.create("t")
+    lock = DirectoryLock(str(data_dir.root))
     lock.acquire()
     try:
         with pytest.raises(LogUnavailable, match=r"bootstrap\.servers"):
-            PenstockReader(FULL, folder.options | {"subscribe": "t"}).partitions()
+            PenstockReader(FULL, data_dir.options | {"subscribe": "t"}).partitions()
     finally:
         lock.release()

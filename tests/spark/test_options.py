@@ -66,8 +66,8 @@ def test_the_connection_gets_what_is_its_own() -> None:
     )
     broker = {"bootstrap.servers": "127.0.0.1:9", "user": "u", "password": "P", "tls.ca": "/ca", "tenant": "t"}
     assert stream_options(given).connection == broker
-    folder = {"path": "/x", "tables.url": "s3://b", "tables.option.region": "r"}
-    assert batch_options(folder | {"subscribe": "t"}).connection == folder
+    data_dir = {"path": "/x", "tables.url": "s3://b", "tables.option.region": "r"}
+    assert batch_options(data_dir | {"subscribe": "t"}).connection == data_dir
 
 
 def test_a_connection_that_cannot_be_is_refused_at_once() -> None:

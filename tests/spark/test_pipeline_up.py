@@ -26,6 +26,7 @@ from penstock.spark.pipelines.scaffold import write_project
 
 pytestmark = [needs_java, pytest.mark.spark]
 
+WINDOW_SECONDS = 2
 SECONDS = 180  # for each step: a busy machine needs them, a quiet one a tenth
 
 
@@ -34,7 +35,11 @@ def test_up_with_a_killed_driver(tmp_path: Path) -> None:
     write_project(str(project), "shop", "continuous")
     file = project / "pipeline.toml"
     text = file.read_text().partition("\n[spark.conf]")[0] + shop.QUICK
-    for before, after in (('"1 minute"', '"5 seconds"'), ('"10 seconds"', '"1 second"'), ('"2 seconds"', '"1 second"')):
+    for before, after in (
+        ('"2 seconds"', '"1 second"'),
+        ('"10 seconds"', '"1 second"'),
+        ('"1 minute"', f'"{WINDOW_SECONDS} seconds"'),
+    ):
         assert before in text
         text = text.replace(before, after)
     file.write_text(text)
@@ -121,7 +126,7 @@ def order(value: bytes) -> dict[str, Any] | None:
 
 
 def window(text: str) -> int:
-    """The beginning of the five seconds that a time is in."""
+    """The beginning of the window that a time is in."""
     from datetime import datetime
 
-    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()) // 5 * 5
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()) // WINDOW_SECONDS * WINDOW_SECONDS

@@ -58,8 +58,8 @@ class Place:
 
     def staged(self) -> list[str]:
         """What lies about. The broker removes it a little later than it answers."""
-        folder = self.data / "staging"
-        return [path.name for path in folder.iterdir()] if folder.exists() else []
+        data_dir = self.data / "staging"
+        return [path.name for path in data_dir.iterdir()] if data_dir.exists() else []
 
     def kill_and_start(self) -> None:
         self.broker.signal(signal.SIGKILL)
@@ -199,14 +199,14 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, place: Place) ->
 # -- streams
 
 
-def lines(folder: Path, name: str, numbers: Iterable[int]) -> None:
+def lines(data_dir: Path, name: str, numbers: Iterable[int]) -> None:
     """A file for a stream of files, which begins each micro-batch with one."""
-    (folder / f".{name}").write_text("".join(f"{number}\n" for number in numbers))
-    (folder / f".{name}").rename(folder / name)
+    (data_dir / f".{name}").write_text("".join(f"{number}\n" for number in numbers))
+    (data_dir / f".{name}").rename(data_dir / name)
 
 
-def stream(spark: SparkSession, folder: Path, place: Place, checkpoint: Path, **options: str) -> Any:
-    source = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(folder))
+def stream(spark: SparkSession, data_dir: Path, place: Place, checkpoint: Path, **options: str) -> Any:
+    source = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(data_dir))
     writer = source.writeStream.format("penstock").options(**place.options, **options)
     return writer.option("checkpointLocation", str(checkpoint))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.spark.data_dir import SECOND, Folder
+from tests.spark.data_dir import SECOND, DataDir
 
 from penstock.broker.state.events import RecordsRemoved
 from penstock.flight.errors import TopicMissing
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def topic(spark: SparkSession, folder: Folder, name: str = "t", **options: Any) -> DataFrame:
-    return table(spark, name, **folder.options | options)
+def topic(spark: SparkSession, data_dir: DataDir, name: str = "t", **options: Any) -> DataFrame:
+    return table(spark, name, **data_dir.options | options)
 
 
-def source(spark: SparkSession, folder: Folder, name: str = "t", **options: Any) -> DataFrame:
-    return spark.read.format("penstock").options(**folder.options | options).option("subscribe", name).load()
+def source(spark: SparkSession, data_dir: DataDir, name: str = "t", **options: Any) -> DataFrame:
+    return spark.read.format("penstock").options(**data_dir.options | options).option("subscribe", name).load()
 
 
 def rows(found: DataFrame) -> list[tuple[Any, ...]]:
@@ -35,102 +35,102 @@ def plan(found: DataFrame) -> str:
     return str(found._jdf.queryExecution().executedPlan().toString())
 
 
-def test_table_and_tail_are_exactly_the_topic(spark: SparkSession, folder: Folder) -> None:
-    folder.create("t", 3)
-    folder.write("t", 0, [b"a", b"b"], [b"k", None], [(("h", b"1"),), ()])
-    folder.fill("t", 1, 3000)
-    folder.to_tables()
-    folder.fill("t", 1, 5)
-    folder.to_tables()
-    folder.fill("t", 1, 7)  # in no table yet, and partition 2 has nothing in any
-    folder.fill("t", 2, 2)
-    found, expected = topic(spark, folder, includeHeaders=True), source(spark, folder, includeHeaders=True)
+def test_table_and_tail_are_exactly_the_topic(spark: SparkSession, data_dir: DataDir) -> None:
+    data_dir.create("t", 3)
+    data_dir.write("t", 0, [b"a", b"b"], [b"k", None], [(("h", b"1"),), ()])
+    data_dir.fill("t", 1, 3000)
+    data_dir.to_tables()
+    data_dir.fill("t", 1, 5)
+    data_dir.to_tables()
+    data_dir.fill("t", 1, 7)  # in no table yet, and partition 2 has nothing in any
+    data_dir.fill("t", 2, 2)
+    found, expected = topic(spark, data_dir, includeHeaders=True), source(spark, data_dir, includeHeaders=True)
     assert found.schema == expected.schema
     assert rows(found) == rows(expected)
     assert "BatchScan penstock" in plan(found) and "FileScan parquet" in plan(found)
-    folder.fill("t", 1, 9)
+    data_dir.fill("t", 1, 9)
     assert found.count() == 3016  # as it was when it was asked for
 
 
-def test_only_a_tail_only_a_table_and_nothing(spark: SparkSession, folder: Folder) -> None:
-    folder.create("t", 2)
-    assert topic(spark, folder).collect() == []
-    folder.fill("t", 0, 5)
-    tail = topic(spark, folder)
+def test_only_a_tail_only_a_table_and_nothing(spark: SparkSession, data_dir: DataDir) -> None:
+    data_dir.create("t", 2)
+    assert topic(spark, data_dir).collect() == []
+    data_dir.fill("t", 0, 5)
+    tail = topic(spark, data_dir)
     assert tail.count() == 5 and "FileScan" not in plan(tail)
-    folder.to_tables()
-    past = topic(spark, folder)
+    data_dir.to_tables()
+    past = topic(spark, data_dir)
     assert past.count() == 5 and "penstock" not in plan(past)
     assert rows(tail) == rows(past)
     assert past.schema == tail.schema
 
 
-def test_columns_are_pruned_and_counting_reads_none(spark: SparkSession, folder: Folder) -> None:
-    folder.create("t")
-    folder.fill("t", 0, 50)
-    folder.to_tables()
-    found = topic(spark, folder)
+def test_columns_are_pruned_and_counting_reads_none(spark: SparkSession, data_dir: DataDir) -> None:
+    data_dir.create("t")
+    data_dir.fill("t", 0, 50)
+    data_dir.to_tables()
+    found = topic(spark, data_dir)
     assert "ReadSchema: struct<value:binary>" in plan(found.select("value", "topic"))
     assert "ReadSchema: struct<>" in plan(found.groupBy().count())
-    folder.fill("t", 0, 5)
-    both = topic(spark, folder, columns=["offset", "value"])
+    data_dir.fill("t", 0, 5)
+    both = topic(spark, data_dir, columns=["offset", "value"])
     assert both.columns == ["offset", "value"] and both.count() == 55
     assert "ReadSchema: struct<value:binary,offset:bigint>" in plan(both)
 
 
-def test_what_is_not_live_any_more_is_not_there(spark: SparkSession, folder: Folder) -> None:
+def test_what_is_not_live_any_more_is_not_there(spark: SparkSession, data_dir: DataDir) -> None:
     """Retention inside a file of the table, records with a time of their own, and removed ones."""
-    folder.create("t", 2)
-    folder.now -= 10_000 * SECOND
-    folder.write("t", 0, [b"%d" % number for number in range(10)])
-    at = folder.now + 9_000 * SECOND
-    folder.write("t", 1, [b"never", b"past", b"future"], expires=[0, at, folder.now + 90_000 * SECOND])
-    folder.to_tables()
-    folder.trim("t", 0, 4)
-    folder.broker.state_log.commit((RecordsRemoved(folder.id("t"), 0, [6, 7]),))
-    folder._commit()
-    found = topic(spark, folder)
-    assert rows(found) == rows(source(spark, folder))
+    data_dir.create("t", 2)
+    data_dir.now -= 10_000 * SECOND
+    data_dir.write("t", 0, [b"%d" % number for number in range(10)])
+    at = data_dir.now + 9_000 * SECOND
+    data_dir.write("t", 1, [b"never", b"past", b"future"], expires=[0, at, data_dir.now + 90_000 * SECOND])
+    data_dir.to_tables()
+    data_dir.trim("t", 0, 4)
+    data_dir.broker.state_log.commit((RecordsRemoved(data_dir.id("t"), 0, [6, 7]),))
+    data_dir._commit()
+    found = topic(spark, data_dir)
+    assert rows(found) == rows(source(spark, data_dir))
     values = {bytes(row.value) for row in found.collect()}
     assert values == {b"4", b"5", b"8", b"9", b"never", b"future"}
 
 
-def test_a_topic_whose_records_expire(spark: SparkSession, folder: Folder) -> None:
-    folder.create("t", expiry=1_000)
-    folder.now -= 10_000 * SECOND
-    folder.fill("t", 0, 3)
-    folder.to_tables()  # an hour later
-    folder.now += 6_000 * SECOND
-    kept = folder.fill("t", 0, 2)
-    folder.to_tables()
-    folder.now -= 3_601 * SECOND
-    assert [bytes(row.value) for row in topic(spark, folder).collect()] == kept
+def test_a_topic_whose_records_expire(spark: SparkSession, data_dir: DataDir) -> None:
+    data_dir.create("t", expiry=1_000)
+    data_dir.now -= 10_000 * SECOND
+    data_dir.fill("t", 0, 3)
+    data_dir.to_tables()  # an hour later
+    data_dir.now += 6_000 * SECOND
+    kept = data_dir.fill("t", 0, 2)
+    data_dir.to_tables()
+    data_dir.now -= 3_601 * SECOND
+    assert [bytes(row.value) for row in topic(spark, data_dir).collect()] == kept
 
 
 def test_the_log_can_be_anywhere(spark: SparkSession, tmp_path: Path) -> None:
     """Folders whose names Spark would take for patterns."""
-    folder = Folder(tmp_path / "a b[1]{x,y}*")
-    folder.create("münzen/é")
-    folder.fill("münzen/é", 0, 3)
-    folder.to_tables()
-    folder.fill("münzen/é", 0, 3)
-    found = topic(spark, folder, "münzen/é")
+    data_dir = DataDir(tmp_path / "a b[1]{x,y}*")
+    data_dir.create("münzen/é")
+    data_dir.fill("münzen/é", 0, 3)
+    data_dir.to_tables()
+    data_dir.fill("münzen/é", 0, 3)
+    found = topic(spark, data_dir, "münzen/é")
     assert [(row.topic, row.offset) for row in found.orderBy("offset").collect()] == [
         ("münzen/é", offset) for offset in range(6)
     ]
-    folder.close()
+    data_dir.close()
 
 
-def test_what_is_refused(spark: SparkSession, folder: Folder) -> None:
-    folder.create("t")
+def test_what_is_refused(spark: SparkSession, data_dir: DataDir) -> None:
+    data_dir.create("t")
     with pytest.raises(TopicMissing, match="'u'"):
-        topic(spark, folder, "u")
+        topic(spark, data_dir, "u")
     with pytest.raises(OptionRefused, match=r"'startingoffsets' has no meaning for table\(\)"):
-        topic(spark, folder, startingOffsets="earliest")
+        topic(spark, data_dir, startingOffsets="earliest")
     with pytest.raises(OptionRefused, match="exactly one"):
         table(spark, "t")
     with pytest.raises(SchemaRefused, match="no column 'nothing'"):
-        topic(spark, folder, columns=["nothing"])
+        topic(spark, data_dir, columns=["nothing"])
 
 
 @pytest.mark.parametrize(

@@ -30,37 +30,37 @@ class Clockwork:
     """A broker whose caches called `kept` are journalled."""
 
     def __init__(self, policy: CachePolicy = POLICY, **options: Any) -> None:
-        self.world = BrokerFixture(options.pop("log", None), caches=policy, **options)
+        self.fixture = BrokerFixture(options.pop("log", None), caches=policy, **options)
 
     @property
     def caches(self) -> Any:
-        return self.world.broker.caches
+        return self.fixture.broker.caches
 
     def put(self, cache: CacheName, key: str, value: bytes, ttl_ms: int | None = None) -> None:
         group = self.caches.put(ME, cache, key, value, ttl_ms)
-        self.world.commit()
+        self.fixture.commit()
         assert committed(group)
 
     def get(self, cache: CacheName, key: str) -> Any:
         return self.caches.get(ME, cache, key)
 
     def wait(self, seconds: float, *, sweeps: int = 1) -> None:
-        self.world.pass_time(seconds)
+        self.fixture.pass_time(seconds)
         for _ in range(sweeps):
-            self.world.broker.sweep(self.world.now)
-            self.world.commit()
+            self.fixture.broker.sweep(self.fixture.now)
+            self.fixture.commit()
 
     def restart(self, seconds: float = 0, policy: CachePolicy = POLICY) -> None:
         """The wall clock goes on in between; the monotonic one begins anew, as after a reboot."""
-        self.world.now += int(seconds * 1_000_000)
-        self.world.elapsed = 5
-        self.world.options["caches"] = policy
-        self.world.restart()
+        self.fixture.now += int(seconds * 1_000_000)
+        self.fixture.elapsed = 5
+        self.fixture.options["caches"] = policy
+        self.fixture.restart()
 
     @property
     def journalled(self) -> dict[CacheName, list[str]]:
         """What the log would bring back."""
-        state = self.world.broker.state_log.state
+        state = self.fixture.broker.state_log.state
         return {name: list(values) for name, values in state.cached.items()}
 
 
@@ -138,17 +138,17 @@ def play(clockwork: Clockwork, model: Model, step: tuple[Any, ...]) -> None:
             clockwork.wait(seconds)
             model.now += int(seconds * 1_000_000)
         case ("jump", seconds):
-            clockwork.world.now += seconds * 1_000_000  # nothing but the wall clock: no value is over because of it
+            clockwork.fixture.now += seconds * 1_000_000  # nothing but the wall clock: no value is over because of it
         case ("restart", seconds):
             clockwork.restart(seconds)
             model.now += int(seconds * 1_000_000)
             model.held = {place: kept for place, kept in model.held.items() if place[0] == KEPT}
         case ("fail",):
-            fault = clockwork.world.fill_disk()
+            fault = clockwork.fixture.fill_disk()
             caches.put(ME, KEPT, "k", b"never", None)
             caches.delete(ME, KEPT, "l")
-            clockwork.world.commit()
-            clockwork.world.free_disk(fault)
+            clockwork.fixture.commit()
+            clockwork.fixture.free_disk(fault)
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,13 +161,13 @@ def test_caches_are_dictionaries_whose_values_end_in_time(wanted: list[tuple[Any
         if jumped and step[0] in ("restart", "fail"):
             continue
         play(clockwork, model, step)
-        clockwork.world.commit()
+        clockwork.fixture.commit()
         for name in (LOST, KEPT):
             assert [clockwork.get(name, key) for key in ("k", "l", "")] == [
                 model.get((name, key)) for key in ("k", "l", "")
             ]
-    snapshot = encode_snapshot(clockwork.world.broker.state_log.state)
-    assert decode_snapshot(snapshot) == clockwork.world.broker.state_log.state
+    snapshot = encode_snapshot(clockwork.fixture.broker.state_log.state)
+    assert decode_snapshot(snapshot) == clockwork.fixture.broker.state_log.state
 
 
 # -- time
@@ -177,10 +177,10 @@ def test_the_wall_clock_does_not_matter_while_the_broker_runs() -> None:
     clockwork = Clockwork()
     for cache in (LOST, KEPT):
         clockwork.put(cache, "k", b"v", 1_000)
-    clockwork.world.now += 3_600_000_000
+    clockwork.fixture.now += 3_600_000_000
     clockwork.wait(0.999_999)
     assert [clockwork.get(LOST, "k"), clockwork.get(KEPT, "k")] == [b"v", b"v"]
-    clockwork.world.now -= 7_200_000_000
+    clockwork.fixture.now -= 7_200_000_000
     clockwork.wait(0.000_001)
     assert [clockwork.get(LOST, "k"), clockwork.get(KEPT, "k")] == [None, None]
 
@@ -202,21 +202,21 @@ def test_what_is_over_is_removed_by_a_sweep_and_counted() -> None:
         clockwork.put(cache, "stays", b"v")
     clockwork.wait(2)
     assert clockwork.caches.figures().entries == 2
-    assert clockwork.world.broker.metrics.cache_expired == 2
+    assert clockwork.fixture.broker.metrics.cache_expired == 2
     assert clockwork.journalled == {KEPT: ["stays"]}
 
 
 @pytest.mark.parametrize("cache", [LOST, KEPT])
 def test_ten_thousand_keys_end_at_once_and_go_in_steps_while_others_are_served(cache: CacheName) -> None:
     clockwork = Clockwork()
-    caches, metrics = clockwork.caches, clockwork.world.broker.metrics
+    caches, metrics = clockwork.caches, clockwork.fixture.broker.metrics
     for number in range(10_000):
         caches.put(ME, cache, f"key-{number}", b"v", 1_000)
     caches.put(ME, cache, "stays", b"v", None)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     clockwork.wait(0.9)
     assert metrics.cache_expired == 0
-    clockwork.world.pass_time(0.4)
+    clockwork.fixture.pass_time(0.4)
     assert clockwork.get(cache, "key-7") is None  # at once, and not only after a sweep
     removed = []
     while caches.figures().entries > 1:
@@ -262,7 +262,7 @@ def test_caches_that_are_full_forget_what_was_not_used_and_the_log_knows() -> No
         clockwork.put(cache, "c", b"12")
     assert [clockwork.get(LOST, key) for key in "abc"] == [b"12"] * 3  # they have room of their own
     assert [clockwork.get(KEPT, key) for key in "abc"] == [b"12", None, b"12"]
-    assert clockwork.world.broker.metrics.cache_evicted == 1
+    assert clockwork.fixture.broker.metrics.cache_evicted == 1
     clockwork.restart(policy=policy)
     assert [clockwork.get(KEPT, key) for key in "abc"] == [b"12", None, b"12"]
 
@@ -272,7 +272,7 @@ def test_after_a_restart_what_was_written_first_goes_first() -> None:
     clockwork = Clockwork(policy)
     for cache, key in ((OTHER, "first"), (KEPT, "second"), (OTHER, "third"), (OTHER, "first")):
         clockwork.put(cache, key, b"")
-        clockwork.world.pass_time(0.001)
+        clockwork.fixture.pass_time(0.001)
     clockwork.restart(policy=policy)
     clockwork.put(KEPT, "fourth", b"")
     assert clockwork.get(KEPT, "second") is None
@@ -283,7 +283,7 @@ def test_limits_that_were_lowered_are_kept_after_a_restart_too() -> None:
     clockwork = Clockwork()
     for number in range(3 * SWEEP_ENTRIES):
         clockwork.caches.put(ME, KEPT, str(number), b"", None)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     fewer = CachePolicy(max_entries=10, journalled=POLICY.journalled)
     clockwork.restart(policy=fewer)
     clockwork.wait(0, sweeps=3)
@@ -328,19 +328,19 @@ def test_a_put_into_a_journalled_cache_is_seen_at_once_and_true_when_it_is_commi
     assert caches.settled(LOST) is SETTLED
     assert caches.compare_and_set(ME, KEPT, "k", b"other", b"", None)[2] is group
     assert caches.delete(ME, KEPT, "nothing") == (False, group)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert committed(group)
     assert caches.settled(KEPT) is SETTLED
 
 
 def test_a_put_into_any_other_cache_waits_for_nothing_and_is_not_in_the_log() -> None:
     clockwork = Clockwork()
-    before = clockwork.world.broker.position
+    before = clockwork.fixture.broker.position
     assert clockwork.caches.put(ME, LOST, "k", b"v", None) is SETTLED
     assert clockwork.caches.increment(ME, LOST, "n", 1, None) == (1, SETTLED)
     assert clockwork.caches.delete(ME, LOST, "k") == (True, SETTLED)
-    clockwork.world.commit()
-    assert clockwork.world.broker.position == before
+    clockwork.fixture.commit()
+    assert clockwork.fixture.broker.position == before
     assert committed(SETTLED)
     clockwork.restart()
     assert clockwork.get(LOST, "n") is None
@@ -351,12 +351,12 @@ def test_what_could_not_be_committed_never_was() -> None:
     clockwork.put(KEPT, "k", b"old", 60_000)
     clockwork.put(KEPT, "gone", b"not at all")
     clockwork.put(LOST, "k", b"stays")
-    fault = clockwork.world.fill_disk()
+    fault = clockwork.fixture.fill_disk()
     group = clockwork.caches.put(ME, KEPT, "k", b"new", None)
     clockwork.caches.put(ME, KEPT, "more", b"new", None)
     clockwork.caches.delete(ME, KEPT, "gone")
     assert clockwork.get(KEPT, "k") == b"new"
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert group.state is GroupState.FAILED
     assert [clockwork.get(KEPT, key) for key in ("k", "more", "gone")] == [b"old", None, b"not at all"]
     assert clockwork.get(LOST, "k") == b"stays"
@@ -365,7 +365,7 @@ def test_what_could_not_be_committed_never_was() -> None:
     clockwork.wait(61)  # a sweep that cannot write removes nothing, and raises nothing
     assert clockwork.get(KEPT, "k") is None
     assert clockwork.journalled == {KEPT: ["k", "gone"]}
-    clockwork.world.free_disk(fault)
+    clockwork.fixture.free_disk(fault)
     clockwork.wait(0)
     assert clockwork.journalled == {KEPT: ["gone"]}
 
@@ -374,7 +374,7 @@ def test_a_snapshot_has_what_the_events_said() -> None:
     clockwork = Clockwork(log=LogSettings(file_bytes=64 << 10, snapshot_bytes=64 << 10))
     for number in range(300):
         clockwork.put(KEPT, f"k{number % 7}", bytes(1_000) + b"%d" % number, 60_000)
-    assert clockwork.world.disk.list("snapshots")
+    assert clockwork.fixture.disk.list("snapshots")
     clockwork.restart(59.999)
     assert [clockwork.get(KEPT, f"k{number % 7}") for number in range(293, 300)] == [
         bytes(1_000) + b"%d" % number for number in range(293, 300)
@@ -388,7 +388,7 @@ def test_the_log_of_a_broker_that_is_gone_can_be_read_without_one() -> None:
     clockwork.put(KEPT, "k", b"v", 1_000)
     clockwork.put(KEPT, "l", b"v")
     clockwork.wait(2)
-    log = OfflineLog(clockwork.world.disk.kill(), "data", lambda: None)
+    log = OfflineLog(clockwork.fixture.disk.kill(), "data", lambda: None)
     assert {name: list(values) for name, values in log.state.cached.items()} == {KEPT: ["l"]}
 
 
@@ -408,7 +408,7 @@ def test_a_cache_that_is_not_journalled_any_more_is_empty_and_stays_so() -> None
 
 def test_a_closed_broker_takes_nothing_for_journalled_caches() -> None:
     clockwork = Clockwork()
-    clockwork.world.broker.close()
+    clockwork.fixture.broker.close()
     with pytest.raises(ShuttingDown):
         clockwork.caches.put(ME, KEPT, "k", b"v", None)
 
@@ -418,13 +418,13 @@ def test_a_closed_broker_takes_nothing_for_journalled_caches() -> None:
 
 def test_a_deleted_tenants_caches_go_with_it_and_a_new_tenant_of_that_name_starts_empty() -> None:
     clockwork = Clockwork()
-    broker = clockwork.world.broker
+    broker = clockwork.fixture.broker
     broker.tenants.create(ME, "acme")
     for cache in (LOST, KEPT, OTHER):
         clockwork.put(cache, "k", b"old", 1_000)
         clockwork.put(cache, "l", b"old")
     broker.tenants.delete(ME, "acme")
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert list(clockwork.journalled) == [OTHER]
     assert [clockwork.get(cache, "l") for cache in (LOST, KEPT, OTHER)] == [None, None, b"old"]
     clockwork.put(KEPT, "k", b"new")
@@ -439,9 +439,9 @@ def test_a_deleted_tenants_caches_go_with_it_and_a_new_tenant_of_that_name_start
 def test_room_that_a_deleted_tenant_leaves_is_not_taken_from_its_successor() -> None:
     policy = CachePolicy(max_entries=3, journalled=POLICY.journalled)
     clockwork = Clockwork(policy)
-    clockwork.world.broker.tenants.create(ME, "acme")
+    clockwork.fixture.broker.tenants.create(ME, "acme")
     clockwork.put(KEPT, "k", b"old")
-    clockwork.world.broker.tenants.delete(ME, "acme")
+    clockwork.fixture.broker.tenants.delete(ME, "acme")
     for key in ("k", "l", "m"):  # the last takes the place of the old one
         clockwork.put(KEPT, key, b"new")
     assert clockwork.caches.figures().entries == 3
@@ -500,11 +500,11 @@ def test_reading_and_writing_take_a_permission_each_on_the_caches_name(
 
 def test_a_tenant_that_stores_too_much_can_put_nothing_more_into_the_log() -> None:
     clockwork = Clockwork(limits=Limits(tenant_bytes=1_000))
-    broker = clockwork.world.broker
+    broker = clockwork.fixture.broker
     broker.topics.create(ME, KEPT.scope, "t", 1)
     broker.produce.append(ME, KEPT.scope, "t", 0, [bytes(2_000)])
-    clockwork.world.commit()
-    broker.maintain(clockwork.world.now)
+    clockwork.fixture.commit()
+    broker.maintain(clockwork.fixture.now)
     with pytest.raises(QuotaReached):
         clockwork.caches.put(ME, KEPT, "k", b"", None)
     clockwork.put(LOST, "k", b"")
@@ -543,7 +543,7 @@ def test_a_scrape_shows_what_happened() -> None:
     clockwork.get(LOST, "k")
     clockwork.get(LOST, "nothing")
     clockwork.wait(1)
-    text = clockwork.world.broker.metrics.text().splitlines()
+    text = clockwork.fixture.broker.metrics.text().splitlines()
     for line in (
         "cache_puts_total 2.0",
         "cache_gets_total 2.0",

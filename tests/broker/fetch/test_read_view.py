@@ -15,37 +15,37 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Bounds
 
 
-def world_with(partitions: int = 2, **settings: float) -> BrokerFixture:
-    world = BrokerFixture()
-    world.broker.topics.create(ME, DEFAULT_SCOPE, "t", partitions, TopicSettings(**settings))  # type: ignore[arg-type]
-    world.broker.produce.append(ME, DEFAULT_SCOPE, "t", 0, [b"a", b"b", b"c"])
-    world.commit()
-    return world
+def fixture_with(partitions: int = 2, **settings: float) -> BrokerFixture:
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ME, DEFAULT_SCOPE, "t", partitions, TopicSettings(**settings))  # type: ignore[arg-type]
+    fixture.broker.produce.append(ME, DEFAULT_SCOPE, "t", 0, [b"a", b"b", b"c"])
+    fixture.commit()
+    return fixture
 
 
 def test_it_tells_bounds_and_what_was_removed_of_each_partition() -> None:
-    world = world_with()
-    world.broker.state_log.commit((RecordsRemoved(1, 0, [1], 0),))
-    world.broker.produce.append(ME, DEFAULT_SCOPE, "t", 1, [b"not committed"])
-    found = world.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t")
-    assert (found.topic.name, found.now, found.horizon) == ("t", world.now, 0)
+    fixture = fixture_with()
+    fixture.broker.state_log.commit((RecordsRemoved(1, 0, [1], 0),))
+    fixture.broker.produce.append(ME, DEFAULT_SCOPE, "t", 1, [b"not committed"])
+    found = fixture.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t")
+    assert (found.topic.name, found.now, found.horizon) == ("t", fixture.now, 0)
     assert found.partitions == [
         PartitionView(0, Bounds(0, 3), RemovedRecords(0, frozenset({1}))),
         PartitionView(1, Bounds(0, 0), NOTHING_REMOVED),
     ]
-    assert world.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t", 1).partitions == found.partitions[1:]
+    assert fixture.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t", 1).partitions == found.partitions[1:]
     with pytest.raises(PartitionNotFound):
-        world.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t", 2)
+        fixture.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t", 2)
     with pytest.raises(TopicNotFound):
-        world.broker.fetch.read_view(ME, DEFAULT_SCOPE, "u")
+        fixture.broker.fetch.read_view(ME, DEFAULT_SCOPE, "u")
 
 
 def test_the_horizon_follows_the_topic_s_expiry() -> None:
-    world = world_with(expiry_seconds=10.0)
-    world.pass_time(30)
-    assert world.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").horizon == world.now - 10_000_000
+    fixture = fixture_with(expiry_seconds=10.0)
+    fixture.pass_time(30)
+    assert fixture.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").horizon == fixture.now - 10_000_000
 
 
 def test_bounds_of_many_topics_leave_out_those_that_are_not_there() -> None:
-    world = world_with()
-    assert world.broker.topics.bounds(ME, DEFAULT_SCOPE, ["u", "t"]) == {"t": [Bounds(0, 3), Bounds(0, 0)]}
+    fixture = fixture_with()
+    assert fixture.broker.topics.bounds(ME, DEFAULT_SCOPE, ["u", "t"]) == {"t": [Bounds(0, 3), Bounds(0, 0)]}

@@ -30,26 +30,26 @@ both = pytest.mark.parametrize("log", [None, ON_DISK], ids=["memory", "disk"])
 
 
 def made(log: LogSettings | None = None, expiry: float | None = None, **options: Any) -> BrokerFixture:
-    world = BrokerFixture(log, **options)
-    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings(expiry_seconds=expiry))
-    world.commit()
-    return world
+    fixture = BrokerFixture(log, **options)
+    fixture.broker.topics.create(ME, HERE, "t", 1, TopicSettings(expiry_seconds=expiry))
+    fixture.commit()
+    return fixture
 
 
-def store(world: BrokerFixture, *values: bytes, lifetimes: list[float] | None = None) -> None:
+def store(fixture: BrokerFixture, *values: bytes, lifetimes: list[float] | None = None) -> None:
     """`lifetimes`: seconds until each expires; 0: never."""
-    expires = None if lifetimes is None else [world.now + int(s * SECOND) if s else 0 for s in lifetimes]
-    world.broker.produce.append(ME, HERE, "t", 0, values, expires=expires)
-    world.commit()
+    expires = None if lifetimes is None else [fixture.now + int(s * SECOND) if s else 0 for s in lifetimes]
+    fixture.broker.produce.append(ME, HERE, "t", 0, values, expires=expires)
+    fixture.commit()
 
 
-def take_out(world: BrokerFixture, *offsets: int) -> None:
-    world.broker.state_log.commit((RecordsRemoved(1, 0, list(offsets)),))
-    world.commit()
+def take_out(fixture: BrokerFixture, *offsets: int) -> None:
+    fixture.broker.state_log.commit((RecordsRemoved(1, 0, list(offsets)),))
+    fixture.commit()
 
 
-def plan(world: BrokerFixture, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> VisibleRead:
-    return world.broker.fetch.plan(ME, HERE, "t", 0, offset, max_bytes, max_records)
+def plan(fixture: BrokerFixture, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG) -> VisibleRead:
+    return fixture.broker.fetch.plan(ME, HERE, "t", 0, offset, max_bytes, max_records)
 
 
 def found(read: VisibleRead) -> list[tuple[int, bytes]]:
@@ -61,10 +61,10 @@ def found(read: VisibleRead) -> list[tuple[int, bytes]]:
 
 
 def fetched(
-    world: BrokerFixture, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG
+    fixture: BrokerFixture, offset: int = 0, max_bytes: int = BIG, max_records: int = BIG
 ) -> list[tuple[int, bytes]]:
     """As a session does it: one fetch, in as many steps as it takes."""
-    read = plan(world, offset, max_bytes, max_records)
+    read = plan(fixture, offset, max_bytes, max_records)
     records = found(read)
     while (continuation := read.continuation()) is not None:
         assert not records
@@ -78,68 +78,68 @@ def fetched(
 
 @both
 def test_records_are_delivered_until_they_expire_and_then_no_more(log: LogSettings | None) -> None:
-    world = made(log)
-    store(world, b"a", b"b", b"c", b"d", lifetimes=[0, 1, 2, 0])
-    assert fetched(world) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
-    world.pass_time(0.999_999)
-    assert len(fetched(world)) == 4
-    world.pass_time(0.000_001)
-    assert fetched(world) == [(0, b"a"), (2, b"c"), (3, b"d")]
-    world.pass_time(1)
-    assert fetched(world) == [(0, b"a"), (3, b"d")]
-    assert plan(world, 1).run()[0].base_offset == 3
-    world.restart()
-    assert fetched(world) == [(0, b"a"), (3, b"d")]
+    fixture = made(log)
+    store(fixture, b"a", b"b", b"c", b"d", lifetimes=[0, 1, 2, 0])
+    assert fetched(fixture) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+    fixture.pass_time(0.999_999)
+    assert len(fetched(fixture)) == 4
+    fixture.pass_time(0.000_001)
+    assert fetched(fixture) == [(0, b"a"), (2, b"c"), (3, b"d")]
+    fixture.pass_time(1)
+    assert fetched(fixture) == [(0, b"a"), (3, b"d")]
+    assert plan(fixture, 1).run()[0].base_offset == 3
+    fixture.restart()
+    assert fetched(fixture) == [(0, b"a"), (3, b"d")]
 
 
 @both
 def test_the_topics_own_expiry_counts_from_when_a_record_was_stored(log: LogSettings | None) -> None:
-    world = made(log, expiry=1.5)
+    fixture = made(log, expiry=1.5)
     for number in range(4):
-        store(world, b"%d" % number)
-        world.pass_time(0.5)
-    assert fetched(world) == [(2, b"2"), (3, b"3")]
-    world.pass_time(0.5)
-    assert fetched(world) == [(3, b"3")]
-    world.broker.topics.change(ME, HERE, "t", TopicSettings())
-    assert len(fetched(world)) == 4
+        store(fixture, b"%d" % number)
+        fixture.pass_time(0.5)
+    assert fetched(fixture) == [(2, b"2"), (3, b"3")]
+    fixture.pass_time(0.5)
+    assert fetched(fixture) == [(3, b"3")]
+    fixture.broker.topics.change(ME, HERE, "t", TopicSettings())
+    assert len(fetched(fixture)) == 4
 
 
 def test_a_batch_that_is_half_expired_is_cut_where_it_is() -> None:
-    world = made(expiry=1)
-    world.broker.produce.append(ME, HERE, "t", 0, [b"0", b"1"])
-    world.pass_time(0.5)
-    world.broker.produce.append(ME, HERE, "t", 0, [b"2"])
-    world.commit()  # one batch with two times
-    world.pass_time(0.5)
-    assert fetched(world) == [(2, b"2")]
+    fixture = made(expiry=1)
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"0", b"1"])
+    fixture.pass_time(0.5)
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"2"])
+    fixture.commit()  # one batch with two times
+    fixture.pass_time(0.5)
+    assert fetched(fixture) == [(2, b"2")]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), 1e300])
 def test_an_expiry_that_makes_no_sense_is_none(seconds: float) -> None:
-    world = made(expiry=seconds)
-    store(world, b"v")
-    world.pass_time(10)
-    assert fetched(world) == [(0, b"v")]
+    fixture = made(expiry=seconds)
+    store(fixture, b"v")
+    fixture.pass_time(10)
+    assert fetched(fixture) == [(0, b"v")]
 
 
 def test_the_moment_of_a_fetch_is_when_it_is_planned() -> None:
-    world = made(ON_DISK)
-    store(world, b"v", lifetimes=[1])
-    read = plan(world)
+    fixture = made(ON_DISK)
+    store(fixture, b"v", lifetimes=[1])
+    read = plan(fixture)
     assert not read.ready
-    world.pass_time(2)
+    fixture.pass_time(2)
     assert found(read) == [(0, b"v")]
 
 
 def test_nothing_is_looked_at_where_nothing_expires() -> None:
-    world = made()
-    store(world, *[b"v"] * 100)
-    read = plan(world)
+    fixture = made()
+    store(fixture, *[b"v"] * 100)
+    read = plan(fixture)
     (part,) = read.run()
     assert part.batch.flags == 0 and len(part) == 100
     assert visible_read.view(
-        world.broker.state_log.state, world.broker.state_log.state.topics_by_id[1], 0, world.now
+        fixture.broker.state_log.state, fixture.broker.state_log.state.topics_by_id[1], 0, fixture.now
     ).shows_all(part)
     assert (read.end, read.all_filtered, read.continuation()) == (100, False, None)
 
@@ -148,11 +148,11 @@ def test_nothing_is_looked_at_where_nothing_expires() -> None:
 
 
 def test_a_fetch_goes_on_past_what_has_expired() -> None:
-    world = made()
-    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
-    store(world, b"new")
-    world.pass_time(2)
-    read = plan(world, max_records=3)
+    fixture = made()
+    store(fixture, *[b"old"] * 10, lifetimes=[1] * 10)
+    store(fixture, b"new")
+    fixture.pass_time(2)
+    read = plan(fixture, max_records=3)
     assert (found(read), read.end, read.all_filtered) == ([], 3, True)
     continuation = read.continuation()
     assert continuation is not None
@@ -160,33 +160,33 @@ def test_a_fetch_goes_on_past_what_has_expired() -> None:
 
 
 def test_at_the_end_of_what_has_expired_the_fetch_says_where_it_is() -> None:
-    world = made()
-    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
-    world.pass_time(2)
-    read = plan(world)
+    fixture = made()
+    store(fixture, *[b"old"] * 10, lifetimes=[1] * 10)
+    fixture.pass_time(2)
+    read = plan(fixture)
     assert (found(read), read.end, read.continuation()) == ([], 10, None)
-    store(world, b"new")
-    assert fetched(world, read.end) == [(10, b"new")]
+    store(fixture, b"new")
+    assert fetched(fixture, read.end) == [(10, b"new")]
 
 
 def test_limits_count_what_is_delivered_also_when_more_is_read_at_once() -> None:
-    world = made()
-    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
-    store(world, *[b"123"] * 10, lifetimes=[0] * 10)
-    world.pass_time(2)
-    assert [offset for offset, _ in fetched(world, max_records=4)] == [10, 11, 12, 13]
-    assert [offset for offset, _ in fetched(world, max_bytes=7, max_records=5)] == [10, 11]
-    assert [offset for offset, _ in fetched(world, max_bytes=0)] == [10]
-    assert fetched(world, max_records=0) == []
+    fixture = made()
+    store(fixture, *[b"old"] * 10, lifetimes=[1] * 10)
+    store(fixture, *[b"123"] * 10, lifetimes=[0] * 10)
+    fixture.pass_time(2)
+    assert [offset for offset, _ in fetched(fixture, max_records=4)] == [10, 11, 12, 13]
+    assert [offset for offset, _ in fetched(fixture, max_bytes=7, max_records=5)] == [10, 11]
+    assert [offset for offset, _ in fetched(fixture, max_bytes=0)] == [10]
+    assert fetched(fixture, max_records=0) == []
 
 
 def test_many_expired_records_are_passed_in_bounded_steps() -> None:
-    world = made(LogSettings(file_bytes=1 << 20))
+    fixture = made(LogSettings(file_bytes=1 << 20))
     for _ in range(10):
-        store(world, *[b"old"] * MAX_CHECKED_PER_STEP, lifetimes=[1] * MAX_CHECKED_PER_STEP)
-    store(world, b"new")
-    world.pass_time(2)
-    read = plan(world)
+        store(fixture, *[b"old"] * MAX_CHECKED_PER_STEP, lifetimes=[1] * MAX_CHECKED_PER_STEP)
+    store(fixture, b"new")
+    fixture.pass_time(2)
+    read = plan(fixture)
     records = found(read)
     ends = [0, read.end]
     while not records and (continuation := read.continuation()) is not None:
@@ -199,28 +199,28 @@ def test_many_expired_records_are_passed_in_bounded_steps() -> None:
 
 def test_a_fetch_gives_up_after_so_many_steps_and_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visible_read, "MAX_CHECKED_PER_STEP", 4)
-    world = made()
+    fixture = made()
     for _ in range(MAX_STEPS + 10):
-        store(world, *[b""] * 4, lifetimes=[1] * 4)
-    store(world, b"new")
-    world.pass_time(2)
-    assert fetched(world, max_records=4) == []
-    read = plan(world, max_records=4)
+        store(fixture, *[b""] * 4, lifetimes=[1] * 4)
+    store(fixture, b"new")
+    fixture.pass_time(2)
+    assert fetched(fixture, max_records=4) == []
+    read = plan(fixture, max_records=4)
     steps = 0
     while (found(read) == []) and (continuation := read.continuation()) is not None:
         read, steps = continuation, steps + 1
     assert steps == MAX_STEPS
-    assert fetched(world, read.end) == [(4 * (MAX_STEPS + 10), b"new")]
+    assert fetched(fixture, read.end) == [(4 * (MAX_STEPS + 10), b"new")]
 
 
 def test_records_that_expire_in_turn_come_in_portions() -> None:
-    world = made(LogSettings(file_bytes=1 << 20))
+    fixture = made(LogSettings(file_bytes=1 << 20))
     count = 3 * MAX_SLICES_PER_STEP
-    store(world, *[b"%d" % n for n in range(count)], lifetimes=[n % 2 for n in range(count)])
-    world.pass_time(2)
+    store(fixture, *[b"%d" % n for n in range(count)], lifetimes=[n % 2 for n in range(count)])
+    fixture.pass_time(2)
     offset, portions, records = 0, [], []
     while offset < count:
-        read = plan(world, offset)
+        read = plan(fixture, offset)
         portion = found(read)
         portions.append(len(portion))
         records += portion
@@ -230,19 +230,19 @@ def test_records_that_expire_in_turn_come_in_portions() -> None:
 
 
 def test_retention_may_come_by_between_two_steps() -> None:
-    world = made()
-    store(world, *[b"old"] * 10, lifetimes=[1] * 10)
-    store(world, b"a", b"b")
-    world.pass_time(2)
-    read = plan(world, max_records=2)
+    fixture = made()
+    store(fixture, *[b"old"] * 10, lifetimes=[1] * 10)
+    store(fixture, b"a", b"b")
+    fixture.pass_time(2)
+    read = plan(fixture, max_records=2)
     assert found(read) == []
-    world.engine.trim({PLACE: 11})
-    world.commit()
+    fixture.engine.trim({PLACE: 11})
+    fixture.commit()
     continuation = read.continuation()
     assert continuation is not None
     assert found(continuation) == [(11, b"b")]
     with pytest.raises(OffsetOutOfRange):
-        plan(world, 0)
+        plan(fixture, 0)
 
 
 # -- removal
@@ -250,42 +250,42 @@ def test_retention_may_come_by_between_two_steps() -> None:
 
 @both
 def test_removed_records_are_not_delivered(log: LogSettings | None) -> None:
-    world = made(log)
-    store(world, *[b"%d" % n for n in range(6)])
-    take_out(world, 1, 4, 5)
-    assert fetched(world) == [(0, b"0"), (2, b"2"), (3, b"3")]
-    assert fetched(world, 4) == []
-    assert plan(world, 4).continuation() is None
-    world.restart()
-    assert fetched(world) == [(0, b"0"), (2, b"2"), (3, b"3")]
+    fixture = made(log)
+    store(fixture, *[b"%d" % n for n in range(6)])
+    take_out(fixture, 1, 4, 5)
+    assert fetched(fixture) == [(0, b"0"), (2, b"2"), (3, b"3")]
+    assert fetched(fixture, 4) == []
+    assert plan(fixture, 4).continuation() is None
+    fixture.restart()
+    assert fetched(fixture) == [(0, b"0"), (2, b"2"), (3, b"3")]
 
 
 def test_all_below_an_offset_may_be_removed_before_the_start_has_moved() -> None:
-    world = made()
-    store(world, *[b"%d" % n for n in range(6)])
-    world.broker.state_log.commit((RecordsRemoved(1, 0, [5], 3),))
-    assert fetched(world) == [(3, b"3"), (4, b"4")]
-    store(world, b"6")
-    assert fetched(world, 5) == [(6, b"6")]
+    fixture = made()
+    store(fixture, *[b"%d" % n for n in range(6)])
+    fixture.broker.state_log.commit((RecordsRemoved(1, 0, [5], 3),))
+    assert fetched(fixture) == [(3, b"3"), (4, b"4")]
+    store(fixture, b"6")
+    assert fetched(fixture, 5) == [(6, b"6")]
 
 
 def test_a_read_under_way_keeps_what_it_began_with() -> None:
-    world = made(ON_DISK)
-    store(world, b"a", b"b")
-    read = plan(world)
-    take_out(world, 0)
+    fixture = made(ON_DISK)
+    store(fixture, b"a", b"b")
+    read = plan(fixture)
+    take_out(fixture, 0)
     assert found(read) == [(0, b"a"), (1, b"b")]
 
 
 def test_what_was_removed_is_there_again_if_the_removal_was_not_kept() -> None:
-    world = made()
-    store(world, b"a", b"b")
-    fault = world.fill_disk()
-    world.broker.state_log.commit((RecordsRemoved(1, 0, [0]),))
-    assert fetched(world) == [(1, b"b")]
-    world.commit()
-    assert fetched(world) == [(0, b"a"), (1, b"b")]
-    world.free_disk(fault)
+    fixture = made()
+    store(fixture, b"a", b"b")
+    fault = fixture.fill_disk()
+    fixture.broker.state_log.commit((RecordsRemoved(1, 0, [0]),))
+    assert fetched(fixture) == [(1, b"b")]
+    fixture.commit()
+    assert fetched(fixture) == [(0, b"a"), (1, b"b")]
+    fixture.free_disk(fault)
 
 
 def test_what_is_removed_at_the_front_moves_the_start_and_is_forgotten() -> None:
@@ -314,11 +314,11 @@ def test_how_many_may_be_removed_is_limited() -> None:
 
 
 def test_a_snapshot_keeps_what_was_removed() -> None:
-    world = made()
-    store(world, *[b"v"] * 9)
-    take_out(world, 3, 7)
-    world.broker.state_log.commit((RecordsRemoved(1, 0, [], 2),))
-    state = decode_snapshot(encode_snapshot(world.broker.state_log.state))
+    fixture = made()
+    store(fixture, *[b"v"] * 9)
+    take_out(fixture, 3, 7)
+    fixture.broker.state_log.commit((RecordsRemoved(1, 0, [], 2),))
+    state = decode_snapshot(encode_snapshot(fixture.broker.state_log.state))
     assert state.removed == {PLACE: RemovedRecords(2, frozenset({3, 7}))}
 
 
@@ -346,29 +346,29 @@ def test_fetches_in_a_row_deliver_exactly_what_is_live(
     max_records: int,
     log: LogSettings | None,
 ) -> None:
-    world = made(log, expiry)
+    fixture = made(log, expiry)
     expected: list[tuple[int, bytes, int, int]] = []  # offset, value, stored, expires
     for lifetimes, wait in batches:
         values = [b"%d" % (len(expected) + n) for n in range(len(lifetimes))]
         for value, seconds in zip(values, lifetimes, strict=True):
-            expires = world.now + seconds * SECOND if seconds else 0
-            expected.append((len(expected), value, world.now, expires))
-        store(world, *values, lifetimes=list(map(float, lifetimes)))
+            expires = fixture.now + seconds * SECOND if seconds else 0
+            expected.append((len(expected), value, fixture.now, expires))
+        store(fixture, *values, lifetimes=list(map(float, lifetimes)))
         if wait:
-            world.pass_time(0.7)
-    take_out(world, *removed)
-    world.pass_time(elapsed)
+            fixture.pass_time(0.7)
+    take_out(fixture, *removed)
+    fixture.pass_time(elapsed)
     alive = [
         (offset, value)
         for offset, value, stored, expires in expected
         if offset not in removed
-        and not 0 < expires <= world.now
-        and not (expiry and stored + int(expiry * SECOND) <= world.now)
+        and not 0 < expires <= fixture.now
+        and not (expiry and stored + int(expiry * SECOND) <= fixture.now)
     ]
     records: list[tuple[int, bytes]] = []
     offset = 0
     while offset < len(expected):
-        read = plan(world, offset, max_bytes, max_records)
+        read = plan(fixture, offset, max_bytes, max_records)
         portion = found(read)
         while not portion and (continuation := read.continuation()) is not None:
             read, portion = continuation, found(continuation)
@@ -378,4 +378,4 @@ def test_fetches_in_a_row_deliver_exactly_what_is_live(
         assert read.end > offset
         offset = read.end
     assert records == alive
-    assert world.now >= START
+    assert fixture.now >= START

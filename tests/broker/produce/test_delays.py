@@ -40,33 +40,33 @@ ALICE, BOB = Identity("alice"), Identity("bob")
 
 
 class Clockwork:
-    """A world with one topic, that schedules, lets time pass, and looks."""
+    """A broker with one topic, that schedules, lets time pass, and looks."""
 
     def __init__(self, log: LogSettings | None = None, partitions: int = 1, **options: Any) -> None:
-        self.world = BrokerFixture(log, **options)
-        self.world.broker.topics.create(ME, HERE, "t", partitions)
-        self.world.commit()
+        self.fixture = BrokerFixture(log, **options)
+        self.fixture.broker.topics.create(ME, HERE, "t", partitions)
+        self.fixture.commit()
 
     @property
     def broker(self) -> Any:
-        return self.world.broker
+        return self.fixture.broker
 
     def schedule(self, value: bytes, seconds: float, key: bytes | None = None, partition: int = -1) -> int:
         delayed, group = self.broker.delays.schedule(ME, HERE, "t", value, key, partition, int(seconds * SECOND))
-        self.world.commit()
+        self.fixture.commit()
         assert committed(group)
         number: int = delayed.id
         return number
 
     def cancel(self, number: int) -> None:
         group = self.broker.delays.cancel(ME, HERE, number)
-        self.world.commit()
+        self.fixture.commit()
         assert committed(group)
 
     def sweep(self, seconds: float = 0) -> None:
-        self.world.pass_time(seconds)
-        self.broker.sweep(self.world.now)
-        self.world.commit()
+        self.fixture.pass_time(seconds)
+        self.broker.sweep(self.fixture.now)
+        self.fixture.commit()
 
     def stored(self, partition: int = 0, topic: str = "t") -> list[bytes]:
         found: list[bytes] = []
@@ -117,9 +117,9 @@ def test_what_is_not_committed_yet_does_not_appear_and_is_not_lost() -> None:
     clockwork = Clockwork()
     clockwork.schedule(b"first", 0)
     clockwork.broker.delays.schedule(ME, HERE, "t", b"second", None, -1, 0)
-    clockwork.broker.sweep(clockwork.world.now)
+    clockwork.broker.sweep(clockwork.fixture.now)
     assert len(clockwork.waiting) == 1  # the first is on its way, in the same group as the second is scheduled
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     clockwork.sweep()
     assert clockwork.stored() == [b"first", b"second"]
 
@@ -127,9 +127,9 @@ def test_what_is_not_committed_yet_does_not_appear_and_is_not_lost() -> None:
 def test_a_sweep_that_finds_nothing_committed_comes_back() -> None:
     clockwork = Clockwork()
     clockwork.broker.delays.schedule(ME, HERE, "t", b"v", None, -1, 0)
-    clockwork.broker.sweep(clockwork.world.now)
+    clockwork.broker.sweep(clockwork.fixture.now)
     assert len(clockwork.waiting) == 1
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     clockwork.sweep()
     assert clockwork.stored() == [b"v"]
 
@@ -141,7 +141,7 @@ def test_keys_headers_and_partitions_are_kept() -> None:
     broker.delays.schedule(ME, HERE, "t", b"placed", b"key", 4, SECOND)
     for turn in range(3):
         broker.delays.schedule(ME, HERE, "t", b"turn %d" % turn, None, -1, SECOND)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     clockwork.sweep(1)
     (part,) = broker.fetch.plan(ME, HERE, "t", fnv1a(b"key") % 5, 0, 1 << 20, 1).run()
     assert (part.values(), part.keys(), part.headers()) == ([b"keyed"], [b"key"], [(("colour", b"red"),)])
@@ -158,11 +158,11 @@ def test_many_that_are_due_at_once_all_appear_in_order_and_in_portions() -> None
     count = 2 * APPEND_RECORDS + 500
     for number in range(count):
         clockwork.broker.delays.schedule(ME, HERE, "t", b"%d" % number, None, -1, SECOND)
-    clockwork.world.commit()
-    clockwork.world.pass_time(1)
-    clockwork.broker.sweep(clockwork.world.now)
+    clockwork.fixture.commit()
+    clockwork.fixture.pass_time(1)
+    clockwork.broker.sweep(clockwork.fixture.now)
     assert len(clockwork.waiting) == count - APPEND_RECORDS  # the next portion waits for the commit of this one
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert clockwork.stored() == [b"%d" % number for number in range(count)]
 
 
@@ -171,10 +171,10 @@ def test_an_entry_holds_about_so_many_bytes_and_a_large_record_goes_alone() -> N
     values = [b"a" * (APPEND_BYTES // 2), b"b" * (APPEND_BYTES // 2), b"c", b"d" * (4 * APPEND_BYTES - 1000), b"e"]
     for value in values:
         clockwork.schedule(value, 1)
-    clockwork.world.pass_time(1)
-    clockwork.broker.sweep(clockwork.world.now)
+    clockwork.fixture.pass_time(1)
+    clockwork.broker.sweep(clockwork.fixture.now)
     assert len(clockwork.waiting) == 3
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert clockwork.stored() == values
 
 
@@ -183,10 +183,10 @@ def test_so_many_bytes_also_where_each_is_read_alone() -> None:
     values = [b"%d" % number * (APPEND_BYTES // 2) for number in range(4)]
     for number in reversed(range(4)):
         clockwork.schedule(values[number], 1 + number)
-    clockwork.world.pass_time(5)
-    clockwork.broker.sweep(clockwork.world.now)
+    clockwork.fixture.pass_time(5)
+    clockwork.broker.sweep(clockwork.fixture.now)
     assert len(clockwork.waiting) == 2
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert clockwork.stored() == values
 
 
@@ -203,14 +203,14 @@ def test_one_that_the_log_does_not_take_any_more_keeps_nobody_else_waiting() -> 
     clockwork = Clockwork(LogSettings(file_bytes=1 << 20, entry_bytes=64 << 10))
     clockwork.schedule(b"x" * (32 << 10), 1)
     clockwork.schedule(b"y", 2)
-    clockwork.world.settings = LogSettings(file_bytes=1 << 20, entry_bytes=16 << 10)
-    clockwork.world.restart()
+    clockwork.fixture.settings = LogSettings(file_bytes=1 << 20, entry_bytes=16 << 10)
+    clockwork.fixture.restart()
     clockwork.sweep(5)
     clockwork.sweep(5)
     assert clockwork.stored() == [b"y"]
     assert len(clockwork.waiting) == 1
-    clockwork.world.settings = LogSettings(file_bytes=1 << 20)
-    clockwork.world.restart()
+    clockwork.fixture.settings = LogSettings(file_bytes=1 << 20)
+    clockwork.fixture.restart()
     clockwork.sweep()
     assert clockwork.stored() == [b"y", b"x" * (32 << 10)]
 
@@ -238,7 +238,7 @@ def test_one_may_be_cancelled_while_it_is_being_read() -> None:
     read()
     clockwork.cancel(numbers[1])
     done()
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert clockwork.stored() == [b"0", b"2"]
 
 
@@ -261,7 +261,7 @@ def test_only_who_may_write_to_the_topic_schedules_and_cancels() -> None:
     clockwork = Clockwork(access=access(Grant("alice", write, topic="t"), Grant("bob", write, topic="other")))
     delays = clockwork.broker.delays
     delayed = delays.schedule(ALICE, HERE, "t", b"v", None, -1, SECOND)[0]
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     for topic in ("t", "missing"):
         with pytest.raises(AccessDenied):
             delays.schedule(BOB, HERE, topic, b"v", None, -1, SECOND)
@@ -281,7 +281,7 @@ def test_no_name_leads_to_what_waits() -> None:
     topics = clockwork.broker.topics.list(ME, HERE, internal=True)
     assert [topic.name for topic in topics] == ["t"]
     assert 0 not in clockwork.broker.state_log.state.topics_by_id
-    assert clockwork.world.engine.bounds(WAITING) == (0, 1)
+    assert clockwork.fixture.engine.bounds(WAITING) == (0, 1)
 
 
 # -- what is refused
@@ -303,7 +303,7 @@ def test_what_cannot_be_scheduled_is_refused_and_leaves_no_trace(arguments: tupl
     with pytest.raises(error):
         clockwork.broker.delays.schedule(ME, HERE, *arguments)
     assert clockwork.waiting == {}
-    assert not clockwork.world.committer.run()
+    assert not clockwork.fixture.committer.run()
 
 
 def test_the_longest_delay_is_told() -> None:
@@ -336,7 +336,7 @@ def test_or_becomes_a_dead_letter_then() -> None:
     clockwork.broker.topics.change(ME, HERE, "t", TopicSettings(schema="missing", rejected="dead-letter"))
     delayed, group = clockwork.broker.delays.schedule(ME, HERE, "t", b"v", b"k", -1, SECOND)
     assert delayed == 0
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert committed(group)
     assert clockwork.waiting == {}
     assert clockwork.stored(topic="t.dlq") == [b"v"]
@@ -355,7 +355,7 @@ def test_what_waits_goes_with_its_topic_and_is_counted() -> None:
     clockwork.broker.delays.schedule(ME, HERE, "other", b"o", None, -1, SECOND)
     clockwork.broker.topics.delete(ME, HERE, "t")
     clockwork.broker.topics.create(ME, HERE, "t", 1)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     clockwork.sweep(2)
     assert clockwork.stored() == []
     assert clockwork.stored(topic="other") == [b"o"]
@@ -370,19 +370,19 @@ def test_a_topic_may_be_deleted_while_its_records_are_being_read() -> None:
     ((read, done),) = calls
     read()
     clockwork.broker.topics.delete(ME, HERE, "t")
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     done()
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert clockwork.waiting == {}
     clockwork.broker.topics.create(ME, HERE, "t", 1)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     clockwork.schedule(b"w", 1)
     calls.clear()
     clockwork.sweep(1)  # and nothing is stuck
     ((read, done),) = calls
     read()
     done()
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert clockwork.stored() == [b"w"]
 
 
@@ -397,17 +397,17 @@ def test_a_restart_at_any_stage_makes_it_appear_exactly_once(stage: str, log: Lo
     for number in range(3):
         clockwork.schedule(b"%d" % number, 5)
     if stage != "scheduled":
-        clockwork.world.pass_time(5)
+        clockwork.fixture.pass_time(5)
     if stage in ("read", "appended", "committed"):
-        clockwork.broker.sweep(clockwork.world.now)
+        clockwork.broker.sweep(clockwork.fixture.now)
         ((read, done),) = calls
         read()
         if stage != "read":
             done()
             assert clockwork.waiting == {}
         if stage == "committed":
-            clockwork.world.commit()
-    clockwork.world.restart()
+            clockwork.fixture.commit()
+    clockwork.fixture.restart()
     calls.clear()
     assert len(clockwork.waiting) == (0 if stage == "committed" else 3)
     for _ in range(3):
@@ -415,18 +415,18 @@ def test_a_restart_at_any_stage_makes_it_appear_exactly_once(stage: str, log: Lo
         for read, done in calls:
             read()
             done()
-        clockwork.world.commit()
+        clockwork.fixture.commit()
         calls.clear()
     assert clockwork.stored() == [b"0", b"1", b"2"]
-    clockwork.world.restart()
-    clockwork.broker.sweep(clockwork.world.now)
+    clockwork.fixture.restart()
+    clockwork.broker.sweep(clockwork.fixture.now)
     assert calls == []
 
 
 def test_a_restart_before_the_commit_leaves_nothing_scheduled() -> None:
     clockwork = Clockwork()
     clockwork.broker.delays.schedule(ME, HERE, "t", b"v", None, -1, SECOND)
-    clockwork.world.restart()
+    clockwork.fixture.restart()
     assert clockwork.waiting == {}
     clockwork.sweep(5)
     assert clockwork.stored() == []
@@ -434,13 +434,13 @@ def test_a_restart_before_the_commit_leaves_nothing_scheduled() -> None:
 
 def test_what_could_not_be_scheduled_does_not_appear() -> None:
     clockwork = Clockwork()
-    fault = clockwork.world.fill_disk()
+    fault = clockwork.fixture.fill_disk()
     _, group = clockwork.broker.delays.schedule(ME, HERE, "t", b"lost", None, -1, SECOND)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert group.state is GroupState.FAILED
     with pytest.raises(LogFull):
         clockwork.broker.delays.schedule(ME, HERE, "t", b"refused", None, -1, SECOND)
-    clockwork.world.free_disk(fault)
+    clockwork.fixture.free_disk(fault)
     clockwork.schedule(b"kept", 1)
     clockwork.sweep(5)
     assert clockwork.stored() == [b"kept"]
@@ -449,11 +449,11 @@ def test_what_could_not_be_scheduled_does_not_appear() -> None:
 def test_a_cancellation_that_is_not_kept_is_none() -> None:
     clockwork = Clockwork()
     number = clockwork.schedule(b"v", 1)
-    fault = clockwork.world.fill_disk()
+    fault = clockwork.fixture.fill_disk()
     group = clockwork.broker.delays.cancel(ME, HERE, number)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert group.state is GroupState.FAILED
-    clockwork.world.free_disk(fault)
+    clockwork.fixture.free_disk(fault)
     clockwork.sweep(1)
     assert clockwork.stored() == [b"v"]
 
@@ -462,17 +462,17 @@ def test_a_full_disk_makes_it_late_and_never_twice() -> None:
     clockwork = Clockwork()
     for number in range(5):
         clockwork.schedule(b"%d" % number, 1)
-    fault = clockwork.world.fill_disk()
+    fault = clockwork.fixture.fill_disk()
     for _ in range(10):
         clockwork.sweep(1)
         assert clockwork.stored() == []
         assert len(clockwork.waiting) == 5
-    clockwork.world.free_disk(fault)
+    clockwork.fixture.free_disk(fault)
     clockwork.sweep(2)
     assert clockwork.stored() == [b"%d" % number for number in range(5)]
     for _ in range(3):
         clockwork.sweep(2)
-    clockwork.world.restart()
+    clockwork.fixture.restart()
     clockwork.sweep(2)
     assert clockwork.stored() == [b"%d" % number for number in range(5)]
 
@@ -480,9 +480,9 @@ def test_a_full_disk_makes_it_late_and_never_twice() -> None:
 def test_after_a_failure_it_is_not_tried_at_every_sweep() -> None:
     clockwork = Clockwork()
     clockwork.schedule(b"v", 1)
-    fault = clockwork.world.fill_disk()
+    fault = clockwork.fixture.fill_disk()
     clockwork.sweep(1)
-    clockwork.world.free_disk(fault)
+    clockwork.fixture.free_disk(fault)
     clockwork.sweep(0.1)
     assert clockwork.stored() == []
     clockwork.sweep(1)
@@ -492,10 +492,10 @@ def test_after_a_failure_it_is_not_tried_at_every_sweep() -> None:
 def test_a_disk_that_fails_for_good_holds_them_until_the_next_start() -> None:
     clockwork = Clockwork()
     clockwork.schedule(b"v", 1)
-    clockwork.world.break_disk()
+    clockwork.fixture.break_disk()
     clockwork.sweep(1)
     clockwork.sweep(2)
-    clockwork.world.restart()
+    clockwork.fixture.restart()
     clockwork.sweep()
     assert clockwork.stored() == [b"v"]
 
@@ -504,8 +504,8 @@ def test_contents_that_a_repair_took_away_end_the_wait_and_are_counted() -> None
     clockwork = Clockwork()
     clockwork.schedule(b"lost", 1)
     clockwork.schedule(b"kept", 1)
-    clockwork.world.engine.trim({WAITING: 1})
-    clockwork.world.commit()
+    clockwork.fixture.engine.trim({WAITING: 1})
+    clockwork.fixture.commit()
     clockwork.sweep(1)
     assert clockwork.stored() == [b"kept"]
     assert clockwork.waiting == {}
@@ -521,18 +521,18 @@ def test_a_state_that_is_read_again_meanwhile_makes_nothing_appear_twice() -> No
     clockwork.sweep(1)
     read, done = calls.pop()
     read()
-    fault = clockwork.world.fill_disk()
+    fault = clockwork.fixture.fill_disk()
     clockwork.broker.topics.create(ME, HERE, "failing", 1)
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     assert len(clockwork.waiting) == 5  # all of them wait for their turn again, beside those that are being read
-    clockwork.world.free_disk(fault)
+    clockwork.fixture.free_disk(fault)
     done()
-    clockwork.world.commit()
+    clockwork.fixture.commit()
     while calls:
         read, done = calls.pop()
         read()
         done()
-        clockwork.world.commit()
+        clockwork.fixture.commit()
     assert clockwork.stored() == values
 
 
@@ -540,12 +540,12 @@ def test_a_broker_that_is_closing_starts_nothing_more(caplog: pytest.LogCaptureF
     clockwork = Clockwork(LogSettings(file_bytes=4 << 20))
     for _ in range(2 * APPEND_RECORDS):
         clockwork.broker.delays.schedule(ME, HERE, "t", b"v", None, -1, SECOND)
-    clockwork.world.commit()
-    clockwork.world.pass_time(1)
-    clockwork.broker.sweep(clockwork.world.now)
+    clockwork.fixture.commit()
+    clockwork.fixture.pass_time(1)
+    clockwork.broker.sweep(clockwork.fixture.now)
     clockwork.broker.close()
     assert caplog.text == ""
-    clockwork.world.restart()
+    clockwork.fixture.restart()
     assert len(clockwork.waiting) == APPEND_RECORDS
     clockwork.sweep()
     assert len(clockwork.stored()) == 2 * APPEND_RECORDS
@@ -563,14 +563,14 @@ def test_retention_leaves_what_waits_and_trimming_takes_what_does_not() -> None:
         clockwork.schedule(b"y" * 1000, 0)
     for _ in range(300):
         clockwork.sweep(1)
-        clockwork.broker.maintain(clockwork.world.now)
-        clockwork.world.commit()
-    assert clockwork.world.engine.bounds(WAITING) == (0, 301)
+        clockwork.broker.maintain(clockwork.fixture.now)
+        clockwork.fixture.commit()
+    assert clockwork.fixture.engine.bounds(WAITING) == (0, 301)
     assert clockwork.waiting[1].offset == 0
     clockwork.sweep(3600)
     clockwork.sweep(60)
-    assert clockwork.world.engine.bounds(WAITING) == (301, 301)
-    end = clockwork.world.engine.bounds(partition_id(1, 0)).high_watermark
+    assert clockwork.fixture.engine.bounds(WAITING) == (301, 301)
+    end = clockwork.fixture.engine.bounds(partition_id(1, 0)).high_watermark
     (part,) = clockwork.broker.fetch.plan(ME, HERE, "t", 0, end - 1, 1 << 20, 1).run()
     assert part.values() == [b"x" * 1000]
 
@@ -581,11 +581,11 @@ def test_trimming_stops_before_the_oldest_that_waits() -> None:
         clockwork.schedule(b"v", seconds)
     clockwork.sweep(1)
     clockwork.sweep(61)
-    assert clockwork.world.engine.bounds(WAITING) == (2, 4)
-    clockwork.world.restart()
+    assert clockwork.fixture.engine.bounds(WAITING) == (2, 4)
+    clockwork.fixture.restart()
     clockwork.sweep(100)
     clockwork.sweep(61)
-    assert clockwork.world.engine.bounds(WAITING) == (4, 4)
+    assert clockwork.fixture.engine.bounds(WAITING) == (4, 4)
     assert len(clockwork.stored()) == 4
     clockwork.schedule(b"w", 1)
     clockwork.sweep(1)
@@ -622,7 +622,7 @@ def test_the_figures() -> None:
 def test_each_appears_exactly_once_and_never_early_whatever_happens(seed: int, log: LogSettings | None) -> None:
     chance = random.Random(seed)
     clockwork = Clockwork(log, partitions=2)
-    world = clockwork.world
+    fixture = clockwork.fixture
     due: dict[bytes, int] = {}
     seen: set[bytes] = set()
     numbers: dict[bytes, int] = {}
@@ -632,29 +632,29 @@ def test_each_appears_exactly_once_and_never_early_whatever_happens(seed: int, l
         if action == "schedule" and fault is None:
             value, seconds = b"%d" % step, chance.choice([0, 0.5, 1, 3])
             numbers[value] = clockwork.schedule(value, seconds, chance.choice([None, b"k"]))
-            due[value] = world.now + int(seconds * SECOND)
+            due[value] = fixture.now + int(seconds * SECOND)
         elif action == "cancel" and numbers and fault is None:
             value = chance.choice(sorted(numbers))
             if value not in seen:
                 clockwork.cancel(numbers.pop(value))
                 del due[value]
         elif action == "restart" and fault is None:
-            world.restart()
+            fixture.restart()
         elif action == "full" and fault is None:
-            fault = world.fill_disk()
+            fault = fixture.fill_disk()
         elif action == "free" and fault is not None:
-            world.free_disk(fault)
+            fixture.free_disk(fault)
             fault = None
         else:
             clockwork.sweep(chance.choice([0, 0.3, 1, 2]))
         stored = [value for number in range(2) for value in clockwork.stored(number)]
         assert len(stored) == len(set(stored))
-        assert all(due[value] <= world.now for value in stored)
+        assert all(due[value] <= fixture.now for value in stored)
         seen |= set(stored)
         for value in stored:
             numbers.pop(value, None)
     if fault is not None:
-        world.free_disk(fault)
+        fixture.free_disk(fault)
     clockwork.sweep(5)
     clockwork.sweep(5)
     assert sorted(value for number in range(2) for value in clockwork.stored(number)) == sorted(due)

@@ -95,20 +95,20 @@ def test_turns_are_even() -> None:
 
 
 def test_turns_are_forgotten_with_their_topic() -> None:
-    world = BrokerFixture()
-    created, _ = world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
-    assert world.broker.partitioner.choose(created, None, [-1]) == [0]
-    world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "orders")
-    assert world.broker.partitioner.choose(created, None, [-1]) == [0]
+    fixture = BrokerFixture()
+    created, _ = fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
+    assert fixture.broker.partitioner.choose(created, None, [-1]) == [0]
+    fixture.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "orders")
+    assert fixture.broker.partitioner.choose(created, None, [-1]) == [0]
 
 
 def test_a_topic_that_gets_the_id_of_one_that_never_was_begins_at_the_first_partition() -> None:
-    world = BrokerFixture()
-    first, _ = world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "first", 3)
-    world.broker.partitioner.choose(first, None, [-1])
-    fault = world.fill_disk()
-    world.commit()
-    world.free_disk(fault)
-    second, _ = world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "second", 3)
+    fixture = BrokerFixture()
+    first, _ = fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "first", 3)
+    fixture.broker.partitioner.choose(first, None, [-1])
+    fault = fixture.fill_disk()
+    fixture.commit()
+    fixture.free_disk(fault)
+    second, _ = fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "second", 3)
     assert second.id == first.id
-    assert world.broker.partitioner.choose(second, None, [-1]) == [0]
+    assert fixture.broker.partitioner.choose(second, None, [-1]) == [0]

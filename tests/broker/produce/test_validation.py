@@ -39,13 +39,13 @@ class Place:
     def __init__(
         self, partitions: int = 3, name: str = "orders", limits: Limits | None = None, **settings: Any
     ) -> None:
-        self.world = world = BrokerFixture(limits=limits or Limits())
+        self.fixture = fixture = BrokerFixture(limits=limits or Limits())
         told = TopicSettings(**settings)
-        self.topic = world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, partitions, told)[0]
-        self.metrics = world.broker.metrics
-        self.state = world.broker.state_log.current
+        self.topic = fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, partitions, told)[0]
+        self.metrics = fixture.broker.metrics
+        self.state = fixture.broker.state_log.current
         self.validator = RecordValidator(
-            self.state, must_be_upper, world.broker.limits, self.metrics, lambda: world.now
+            self.state, must_be_upper, fixture.broker.limits, self.metrics, lambda: fixture.now
         )
 
 
@@ -169,7 +169,7 @@ def test_or_becomes_a_dead_letter_beside_those_that_do() -> None:
         "dead-letter-attempts": b"0",
         "dead-letter-topic": b"orders",
         "dead-letter-partition": b"0",
-        "dead-letter-given-up": str(place.world.now).encode(),
+        "dead-letter-given-up": str(place.fixture.now).encode(),
     }
     assert place.metrics.records_rejected == 0
 
@@ -184,7 +184,7 @@ def test_all_of_them_may_be_dead_letters() -> None:
 
 def test_dead_letters_that_are_there_are_used() -> None:
     place = Place(schema="upper", rejected="dead-letter")
-    there = place.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders.dlq", 4)[0]
+    there = place.fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders.dlq", 4)[0]
     admitted = place.validator.validate(place.topic, [1], [b"a"])
     assert admitted.events == []
     assert admitted.writes[0].partition == partition_id(there.id, 0)
@@ -225,7 +225,7 @@ def test_topics_that_come_in_the_same_entry_are_counted_with_those_that_are_ther
     again = place.validator.validate(place.topic, [0], [b"a"], coming=first)
     assert again.events == []
     assert again.writes[0].partition == partition_id(first[0].id, 0)
-    other, _ = place.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "bills", 1, place.topic.settings)
+    other, _ = place.fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "bills", 1, place.topic.settings)
     first = place.validator.validate(place.topic, [0], [b"a"]).events
     second = place.validator.validate(other, [0], [b"a"], coming=first).events
     assert [event.name for event in (*first, *second)] == ["orders.dlq", "bills.dlq"]
@@ -240,156 +240,156 @@ HERE = (ANONYMOUS, DEFAULT_SCOPE)
 
 
 def a_world(partitions: int = 3, settings: TopicSettings | None = None, **options: Any) -> BrokerFixture:
-    world = BrokerFixture(**options)
-    world.broker.topics.create(*HERE, "orders", partitions, settings or TopicSettings())
-    world.commit()
-    return world
+    fixture = BrokerFixture(**options)
+    fixture.broker.topics.create(*HERE, "orders", partitions, settings or TopicSettings())
+    fixture.commit()
+    return fixture
 
 
-def stored(world: BrokerFixture, topic: str, partition: int = 0) -> list[tuple[bytes | None, bytes]]:
-    slices = world.broker.fetch.plan(*HERE, topic, partition, 0, 1 << 20, 1000).run()
+def stored(fixture: BrokerFixture, topic: str, partition: int = 0) -> list[tuple[bytes | None, bytes]]:
+    slices = fixture.broker.fetch.plan(*HERE, topic, partition, 0, 1 << 20, 1000).run()
     return [pair for part in slices for pair in zip(part.keys(), part.values(), strict=True)]
 
 
 def test_scattered_records_are_where_the_answer_says() -> None:
-    world = a_world()
-    world.broker.produce.append_partitioned(*HERE, "orders", [b"first"], None, [-1])
+    fixture = a_world()
+    fixture.broker.produce.append_partitioned(*HERE, "orders", [b"first"], None, [-1])
     keys = [None, b"foobar", b"", b"foobar", None]
-    scattered = world.broker.produce.append_partitioned(
+    scattered = fixture.broker.produce.append_partitioned(
         *HERE, "orders", [b"%d" % n for n in range(5)], keys, [-1, -1, -1, 2, 0]
     )
     by_key = 0xBF9CF968 % 3
     assert list(scattered.partitions) == [1, by_key, 2, 2, 0]
-    assert (scattered.timestamp, scattered.diverted) == (world.now, {})
-    assert stored(world, "orders") == []
-    world.commit()
+    assert (scattered.timestamp, scattered.diverted) == (fixture.now, {})
+    assert stored(fixture, "orders") == []
+    fixture.commit()
     assert committed(scattered.group)
-    world.restart()
+    fixture.restart()
     for number, (partition, offset) in enumerate(zip(scattered.partitions, scattered.offsets, strict=True)):
-        assert stored(world, "orders", partition)[offset] == (keys[number], b"%d" % number)
-    assert stored(world, "orders", 0)[0] == (None, b"first")
+        assert stored(fixture, "orders", partition)[offset] == (keys[number], b"%d" % number)
+    assert stored(fixture, "orders", 0)[0] == (None, b"first")
 
 
 def test_scattered_records_appear_together_or_not_at_all() -> None:
-    world = a_world()
-    fault = world.fill_disk()
-    world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b", b"c"], None, [0, 1, 2])
-    world.commit()
-    world.free_disk(fault)
-    scattered = world.broker.produce.append_partitioned(*HERE, "orders", [b"d", b"e", b"f"], None, [0, 1, 2])
+    fixture = a_world()
+    fault = fixture.fill_disk()
+    fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b", b"c"], None, [0, 1, 2])
+    fixture.commit()
+    fixture.free_disk(fault)
+    scattered = fixture.broker.produce.append_partitioned(*HERE, "orders", [b"d", b"e", b"f"], None, [0, 1, 2])
     assert scattered.offsets == [0, 0, 0]
-    world.restart()  # before the commit
-    assert [stored(world, "orders", number) for number in range(3)] == [[], [], []]
-    assert world.broker.metrics.messages_produced == 0
+    fixture.restart()  # before the commit
+    assert [stored(fixture, "orders", number) for number in range(3)] == [[], [], []]
+    assert fixture.broker.metrics.messages_produced == 0
 
 
 def test_scatter_counts_what_was_committed() -> None:
-    world = a_world()
-    world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"bc"], [b"k", None], [-1, -1])
-    world.commit()
-    assert (world.broker.metrics.messages_produced, world.broker.metrics.bytes_in) == (2, 4)
+    fixture = a_world()
+    fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"bc"], [b"k", None], [-1, -1])
+    fixture.commit()
+    assert (fixture.broker.metrics.messages_produced, fixture.broker.metrics.bytes_in) == (2, 4)
 
 
 def test_what_cannot_be_scattered() -> None:
-    world = a_world(limits=Limits(record_bytes=10))
+    fixture = a_world(limits=Limits(record_bytes=10))
     with pytest.raises(TopicNotFound):
-        world.broker.produce.append_partitioned(*HERE, "missing", [b"v"], None, [-1])
+        fixture.broker.produce.append_partitioned(*HERE, "missing", [b"v"], None, [-1])
     with pytest.raises(PartitionNotFound):
-        world.broker.produce.append_partitioned(*HERE, "orders", [b"v", b"v"], None, [-1, 3])
+        fixture.broker.produce.append_partitioned(*HERE, "orders", [b"v", b"v"], None, [-1, 3])
     with pytest.raises(InvalidArgument):
-        world.broker.produce.append_partitioned(*HERE, "orders", [], None, [])
+        fixture.broker.produce.append_partitioned(*HERE, "orders", [], None, [])
     with pytest.raises(RecordTooLarge):
-        world.broker.produce.append_partitioned(*HERE, "orders", [b"v", b"x" * 11], None, [-1, -1])
-    assert not world.committer.run()
+        fixture.broker.produce.append_partitioned(*HERE, "orders", [b"v", b"x" * 11], None, [-1, -1])
+    assert not fixture.committer.run()
 
 
 def test_scattered_dead_letters_are_where_the_answer_says() -> None:
-    world = a_world(settings=DIVERTED)
+    fixture = a_world(settings=DIVERTED)
     with pytest.raises(RecordRejected):
-        world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], None, [1, 2], allow_dead_letters=False)
+        fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], None, [1, 2], allow_dead_letters=False)
     for number in range(2):
-        scattered = world.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], [b"k", None], [1, 2])
+        scattered = fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], [b"k", None], [1, 2])
         offsets = [2 * number, 2 * number + 1]
         assert (list(scattered.partitions), scattered.offsets) == ([0, 0], offsets)
         assert scattered.diverted == {0: offsets[0], 1: offsets[1]}
-    world.commit()
-    world.restart()
-    assert stored(world, "orders.dlq") == [(b"k", b"a"), (None, b"b")] * 2
-    assert [stored(world, "orders", number) for number in range(3)] == [[], [], []]
+    fixture.commit()
+    fixture.restart()
+    assert stored(fixture, "orders.dlq") == [(b"k", b"a"), (None, b"b")] * 2
+    assert [stored(fixture, "orders", number) for number in range(3)] == [[], [], []]
 
 
 def test_with_a_schema_the_good_records_are_in_the_topic_and_the_bad_ones_beside_it() -> None:
-    world = a_world()
-    work = world.broker.schemas.register(*HERE, "order", SchemaKind.JSON, b'{"type":"object","required":["id"]}')
+    fixture = a_world()
+    work = fixture.broker.schemas.register(*HERE, "order", SchemaKind.JSON, b'{"type":"object","required":["id"]}')
     work.run()
     work.finish()
     values = [b'{"id":1}', b"{}", b'{"id":2}', b"nonsense", b'{"id":3}']
-    world.broker.topics.change(*HERE, "orders", TopicSettings(schema="order"))
+    fixture.broker.topics.change(*HERE, "orders", TopicSettings(schema="order"))
     with pytest.raises(RecordRejected, match="Record 1 does not fit its schema: missing required field: id"):
-        world.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
-    world.broker.topics.change(*HERE, "orders", TopicSettings(schema="order", rejected="dead-letter"))
-    scattered = world.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
+        fixture.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
+    fixture.broker.topics.change(*HERE, "orders", TopicSettings(schema="order", rejected="dead-letter"))
+    scattered = fixture.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
     assert (list(scattered.partitions), scattered.offsets) == ([0, 0, 0, 0, 1], [0, 0, 1, 1, 0])
     assert scattered.diverted == {1: 0, 3: 1}
-    produced = world.broker.produce.append(*HERE, "orders", 2, values)
+    produced = fixture.broker.produce.append(*HERE, "orders", 2, values)
     assert produced.base_offsets == (0, 2)
-    world.commit()
-    world.restart()
-    assert [value for _, value in stored(world, "orders", 0)] == [values[0], values[2]]
-    assert [value for _, value in stored(world, "orders", 1)] == [values[4]]
-    assert [value for _, value in stored(world, "orders", 2)] == [values[0], values[2], values[4]]
-    assert [value for _, value in stored(world, "orders.dlq")] == [values[1], values[3]] * 2
-    assert world.broker.produce.append_partitioned(*HERE, "orders", [b'{"id":4}'], None, [0]).offsets == [2]
+    fixture.commit()
+    fixture.restart()
+    assert [value for _, value in stored(fixture, "orders", 0)] == [values[0], values[2]]
+    assert [value for _, value in stored(fixture, "orders", 1)] == [values[4]]
+    assert [value for _, value in stored(fixture, "orders", 2)] == [values[0], values[2], values[4]]
+    assert [value for _, value in stored(fixture, "orders.dlq")] == [values[1], values[3]] * 2
+    assert fixture.broker.produce.append_partitioned(*HERE, "orders", [b'{"id":4}'], None, [0]).offsets == [2]
 
 
 def test_dead_letters_whose_topic_could_not_be_kept_come_into_being_later() -> None:
-    world = a_world(settings=DIVERTED)
-    fault = world.fill_disk()
-    world.broker.produce.append_partitioned(*HERE, "orders", [b"a"], None, [-1])
-    world.commit()
-    world.free_disk(fault)
-    assert [topic.name for topic in world.broker.topics.list(*HERE)] == ["orders"]
-    world.broker.produce.append_partitioned(*HERE, "orders", [b"b"], None, [-1])
-    world.commit()
-    assert stored(world, "orders.dlq") == [(None, b"b")]
+    fixture = a_world(settings=DIVERTED)
+    fault = fixture.fill_disk()
+    fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a"], None, [-1])
+    fixture.commit()
+    fixture.free_disk(fault)
+    assert [topic.name for topic in fixture.broker.topics.list(*HERE)] == ["orders"]
+    fixture.broker.produce.append_partitioned(*HERE, "orders", [b"b"], None, [-1])
+    fixture.commit()
+    assert stored(fixture, "orders.dlq") == [(None, b"b")]
 
 
 def test_produce_refuses_or_diverts_too() -> None:
-    world = a_world(settings=NO_SUCH)
+    fixture = a_world(settings=NO_SUCH)
     with pytest.raises(RecordRejected):
-        world.broker.produce.append(*HERE, "orders", 0, [b"a"])
-    assert not world.committer.run()
-    world.broker.topics.change(*HERE, "orders", DIVERTED)
+        fixture.broker.produce.append(*HERE, "orders", 0, [b"a"])
+    assert not fixture.committer.run()
+    fixture.broker.topics.change(*HERE, "orders", DIVERTED)
     with pytest.raises(RecordRejected):
-        world.broker.produce.append(*HERE, "orders", 0, [b"a"], allow_dead_letters=False)
-    appended = world.broker.produce.append(*HERE, "orders", 1, [b"a", b"b"], [b"k", None])
+        fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], allow_dead_letters=False)
+    appended = fixture.broker.produce.append(*HERE, "orders", 1, [b"a", b"b"], [b"k", None])
     assert appended.base_offsets == (0, 0)
-    world.commit()
-    assert stored(world, "orders", 1) == []
-    assert stored(world, "orders.dlq") == [(b"k", b"a"), (None, b"b")]
-    assert (world.broker.metrics.records_rejected, world.broker.metrics.records_diverted) == (1, 2)
+    fixture.commit()
+    assert stored(fixture, "orders", 1) == []
+    assert stored(fixture, "orders.dlq") == [(b"k", b"a"), (None, b"b")]
+    assert (fixture.broker.metrics.records_rejected, fixture.broker.metrics.records_diverted) == (1, 2)
 
 
 def test_produce_looks_at_the_expected_offset_also_for_what_it_diverts() -> None:
-    world = a_world(settings=DIVERTED)
+    fixture = a_world(settings=DIVERTED)
     with pytest.raises(OffsetMismatch):
-        world.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=1)
-    world.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=0)
-    world.commit()
-    assert stored(world, "orders.dlq") == [(None, b"a")]
+        fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=1)
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=0)
+    fixture.commit()
+    assert stored(fixture, "orders.dlq") == [(None, b"a")]
 
 
 def test_what_a_producer_repeats_is_diverted_once() -> None:
-    world = a_world(settings=DIVERTED)
+    fixture = a_world(settings=DIVERTED)
     producer = Producer(b"p", 1, 1)
     for _ in range(2):
-        appended = world.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer)
+        appended = fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer)
     assert appended.repeated
-    world.commit()
-    world.restart()
-    assert world.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer).repeated
-    assert [topic.name for topic in world.broker.topics.list(*HERE)] == ["orders", "orders.dlq"]
-    assert stored(world, "orders.dlq") == [(None, b"a")]
-    world.broker.topics.delete(*HERE, "orders.dlq")
-    assert world.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer).repeated
-    assert [topic.name for topic in world.broker.topics.list(*HERE)] == ["orders"]  # nothing was kept, so nothing is
+    fixture.commit()
+    fixture.restart()
+    assert fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer).repeated
+    assert [topic.name for topic in fixture.broker.topics.list(*HERE)] == ["orders", "orders.dlq"]
+    assert stored(fixture, "orders.dlq") == [(None, b"a")]
+    fixture.broker.topics.delete(*HERE, "orders.dlq")
+    assert fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer).repeated
+    assert [topic.name for topic in fixture.broker.topics.list(*HERE)] == ["orders"]  # nothing was kept, so nothing is

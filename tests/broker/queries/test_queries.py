@@ -37,9 +37,11 @@ FOUND = Rows(["count"], [[2]])
 class Asked:
     """A statement that was started."""
 
-    def __init__(self, world: BrokerFixture, sql: str = "SELECT 1", scope: Scope = DEFAULT_SCOPE, **more: Any) -> None:
+    def __init__(
+        self, fixture: BrokerFixture, sql: str = "SELECT 1", scope: Scope = DEFAULT_SCOPE, **more: Any
+    ) -> None:
         self.done = 0
-        self.run: Statement = world.broker.queries.run(ALICE, scope, sql, **more)
+        self.run: Statement = fixture.broker.queries.run(ALICE, scope, sql, **more)
         self.run.start(self._done)
 
     def _done(self) -> None:
@@ -58,87 +60,87 @@ class Asked:
 
 
 def make(policy: QueryPolicy | None = None, **options: Any) -> BrokerFixture:
-    world = BrokerFixture(queries=policy or QueryPolicy(enabled=True, seconds=10), **options)
-    world.broker.queries.on_waiting = lambda: None
-    return world
+    fixture = BrokerFixture(queries=policy or QueryPolicy(enabled=True, seconds=10), **options)
+    fixture.broker.queries.on_waiting = lambda: None
+    return fixture
 
 
-def begun(world: BrokerFixture, *args: Any, **more: Any) -> Asked:
+def begun(fixture: BrokerFixture, *args: Any, **more: Any) -> Asked:
     """A statement that the process has taken."""
-    asked = Asked(world, *args, **more)
-    world.commit()
-    assert world.broker.queries.next() is asked.run
+    asked = Asked(fixture, *args, **more)
+    fixture.commit()
+    assert fixture.broker.queries.next() is asked.run
     return asked
 
 
-def stream(world: BrokerFixture, name: str, *values: bytes, scope: Scope = DEFAULT_SCOPE, **settings: Any) -> None:
-    world.broker.topics.create(ALICE, scope, name, 1, **settings)
+def stream(fixture: BrokerFixture, name: str, *values: bytes, scope: Scope = DEFAULT_SCOPE, **settings: Any) -> None:
+    fixture.broker.topics.create(ALICE, scope, name, 1, **settings)
     if values:
-        world.broker.produce.append(ALICE, scope, name, 0, values)
-    world.commit()
+        fixture.broker.produce.append(ALICE, scope, name, 0, values)
+    fixture.commit()
 
 
 # -- lines
 
 
 def test_a_statement_is_taken_carried_out_and_told() -> None:
-    world = make()
-    asked = Asked(world, "SELECT $1", params=[7], position=3)
-    taken = world.broker.queries.next()
+    fixture = make()
+    asked = Asked(fixture, "SELECT $1", params=[7], position=3)
+    taken = fixture.broker.queries.next()
     assert taken is asked.run and (taken.sql, taken.params, taken.position) == ("SELECT $1", [7], 3)
-    assert world.broker.queries.next() is None
+    assert fixture.broker.queries.next() is None
     before = asked.done
-    world.broker.queries.capability.done(asked.number, FOUND)
+    fixture.broker.queries.capability.done(asked.number, FOUND)
     assert (before, asked.done) == (0, 1)
     assert asked.run.finish() == FOUND
-    world.broker.queries.capability.done(asked.number, Rows([], []))
+    fixture.broker.queries.capability.done(asked.number, Rows([], []))
     assert asked.run.finish() == FOUND
-    metrics = world.broker.metrics
+    metrics = fixture.broker.metrics
     assert (metrics.statements, metrics.statement_failures) == (1, 0)
 
 
 def test_it_waits_for_what_its_sender_has_changed() -> None:
-    world = make()
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "new", 1)
-    asked = Asked(world)
-    assert world.broker.queries.next() is None
-    world.commit()
-    assert world.broker.queries.next() is asked.run
+    fixture = make()
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "new", 1)
+    asked = Asked(fixture)
+    assert fixture.broker.queries.next() is None
+    fixture.commit()
+    assert fixture.broker.queries.next() is asked.run
 
 
 def test_tenants_take_turns() -> None:
-    world = make()
-    a, b, c = (Asked(world, scope=Scope("greedy", "default")) for _ in range(3))
-    d = Asked(world, scope=OTHERS)
-    taken = [world.broker.queries.next() for _ in range(5)]
+    fixture = make()
+    a, b, c = (Asked(fixture, scope=Scope("greedy", "default")) for _ in range(3))
+    d = Asked(fixture, scope=OTHERS)
+    taken = [fixture.broker.queries.next() for _ in range(5)]
     assert taken == [a.run, d.run, b.run, c.run, None]
 
 
 def test_the_lines_are_bounded_together_and_for_each_tenant() -> None:
-    world = make(QueryPolicy(enabled=True, waiting=3, waiting_of_tenant=2))
+    fixture = make(QueryPolicy(enabled=True, waiting=3, waiting_of_tenant=2))
     for _ in range(2):
-        Asked(world)
-    Asked(world).error(TooFast)
-    Asked(world, scope=OTHERS)
-    told = Asked(world, scope=Scope("third", "default")).error(TooFast)
+        Asked(fixture)
+    Asked(fixture).error(TooFast)
+    Asked(fixture, scope=OTHERS)
+    told = Asked(fixture, scope=Scope("third", "default")).error(TooFast)
     assert "try again" in told and not any(letter.isdigit() for letter in told)  # how many others have
-    assert world.broker.queries.next() is not None
-    assert not Asked(world, scope=Scope("third", "default")).done
+    assert fixture.broker.queries.next() is not None
+    assert not Asked(fixture, scope=Scope("third", "default")).done
 
 
 def test_what_waits_is_bounded_in_bytes_too() -> None:
-    world = make(QueryPolicy(enabled=True, waiting_bytes=1000))
-    first = Asked(world, "x" * 600)
-    Asked(world, "SELECT $1", params=["y" * 600]).error(TooFast)
-    Asked(world, scope=OTHERS)
-    assert world.broker.queries.next() is first.run
-    assert not Asked(world, "SELECT $1", params=["y" * 600]).done
+    fixture = make(QueryPolicy(enabled=True, waiting_bytes=1000))
+    first = Asked(fixture, "x" * 600)
+    Asked(fixture, "SELECT $1", params=["y" * 600]).error(TooFast)
+    Asked(fixture, scope=OTHERS)
+    assert fixture.broker.queries.next() is first.run
+    assert not Asked(fixture, "SELECT $1", params=["y" * 600]).done
 
 
 def test_a_result_may_come_in_pages() -> None:
-    world = make()
-    asked = begun(world)
-    desk = world.broker.queries.capability
+    fixture = make()
+    asked = begun(fixture)
+    desk = fixture.broker.queries.capability
     desk.page(asked.number, [[1], [2]])
     desk.page(asked.number, [[3]])
     desk.done(asked.number, Rows(["n"], [[4]]))
@@ -146,69 +148,69 @@ def test_a_result_may_come_in_pages() -> None:
 
 
 def test_nobody_waits_for_ever() -> None:
-    world = make()
-    asked = Asked(world)
-    world.pass_time(29)
-    world.broker.queries.sweep()
+    fixture = make()
+    asked = Asked(fixture)
+    fixture.pass_time(29)
+    fixture.broker.queries.sweep()
     assert not asked.done
-    world.pass_time(2)
-    world.broker.queries.sweep()
+    fixture.pass_time(2)
+    fixture.broker.queries.sweep()
     assert "30 s" in asked.error(TooFast)
-    assert world.broker.queries.next() is None
-    asked = Asked(world)
-    world.pass_time(31)
-    world.broker.queries.sweep(ready=False)
+    assert fixture.broker.queries.next() is None
+    asked = Asked(fixture)
+    fixture.pass_time(31)
+    fixture.broker.queries.sweep(ready=False)
     assert "does not start" in asked.error(QueriesOff)
 
 
 @pytest.mark.parametrize("policy", [QueryPolicy(), QueryPolicy(enabled=True)])
 def test_without_a_process_a_statement_is_refused(policy: QueryPolicy) -> None:
-    world = BrokerFixture(queries=policy)
-    assert "sql.enabled" in Asked(world).error(QueriesOff)
+    fixture = BrokerFixture(queries=policy)
+    assert "sql.enabled" in Asked(fixture).error(QueriesOff)
 
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_a_client_that_may_ask_makes_it_ready_if_that_is_wanted(ahead: bool) -> None:
-    world = BrokerFixture(queries=QueryPolicy(enabled=True, ahead=ahead))
+    fixture = BrokerFixture(queries=QueryPolicy(enabled=True, ahead=ahead))
     woken: list[bool] = []
-    world.broker.queries.on_waiting = lambda: woken.append(True)
-    world.broker.queries.expect()
+    fixture.broker.queries.on_waiting = lambda: woken.append(True)
+    fixture.broker.queries.expect()
     assert woken == [True] * ahead
 
 
 def test_what_waits_when_the_broker_ends_is_told_so() -> None:
-    world = make()
-    asked = [Asked(world), Asked(world, scope=OTHERS)]
-    world.broker.queries.close()
+    fixture = make()
+    asked = [Asked(fixture), Asked(fixture, scope=OTHERS)]
+    fixture.broker.queries.close()
     for one in asked:
         one.error(ShuttingDown)
-    Asked(world).error(QueriesOff)
+    Asked(fixture).error(QueriesOff)
 
 
 # -- being cancelled
 
 
 def test_a_cancelled_statement_leaves_its_line_and_is_not_told() -> None:
-    world = make()
-    asked = Asked(world)
+    fixture = make()
+    asked = Asked(fixture)
     asked.run.cancel()
-    assert world.broker.queries.next() is None and not asked.done
+    assert fixture.broker.queries.next() is None and not asked.done
 
 
 def test_a_statement_that_waits_for_a_commit_can_be_cancelled() -> None:
-    world = make()
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "new", 1)
-    Asked(world).run.cancel()
-    world.commit()
-    assert world.broker.queries.next() is None
+    fixture = make()
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "new", 1)
+    Asked(fixture).run.cancel()
+    fixture.commit()
+    assert fixture.broker.queries.next() is None
 
 
 def test_a_running_statement_is_stopped_and_can_do_nothing_more() -> None:
-    world = make()
-    stream(world, "s", b"1")
-    asked = begun(world)
+    fixture = make()
+    stream(fixture, "s", b"1")
+    asked = begun(fixture)
     told: list[bool] = []
-    desk = world.broker.queries.capability
+    desk = fixture.broker.queries.capability
     desk.on_stopped = lambda: told.append(True)
     asked.run.cancel()
     assert told == [True] and desk.to_stop() == [asked.number] and desk.to_stop() == []
@@ -221,12 +223,12 @@ def test_a_running_statement_is_stopped_and_can_do_nothing_more() -> None:
     ):
         with pytest.raises(QueryError, match="over"):
             question()
-    world.pass_time(GRACE / SECOND - 1)
-    assert world.broker.queries.overdue() == []
-    world.pass_time(2)
-    assert world.broker.queries.overdue() == [asked.run]  # the process did not stop it
+    fixture.pass_time(GRACE / SECOND - 1)
+    assert fixture.broker.queries.overdue() == []
+    fixture.pass_time(2)
+    assert fixture.broker.queries.overdue() == [asked.run]  # the process did not stop it
     desk.failed(asked.number, QueryError("cancelled"))
-    assert world.broker.queries.overdue() == []
+    assert fixture.broker.queries.overdue() == []
     assert not asked.done
 
 
@@ -234,22 +236,22 @@ def test_a_running_statement_is_stopped_and_can_do_nothing_more() -> None:
 
 
 def test_streams_of_one_statement_are_open_as_of_one_position() -> None:
-    world = make()
-    stream(world, "a", b"1", b"2")
-    stream(world, "b", b"3")
-    asked = begun(world)
-    world.broker.produce.append(ALICE, DEFAULT_SCOPE, "a", 0, [b"open"])  # not committed
-    head, views = world.broker.queries.capability.open(asked.number, ["a", "missing", "b"])
-    assert head == world.broker.position == world.broker.queries.capability.head(asked.number)
+    fixture = make()
+    stream(fixture, "a", b"1", b"2")
+    stream(fixture, "b", b"3")
+    asked = begun(fixture)
+    fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "a", 0, [b"open"])  # not committed
+    head, views = fixture.broker.queries.capability.open(asked.number, ["a", "missing", "b"])
+    assert head == fixture.broker.position == fixture.broker.queries.capability.head(asked.number)
     assert [(s.topic.name, s.partitions[0].bounds) for s in views] == [("a", (0, 2)), ("b", (0, 1))]
 
 
 def test_a_statement_sees_its_own_tenant_only() -> None:
-    world = make()
-    stream(world, "mine", b"1")
-    stream(world, "theirs", b"2", scope=OTHERS)
-    desk = world.broker.queries.capability
-    asked = begun(world)
+    fixture = make()
+    stream(fixture, "mine", b"1")
+    stream(fixture, "theirs", b"2", scope=OTHERS)
+    desk = fixture.broker.queries.capability
+    asked = begun(fixture)
     assert desk.names(asked.number) == ["mine"]
     assert desk.open(asked.number, ["theirs"]).views == []
     with pytest.raises(TableNotFound):
@@ -257,13 +259,13 @@ def test_a_statement_sees_its_own_tenant_only() -> None:
 
 
 def secured(*grants: Grant) -> BrokerFixture:
-    world = make()
+    fixture = make()
     for name in ("open", "closed"):
-        stream(world, name, b"1")
-    world.options["access"] = AccessPolicy(enforced=True, grants=grants)
-    world.restart()
-    world.broker.queries.on_waiting = lambda: None
-    return world
+        stream(fixture, name, b"1")
+    fixture.options["access"] = AccessPolicy(enforced=True, grants=grants)
+    fixture.restart()
+    fixture.broker.queries.on_waiting = lambda: None
+    return fixture
 
 
 def may(*permissions: Permission, topic: str = "open") -> Grant:
@@ -271,9 +273,9 @@ def may(*permissions: Permission, topic: str = "open") -> Grant:
 
 
 def test_what_one_may_not_read_is_neither_listed_nor_opened() -> None:
-    world = secured(may(Permission.READ), may(Permission.DESCRIBE, topic="*"))
-    desk = world.broker.queries.capability
-    asked = begun(world)
+    fixture = secured(may(Permission.READ), may(Permission.DESCRIBE, topic="*"))
+    desk = fixture.broker.queries.capability
+    asked = begun(fixture)
     assert desk.names(asked.number) == ["open"]
     assert len(desk.open(asked.number, ["open"]).views) == 1
     for name in ("closed", "missing"):  # the same, whether or not it is there
@@ -284,13 +286,13 @@ def test_what_one_may_not_read_is_neither_listed_nor_opened() -> None:
 def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
     everyday = set(Permission) - {Permission.ADMIN, Permission.PHI}
     for permissions, seen in ((everyday, []), (everyday | {Permission.PHI}, ["chart"])):
-        world = make()
-        stream(world, "chart", b"1", settings=TopicSettings(data_class="PHI"))
-        world.options["access"] = AccessPolicy(enforced=True, grants=[may(*permissions, topic="*")])
-        world.restart()
-        world.broker.queries.on_waiting = lambda: None
-        desk = world.broker.queries.capability
-        asked = begun(world)
+        fixture = make()
+        stream(fixture, "chart", b"1", settings=TopicSettings(data_class="PHI"))
+        fixture.options["access"] = AccessPolicy(enforced=True, grants=[may(*permissions, topic="*")])
+        fixture.restart()
+        fixture.broker.queries.on_waiting = lambda: None
+        desk = fixture.broker.queries.capability
+        asked = begun(fixture)
         assert desk.names(asked.number) == seen
         if seen:
             assert desk.open(asked.number, ["chart"]).views
@@ -313,51 +315,51 @@ def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
 )
 def test_changes_need_their_permission(permission: Permission, action: Any) -> None:
     others = set(Permission) - {permission, Permission.ADMIN}
-    world = secured(may(*others, topic="*"))
-    asked = begun(world)
-    before = world.broker.position
+    fixture = secured(may(*others, topic="*"))
+    asked = begun(fixture)
+    before = fixture.broker.position
     with pytest.raises(AccessDenied):
-        action(world.broker.queries.capability, asked.number)
-    world.commit()
-    assert world.broker.position == before
-    world = secured(may(permission, Permission.READ, topic="*"))
-    asked = begun(world)
+        action(fixture.broker.queries.capability, asked.number)
+    fixture.commit()
+    assert fixture.broker.position == before
+    fixture = secured(may(permission, Permission.READ, topic="*"))
+    asked = begun(fixture)
     with contextlib.suppress(TableNotFound):
-        action(world.broker.queries.capability, asked.number)
+        action(fixture.broker.queries.capability, asked.number)
 
 
 def test_one_who_may_read_nothing_may_ask_nothing() -> None:
-    world = secured(may(Permission.WRITE))
+    fixture = secured(may(Permission.WRITE))
     with pytest.raises(AccessDenied):
-        world.broker.queries.run(ALICE, DEFAULT_SCOPE, "SELECT 1")
+        fixture.broker.queries.run(ALICE, DEFAULT_SCOPE, "SELECT 1")
 
 
 # -- what a statement changes
 
 
 def test_a_declaration_makes_the_stream_and_survives() -> None:
-    world = make()
-    stream(world, "other", b"1", b"2")
-    asked = begun(world)
-    before = world.broker.position
-    group = world.broker.queries.capability.declare(asked.number, "t", Declared(COLUMNS), create=True)
-    world.commit()
+    fixture = make()
+    stream(fixture, "other", b"1", b"2")
+    asked = begun(fixture)
+    before = fixture.broker.position
+    group = fixture.broker.queries.capability.declare(asked.number, "t", Declared(COLUMNS), create=True)
+    fixture.commit()
     assert group.position == before + 1
-    world.restart()
-    topic = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic
+    fixture.restart()
+    topic = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic
     assert topic.settings.declared == Declared(COLUMNS, before) and topic.position == before
 
 
 def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
-    world = make()
-    stream(world, "t", b"{}", settings=TopicSettings(retention_seconds=60))
-    settings = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
-    desk = world.broker.queries.capability
-    asked = begun(world)
+    fixture = make()
+    stream(fixture, "t", b"{}", settings=TopicSettings(retention_seconds=60))
+    settings = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
+    desk = fixture.broker.queries.capability
+    asked = begun(fixture)
     for declared in (Declared(COLUMNS), None):
         desk.declare(asked.number, "t", declared, create=True)
-        world.commit()
-        now = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
+        fixture.commit()
+        now = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
         assert (now.declared is None) == (declared is None)
         assert now.retention_seconds == settings.retention_seconds == 60
         if declared is not None:
@@ -366,47 +368,47 @@ def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
 
 
 def test_an_append_is_conditional_and_tells_the_position_behind_it() -> None:
-    world = make()
-    stream(world, "t", b"1")
-    desk = world.broker.queries.capability
-    asked = begun(world)
+    fixture = make()
+    stream(fixture, "t", b"1")
+    desk = fixture.broker.queries.capability
+    asked = begun(fixture)
     with pytest.raises(OffsetMismatch):
         desk.append(asked.number, "t", [b"2"], [b"k"], 0)
     assert not asked.run.changed
     group = desk.append(asked.number, "t", [b"2", b"3"], [b"k", None], 1)
     assert asked.run.changed
-    world.commit()
-    assert group.position == world.broker.position
-    read = world.broker.fetch.plan(ALICE, DEFAULT_SCOPE, "t", 0, 1, 1000, 10).run()
+    fixture.commit()
+    assert group.position == fixture.broker.position
+    read = fixture.broker.fetch.plan(ALICE, DEFAULT_SCOPE, "t", 0, 1, 1000, 10).run()
     assert [(part.keys(), part.values()) for part in read] == [([b"k", None], [b"2", b"3"])]
 
 
 def test_a_refusal_comes_out_as_it_was() -> None:
-    world = make()
-    stream(world, "t")
-    asked = begun(world)
-    desk = world.broker.queries.capability
+    fixture = make()
+    stream(fixture, "t")
+    asked = begun(fixture)
+    desk = fixture.broker.queries.capability
     with pytest.raises((RecordTooLarge, EntryTooLarge)) as raised:
-        desk.append(asked.number, "t", [bytes(world.broker.limits.record_bytes + 1)], None, None)
+        desk.append(asked.number, "t", [bytes(fixture.broker.limits.record_bytes + 1)], None, None)
     copy = type(raised.value).__new__(type(raised.value))
     Exception.__init__(copy, str(raised.value))  # what is left of it, on its way through the process
     desk.failed(asked.number, copy)
     with pytest.raises(RecordTooLarge) as again:
         asked.run.finish()
-    assert again.value is raised.value and again.value.limit == world.broker.limits.record_bytes
+    assert again.value is raised.value and again.value.limit == fixture.broker.limits.record_bytes
 
 
 def test_what_is_changed_and_why_somebody_looks_is_in_the_audit_log() -> None:
-    world = make(audit=AuditPolicy(enabled=True))
-    stream(world, "t")
-    desk = world.broker.queries.capability
-    asked = begun(world, "SELECT * FROM t", reason="emergency")
+    fixture = make(audit=AuditPolicy(enabled=True))
+    stream(fixture, "t")
+    desk = fixture.broker.queries.capability
+    asked = begun(fixture, "SELECT * FROM t", reason="emergency")
     desk.break_glass(asked.number, "another")
     desk.append(asked.number, "t", [b"1", b"2"], None, None)
-    world.commit()
-    world.broker.audit.flush()
-    world.commit()
-    work = world.broker.audit.query(ALICE, "default", AuditQuery())
+    fixture.commit()
+    fixture.broker.audit.flush()
+    fixture.commit()
+    work = fixture.broker.audit.query(ALICE, "default", AuditQuery())
     work.run()
     told = [(event.type, event.resource, event.details) for event in work.finish().events]
     assert [one for one in told if one[0].startswith("query.")] == [  # the newest first
@@ -420,53 +422,53 @@ def test_what_is_changed_and_why_somebody_looks_is_in_the_audit_log() -> None:
 
 
 def test_who_was_running_is_told_and_who_waited_still_waits() -> None:
-    world = make()
-    running, waiting = begun(world), Asked(world)
-    world.broker.queries.lost()
+    fixture = make()
+    running, waiting = begun(fixture), Asked(fixture)
+    fixture.broker.queries.lost()
     assert "ended unexpectedly: try" in running.error(QueriesOff)
-    assert (world.broker.metrics.statements, world.broker.metrics.statement_failures) == (1, 1)
-    assert not waiting.done and world.broker.queries.next() is waiting.run
+    assert (fixture.broker.metrics.statements, fixture.broker.metrics.statement_failures) == (1, 1)
+    assert not waiting.done and fixture.broker.queries.next() is waiting.run
 
 
 def test_one_that_may_have_changed_something_is_told_to_look() -> None:
-    world = make()
-    stream(world, "t")
-    asked = begun(world)
-    world.broker.queries.capability.append(asked.number, "t", [b"1"], None, None)
-    world.broker.queries.lost()
+    fixture = make()
+    stream(fixture, "t")
+    asked = begun(fixture)
+    fixture.broker.queries.capability.append(asked.number, "t", [b"1"], None, None)
+    fixture.broker.queries.lost()
     assert "look whether" in asked.error(QueriesOff)
 
 
 def test_if_one_is_to_blame_the_others_are_carried_out_again_once() -> None:
-    world = make()
-    stream(world, "t")
-    guilty, innocent, writing = begun(world), begun(world), begun(world)
-    world.broker.queries.capability.append(writing.number, "t", [b"1"], None, None)
-    world.pass_time(10 + GRACE / SECOND + 1)
-    world.broker.queries.lost([guilty.run], "was ended")
+    fixture = make()
+    stream(fixture, "t")
+    guilty, innocent, writing = begun(fixture), begun(fixture), begun(fixture)
+    fixture.broker.queries.capability.append(writing.number, "t", [b"1"], None, None)
+    fixture.pass_time(10 + GRACE / SECOND + 1)
+    fixture.broker.queries.lost([guilty.run], "was ended")
     guilty.error(QueryTooLarge)
     writing.error(QueriesOff)
     assert not innocent.done
-    world.commit()
-    assert world.broker.queries.next() is innocent.run
-    world.broker.queries.lost([guilty.run], "was ended")
+    fixture.commit()
+    assert fixture.broker.queries.next() is innocent.run
+    fixture.broker.queries.lost([guilty.run], "was ended")
     innocent.error(QueriesOff)
 
 
 def test_pages_of_a_try_that_was_in_vain_do_not_count() -> None:
-    world = make()
-    guilty, innocent = begun(world), begun(world)
-    world.broker.queries.capability.page(innocent.number, [[1]])
-    world.broker.queries.lost([guilty.run], "was ended")
-    assert world.broker.queries.next() is innocent.run
-    world.broker.queries.capability.done(innocent.number, Rows(["n"], [[1]]))
+    fixture = make()
+    guilty, innocent = begun(fixture), begun(fixture)
+    fixture.broker.queries.capability.page(innocent.number, [[1]])
+    fixture.broker.queries.lost([guilty.run], "was ended")
+    assert fixture.broker.queries.next() is innocent.run
+    fixture.broker.queries.capability.done(innocent.number, Rows(["n"], [[1]]))
     assert innocent.run.finish().rows == [[1]]
 
 
 def test_overdue_is_one_that_runs_longer_than_it_may_and_some_more() -> None:
-    world = make()
-    asked = begun(world)
-    world.pass_time(10 + GRACE / SECOND - 1)
-    assert world.broker.queries.overdue() == []
-    world.pass_time(2)
-    assert world.broker.queries.overdue() == [asked.run]
+    fixture = make()
+    asked = begun(fixture)
+    fixture.pass_time(10 + GRACE / SECOND - 1)
+    assert fixture.broker.queries.overdue() == []
+    fixture.pass_time(2)
+    assert fixture.broker.queries.overdue() == [asked.run]

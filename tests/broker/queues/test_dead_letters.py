@@ -38,15 +38,15 @@ class Office:
     """Topic `t` and its dead letters."""
 
     def __init__(self, log: LogSettings | None = None, partitions: int = 1, letters: int = 0, **options: Any) -> None:
-        self.world = BrokerFixture(log, **options)
-        self.world.broker.topics.create(ME, HERE, "t", partitions)
-        self.world.commit()
+        self.fixture = BrokerFixture(log, **options)
+        self.fixture.broker.topics.create(ME, HERE, "t", partitions)
+        self.fixture.commit()
         if letters:
             self.drop(*[b"%d" % number for number in range(letters)])
 
     @property
     def broker(self) -> Any:
-        return self.world.broker
+        return self.fixture.broker
 
     def drop(self, *values: bytes, key: bytes | None = None, own: Headers = (), **told: object) -> None:
         """Make dead letters of these values."""
@@ -57,7 +57,7 @@ class Office:
         self.broker.produce.append(
             ME, HERE, "t.dlq", 0, values, keys=[key] * len(values) if key else None, headers=[headers] * len(values)
         )
-        self.world.commit()
+        self.fixture.commit()
 
     def page(self, maximum: int = 1000, offset: int = 0, topic: str = "t") -> LetterPage:
         work = self.broker.dead_letters.fetch(ME, HERE, topic, maximum, offset)
@@ -72,7 +72,7 @@ class Office:
         work = self.broker.dead_letters.replay(ME, HERE, "t", letter)
         work.run()
         replayed: Replayed = work.finish()
-        self.world.commit()
+        self.fixture.commit()
         assert committed(replayed.appended.group)
         return replayed
 
@@ -95,18 +95,18 @@ def test_a_message_that_was_given_up_is_read_with_all_that_is_known_of_it(log: L
     queue, _ = office.broker.queues.create(ME, HERE, "t", at_least_once=True)
     own = (("colour", b"red"), ("dead-letter-topic", b"made up"))
     office.broker.produce.append(ME, HERE, "t", 0, [b"v"], keys=[b"k"], headers=[own])
-    office.world.commit()
+    office.fixture.commit()
     taking = office.broker.queues.dequeue(ME, queue.id, 1)
     taking.read()
     taking.finish()
-    office.world.commit()
-    office.world.pass_time(1)
-    office.broker.sweep(office.world.now)
-    office.world.commit()
+    office.fixture.commit()
+    office.fixture.pass_time(1)
+    office.broker.sweep(office.fixture.now)
+    office.fixture.commit()
     assert office.page() == LetterPage(
         [
             DeadLetter(
-                "2-0", 0, b"v", b"k", (("colour", b"red"),), "attempts used up", 1, "t", 0, 0, START, office.world.now
+                "2-0", 0, b"v", b"k", (("colour", b"red"),), "attempts used up", 1, "t", 0, 0, START, office.fixture.now
             )
         ],
         None,
@@ -117,7 +117,7 @@ def test_a_record_that_was_rejected_is_read_with_the_reason() -> None:
     office = Office()
     office.broker.topics.change(ME, HERE, "t", TopicSettings(schema="missing", rejected="dead-letter"))
     office.broker.produce.append(ME, HERE, "t", 0, [b"v"])
-    office.world.commit()
+    office.fixture.commit()
     ((letter,), _) = office.page()
     assert letter.reason.startswith("schema: ")
     assert (letter.value, letter.attempts, letter.original_offset, letter.stored) == (b"v", 0, None, None)
@@ -163,7 +163,7 @@ def test_letters_that_anybody_wrote_are_read_as_well_as_they_can_be() -> None:
     office.broker.topics.create(ME, HERE, "t.dlq", 1)
     odd = (("dead-letter-attempts", b"-1"), ("dead-letter-reason", b"\xff"), ("dead-letter-offset", b"9" * 100))
     office.broker.produce.append(ME, HERE, "t.dlq", 0, [b"a", b"b"], headers=[odd, ()])
-    office.world.commit()
+    office.fixture.commit()
     first, second = office.page().letters
     assert (first.attempts, first.reason, first.original_offset) == (0, "�", None)
     assert (second.attempts, second.reason, second.topic, second.partition) == (0, "", "t", None)
@@ -173,7 +173,7 @@ def test_letters_that_anybody_wrote_are_read_as_well_as_they_can_be() -> None:
 def test_expired_letters_are_passed_over_page_by_page() -> None:
     office = Office(letters=5)
     office.broker.topics.change(ME, HERE, "t.dlq", TopicSettings(expiry_seconds=10))
-    office.world.pass_time(10)
+    office.fixture.pass_time(10)
     office.drop(b"new")
     assert office.page(2) == LetterPage([], 2)
     assert [letter.value for letter in office.page(10).letters] == [b"new"]
@@ -191,7 +191,7 @@ def test_a_replayed_letter_is_in_its_topic_and_no_letter_any_more(log: LogSettin
     (part,) = office.broker.fetch.plan(ME, HERE, "t", 2, 0, 1000, 10).run()
     assert (part.values(), part.keys(), part.headers()) == ([b"b"], [b"k"], [(("colour", b"red"),)])
     assert office.values() == [b"a", b"c"]
-    office.world.restart()
+    office.fixture.restart()
     assert office.values() == [b"a", b"c"]
     assert office.stored(2) == [b"b"]
 
@@ -222,7 +222,7 @@ def test_a_second_replay_finds_nothing() -> None:
     for _ in range(2):
         with pytest.raises(DeadLetterNotFound):
             office.replay(1)
-        office.world.restart()
+        office.fixture.restart()
     office.replay(0)
     with pytest.raises(DeadLetterNotFound):
         office.replay(0)  # the start has moved past it
@@ -238,7 +238,7 @@ def test_of_two_at_the_same_time_exactly_one_wins() -> None:
         works[0].finish()
         with pytest.raises(DeadLetterNotFound):
             works[1].finish()
-        office.world.commit()
+        office.fixture.commit()
         assert office.stored() == [b"%d" % offset]
 
 
@@ -263,7 +263,7 @@ def test_what_a_letter_says_of_its_topic_gives_no_right_to_that_topic() -> None:
 def test_a_letter_without_its_topic_cannot_be_replayed() -> None:
     office = Office(letters=1)
     office.broker.topics.delete(ME, HERE, "t")
-    office.world.commit()
+    office.fixture.commit()
     with pytest.raises(TopicNotFound):
         office.replay(0)
 
@@ -274,7 +274,7 @@ def test_letters_that_are_deleted_meanwhile_are_not_found() -> None:
     work.run()
     office.broker.topics.delete(ME, HERE, "t.dlq")
     office.broker.topics.create(ME, HERE, "t.dlq", 1)
-    office.world.commit()
+    office.fixture.commit()
     with pytest.raises(DeadLetterNotFound):
         work.finish()
     assert office.stored() == []
@@ -283,8 +283,8 @@ def test_letters_that_are_deleted_meanwhile_are_not_found() -> None:
 def test_a_letter_that_has_become_too_large_stays() -> None:
     office = Office(letters=1)
     office.drop(b"x" * 200)
-    office.world.options["limits"] = Limits(record_bytes=100)
-    office.world.restart()
+    office.fixture.options["limits"] = Limits(record_bytes=100)
+    office.fixture.restart()
     with pytest.raises(RecordTooLarge):
         office.replay(1)
     assert len(office.values()) == 2
@@ -298,17 +298,17 @@ def test_what_was_removed_is_forgotten_when_the_start_moves_past_it() -> None:
     for offset in (2, 1, 4):
         office.replay(offset)
     assert office.removed == {BOX: RemovedRecords(0, frozenset({1, 2, 4}))}
-    assert office.world.engine.bounds(BOX).start == 0
+    assert office.fixture.engine.bounds(BOX).start == 0
     office.replay(0)
     assert office.removed == {BOX: RemovedRecords(3, frozenset({4}))}
-    assert office.world.engine.bounds(BOX).start == 3
-    office.world.restart()
+    assert office.fixture.engine.bounds(BOX).start == 3
+    office.fixture.restart()
     assert office.removed == {BOX: RemovedRecords(3, frozenset({4}))}
-    assert office.world.engine.bounds(BOX).start == 3
+    assert office.fixture.engine.bounds(BOX).start == 3
     office.replay(3)
     office.replay(5)
     assert office.removed == {BOX: RemovedRecords(6)}
-    assert office.world.engine.bounds(BOX) == (6, 6)
+    assert office.fixture.engine.bounds(BOX) == (6, 6)
     assert office.stored() == [b"2", b"1", b"4", b"0", b"3", b"5"]
 
 
@@ -325,17 +325,17 @@ def test_how_many_may_be_replayed_around_one_that_stays_is_limited() -> None:
 
 def test_a_replay_that_is_not_kept_changes_nothing() -> None:
     office = Office(letters=2)
-    fault = office.world.fill_disk()
+    fault = office.fixture.fill_disk()
     work = office.broker.dead_letters.replay(ME, HERE, "t", 0)
     work.run()
     group = work.finish().appended.group
     assert office.values() == [b"1"]
-    office.world.commit()
+    office.fixture.commit()
     assert group.state is GroupState.FAILED
     assert office.values() == [b"0", b"1"]
     with pytest.raises(LogFull):
         office.replay(0)
-    office.world.free_disk(fault)
+    office.fixture.free_disk(fault)
     assert office.values() == [b"0", b"1"]
     office.replay(0)
     assert office.stored() == [b"0"]
@@ -352,8 +352,8 @@ def test_after_a_restart_a_letter_is_in_one_of_both_places(stage: str, offset: i
     if stage in ("appended", "committed"):
         work.finish()
     if stage == "committed":
-        office.world.commit()
-    office.world.restart()
+        office.fixture.commit()
+    office.fixture.restart()
     value = b"%d" % offset
     assert office.stored() == ([value] if stage == "committed" else [])
     assert (value in office.values()) is (stage != "committed")
@@ -366,13 +366,13 @@ def test_after_a_purge_there_are_none_and_nothing_is_kept_in_mind() -> None:
     office = Office(letters=5)
     office.replay(2)
     group = office.broker.dead_letters.purge(ME, HERE, "t")
-    office.world.commit()
+    office.fixture.commit()
     assert committed(group)
     assert office.values() == []
     assert office.removed == {BOX: RemovedRecords(5)}
-    assert office.world.engine.bounds(BOX) == (5, 5)
+    assert office.fixture.engine.bounds(BOX) == (5, 5)
     assert office.broker.dead_letters.purge(ME, HERE, "t") is None
-    office.world.restart()
+    office.fixture.restart()
     assert (office.values(), office.removed) == ([], {BOX: RemovedRecords(5)})
     office.drop(b"new")
     assert office.values() == [b"new"]
@@ -393,11 +393,11 @@ def test_between_a_purge_and_its_commit_nothing_can_be_replayed() -> None:
 def test_a_purge_that_is_not_kept_changes_nothing() -> None:
     office = Office(letters=3)
     office.replay(1)
-    fault = office.world.fill_disk()
+    fault = office.fixture.fill_disk()
     office.broker.dead_letters.purge(ME, HERE, "t")
-    office.world.commit()
+    office.fixture.commit()
     assert office.values() == [b"0", b"2"]
-    office.world.free_disk(fault)
+    office.fixture.free_disk(fault)
     assert office.removed == {BOX: RemovedRecords(0, frozenset({1}))}
 
 
@@ -427,8 +427,8 @@ def test_the_rights_to_the_dead_letters_and_to_the_topic_decide(
         office = Office(letters=2)
         rights = needed if missing is None else everything - {missing}
         grants = [Grant("alice", frozenset({permission}), topic=topic) for topic, permission in rights]
-        office.world.options["access"] = AccessPolicy(enforced=True, grants=grants)
-        office.world.restart()
+        office.fixture.options["access"] = AccessPolicy(enforced=True, grants=grants)
+        office.fixture.restart()
         arguments = {"fetch": (10,), "replay": (0,), "purge": ()}[operation]
         call = getattr(office.broker.dead_letters, operation)
         if missing is None:

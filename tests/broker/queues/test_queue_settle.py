@@ -17,19 +17,19 @@ def take(desk: Desk, queue: int, count: int, *settle: int) -> tuple[list[bytes],
     taking = begun(desk, queue, count, *settle)
     taking.read()
     messages, group = taking.finish()
-    desk.world.commit()
+    desk.fixture.commit()
     assert group is None or committed(group)
     return [message.value for message in messages], taking.acknowledged
 
 
 def begun(desk: Desk, queue: int, count: int, *settle: int) -> Dequeue:
-    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, count, settle=settle)
+    taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, count, settle=settle)
     assert taking is not None
     return taking
 
 
 def in_flight(desk: Desk, queue: int) -> list[int]:
-    found, _ = desk.world.broker.queues.find(ANONYMOUS, queue)
+    found, _ = desk.fixture.broker.queues.find(ANONYMOUS, queue)
     return sorted(tag for tags in found.tries.values() for tag in tags)
 
 
@@ -38,10 +38,10 @@ def test_it_is_one_event_and_survives_a_restart() -> None:
     queue = desk.subscribe()
     desk.publish(b"1", b"2", b"3")
     assert desk.values(queue, 1) == [b"1"]
-    before = desk.world.engine.position
+    before = desk.fixture.engine.position
     assert take(desk, queue, 1, 1) == ([b"2"], [True])
-    assert desk.world.engine.position == before + 1
-    desk.world.restart()
+    assert desk.fixture.engine.position == before + 1
+    desk.fixture.restart()
     assert in_flight(desk, queue) == [2]
     assert desk.values(queue) == [b"3"]
 
@@ -52,7 +52,7 @@ def test_it_is_kept_although_there_is_nothing_to_take() -> None:
     desk.publish(b"1")
     assert desk.values(queue) == [b"1"]
     assert take(desk, queue, 5, 1) == ([], [True])
-    desk.world.restart()
+    desk.fixture.restart()
     assert in_flight(desk, queue) == []
     assert take(desk, queue, 5, 1) == ([], [False])
 
@@ -62,7 +62,7 @@ def test_each_tag_gets_its_own_answer() -> None:
     queue = desk.subscribe()
     desk.publish(b"1", b"2", b"3")
     desk.values(queue, 1)
-    desk.world.pass_time(1)
+    desk.fixture.pass_time(1)
     desk.values(queue, 2)  # the first once more, and the second
     assert take(desk, queue, 1, 2, 7, 1, 2, 0, -1, 1 << 64) == (
         [b"3"],
@@ -76,7 +76,7 @@ def test_what_is_acknowledged_does_not_come_again_with_it_though_it_is_due() -> 
     queue = desk.subscribe()
     desk.publish(b"1", b"2", b"3")
     desk.values(queue, 2)
-    desk.world.pass_time(1)
+    desk.fixture.pass_time(1)
     assert take(desk, queue, 5, 1) == ([b"2", b"3"], [True])
     assert in_flight(desk, queue) == [2, 3]
 
@@ -85,7 +85,7 @@ def test_what_is_acknowledged_does_not_come_again_with_it_though_it_is_due() -> 
 def test_what_is_acknowledged_makes_room_first(partitions: int) -> None:
     """With as many in flight as the queue may hold, those that wait would be dropped."""
     desk = Desk(queues=QueuePolicy(capacity=2))
-    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", partitions)
+    desk.fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", partitions)
     queue = desk.subscribe()
     desk.publish(b"1", b"2")
     tags = [message.tag for message in taken(desk, queue)]
@@ -103,15 +103,15 @@ def test_if_it_cannot_be_kept_nothing_has_happened() -> None:
     queue = desk.subscribe()
     desk.publish(b"1", b"2")
     desk.values(queue, 1)
-    fault = desk.world.fill_disk()
-    desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
-    desk.world.commit()
+    fault = desk.fixture.fill_disk()
+    desk.fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
+    desk.fixture.commit()
     taking = begun(desk, queue, 1, 1)
     taking.read()
     with pytest.raises(LogFull):
         taking.finish()
     assert in_flight(desk, queue) == [1]
-    desk.world.free_disk(fault)
+    desk.fixture.free_disk(fault)
     assert take(desk, queue, 1, 1) == ([b"2"], [True])
 
 
@@ -121,7 +121,7 @@ def test_a_queue_that_ends_meanwhile_settles_nothing() -> None:
     desk.publish(b"1", b"2")
     desk.values(queue, 1)
     taking = begun(desk, queue, 1, 1)
-    desk.world.broker.queues.delete(ANONYMOUS, queue)
+    desk.fixture.broker.queues.delete(ANONYMOUS, queue)
     taking.read()
     assert taking.finish() == ([], None)
     assert taking.acknowledged == [False]
@@ -133,6 +133,6 @@ def test_one_that_is_cancelled_settles_nothing() -> None:
     desk.publish(b"1", b"2")
     desk.values(queue, 1)
     begun(desk, queue, 1, 1).cancel()
-    desk.world.now += SECOND // 100
+    desk.fixture.now += SECOND // 100
     assert in_flight(desk, queue) == [1]
     assert desk.ack(queue, 1) == [True]

@@ -27,27 +27,27 @@ ON_DISK = LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0)  # every
 
 
 class Desk:
-    """A client of the queues of one world, which commits after everything that it does."""
+    """A client of the queues of one broker, which commits after everything that it does."""
 
     def __init__(self, settings: LogSettings | None = None, **options: Any) -> None:
-        self.world = BrokerFixture(settings, **options)
+        self.fixture = BrokerFixture(settings, **options)
 
     @property
     def metrics(self) -> Any:
-        return self.world.broker.metrics
+        return self.fixture.broker.metrics
 
     def publish(self, *values: bytes, topic: str = "t", partition: int = 0, **columns: Any) -> None:
-        self.world.broker.topics.ensure(ANONYMOUS, DEFAULT_SCOPE, topic)
-        self.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, **columns)
-        self.world.commit()
+        self.fixture.broker.topics.ensure(ANONYMOUS, DEFAULT_SCOPE, topic)
+        self.fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, **columns)
+        self.fixture.commit()
 
     def publish_once(self, *values: bytes) -> None:
         """At most once."""
         self.publish(*values, headers=[AT_MOST_ONCE] * len(values))
 
     def subscribe(self, topic: str = "t", *, at_least_once: bool = True) -> int:
-        queue, group = self.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, topic, at_least_once=at_least_once)
-        self.world.commit()
+        queue, group = self.fixture.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, topic, at_least_once=at_least_once)
+        self.fixture.commit()
         assert committed(group)
         return queue.id
 
@@ -56,11 +56,11 @@ class Desk:
         found: list[Message] = []
         skim = True
         while skim and len(found) < count:
-            taking = self.world.broker.queues.dequeue(ANONYMOUS, queue, count - len(found), skip_expired=bool(found))
+            taking = self.fixture.broker.queues.dequeue(ANONYMOUS, queue, count - len(found), skip_expired=bool(found))
             assert taking is not None
             taking.read()
             messages, group = taking.finish()
-            self.world.commit()
+            self.fixture.commit()
             assert group is None or committed(group)
             found += messages
             skim = taking.more
@@ -70,19 +70,19 @@ class Desk:
         return [message.value for message in self.take(queue, count)]
 
     def ack(self, queue: int, *tags: int) -> list[bool]:
-        answers, group = self.world.broker.queues.acknowledge(ANONYMOUS, queue, tags)
-        self.world.commit()
+        answers, group = self.fixture.broker.queues.acknowledge(ANONYMOUS, queue, tags)
+        self.fixture.commit()
         assert group is None or committed(group)
         return answers
 
     def sweep(self, seconds: float = 0.0) -> None:
-        self.world.pass_time(seconds)
-        self.world.broker.sweep(self.world.now)
-        self.world.commit()
+        self.fixture.pass_time(seconds)
+        self.fixture.broker.sweep(self.fixture.now)
+        self.fixture.commit()
 
     def stored(self, topic: str) -> list[tuple[bytes, dict[str, str]]]:
         """Values and headers of all records of a topic."""
-        plan = self.world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 30, 1 << 30)
+        plan = self.fixture.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 30, 1 << 30)
         return [
             (value, {name: data.decode() for name, data in headers})
             for part in plan.run()
@@ -90,7 +90,7 @@ class Desk:
         ]
 
     def topics(self) -> list[str]:
-        return [topic.name for topic in self.world.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
+        return [topic.name for topic in self.fixture.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_at_least_once_needs_both_sides(desk: Desk, queue_qos: int, message_qos:
     both = queue_qos == message_qos == 1
     assert message == Message(1, both, b"m")
     assert desk.ack(queue, 1) == [both]
-    desk.world.pass_time(10)
+    desk.fixture.pass_time(10)
     assert desk.take(queue) == []
 
 
@@ -151,12 +151,12 @@ def test_messages_of_both_kinds_keep_their_order_and_share_the_numbers(desk: Des
     desk.publish_once(b"2")
     desk.publish(b"3")
     assert desk.take(queue) == [Message(1, True, b"1"), Message(2, False, b"2"), Message(3, True, b"3")]
-    desk.world.pass_time(0.1)
+    desk.fixture.pass_time(0.1)
     assert tagged(desk.take(queue)) == [(1, b"1"), (3, b"3")]
 
 
 def test_a_queue_over_several_partitions_delivers_all_of_them(desk: Desk) -> None:
-    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 3)
+    desk.fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 3)
     desk.publish(b"old", partition=1)
     queue = desk.subscribe()
     for number in range(12):
@@ -164,14 +164,14 @@ def test_a_queue_over_several_partitions_delivers_all_of_them(desk: Desk) -> Non
     found: list[Message] = []
     while messages := desk.take(queue, 5):
         found += messages
-        desk.world.pass_time(0.000_001)  # another partition may go first
+        desk.fixture.pass_time(0.000_001)  # another partition may go first
     assert sorted(int(message.value) for message in found) == list(range(12))
     assert len({message.tag for message in found}) == 12
     for remainder in range(3):
         numbers = [int(message.value) for message in found if int(message.value) % 3 == remainder]
         assert numbers == sorted(numbers)
     assert all(desk.ack(queue, *(message.tag for message in found)))
-    desk.world.pass_time(1)
+    desk.fixture.pass_time(1)
     assert desk.take(queue) == []
 
 
@@ -181,15 +181,15 @@ def test_a_queue_may_not_be_used_by_who_may_not_read_its_topic() -> None:
         Grant("reader", frozenset({Permission.READ, Permission.CREATE})),
         Grant("other", frozenset({Permission.READ}), tenant="elsewhere"),
     ]
-    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
-    queue = world.broker.queues.create(reader, DEFAULT_SCOPE, "t", at_least_once=True)[0]
-    world.commit()
-    world.broker.queues.find(reader, queue.id)
+    fixture = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
+    queue = fixture.broker.queues.create(reader, DEFAULT_SCOPE, "t", at_least_once=True)[0]
+    fixture.commit()
+    fixture.broker.queues.find(reader, queue.id)
     for operation in (
-        lambda: world.broker.queues.dequeue(other, queue.id, 1),
-        lambda: world.broker.queues.acknowledge(other, queue.id, [1]),
-        lambda: world.broker.queues.delete(other, queue.id),
-        lambda: world.broker.queues.find(reader, 99),  # whether there is such a queue is nobody's business either
+        lambda: fixture.broker.queues.dequeue(other, queue.id, 1),
+        lambda: fixture.broker.queues.acknowledge(other, queue.id, [1]),
+        lambda: fixture.broker.queues.delete(other, queue.id),
+        lambda: fixture.broker.queues.find(reader, 99),  # whether there is such a queue is nobody's business either
     ):
         with pytest.raises(AccessDenied):
             operation()
@@ -201,7 +201,7 @@ def test_the_number_of_queues_is_limited() -> None:
     first = desk.subscribe()
     with pytest.raises(LimitReached):
         desk.subscribe()
-    desk.world.broker.queues.delete(ANONYMOUS, first)
+    desk.fixture.broker.queues.delete(ANONYMOUS, first)
     desk.subscribe()
 
 
@@ -209,10 +209,10 @@ def test_a_queue_ends_with_its_topic_and_its_number_is_not_used_again(desk: Desk
     queue = desk.subscribe()
     desk.publish(b"m")
     desk.take(queue)
-    desk.world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "t")
-    desk.world.commit()
+    desk.fixture.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "t")
+    desk.fixture.commit()
     with pytest.raises(QueueNotFound):
-        desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+        desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
     desk.sweep(10)
     assert desk.topics() == []
     assert desk.subscribe() > queue
@@ -227,7 +227,7 @@ def test_a_message_is_acknowledged_exactly_once(desk: Desk) -> None:
     desk.take(queue)
     assert desk.ack(queue, 1, 1, 99) == [True, False, False]
     assert desk.ack(queue, 1) == [False]
-    desk.world.pass_time(0.1)
+    desk.fixture.pass_time(0.1)
     assert tagged(desk.take(queue)) == [(2, b"2")]
     assert desk.ack(queue, 2) == [True]
     desk.sweep(1000)
@@ -251,13 +251,13 @@ def test_what_nobody_acknowledges_comes_again_after_its_backoff_and_not_before(d
     desk.publish(b"m")
     for wait in (0.1, 0.2):
         assert tagged(desk.take(queue)) == [(1, b"m")]
-        desk.world.pass_time(wait - 0.000_001)
+        desk.fixture.pass_time(wait - 0.000_001)
         assert desk.take(queue) == []
-        desk.world.pass_time(0.000_001)
+        desk.fixture.pass_time(0.000_001)
     assert tagged(desk.take(queue)) == [(1, b"m")]
     assert desk.metrics.queue_redelivered == 2
     for _ in range(10):
-        desk.world.pass_time(10)
+        desk.fixture.pass_time(10)
         assert desk.take(queue) == []  # three deliveries in all
 
 
@@ -265,9 +265,9 @@ def test_what_falls_due_goes_before_what_was_never_delivered(desk: Desk) -> None
     queue = desk.subscribe()
     desk.publish(b"1", b"2")
     desk.take(queue)
-    desk.world.pass_time(0.1)
+    desk.fixture.pass_time(0.1)
     desk.take(queue, 1)  # 1, for the second time
-    desk.world.pass_time(0.2)
+    desk.fixture.pass_time(0.2)
     desk.publish(b"3")
     assert desk.values(queue, 1) == [b"1"]  # the most tried first
     assert desk.values(queue) == [b"2", b"3"]
@@ -316,7 +316,7 @@ def test_without_a_limit_of_attempts_a_message_comes_for_ever() -> None:
 def use_up(desk: Desk, queue: int) -> None:
     """Deliver what there is as often as it may be, without a sweep."""
     while desk.take(queue):
-        desk.world.pass_time(10)
+        desk.fixture.pass_time(10)
 
 
 def test_dead_letters_have_no_dead_letters(desk: Desk) -> None:
@@ -351,7 +351,7 @@ def test_an_acknowledgement_in_time_saves_a_message_from_being_given_up() -> Non
     read()
     assert desk.ack(queue, 1) == [True]
     done()
-    desk.world.commit()
+    desk.fixture.commit()
     assert [value for value, _ in desk.stored("t.dlq")] == [b"2"]
     assert desk.metrics.queue_dead_lettered == 1
 
@@ -368,7 +368,7 @@ def test_giving_up_twice_at_the_same_time_makes_one_dead_letter() -> None:
     for read, done in calls:
         read()
         done()
-    desk.world.commit()
+    desk.fixture.commit()
     assert len(desk.stored("t.dlq")) == 1
 
 
@@ -384,16 +384,16 @@ def test_many_large_messages_are_given_up_in_portions() -> None:
     for _ in range(20):
         desk.sweep(1)
     assert desk.metrics.queue_dead_lettered == len(desk.stored("t.dlq")) == 10 + MAX_EXHAUSTED * 2 // 100 * 100
-    assert desk.world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
+    assert desk.fixture.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
 
 
 def test_a_message_that_retention_took_is_dropped_and_counted(desk: Desk) -> None:
     queue = desk.subscribe()
     desk.publish(*[b"%d" % number for number in range(6)])
     desk.take(queue, 3)
-    desk.world.engine.trim({partition_id(1, 0): 5})
-    desk.world.commit()
-    desk.world.pass_time(0.1)
+    desk.fixture.engine.trim({partition_id(1, 0): 5})
+    desk.fixture.commit()
+    desk.fixture.pass_time(0.1)
     assert tagged(desk.take(queue)) == [(6, b"5")]
     assert desk.metrics.queue_dropped == 5  # three in flight, two that waited
     assert desk.ack(queue, 1, 6) == [False, True]
@@ -405,14 +405,14 @@ def test_a_message_that_retention_took_is_dropped_and_counted(desk: Desk) -> Non
 def test_nothing_is_delivered_after_its_time(desk: Desk) -> None:
     queue = desk.subscribe()
     desk.publish(b"old")
-    desk.world.pass_time(59)
+    desk.fixture.pass_time(59)
     desk.publish(b"young")
-    desk.world.pass_time(1)
+    desk.fixture.pass_time(1)
     assert desk.values(queue) == [b"young"]
     assert desk.metrics.queue_expired == 1
-    desk.world.pass_time(58.999_999)
+    desk.fixture.pass_time(58.999_999)
     assert desk.values(queue) == [b"young"]
-    desk.world.pass_time(59)
+    desk.fixture.pass_time(59)
     assert desk.values(queue) == []  # though it was in flight and had an attempt left
     assert desk.metrics.queue_expired == 2
     assert desk.ack(queue, 2) == [False]
@@ -422,11 +422,11 @@ def test_nothing_is_delivered_after_its_time(desk: Desk) -> None:
 
 def test_a_message_may_have_a_limit_of_its_own(desk: Desk) -> None:
     queue = desk.subscribe()
-    now = desk.world.now
+    now = desk.fixture.now
     desk.publish(b"short", b"none", b"long", expires=[now + SECOND, 0, now + 100 * SECOND])
-    desk.world.pass_time(1)
+    desk.fixture.pass_time(1)
     assert desk.values(queue) == [b"none", b"long"]
-    desk.world.pass_time(59)
+    desk.fixture.pass_time(59)
     assert desk.values(queue) == []  # the queue's limit holds too
     assert desk.metrics.queue_expired == 3
 
@@ -436,7 +436,7 @@ def test_any_number_of_expired_messages_is_passed_over_at_once() -> None:
     queue = desk.subscribe()
     for _ in range(20):
         desk.publish(*[b"old"] * 1000)
-    desk.world.pass_time(60)
+    desk.fixture.pass_time(60)
     desk.publish(b"new")
     assert tagged(desk.take(queue, 1)) == [(20_001, b"new")]
     assert desk.metrics.queue_expired == 20_000
@@ -477,14 +477,14 @@ def test_nobody_takes_from_a_queue_while_another_reads() -> None:
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(*[bytes(5000)] * 4)
-    first = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 2)
+    first = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 2)
     assert first is not None and not first.ready
-    assert desk.world.broker.queues.dequeue(ANONYMOUS, queue, 2) is None
+    assert desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 2) is None
     first.read()
     messages, group = first.finish()
     assert [message.tag for message in messages] == [1, 2] and group is not None
     assert not committed(group)
-    desk.world.commit()
+    desk.fixture.commit()
     assert committed(group)
     assert [message.tag for message in desk.take(queue)] == [3, 4]
 
@@ -493,7 +493,7 @@ def test_who_gives_up_a_read_leaves_the_messages_to_others() -> None:
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(b"m")
-    first = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+    first = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert first is not None
     first.cancel()
     assert tagged(desk.take(queue)) == [(1, b"m")]
@@ -506,8 +506,8 @@ def test_a_message_acknowledged_while_it_is_read_again_does_not_come() -> None:
     queue = desk.subscribe()
     desk.publish(b"m")
     desk.take(queue)
-    desk.world.pass_time(0.1)
-    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+    desk.fixture.pass_time(0.1)
+    taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert taking is not None
     taking.read()
     assert desk.ack(queue, 1) == [True]
@@ -518,23 +518,23 @@ def test_a_queue_that_ends_while_it_is_read_gives_nothing() -> None:
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(b"m")
-    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+    taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert taking is not None
-    desk.world.broker.queues.delete(ANONYMOUS, queue)
+    desk.fixture.broker.queues.delete(ANONYMOUS, queue)
     taking.read()
     assert taking.finish() == ([], None)
-    desk.world.commit()
-    desk.world.restart()  # what was kept can be read
+    desk.fixture.commit()
+    desk.fixture.restart()  # what was kept can be read
 
 
 def test_a_read_that_fails_leaves_the_messages_where_they_are() -> None:
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(b"the message")
-    (path,) = [path for path in desk.world.disk.paths() if b"the message" in desk.world.disk.content(path)]
-    desk.world.disk.replace(path, desk.world.disk.content(path).replace(b"the message", b"the massage"))
+    (path,) = [path for path in desk.fixture.disk.paths() if b"the message" in desk.fixture.disk.content(path)]
+    desk.fixture.disk.replace(path, desk.fixture.disk.content(path).replace(b"the message", b"the massage"))
     for _ in range(2):  # the queue is not stuck
-        taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+        taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
         assert taking is not None
         taking.read()
         with pytest.raises(LogError):
@@ -547,21 +547,21 @@ def test_a_read_that_fails_leaves_the_messages_where_they_are() -> None:
 def test_messages_whose_delivery_could_not_be_kept_were_not_delivered(desk: Desk) -> None:
     queue = desk.subscribe()
     desk.publish(b"1", b"2")
-    fault = desk.world.fill_disk()
-    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 2)
+    fault = desk.fixture.fill_disk()
+    taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 2)
     assert taking is not None
     taking.read()
     _, group = taking.finish()
     assert group is not None
-    desk.world.commit()
+    desk.fixture.commit()
     assert group.state is GroupState.FAILED
-    assert desk.world.broker.queues.acknowledge(ANONYMOUS, queue, [1]) == ([False], None)
-    desk.world.free_disk(fault)
+    assert desk.fixture.broker.queues.acknowledge(ANONYMOUS, queue, [1]) == ([False], None)
+    desk.fixture.free_disk(fault)
     assert tagged(desk.take(queue)) == [(1, b"1"), (2, b"2")]
     for _ in range(2):  # no attempt was used up by the failure
-        desk.world.pass_time(10)
+        desk.fixture.pass_time(10)
         assert len(desk.take(queue)) == 2
-    desk.world.pass_time(10)
+    desk.fixture.pass_time(10)
     assert desk.take(queue) == []
 
 
@@ -569,13 +569,13 @@ def test_an_acknowledgement_that_could_not_be_kept_was_none(desk: Desk) -> None:
     queue = desk.subscribe()
     desk.publish(b"1")
     desk.take(queue)
-    fault = desk.world.fill_disk()
-    answers, group = desk.world.broker.queues.acknowledge(ANONYMOUS, queue, [1])
+    fault = desk.fixture.fill_disk()
+    answers, group = desk.fixture.broker.queues.acknowledge(ANONYMOUS, queue, [1])
     assert answers == [True] and group is not None
-    desk.world.commit()
+    desk.fixture.commit()
     assert group.state is GroupState.FAILED
-    desk.world.free_disk(fault)
-    desk.world.pass_time(0.1)
+    desk.fixture.free_disk(fault)
+    desk.fixture.pass_time(0.1)
     assert desk.values(queue) == [b"1"]
     assert desk.ack(queue, 1) == [True]
 
@@ -584,19 +584,19 @@ def test_while_the_log_takes_nothing_nothing_is_taken_or_given_up(desk: Desk) ->
     queue, other = desk.subscribe(), desk.subscribe()
     desk.publish(b"1")
     use_up(desk, queue)
-    fault = desk.world.fill_disk()
-    desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x" * 100])
-    desk.world.commit()
+    fault = desk.fixture.fill_disk()
+    desk.fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x" * 100])
+    desk.fixture.commit()
     before = desk.metrics.queue_dropped, desk.metrics.queue_dead_lettered, desk.metrics.messages_fetched
     for _ in range(3):
-        taking = desk.world.broker.queues.dequeue(ANONYMOUS, other, 2)
+        taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, other, 2)
         assert taking is not None
         taking.read()
         with pytest.raises(LogFull):
             taking.finish()
         desk.sweep(2)
     assert (desk.metrics.queue_dropped, desk.metrics.queue_dead_lettered, desk.metrics.messages_fetched) == before
-    desk.world.free_disk(fault)
+    desk.fixture.free_disk(fault)
     assert desk.values(other) == [b"1"]
     desk.sweep(2)
     assert [value for value, _ in desk.stored("t.dlq")] == [b"1"]
@@ -604,13 +604,13 @@ def test_while_the_log_takes_nothing_nothing_is_taken_or_given_up(desk: Desk) ->
 
 def test_a_subscription_that_could_not_be_kept_does_not_exist(desk: Desk) -> None:
     desk.subscribe()
-    fault = desk.world.fill_disk()
-    queue, group = desk.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
-    desk.world.commit()
+    fault = desk.fixture.fill_disk()
+    queue, group = desk.fixture.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
+    desk.fixture.commit()
     assert group.state is GroupState.FAILED
     with pytest.raises(QueueNotFound):
-        desk.world.broker.queues.find(ANONYMOUS, queue.id)
-    desk.world.free_disk(fault)
+        desk.fixture.broker.queues.find(ANONYMOUS, queue.id)
+    desk.fixture.free_disk(fault)
     assert desk.subscribe() > 0
 
 
@@ -619,17 +619,17 @@ def test_a_read_under_way_when_the_state_was_read_again_disturbs_nobody() -> Non
     desk = Desk(ON_DISK)
     queue = desk.subscribe()
     desk.publish(b"m")
-    old = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+    old = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert old is not None
-    fault = desk.world.fill_disk()
-    desk.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
-    desk.world.commit()
-    desk.world.free_disk(fault)
-    new = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+    fault = desk.fixture.fill_disk()
+    desk.fixture.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
+    desk.fixture.commit()
+    desk.fixture.free_disk(fault)
+    new = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert new is not None
     old.read()
     assert old.finish() == ([], None)
-    assert desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1) is None
+    assert desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1) is None
     new.read()
     assert tagged(new.finish()[0]) == [(1, b"m")]
 
@@ -637,7 +637,7 @@ def test_a_read_under_way_when_the_state_was_read_again_disturbs_nobody() -> Non
 def test_a_failing_log_does_not_stop_the_sweep() -> None:
     desk = Desk(queues=QueuePolicy(idle=SECOND))
     desk.subscribe()
-    desk.world.break_disk()
+    desk.fixture.break_disk()
     desk.publish(b"m")
     desk.sweep(10)
     desk.sweep(10)
@@ -652,9 +652,9 @@ def test_after_a_restart_a_queue_goes_on_where_it_was(desk: Desk) -> None:
     desk.publish(b"acknowledged", b"in flight", b"waiting")
     desk.take(queue, 2)
     desk.ack(queue, 1)
-    desk.world.restart()
+    desk.fixture.restart()
     assert tagged(desk.take(queue)) == [(3, b"waiting")]
-    desk.world.pass_time(0.1)
+    desk.fixture.pass_time(0.1)
     assert tagged(desk.take(queue)) == [(2, b"in flight"), (3, b"waiting")]
     assert desk.ack(queue, 1, 2) == [False, True]
     assert desk.subscribe() == queue + 1
@@ -666,12 +666,12 @@ def test_attempts_are_counted_over_restarts(desk: Desk) -> None:
     found = []
     for _ in range(6):
         found += desk.values(queue)
-        desk.world.restart()
-        desk.world.pass_time(1)
+        desk.fixture.restart()
+        desk.fixture.pass_time(1)
     assert found == [b"m"] * 3
     desk.sweep()
     assert len(desk.stored("t.dlq")) == 1
-    desk.world.restart()
+    desk.fixture.restart()
     desk.sweep(10)
     assert len(desk.stored("t.dlq")) == 1
 
@@ -683,20 +683,20 @@ def script() -> list[Step]:
     """A life of a queue: each step leaves something uncommitted, which the next kill takes or not."""
 
     def publish(value: bytes) -> Step:
-        return lambda desk: desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [value])
+        return lambda desk: desk.fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [value])
 
     def take(desk: Desk) -> None:
-        taking = desk.world.broker.queues.dequeue(ANONYMOUS, 1, 2)
+        taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, 1, 2)
         assert taking is not None
         taking.read()
         taking.finish()
 
     def ack(tag: int) -> Step:
-        return lambda desk: desk.world.broker.queues.acknowledge(ANONYMOUS, 1, [tag])
+        return lambda desk: desk.fixture.broker.queues.acknowledge(ANONYMOUS, 1, [tag])
 
     def sweep(desk: Desk) -> None:
-        desk.world.pass_time(0.5)
-        desk.world.broker.sweep(desk.world.now)
+        desk.fixture.pass_time(0.5)
+        desk.fixture.broker.sweep(desk.fixture.now)
 
     return [
         publish(b"1"), publish(b"2"), take, publish(b"3"), ack(1), sweep, take, take, sweep, take, ack(2), sweep,
@@ -716,16 +716,16 @@ def _killed_at(commits: bool, point: int) -> tuple[Desk, Counter[bytes], set[byt
         step(desk)
         if last and not commits:
             break
-        desk.world.commit()
+        desk.fixture.commit()
         delivered += _delivered(before, _in_flight(desk))
         if step.__qualname__.startswith("script.<locals>.ack"):
             acknowledged |= set(before) - set(_in_flight(desk))
-    desk.world.restart()
+    desk.fixture.restart()
     return desk, delivered, acknowledged
 
 
 def _in_flight(desk: Desk) -> dict[bytes, int]:
-    queue = desk.world.broker.queues.find(ANONYMOUS, 1)[0]
+    queue = desk.fixture.broker.queues.find(ANONYMOUS, 1)[0]
     values = [value for value, _ in desk.stored("t")]
     return {values[queue.locate(tag)[1]]: queue.attempt(tag) for tags in queue.tries.values() for tag in tags}
 
@@ -756,14 +756,14 @@ def test_a_snapshot_keeps_queues_and_what_is_in_flight() -> None:
     queue, other = desk.subscribe(), desk.subscribe(at_least_once=False)
     desk.publish(b"1", b"2", b"3")
     desk.take(queue, 2)
-    desk.world.pass_time(0.1)
+    desk.fixture.pass_time(0.1)
     desk.take(queue, 1)
     desk.ack(queue, 2)
-    desk.world.restart()
+    desk.fixture.restart()
     assert tagged(desk.take(queue)) == [(3, b"3")]
-    desk.world.pass_time(0.2)
+    desk.fixture.pass_time(0.2)
     assert tagged(desk.take(queue)) == [(1, b"1"), (3, b"3")]
-    desk.world.pass_time(1)
+    desk.fixture.pass_time(1)
     assert tagged(desk.take(queue)) == [(3, b"3")]  # 1 was delivered three times
     assert [message.at_least_once for message in desk.take(other)] == [False] * 3
     assert desk.subscribe() == other + 1
@@ -789,26 +789,26 @@ def test_a_queue_that_nobody_uses_ends_and_is_counted() -> None:
     unused, polled, acknowledged = desk.subscribe(), desk.subscribe(), desk.subscribe()
     desk.publish(b"m")
     desk.take(acknowledged)
-    desk.world.pass_time(60)
+    desk.fixture.pass_time(60)
     desk.take(polled)
     desk.ack(acknowledged, 1)
     desk.sweep(60)
     assert desk.metrics.queues_ended == 1
     with pytest.raises(QueueNotFound):
-        desk.world.broker.queues.dequeue(ANONYMOUS, unused, 1)
+        desk.fixture.broker.queues.dequeue(ANONYMOUS, unused, 1)
     desk.take(polled)
     desk.ack(acknowledged, 1)
-    desk.world.restart()
+    desk.fixture.restart()
     with pytest.raises(QueueNotFound):
-        desk.world.broker.queues.dequeue(ANONYMOUS, unused, 1)
-    assert desk.world.broker.queues.find(ANONYMOUS, acknowledged)
+        desk.fixture.broker.queues.dequeue(ANONYMOUS, unused, 1)
+    assert desk.fixture.broker.queues.find(ANONYMOUS, acknowledged)
 
 
 def test_a_restart_gives_every_queue_its_whole_time() -> None:
     desk = Desk(queues=QueuePolicy(idle=100 * SECOND))
     queue = desk.subscribe()
-    desk.world.pass_time(1000)  # the broker was off
-    desk.world.restart()
+    desk.fixture.pass_time(1000)  # the broker was off
+    desk.fixture.restart()
     desk.sweep(99)
     desk.take(queue)
     desk.sweep(101)
@@ -819,7 +819,7 @@ def test_a_restart_gives_every_queue_its_whole_time() -> None:
 def test_a_queue_that_is_listened_to_is_in_use_until_that_ends() -> None:
     desk = Desk(queues=QueuePolicy(idle=100 * SECOND))
     queue = desk.subscribe()
-    stop = desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: None)
+    stop = desk.fixture.broker.queues.watch(ANONYMOUS, queue, lambda: None)
     desk.sweep(1000)
     stop()
     desk.sweep(60)
@@ -831,7 +831,7 @@ def test_who_listens_is_told_of_new_messages_and_of_those_that_fall_due() -> Non
     desk = Desk(queues=QueuePolicy(attempts=8))
     queue = desk.subscribe()
     told: list[int] = []
-    stop = desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(desk.world.now - START))
+    stop = desk.fixture.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(desk.fixture.now - START))
     desk.publish(b"1")
     assert told == [0]
     for wait in (0.1, 0.2, 0.4):
@@ -859,10 +859,10 @@ def test_the_last_to_listen_is_the_one_that_counts(desk: Desk) -> None:
     def second() -> None:
         told.append("second")
 
-    stop_first = desk.world.broker.queues.watch(ANONYMOUS, queue, first)
-    stop_second = desk.world.broker.queues.watch(ANONYMOUS, queue, second)
-    assert not desk.world.broker.queues.is_watching(queue, first)
-    assert desk.world.broker.queues.is_watching(queue, second)
+    stop_first = desk.fixture.broker.queues.watch(ANONYMOUS, queue, first)
+    stop_second = desk.fixture.broker.queues.watch(ANONYMOUS, queue, second)
+    assert not desk.fixture.broker.queues.is_watching(queue, first)
+    assert desk.fixture.broker.queues.is_watching(queue, second)
     stop_first()
     desk.publish(b"m")
     desk.take(queue)
@@ -877,7 +877,7 @@ def test_who_listens_from_later_on_is_told_of_what_was_in_flight_before(desk: De
     desk.take(queue)
     desk.sweep(10)  # nobody listens
     told: list[int] = []
-    desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(1))
+    desk.fixture.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(1))
     desk.sweep()
     assert told == [1]
 
@@ -890,8 +890,8 @@ def test_an_error_of_one_who_listens_stops_nobody_else(desk: Desk, caplog: pytes
         raise RuntimeError("no")
 
     desk.publish(b"m")
-    desk.world.broker.queues.watch(ANONYMOUS, queues[0], fails)
-    desk.world.broker.queues.watch(ANONYMOUS, queues[1], lambda: told.append(1))
+    desk.fixture.broker.queues.watch(ANONYMOUS, queues[0], fails)
+    desk.fixture.broker.queues.watch(ANONYMOUS, queues[1], lambda: told.append(1))
     for queue in queues:
         desk.take(queue)
     desk.sweep(0.1)
@@ -903,28 +903,28 @@ def test_who_listens_is_woken_when_the_log_takes_writes_again(desk: Desk) -> Non
     queue = desk.subscribe()
     desk.publish(b"m")
     told: list[int] = []
-    desk.world.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(1))
-    fault = desk.world.fill_disk()
-    desk.world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
-    desk.world.commit()
-    taking = desk.world.broker.queues.dequeue(ANONYMOUS, queue, 1)
+    desk.fixture.broker.queues.watch(ANONYMOUS, queue, lambda: told.append(1))
+    fault = desk.fixture.fill_disk()
+    desk.fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"x"])
+    desk.fixture.commit()
+    taking = desk.fixture.broker.queues.dequeue(ANONYMOUS, queue, 1)
     assert taking is not None
     taking.read()
     with pytest.raises(LogFull):
         taking.finish()
-    desk.world.free_disk(fault)
+    desk.fixture.free_disk(fault)
     assert told == []
     desk.sweep(1)
     assert told == [1]
 
 
 def test_to_stop_listening_is_possible_after_the_broker_was_closed(desk: Desk) -> None:
-    stop = desk.world.broker.queues.watch(ANONYMOUS, desk.subscribe(), lambda: None)
-    desk.world.broker.close()
+    stop = desk.fixture.broker.queues.watch(ANONYMOUS, desk.subscribe(), lambda: None)
+    desk.fixture.broker.close()
     stop()
-    desk.world.broker.sweep(desk.world.now)
+    desk.fixture.broker.sweep(desk.fixture.now)
     with pytest.raises(ShuttingDown):
-        desk.world.broker.queues.dequeue(ANONYMOUS, 1, 1)
+        desk.fixture.broker.queues.dequeue(ANONYMOUS, 1, 1)
 
 
 # -- many
@@ -943,8 +943,8 @@ def test_an_idle_queue_costs_less_than_2_kib(many: Desk) -> None:
     many.publish(b"m")
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(10_000):
-        many.world.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
-    many.world.commit()
+        many.fixture.broker.queues.create(ANONYMOUS, DEFAULT_SCOPE, "t", at_least_once=True)
+    many.fixture.commit()
     for queue in range(1, 10_001, 100):
         many.ack(queue, *(message.tag for message in many.take(queue)))
     assert (tracemalloc.get_traced_memory()[0] - before) / 10_000 < 2048
@@ -962,7 +962,7 @@ class Sealed(dict[int, Queue]):
 def test_publishing_and_polling_look_at_no_other_queue() -> None:
     desk = Desk(queues=QueuePolicy(idle=0))
     queue, other = desk.subscribe(), desk.subscribe()
-    state = desk.world.broker.state_log.state
+    state = desk.fixture.broker.state_log.state
     state.queues = Sealed(state.queues)
     desk.publish(b"m")
     assert desk.values(queue) == [b"m"]
@@ -975,31 +975,31 @@ def test_publishing_and_polling_look_at_no_other_queue() -> None:
 
 
 def remove(desk: Desk, *offsets: int, partition: int = 0) -> None:
-    desk.world.broker.state_log.commit((RecordsRemoved(1, partition, list(offsets)),))
-    desk.world.commit()
+    desk.fixture.broker.state_log.commit((RecordsRemoved(1, partition, list(offsets)),))
+    desk.fixture.commit()
 
 
 @pytest.mark.parametrize("settings", [None, ON_DISK], ids=["memory", "disk"])
 def test_the_shorter_of_the_topics_expiry_and_the_queues_counts(settings: LogSettings | None) -> None:
     for ttl, expiry in ((60, 5), (5, 60), (0, 5)):
         desk = Desk(settings, queues=QueuePolicy(ttl=ttl * SECOND))
-        desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=expiry))
+        desk.fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=expiry))
         queue = desk.subscribe()
         desk.publish(b"old")
-        desk.world.pass_time(4)
+        desk.fixture.pass_time(4)
         desk.publish(b"new")
-        desk.world.pass_time(1)
+        desk.fixture.pass_time(1)
         assert desk.values(queue) == [b"new"]
         assert desk.metrics.queue_expired == 1
 
 
 def test_what_the_topic_lets_expire_does_not_come_again() -> None:
     desk = Desk(queues=QueuePolicy(ttl=0))
-    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=1))
+    desk.fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(expiry_seconds=1))
     queue = desk.subscribe()
     desk.publish(b"m")
     assert desk.values(queue) == [b"m"]
-    desk.world.pass_time(1)
+    desk.fixture.pass_time(1)
     assert desk.values(queue) == []
     assert desk.metrics.queue_expired == 1
 
@@ -1025,7 +1025,7 @@ def test_a_message_that_is_removed_in_flight_does_not_come_again(desk: Desk) -> 
     desk.publish(b"1", b"2")
     desk.take(queue)
     remove(desk, 0)
-    desk.world.pass_time(0.1)
+    desk.fixture.pass_time(0.1)
     assert tagged(desk.take(queue)) == [(2, b"2")]
     assert desk.ack(queue, 1) == [False]
     assert desk.metrics.queue_dropped == 1
@@ -1038,12 +1038,12 @@ def test_a_message_that_is_removed_in_flight_does_not_become_a_dead_letter(desk:
     remove(desk, 0)
     desk.sweep(1)
     assert [value for value, _ in desk.stored("t.dlq")] == [b"2"]
-    assert desk.world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
+    assert desk.fixture.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
     assert desk.metrics.queue_dropped == 1
 
 
 def test_removal_in_one_partition_says_nothing_of_another(desk: Desk) -> None:
-    desk.world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
+    desk.fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
     queue = desk.subscribe()
     for partition in range(2):
         desk.publish(b"a%d" % partition, b"b%d" % partition, partition=partition)

@@ -28,22 +28,22 @@ produce_latency_ns_p50 produce_latency_ns_p95 produce_latency_ns_p99
 )
 
 
-def samples(world: BrokerFixture) -> dict[str, float]:
+def samples(fixture: BrokerFixture) -> dict[str, float]:
     """Every sample, under its name and labels as they are written."""
-    lines = world.broker.metrics_text(ME).splitlines()
+    lines = fixture.broker.metrics_text(ME).splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
-    world = BrokerFixture()
-    world.broker.topics.create(ME, HERE, "t", 2)
-    world.commit()
-    return world
+def fixture() -> BrokerFixture:
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ME, HERE, "t", 2)
+    fixture.commit()
+    return fixture
 
 
-def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(world: BrokerFixture) -> None:
-    text = world.broker.metrics_text(ME)
+def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(fixture: BrokerFixture) -> None:
+    text = fixture.broker.metrics_text(ME)
     assert list(text_string_to_metric_families(text))
     for name in PROMISED:
         assert re.search(rf"^# HELP {name} \S", text, re.MULTILINE), name
@@ -51,51 +51,51 @@ def test_the_text_is_valid_and_has_every_promised_name_with_help_and_type(world:
         assert re.search(rf"^{name} 0\.0$", text, re.MULTILINE), name
 
 
-def test_records_count_when_they_are_committed(world: BrokerFixture) -> None:
-    world.broker.produce.append(ME, HERE, "t", 0, [b"12345", b"1"], keys=[b"k", None])
-    world.broker.produce.append(ME, HERE, "t", 1, [b"1234"])
-    assert samples(world)["messages_produced_total"] == 0
-    assert samples(world)["log_pending_bytes"] > 0
-    world.commit()
-    found = samples(world)
+def test_records_count_when_they_are_committed(fixture: BrokerFixture) -> None:
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"12345", b"1"], keys=[b"k", None])
+    fixture.broker.produce.append(ME, HERE, "t", 1, [b"1234"])
+    assert samples(fixture)["messages_produced_total"] == 0
+    assert samples(fixture)["log_pending_bytes"] > 0
+    fixture.commit()
+    found = samples(fixture)
     assert found["messages_produced_total"] == 3
     assert found["bytes_in_total"] == 11
     assert found["log_pending_bytes"] == 0
     assert found["log_position"] == 4  # with the creation of the topic
-    world.broker.produce.append(ME, HERE, "t", 1, [b"6"])
-    world.commit()
-    assert samples(world)["messages_produced_total"] == 4
+    fixture.broker.produce.append(ME, HERE, "t", 1, [b"6"])
+    fixture.commit()
+    assert samples(fixture)["messages_produced_total"] == 4
 
 
-def test_records_that_could_not_be_stored_do_not_count(world: BrokerFixture) -> None:
-    fault = world.fill_disk()
-    world.broker.produce.append(ME, HERE, "t", 0, [b"lost"])
-    world.commit()
-    assert samples(world)["messages_produced_total"] == 0
-    assert samples(world)["log_writable"] == 0
-    world.free_disk(fault)
-    world.broker.produce.append(ME, HERE, "t", 0, [b"kept"])
-    world.commit()
-    assert samples(world)["messages_produced_total"] == 1
-    assert samples(world)["log_writable"] == 1
+def test_records_that_could_not_be_stored_do_not_count(fixture: BrokerFixture) -> None:
+    fault = fixture.fill_disk()
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"lost"])
+    fixture.commit()
+    assert samples(fixture)["messages_produced_total"] == 0
+    assert samples(fixture)["log_writable"] == 0
+    fixture.free_disk(fault)
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"kept"])
+    fixture.commit()
+    assert samples(fixture)["messages_produced_total"] == 1
+    assert samples(fixture)["log_writable"] == 1
 
 
-def test_latency_is_the_time_until_the_commit(world: BrokerFixture) -> None:
+def test_latency_is_the_time_until_the_commit(fixture: BrokerFixture) -> None:
     for microseconds in (1, 2, 3, 4, 100):
-        world.broker.produce.append(ME, HERE, "t", 0, [b"v"])
-        world.elapsed += microseconds
-        world.commit()
-    found = samples(world)
+        fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"])
+        fixture.elapsed += microseconds
+        fixture.commit()
+    found = samples(fixture)
     assert found["produce_latency_ns_p50"] == 3_000
     assert found["produce_latency_ns_p99"] == 100_000
     assert found["fetch_latency_ns_p50"] == 0
 
 
-def test_latency_is_a_histogram_in_seconds_too(world: BrokerFixture) -> None:
-    latency = world.broker.metrics.fetch_latency
+def test_latency_is_a_histogram_in_seconds_too(fixture: BrokerFixture) -> None:
+    latency = fixture.broker.metrics.fetch_latency
     for nanoseconds in (0, 4_096, 4_097, 1 << 34, (1 << 34) + 1):
         latency.add(nanoseconds)
-    families = {family.name: family for family in text_string_to_metric_families(world.broker.metrics_text(ME))}
+    families = {family.name: family for family in text_string_to_metric_families(fixture.broker.metrics_text(ME))}
     found = families["fetch_latency_seconds"]
     assert found.type == "histogram"
     by_bound = {sample.labels["le"]: sample.value for sample in found.samples if sample.name.endswith("_bucket")}
@@ -116,33 +116,35 @@ def test_only_the_last_samples_count_for_latency() -> None:
     assert ring.quantiles([0.0, 0.5, 0.99, 1.0]) == [0, 512, 1013, 1023]
 
 
-def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(world: BrokerFixture) -> None:
+def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(fixture: BrokerFixture) -> None:
     for _ in range(metrics.LATENCY_SAMPLES + 10):
-        world.broker.produce.append(ME, HERE, "t", 0, [b"v"])
-    pending = world.broker.metrics._pending
+        fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"])
+    pending = fixture.broker.metrics._pending
     assert pending is not None and len(pending.started) == metrics.LATENCY_SAMPLES
-    world.commit()
-    assert samples(world)["messages_produced_total"] == metrics.LATENCY_SAMPLES + 10
+    fixture.commit()
+    assert samples(fixture)["messages_produced_total"] == metrics.LATENCY_SAMPLES + 10
 
 
 def test_what_retention_removes_is_counted() -> None:
-    world = BrokerFixture(default_retention=Retention(seconds=86_400))
-    world.broker.topics.create(ME, HERE, "t", 1)
+    fixture = BrokerFixture(default_retention=Retention(seconds=86_400))
+    fixture.broker.topics.create(ME, HERE, "t", 1)
     for _ in range(6):
-        world.broker.produce.append(ME, HERE, "t", 0, [b"v"])
-        world.commit()
-        world.pass_time(86_400)
-        world.broker.maintain(world.now)
-        world.commit()
-    journals = sum(path.endswith(".journal") for path in world.disk.paths())
-    found = samples(world)
+        fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"])
+        fixture.commit()
+        fixture.pass_time(86_400)
+        fixture.broker.maintain(fixture.now)
+        fixture.commit()
+    journals = sum(path.endswith(".journal") for path in fixture.disk.paths())
+    found = samples(fixture)
     assert found["segments_deleted_total"] > 0
-    assert found["bytes_reclaimed_total"] == found["segments_deleted_total"] * world.settings.file_bytes
+    assert found["bytes_reclaimed_total"] == found["segments_deleted_total"] * fixture.settings.file_bytes
     assert journals + found["segments_deleted_total"] >= 6
     assert 0 < found["retention_noop_runs_total"] < 6
 
 
-def lag_of(world: BrokerFixture, group: str, topic: str = "t", partition: int = 0, scope: Scope = HERE) -> float | None:
+def lag_of(
+    fixture: BrokerFixture, group: str, topic: str = "t", partition: int = 0, scope: Scope = HERE
+) -> float | None:
     labels = {
         "group": group,
         "namespace": scope.namespace,
@@ -151,38 +153,38 @@ def lag_of(world: BrokerFixture, group: str, topic: str = "t", partition: int = 
         "topic": topic,
     }
     written = ",".join(f'{name}="{value}"' for name, value in labels.items())
-    return samples(world).get(f"consumer_lag{{{written}}}")
+    return samples(fixture).get(f"consumer_lag{{{written}}}")
 
 
-def test_lag_is_what_a_group_has_not_reached(world: BrokerFixture) -> None:
-    world.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 10)
-    world.broker.groups.commit(ME, HERE, "g", "t", 0, 4)
-    world.broker.groups.commit(ME, HERE, "ahead", "t", 0, 99)
-    world.broker.groups.commit(ME, HERE, "g", "not there", 0, 4, topic_must_exist=False)
-    world.commit()
-    assert lag_of(world, "g") == 6
-    assert lag_of(world, "ahead") == 0
-    assert lag_of(world, "g", "not there") is None
+def test_lag_is_what_a_group_has_not_reached(fixture: BrokerFixture) -> None:
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 10)
+    fixture.broker.groups.commit(ME, HERE, "g", "t", 0, 4)
+    fixture.broker.groups.commit(ME, HERE, "ahead", "t", 0, 99)
+    fixture.broker.groups.commit(ME, HERE, "g", "not there", 0, 4, topic_must_exist=False)
+    fixture.commit()
+    assert lag_of(fixture, "g") == 6
+    assert lag_of(fixture, "ahead") == 0
+    assert lag_of(fixture, "g", "not there") is None
 
 
-def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(world: BrokerFixture) -> None:
-    world.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 10)
-    world.commit()
-    world.broker.fetch_positions.note(HERE, "g", "t", 0, 7)
-    assert lag_of(world, "g") == 3
-    world.broker.groups.commit(ME, HERE, "g", "t", 0, 2)
-    assert lag_of(world, "g") == 8
+def test_a_group_that_only_fetches_has_a_lag_too_until_it_commits(fixture: BrokerFixture) -> None:
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 10)
+    fixture.commit()
+    fixture.broker.fetch_positions.note(HERE, "g", "t", 0, 7)
+    assert lag_of(fixture, "g") == 3
+    fixture.broker.groups.commit(ME, HERE, "g", "t", 0, 2)
+    assert lag_of(fixture, "g") == 8
 
 
-def test_topics_of_the_same_name_in_two_tenants_are_told_apart(world: BrokerFixture) -> None:
+def test_topics_of_the_same_name_in_two_tenants_are_told_apart(fixture: BrokerFixture) -> None:
     acme = Scope("acme", "eu")
-    world.broker.topics.create(ME, acme, "t", 1)
+    fixture.broker.topics.create(ME, acme, "t", 1)
     for scope, offset in ((HERE, 1), (acme, 0)):
-        world.broker.produce.append(ME, scope, "t", 0, [b"v"])
-        world.broker.groups.commit(ME, scope, "g", "t", 0, offset)
-    world.commit()
-    assert lag_of(world, "g") == 0
-    assert lag_of(world, "g", scope=acme) == 1
+        fixture.broker.produce.append(ME, scope, "t", 0, [b"v"])
+        fixture.broker.groups.commit(ME, scope, "g", "t", 0, offset)
+    fixture.commit()
+    assert lag_of(fixture, "g") == 0
+    assert lag_of(fixture, "g", scope=acme) == 1
 
 
 def test_positions_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,18 +196,18 @@ def test_positions_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.Monke
     assert [place.group for place, _ in positions] == ["a", "c"]
 
 
-def test_the_number_of_lags_shown_is_bounded(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_lags_shown_is_bounded(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MAX_LAG_SERIES", 2)
     for group, shown, cut in (("a", 1, 0), ("b", 2, 0), ("c", 2, 1)):
-        world.broker.groups.commit(ME, HERE, group, "t", 0, 0)
-        found = samples(world)
+        fixture.broker.groups.commit(ME, HERE, group, "t", 0, 0)
+        found = samples(fixture)
         assert sum(name.startswith("consumer_lag{") for name in found) == shown
         assert found["consumer_lag_cut"] == cut
 
 
-def test_every_broker_has_its_own_figures(world: BrokerFixture) -> None:
+def test_every_broker_has_its_own_figures(fixture: BrokerFixture) -> None:
     other = BrokerFixture()
-    world.broker.metrics.active_connections += 1
-    assert samples(world)["active_connections"] == 1
+    fixture.broker.metrics.active_connections += 1
+    assert samples(fixture)["active_connections"] == 1
     assert samples(other)["active_connections"] == 0
-    assert (samples(world)["topics"], samples(world)["partitions"]) == (1, 2)
+    assert (samples(fixture)["topics"], samples(fixture)["partitions"]) == (1, 2)

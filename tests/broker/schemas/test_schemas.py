@@ -45,70 +45,70 @@ FIRST, SECOND = of("a", a="string"), of("a", a="string", b="integer")
 
 
 def register(
-    world: BrokerFixture, definition: bytes, name: str = "s", kind: SchemaKind = JSON, scope: Scope = DEFAULT_SCOPE
+    fixture: BrokerFixture, definition: bytes, name: str = "s", kind: SchemaKind = JSON, scope: Scope = DEFAULT_SCOPE
 ) -> Schema:
-    work = world.broker.schemas.register(ANONYMOUS, scope, name, kind, definition)
+    work = fixture.broker.schemas.register(ANONYMOUS, scope, name, kind, definition)
     work.run()
     schema, _ = work.finish()
-    world.commit()
+    fixture.commit()
     return schema
 
 
-def versions(world: BrokerFixture, name: str | None = None, scope: Scope = DEFAULT_SCOPE) -> list[tuple[str, int]]:
-    return [(schema.name, schema.version) for schema in world.broker.schemas.list(ANONYMOUS, scope, name)]
+def versions(fixture: BrokerFixture, name: str | None = None, scope: Scope = DEFAULT_SCOPE) -> list[tuple[str, int]]:
+    return [(schema.name, schema.version) for schema in fixture.broker.schemas.list(ANONYMOUS, scope, name)]
 
 
-def topic(world: BrokerFixture, **settings: Any) -> None:
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(**settings))
-    world.commit()
+def topic(fixture: BrokerFixture, **settings: Any) -> None:
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(**settings))
+    fixture.commit()
 
 
-def check(world: BrokerFixture, *values: bytes) -> dict[int, list[str]]:
-    found = world.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, "t").topic
-    return world.broker.schemas.check(found, values)
+def check(fixture: BrokerFixture, *values: bytes) -> dict[int, list[str]]:
+    found = fixture.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, "t").topic
+    return fixture.broker.schemas.check(found, values)
 
 
 # -- versions
 
 
 def test_versions_are_numbered_and_kept() -> None:
-    world = BrokerFixture()
-    schemas = world.broker.schemas
-    first = register(world, FIRST)
-    assert first == Schema("s", 1, JSON, FIRST, world.now)
-    assert register(world, SECOND).version == 2
-    register(world, b'"string"', "avro", AVRO)
-    register(world, FIRST, "s", scope=OTHER)
+    fixture = BrokerFixture()
+    schemas = fixture.broker.schemas
+    first = register(fixture, FIRST)
+    assert first == Schema("s", 1, JSON, FIRST, fixture.now)
+    assert register(fixture, SECOND).version == 2
+    register(fixture, b'"string"', "avro", AVRO)
+    register(fixture, FIRST, "s", scope=OTHER)
     for _ in range(2):
         assert schemas.get(ANONYMOUS, DEFAULT_SCOPE, "s").definition == SECOND
         assert schemas.get(ANONYMOUS, DEFAULT_SCOPE, "s", 1) == first
-        assert versions(world) == [("avro", 1), ("s", 1), ("s", 2)]
-        assert versions(world, "s") == [("s", 1), ("s", 2)] and versions(world, "none") == []
-        assert versions(world, scope=OTHER) == [("s", 1)]
-        world.restart()
-        schemas = world.broker.schemas
+        assert versions(fixture) == [("avro", 1), ("s", 1), ("s", 2)]
+        assert versions(fixture, "s") == [("s", 1), ("s", 2)] and versions(fixture, "none") == []
+        assert versions(fixture, scope=OTHER) == [("s", 1)]
+        fixture.restart()
+        schemas = fixture.broker.schemas
 
 
 def test_the_same_definition_again_is_the_same_version_and_stores_nothing() -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
-    position = world.broker.position
-    work = world.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, FIRST)
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
+    position = fixture.broker.position
+    work = fixture.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, FIRST)
     assert work.ready
     work.run()
     schema, group = work.finish()
     assert schema.version == 1 and group is None
-    assert not world.committer.run() and world.broker.position == position
-    register(world, SECOND)
-    world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.NONE)
-    assert register(world, FIRST).version == 3  # only the latest counts
+    assert not fixture.committer.run() and fixture.broker.position == position
+    register(fixture, SECOND)
+    fixture.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.NONE)
+    assert register(fixture, FIRST).version == 3  # only the latest counts
 
 
 def test_a_version_that_is_not_committed_yet_is_told_with_its_group() -> None:
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     groups = []
     for _ in range(2):
-        work = world.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, FIRST)
+        work = fixture.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, FIRST)
         work.run()
         groups.append(work.finish()[1])
     assert groups[0] is not None and groups[0] is groups[1] and not committed(groups[0])
@@ -116,45 +116,45 @@ def test_a_version_that_is_not_committed_yet_is_told_with_its_group() -> None:
 
 @pytest.mark.parametrize("stage", ["registered", "first", "newest", "all", "again"])
 def test_a_number_is_never_used_again(stage: str) -> None:
-    world = BrokerFixture()
-    schemas = world.broker.schemas
+    fixture = BrokerFixture()
+    schemas = fixture.broker.schemas
 
     def restart_at(this: str) -> None:
         nonlocal schemas
-        world.commit()
+        fixture.commit()
         if this == stage:
-            world.restart()
-            schemas = world.broker.schemas
+            fixture.restart()
+            schemas = fixture.broker.schemas
 
-    register(world, FIRST)
-    register(world, SECOND)
-    register(world, of(a="string", b="integer"))
+    register(fixture, FIRST)
+    register(fixture, SECOND)
+    register(fixture, of(a="string", b="integer"))
     restart_at("registered")
     schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 1)
     restart_at("first")
-    assert versions(world) == [("s", 2), ("s", 3)]
+    assert versions(fixture) == [("s", 2), ("s", 3)]
     schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 3)
     restart_at("newest")
     assert schemas.get(ANONYMOUS, DEFAULT_SCOPE, "s").version == 2
     schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
     restart_at("all")
-    assert versions(world) == []
+    assert versions(fixture) == []
     with pytest.raises(SchemaNotFound):
         schemas.get(ANONYMOUS, DEFAULT_SCOPE, "s")
-    assert register(world, b'"int"', kind=AVRO).version == 4  # it need not fit what is gone
+    assert register(fixture, b'"int"', kind=AVRO).version == 4  # it need not fit what is gone
     restart_at("again")
-    assert versions(world) == [("s", 4)]
+    assert versions(fixture) == [("s", 4)]
 
 
 def test_numbers_survive_a_snapshot_of_an_empty_subject() -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
-    world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
-    world.commit()
-    world.broker.close()  # takes a snapshot
-    world.open()
-    assert versions(world) == []
-    assert register(world, FIRST).version == 2
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
+    fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
+    fixture.commit()
+    fixture.broker.close()  # takes a snapshot
+    fixture.open()
+    assert versions(fixture) == []
+    assert register(fixture, FIRST).version == 2
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_numbers_survive_a_snapshot_of_an_empty_subject() -> None:
     ],
 )
 def test_what_is_not_there_is_not_found(call: Callable[[Any], object]) -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
     with pytest.raises(SchemaNotFound):
-        call(world.broker.schemas)
+        call(fixture.broker.schemas)
 
 
 # -- compatibility
@@ -201,48 +201,48 @@ def test_a_new_version_fits_the_latest_one_in_the_way_that_the_mode_says(
         ("narrower", NARROWER, JSON),
         ("another kind", b'"string"', AVRO),
     ):
-        world = BrokerFixture()
-        register(world, FIRST)
-        world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", mode)
-        world.commit()
-        world.restart()
-        assert world.broker.schemas.mode(ANONYMOUS, DEFAULT_SCOPE, "s") is mode
+        fixture = BrokerFixture()
+        register(fixture, FIRST)
+        fixture.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", mode)
+        fixture.commit()
+        fixture.restart()
+        assert fixture.broker.schemas.mode(ANONYMOUS, DEFAULT_SCOPE, "s") is mode
         if name in allowed:
-            assert register(world, definition, kind=kind).version == 2
+            assert register(fixture, definition, kind=kind).version == 2
         else:
             with pytest.raises(SchemaIncompatible):
-                register(world, definition, kind=kind)
-            assert versions(world) == [("s", 1)]
+                register(fixture, definition, kind=kind)
+            assert versions(fixture) == [("s", 1)]
 
 
 def test_a_subject_that_was_deleted_begins_anew_with_the_usual_mode() -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
-    world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.NONE)
-    world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
-    register(world, FIRST)
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
+    fixture.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.NONE)
+    fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
+    register(fixture, FIRST)
     for _ in range(2):
-        assert world.broker.schemas.mode(ANONYMOUS, DEFAULT_SCOPE, "s") is Compatibility.BACKWARD
-        world.restart()
+        assert fixture.broker.schemas.mode(ANONYMOUS, DEFAULT_SCOPE, "s") is Compatibility.BACKWARD
+        fixture.restart()
 
 
 def test_the_problem_is_told() -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
     with pytest.raises(SchemaIncompatible, match=r"^new required field 'f' not in old schema$"):
-        register(world, of("a", "f", a="string", f="string"))
-    world.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.FULL)
+        register(fixture, of("a", "f", a="string", f="string"))
+    fixture.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "s", Compatibility.FULL)
     with pytest.raises(SchemaIncompatible, match=r"^field 'a' is required in the old schema, optional in the new$"):
-        register(world, WIDER)
+        register(fixture, WIDER)
 
 
 def test_the_decision_is_taken_by_what_is_true_at_the_end() -> None:
     """Two clients at once, both with the next version: the second is compared with the first one's."""
-    world = BrokerFixture()
-    schemas = world.broker.schemas
+    fixture = BrokerFixture()
+    schemas = fixture.broker.schemas
     slow = schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, of("a", "c", a="string", c="string"))
     slow.run()
-    register(world, FIRST)
+    register(fixture, FIRST)
     with pytest.raises(SchemaIncompatible, match="'c' not in old"):
         slow.finish()
     same, other = (
@@ -250,7 +250,7 @@ def test_the_decision_is_taken_by_what_is_true_at_the_end() -> None:
     )
     same.run()
     other.run()
-    register(world, SECOND)
+    register(fixture, SECOND)
     assert same.finish()[0].version == 2  # the same definition
     assert other.finish()[0].version == 3
     loosened = schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, of(a="integer"))
@@ -261,12 +261,12 @@ def test_the_decision_is_taken_by_what_is_true_at_the_end() -> None:
 
 def test_registering_goes_off_the_event_loop_two_at_a_time() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = BrokerFixture(executor=later(calls))
+    fixture = BrokerFixture(executor=later(calls))
     finished = []
     for number in range(3):
-        work = world.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, f"s{number}", JSON, FIRST)
+        work = fixture.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, f"s{number}", JSON, FIRST)
         assert not work.ready
-        work.start(world.broker.executor, lambda work=work: finished.append(work.finish()[0].name))  # type: ignore[misc]
+        work.start(fixture.broker.executor, lambda work=work: finished.append(work.finish()[0].name))  # type: ignore[misc]
     assert len(calls) == module.AT_ONCE and finished == []
     for run, done in calls:  # grows meanwhile
         run()
@@ -292,10 +292,10 @@ def test_registering_goes_off_the_event_loop_two_at_a_time() -> None:
 def test_a_bad_definition_stores_nothing(
     name: str, kind: SchemaKind, definition: bytes, error: type[Exception]
 ) -> None:
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     with pytest.raises(error):
-        register(world, definition, name, kind)
-    assert not world.committer.run() and versions(world) == []
+        register(fixture, definition, name, kind)
+    assert not fixture.committer.run() and versions(fixture) == []
 
 
 def test_a_bad_scope_is_refused() -> None:
@@ -304,68 +304,68 @@ def test_a_bad_scope_is_refused() -> None:
 
 
 def test_numbers_and_bytes_are_bounded() -> None:
-    world = BrokerFixture(limits=Limits(schema_versions=2, schema_subjects=2, schema_bytes=2_000))
-    register(world, FIRST)
-    register(world, SECOND)
+    fixture = BrokerFixture(limits=Limits(schema_versions=2, schema_subjects=2, schema_bytes=2_000))
+    register(fixture, FIRST)
+    register(fixture, SECOND)
     with pytest.raises(LimitReached, match="2 versions"):
-        register(world, WIDER)
-    world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 1)
-    assert register(world, WIDER).version == 3
-    register(world, FIRST, "other", scope=OTHER)
+        register(fixture, WIDER)
+    fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 1)
+    assert register(fixture, WIDER).version == 3
+    register(fixture, FIRST, "other", scope=OTHER)
     with pytest.raises(LimitReached, match="2 names"):
-        register(world, FIRST, "third")
-    world.broker.schemas.delete(ANONYMOUS, OTHER, "other")
+        register(fixture, FIRST, "third")
+    fixture.broker.schemas.delete(ANONYMOUS, OTHER, "other")
     with pytest.raises(LimitReached, match="2000 bytes"):
-        register(world, FIRST + b" " * 1_500, "third")
+        register(fixture, FIRST + b" " * 1_500, "third")
     for _ in range(2):
-        register(world, FIRST + b" " * 1_000, "third")
-        world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "third")  # and its bytes are free again
-        world.commit()
-        world.restart()
+        register(fixture, FIRST + b" " * 1_000, "third")
+        fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "third")  # and its bytes are free again
+        fixture.commit()
+        fixture.restart()
 
 
 def test_of_empty_subjects_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.broker.schemas.schema.KEPT_EMPTY", 2)
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     for name in ("a", "b", "c"):
-        register(world, FIRST, name)
+        register(fixture, FIRST, name)
     for name in ("b", "a", "c"):
-        world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, name)
-    world.commit()
+        fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, name)
+    fixture.commit()
     for _ in range(2):
-        assert sorted(world.broker.state_log.state.schemas[DEFAULT_SCOPE]) == ["a", "c"]
-        world.restart()
-    assert register(world, FIRST, "a").version == 2
+        assert sorted(fixture.broker.state_log.state.schemas[DEFAULT_SCOPE]) == ["a", "c"]
+        fixture.restart()
+    assert register(fixture, FIRST, "a").version == 2
 
 
 def test_a_failed_commit_takes_everything_back() -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
-    topic(world, schema="s")
-    assert check(world, b'{"a": "x", "b": "no integer"}') == {}
-    fault = world.fill_disk()
-    work = world.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, SECOND)
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
+    topic(fixture, schema="s")
+    assert check(fixture, b'{"a": "x", "b": "no integer"}') == {}
+    fault = fixture.fill_disk()
+    work = fixture.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, "s", JSON, SECOND)
     work.run()
     schema, group = work.finish()
-    assert schema.version == 2 and check(world, b'{"a": "x", "b": "no integer"}') != {}
-    world.commit()
+    assert schema.version == 2 and check(fixture, b'{"a": "x", "b": "no integer"}') != {}
+    fixture.commit()
     assert group is not None and not committed(group)
-    assert versions(world) == [("s", 1)]
-    assert check(world, b'{"a": "x", "b": "no integer"}') == {}
+    assert versions(fixture) == [("s", 1)]
+    assert check(fixture, b'{"a": "x", "b": "no integer"}') == {}
     with pytest.raises(LogError):
-        world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
-    world.free_disk(fault)
-    assert register(world, of("a", a="string", b="boolean")).version == 2  # the number was never given
-    assert check(world, b'{"a": "x", "b": 1}') == {0: ["type mismatch at b: expected boolean, got integer"]}
+        fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
+    fixture.free_disk(fault)
+    assert register(fixture, of("a", a="string", b="boolean")).version == 2  # the number was never given
+    assert check(fixture, b'{"a": "x", "b": 1}') == {0: ["type mismatch at b: expected boolean, got integer"]}
 
 
 # -- checking records
 
 
 def test_a_topic_without_a_schema_takes_anything() -> None:
-    world = BrokerFixture()
-    topic(world)
-    assert check(world, b"", b"\xff") == {}
+    fixture = BrokerFixture()
+    topic(fixture)
+    assert check(fixture, b"", b"\xff") == {}
 
 
 @pytest.mark.parametrize(
@@ -379,66 +379,66 @@ def test_a_topic_without_a_schema_takes_anything() -> None:
 def test_records_are_checked_against_the_latest_version(
     kind: SchemaKind, definition: bytes, good: bytes, bad: bytes
 ) -> None:
-    world = BrokerFixture()
-    register(world, definition, kind=kind)
-    topic(world, schema="s")
+    fixture = BrokerFixture()
+    register(fixture, definition, kind=kind)
+    topic(fixture, schema="s")
     for _ in range(2):
-        found = check(world, good, bad, good, bad)
+        found = check(fixture, good, bad, good, bad)
         assert list(found) == [1, 3] and found[1] and found[1] == found[3]
-        world.restart()
-        world.broker.schemas.warm()
-    world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good])
+        fixture.restart()
+        fixture.broker.schemas.warm()
+    fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good])
     with pytest.raises(RecordRejected):
-        world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good, bad])
+        fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [good, bad])
 
 
 def test_the_latest_version_counts_from_the_moment_it_is_registered_or_deleted() -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
-    topic(world, schema="s")
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
+    topic(fixture, schema="s")
     message = b'{"a": "x", "b": "text"}'
-    assert check(world, message) == {}
-    register(world, SECOND)
-    assert check(world, message) == {0: ["type mismatch at b: expected integer, got string"]}
-    world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 2)
-    assert check(world, message) == {}
-    world.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
-    assert check(world, message, b"{}") == {index: ["the topic's schema 's' does not exist"] for index in (0, 1)}
+    assert check(fixture, message) == {}
+    register(fixture, SECOND)
+    assert check(fixture, message) == {0: ["type mismatch at b: expected integer, got string"]}
+    fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 2)
+    assert check(fixture, message) == {}
+    fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s")
+    assert check(fixture, message, b"{}") == {index: ["the topic's schema 's' does not exist"] for index in (0, 1)}
 
 
 def test_the_schema_is_that_of_the_topics_own_tenant() -> None:
-    world = BrokerFixture()
-    register(world, FIRST, scope=OTHER)
-    topic(world, schema="s")
-    assert check(world, b'{"a": "x"}') == {0: ["the topic's schema 's' does not exist"]}
+    fixture = BrokerFixture()
+    register(fixture, FIRST, scope=OTHER)
+    topic(fixture, schema="s")
+    assert check(fixture, b'{"a": "x"}') == {0: ["the topic's schema 's' does not exist"]}
 
 
 def test_a_message_can_be_checked_with_any_version() -> None:
-    world = BrokerFixture()
-    register(world, FIRST)
-    register(world, SECOND)
+    fixture = BrokerFixture()
+    register(fixture, FIRST)
+    register(fixture, SECOND)
     message = b'{"a": "x", "b": "text"}'
-    validate = world.broker.schemas.validate
+    validate = fixture.broker.schemas.validate
     assert validate(ANONYMOUS, DEFAULT_SCOPE, "s", message) == ["type mismatch at b: expected integer, got string"]
     assert validate(ANONYMOUS, DEFAULT_SCOPE, "s", message, 1) == []
 
 
 def test_reasons_are_few_and_short() -> None:
-    world = BrokerFixture(limits=Limits(schema_record_bytes=20_000))
+    fixture = BrokerFixture(limits=Limits(schema_record_bytes=20_000))
     names = [f"{number:0500}" for number in range(20)]
-    register(world, of(*names))
-    found = world.broker.schemas.validate(ANONYMOUS, DEFAULT_SCOPE, "s", b"{}")
+    register(fixture, of(*names))
+    found = fixture.broker.schemas.validate(ANONYMOUS, DEFAULT_SCOPE, "s", b"{}")
     assert len(found) == module.MAX_REASONS
     assert all(len(reason) == module.MAX_REASON for reason in found)
-    large = world.broker.schemas.validate(ANONYMOUS, DEFAULT_SCOPE, "s", b" " * 20_001)
+    large = fixture.broker.schemas.validate(ANONYMOUS, DEFAULT_SCOPE, "s", b" " * 20_001)
     assert large == ["the message has 20001 bytes; those with a schema may have 20000"]
 
 
 def test_validators_are_made_once_and_room_for_them_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    world = BrokerFixture()
-    topic(world, schema="s")
-    register(world, FIRST)  # which makes one
+    fixture = BrokerFixture()
+    topic(fixture, schema="s")
+    register(fixture, FIRST)  # which makes one
     original = format_of(JSON).validator
 
     def counted(schema: Schema) -> Validator:
@@ -447,14 +447,14 @@ def test_validators_are_made_once_and_room_for_them_is_bounded(monkeypatch: pyte
 
     monkeypatch.setattr("penstock.broker.schemas.formats.json_schema.validator", counted)
     for _ in range(3):
-        check(world, b"{}", b"{}")
+        check(fixture, b"{}", b"{}")
     assert made == []
     monkeypatch.setattr(module._Validators, "ROOM", 16 * 600)
     for name in ("x", "y", "z"):
-        register(world, FIRST, name)
-        world.broker.schemas.validate(ANONYMOUS, DEFAULT_SCOPE, name, b"{}")
-    assert made == ["x", "y", "z"] and len(world.broker.schemas._validators._made) == 2
-    check(world, b"{}")
+        register(fixture, FIRST, name)
+        fixture.broker.schemas.validate(ANONYMOUS, DEFAULT_SCOPE, name, b"{}")
+    assert made == ["x", "y", "z"] and len(fixture.broker.schemas._validators._made) == 2
+    check(fixture, b"{}")
     assert made == ["x", "y", "z", "s"]
 
 
@@ -481,20 +481,20 @@ print(sorted({"jsonschema_rs", "fastavro", "avro", "google.protobuf", "grpc_tool
 
 
 def test_a_list_holds_only_what_may_be_seen() -> None:
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     for name in ("open-1", "open-2", "secret"):
-        register(world, FIRST, name)
+        register(fixture, FIRST, name)
     grants = [Grant("alice", frozenset({Permission.DESCRIBE}), topic="open-*")]
-    world.options["access"] = AccessPolicy(True, grants)
-    world.restart()
+    fixture.options["access"] = AccessPolicy(True, grants)
+    fixture.restart()
     alice = Identity("alice")
-    found = world.broker.schemas.list(alice, DEFAULT_SCOPE)
+    found = fixture.broker.schemas.list(alice, DEFAULT_SCOPE)
     assert [schema.name for schema in found] == ["open-1", "open-2"]
-    assert world.broker.schemas.get(alice, DEFAULT_SCOPE, "open-1").version == 1
+    assert fixture.broker.schemas.get(alice, DEFAULT_SCOPE, "open-1").version == 1
     for name in ("secret", "missing"):
         with pytest.raises(AccessDenied):
-            world.broker.schemas.list(alice, DEFAULT_SCOPE, name)
+            fixture.broker.schemas.list(alice, DEFAULT_SCOPE, name)
         with pytest.raises(AccessDenied):
-            world.broker.schemas.get(alice, DEFAULT_SCOPE, name)
+            fixture.broker.schemas.get(alice, DEFAULT_SCOPE, name)
     with pytest.raises(AccessDenied):
-        world.broker.schemas.register(alice, DEFAULT_SCOPE, "open-1", JSON, FIRST)
+        fixture.broker.schemas.register(alice, DEFAULT_SCOPE, "open-1", JSON, FIRST)

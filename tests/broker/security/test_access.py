@@ -162,13 +162,13 @@ def test_a_cache_is_asked_for_by_its_name_and_is_no_topic(permission: Permission
 
 @pytest.mark.parametrize("permission", sorted(OF_CACHES))
 def test_the_list_and_the_class_of_a_topic_say_nothing_about_a_cache_of_that_name(permission: Permission) -> None:
-    world = BrokerFixture(users=UserPolicy(default_public=True, allow_anonymous=True))
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "chart", 1, TopicSettings(data_class="PHI"))
-    world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("closed", False, ("nobody",), (), True))
-    world.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("open", True, ("alice",)))
-    world.commit()
-    secure(world, policy(permission, Permission.READ))
-    allows = world.broker.access.allows
+    fixture = BrokerFixture(users=UserPolicy(default_public=True, allow_anonymous=True))
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "chart", 1, TopicSettings(data_class="PHI"))
+    fixture.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("closed", False, ("nobody",), (), True))
+    fixture.broker.users.set_acl(ALICE, DEFAULT_SCOPE, Acl("open", True, ("alice",)))
+    fixture.commit()
+    secure(fixture, policy(permission, Permission.READ))
+    allows = fixture.broker.access.allows
     for name in ("chart", "closed", "open", "unlisted"):
         assert allows(ALICE, permission, DEFAULT_SCOPE, name)
         assert not allows(ANONYMOUS, permission, DEFAULT_SCOPE, name)  # public topics are topics
@@ -329,10 +329,10 @@ OPERATIONS = sorted(
 )
 
 
-def secure(world: BrokerFixture, access: AccessPolicy) -> None:
+def secure(fixture: BrokerFixture, access: AccessPolicy) -> None:
     """The same broker, started with security on."""
-    world.options["access"] = access
-    world.restart()
+    fixture.options["access"] = access
+    fixture.restart()
 
 
 def call(broker: Broker, operation: str, topic: str) -> object:
@@ -348,33 +348,33 @@ def call(broker: Broker, operation: str, topic: str) -> object:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_is_denied_alike_for_topics_that_exist_and_that_do_not(operation: str) -> None:
-    world = BrokerFixture()
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
-    world.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
-    world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
-    world.commit()
-    position = world.broker.position
-    secure(world, AccessPolicy(enforced=True))
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
+    fixture.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
+    fixture.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
+    fixture.commit()
+    position = fixture.broker.position
+    secure(fixture, AccessPolicy(enforced=True))
     for topic in ("there", "missing", "not\\valid"):
         with pytest.raises(AccessDenied) as raised:
-            call(world.broker, operation, topic)
+            call(fixture.broker, operation, topic)
         assert "exist" not in str(raised.value)
-    assert not world.committer.run()
-    assert world.broker.position == position
+    assert not fixture.committer.run()
+    assert fixture.broker.position == position
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_works_with_one_or_two_permissions_and_no_other(operation: str) -> None:
     needed = set()
     for permission in set(Permission) - {Permission.ADMIN}:
-        world = BrokerFixture()
-        world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
-        world.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
-        world.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
-        world.commit()
-        secure(world, policy(permission))
+        fixture = BrokerFixture()
+        fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
+        fixture.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
+        fixture.broker.groups.commit(ALICE, DEFAULT_SCOPE, "g", "there", 0, 0)
+        fixture.commit()
+        secure(fixture, policy(permission))
         try:
-            call(world.broker, operation, "new" if operation == "topics.create" else "there")
+            call(fixture.broker, operation, "new" if operation == "topics.create" else "there")
         except AccessDenied:
             continue
         except StreamNotFound:
@@ -427,14 +427,14 @@ OF_ANOTHER_KIND = OF_READERS_AND_DESCRIBERS | {
 @pytest.mark.parametrize("operation", sorted(set(OPERATIONS) - OF_NO_TOPIC - OF_ANOTHER_KIND))
 def test_what_reads_or_writes_a_topic_of_health_information_takes_a_permission_for_that(operation: str) -> None:
     def allowed(phi: bool, *permissions: Permission) -> bool:
-        world = BrokerFixture()
+        fixture = BrokerFixture()
         settings = TopicSettings(data_class="PHI" if phi else None)
-        world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1, settings)
-        world.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
-        world.commit()
-        secure(world, policy(*permissions))
+        fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1, settings)
+        fixture.broker.queues.create(ALICE, DEFAULT_SCOPE, "there", at_least_once=True)
+        fixture.commit()
+        secure(fixture, policy(*permissions))
         try:
-            call(world.broker, operation, "there")
+            call(fixture.broker, operation, "there")
         except AccessDenied:
             return False
         except BrokerError:
@@ -451,54 +451,54 @@ def test_what_reads_or_writes_a_topic_of_health_information_takes_a_permission_f
 
 @pytest.mark.parametrize("operation", sorted(ADMINISTRATION))
 def test_keys_are_for_the_administrators_of_all_tenants(operation: str) -> None:
-    world = BrokerFixture()
-    world.broker.keys.add(ALICE, ARGUMENTS["terms"])
-    world.commit()
-    secure(world, policy(Permission.ADMIN, tenant="default"))
+    fixture = BrokerFixture()
+    fixture.broker.keys.add(ALICE, ARGUMENTS["terms"])
+    fixture.commit()
+    secure(fixture, policy(Permission.ADMIN, tenant="default"))
     with pytest.raises(AccessDenied):
-        call(world.broker, operation, "")
-    secure(world, policy(Permission.ADMIN))
+        call(fixture.broker, operation, "")
+    secure(fixture, policy(Permission.ADMIN))
     with contextlib.suppress(TenantNotFound):
-        call(world.broker, operation, "")
+        call(fixture.broker, operation, "")
 
 
 @pytest.mark.parametrize("operation", sorted(OF_KEYS))
 def test_keys_of_a_tenant_are_for_its_administrators(operation: str) -> None:
-    world = BrokerFixture()
-    world.broker.keys.add(ALICE, ARGUMENTS["terms"])
-    world.commit()
+    fixture = BrokerFixture()
+    fixture.broker.keys.add(ALICE, ARGUMENTS["terms"])
+    fixture.commit()
     for where in ({"tenant": "acme"}, {"namespace": "default"}, {"topic": "there"}):
-        secure(world, policy(Permission.ADMIN, **where))
+        secure(fixture, policy(Permission.ADMIN, **where))
         with pytest.raises(AccessDenied):
-            call(world.broker, operation, "")
-    secure(world, policy(Permission.ADMIN, tenant="default"))
-    call(world.broker, operation, "")
+            call(fixture.broker, operation, "")
+    secure(fixture, policy(Permission.ADMIN, tenant="default"))
+    call(fixture.broker, operation, "")
 
 
 @pytest.mark.parametrize("operation", sorted(OF_THE_TENANT | OF_THE_LOG))
 def test_users_and_the_audit_log_are_for_the_administrators_of_the_tenant(operation: str) -> None:
     narrow: list[dict[str, str]] = [{"tenant": "acme"}, {"namespace": "default"}, {"topic": "there"}]
     for where in narrow:
-        world = BrokerFixture(access=policy(Permission.ADMIN, **where))
+        fixture = BrokerFixture(access=policy(Permission.ADMIN, **where))
         with pytest.raises(AccessDenied):
-            call(world.broker, operation, "there")
-    world = BrokerFixture(access=policy(Permission.ADMIN, tenant="default"))
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
+            call(fixture.broker, operation, "there")
+    fixture = BrokerFixture(access=policy(Permission.ADMIN, tenant="default"))
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
     with contextlib.suppress(UserNotFound, RoleNotFound, AuditOff):
-        call(world.broker, operation, "there")
+        call(fixture.broker, operation, "there")
 
 
 def test_creating_on_first_use_needs_both_permissions() -> None:
-    world = BrokerFixture(access=policy(Permission.WRITE))
+    fixture = BrokerFixture(access=policy(Permission.WRITE))
     with pytest.raises(AccessDenied):
-        world.broker.topics.ensure(ALICE, DEFAULT_SCOPE, "new")
-    world = BrokerFixture(access=policy(Permission.WRITE, Permission.CREATE))
-    assert world.broker.topics.ensure(ALICE, DEFAULT_SCOPE, "new").partitions == 1
+        fixture.broker.topics.ensure(ALICE, DEFAULT_SCOPE, "new")
+    fixture = BrokerFixture(access=policy(Permission.WRITE, Permission.CREATE))
+    assert fixture.broker.topics.ensure(ALICE, DEFAULT_SCOPE, "new").partitions == 1
 
 
 def test_a_list_holds_only_what_may_be_seen() -> None:
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     for name in ("open-1", "open-2", "secret"):
-        world.broker.topics.create(ALICE, DEFAULT_SCOPE, name, 1)
-    world.broker.access.apply(policy(Permission.DESCRIBE, topic="open-*"))
-    assert [topic.name for topic in world.broker.topics.list(ALICE, DEFAULT_SCOPE)] == ["open-1", "open-2"]
+        fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, name, 1)
+    fixture.broker.access.apply(policy(Permission.DESCRIBE, topic="open-*"))
+    assert [topic.name for topic in fixture.broker.topics.list(ALICE, DEFAULT_SCOPE)] == ["open-1", "open-2"]

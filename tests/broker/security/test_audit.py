@@ -47,7 +47,7 @@ GRANTS = [
 ]
 
 
-def world(**options: Any) -> BrokerFixture:
+def fixture(**options: Any) -> BrokerFixture:
     return BrokerFixture(**{"access": Access(True, GRANTS), "audit": AuditPolicy(enabled=True), **options})
 
 
@@ -83,7 +83,7 @@ def fill(one: BrokerFixture, count: int) -> None:
 
 
 def test_topics_that_come_change_and_go() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 3)
     one.pass_time(1.5)
     one.broker.topics.change(ADMIN, DEFAULT_SCOPE, "orders", TopicSettings(retention_seconds=60))
@@ -107,14 +107,14 @@ def test_topics_that_come_change_and_go() -> None:
 
 
 def test_a_topic_that_comes_into_being_on_first_use_is_there_too() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.ensure(ADMIN, DEFAULT_SCOPE, "new")
     one.broker.topics.ensure(ADMIN, DEFAULT_SCOPE, "new")
     assert kinds(one) == ["topic.create"]
 
 
 def test_keys_are_told_of_by_number_and_never_shown() -> None:
-    one = world()
+    one = fixture()
     terms = KeyTerms("billing", "acme", [Permission.READ, Permission.WRITE], ("a", "b.*"))
     secret = one.broker.keys.add(ADMIN, terms)[0].secret
     chosen = "correct horse battery staple"
@@ -134,7 +134,7 @@ def test_keys_are_told_of_by_number_and_never_shown() -> None:
 
 
 def test_who_fails_to_prove_who_it_is_and_who_is_locked_out() -> None:
-    one = world(lockout=LockoutPolicy(2, 60))
+    one = fixture(lockout=LockoutPolicy(2, 60))
     for _ in range(4):
         one.broker.keys.authenticate("wrong", "10.0.0.9:1")
     one.pass_time(60)
@@ -146,7 +146,7 @@ def test_who_fails_to_prove_who_it_is_and_who_is_locked_out() -> None:
 
 
 def test_a_denial_says_who_wanted_what_from_where() -> None:
-    one = world()
+    one = fixture()
     deny(one)
     (event,) = told(one)
     assert (event.type, event.user, event.client_ip) == ("access.denied", "alice", "2001:db8::7")
@@ -165,7 +165,7 @@ def test_a_denial_says_who_wanted_what_from_where() -> None:
 
 
 def test_what_is_allowed_is_no_denial() -> None:
-    one = world()
+    one = fixture()
     with pytest.raises(TopicNotFound):
         one.broker.topics.describe(ALICE, DEFAULT_SCOPE, "open")
     assert one.broker.topics.list(ALICE, DEFAULT_SCOPE) == []
@@ -173,7 +173,7 @@ def test_what_is_allowed_is_no_denial() -> None:
 
 
 def test_an_attempt_to_forge_the_log_is_in_it() -> None:
-    one = world()
+    one = fixture()
     one.broker.audit.note(ADMIN, "topic.create")
     with pytest.raises(Exception, match="broker's own"):
         one.broker.produce.append(ADMIN, DEFAULT_SCOPE, "__audit", 0, [b"{}"])
@@ -182,7 +182,7 @@ def test_an_attempt_to_forge_the_log_is_in_it() -> None:
 
 
 def test_an_event_belongs_to_the_tenant_it_is_about() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMIN, ACME, "a", 1)
     one.broker.topics.create(ADMIN, Scope("acme", "dev"), "b", 1)
     deny(one, scope=ACME)  # alice is bound to no tenant
@@ -203,7 +203,7 @@ def test_an_event_belongs_to_the_tenant_it_is_about() -> None:
 
 
 def test_texts_that_clients_choose_are_bounded_and_can_be_encoded() -> None:
-    one = world()
+    one = fixture()
     deny(one, "x" * 100_000)
     deny(one, "\ud800 é \x00")
     many: Any = {f"name{n}": "v" * 1000 for n in range(100)}
@@ -218,7 +218,7 @@ def test_texts_that_clients_choose_are_bounded_and_can_be_encoded() -> None:
 
 
 def test_an_event_is_in_one_commit_group_with_its_change() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     one.restart()  # before the commit
     assert one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True) == []
@@ -230,7 +230,7 @@ def test_an_event_is_in_one_commit_group_with_its_change() -> None:
 
 
 def test_events_are_there_after_every_restart() -> None:
-    one = world()
+    one = fixture()
     for number in range(5):
         one.broker.topics.create(ADMIN, DEFAULT_SCOPE, f"t{number}", 1)
         one.commit()
@@ -239,7 +239,7 @@ def test_events_are_there_after_every_restart() -> None:
 
 
 def test_if_the_disk_is_full_denials_are_told_all_the_same_and_the_next_event_says_what_is_missing() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     one.commit()
     fault = one.fill_disk()
@@ -255,7 +255,7 @@ def test_if_the_disk_is_full_denials_are_told_all_the_same_and_the_next_event_sa
 
 
 def test_a_log_whose_first_event_failed_is_made_with_the_next() -> None:
-    one = world()
+    one = fixture()
     fault = one.fill_disk()
     deny(one, "a")
     one.commit()
@@ -267,7 +267,7 @@ def test_a_log_whose_first_event_failed_is_made_with_the_next() -> None:
 
 
 def test_a_mistake_in_a_note_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = world()
+    one = fixture()
     monkeypatch.setattr(audit_event, "event", lambda *_: 1 / 0)
     one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     one.commit()
@@ -276,19 +276,19 @@ def test_a_mistake_in_a_note_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_denial_while_the_broker_shuts_down_is_a_denial() -> None:
-    one = world()
+    one = fixture()
     one.broker.close()
     deny(one)
 
 
 def test_there_is_room_for_the_log_when_there_is_none_for_topics() -> None:
-    one = world(limits=Limits(topics=1))
+    one = fixture(limits=Limits(topics=1))
     one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     assert kinds(one) == ["topic.create"]
 
 
 def test_with_the_audit_log_off_nothing_is_kept_and_a_query_says_so() -> None:
-    one = world(audit=AuditPolicy(enabled=False))
+    one = fixture(audit=AuditPolicy(enabled=False))
     one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
     deny(one)
     one.commit()
@@ -298,7 +298,7 @@ def test_with_the_audit_log_off_nothing_is_kept_and_a_query_says_so() -> None:
 
 
 def test_what_was_kept_before_it_was_turned_off_can_be_read() -> None:
-    one = world()
+    one = fixture()
     deny(one)
     one.commit()
     one.options["audit"] = AuditPolicy(enabled=False)
@@ -308,7 +308,9 @@ def test_what_was_kept_before_it_was_turned_off_can_be_read() -> None:
 
 
 def test_the_log_has_the_retention_that_the_configuration_says_now() -> None:
-    one = world(audit=AuditPolicy(enabled=True, seconds=3600, bytes=5 << 20), settings=LogSettings(file_bytes=64 << 10))
+    one = fixture(
+        audit=AuditPolicy(enabled=True, seconds=3600, bytes=5 << 20), settings=LogSettings(file_bytes=64 << 10)
+    )
     fill(one, 400)
     (topic,) = one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True)
     assert topic.settings == TopicSettings(retention_seconds=3600, retention_bytes=5 << 20)
@@ -328,7 +330,7 @@ def test_the_log_has_the_retention_that_the_configuration_says_now() -> None:
 
 
 def test_denials_that_are_alike_become_one_and_a_count() -> None:
-    one = world()
+    one = fixture()
     for _ in range(1000):
         deny(one)
         one.pass_time(0.01)
@@ -350,7 +352,7 @@ def test_denials_that_are_alike_become_one_and_a_count() -> None:
 
 
 def test_different_denials_have_a_pace_and_what_is_left_out_is_told() -> None:
-    one = world()
+    one = fixture()
     for number in range(10_000):
         deny(one, f"secret-{number}")
     one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "orders", 1)
@@ -372,7 +374,7 @@ def test_different_denials_have_a_pace_and_what_is_left_out_is_told() -> None:
 
 
 def test_one_tenant_does_not_take_the_room_of_another() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMIN, ACME, "a", 1)
     for number in range(200):
         deny(one, f"secret-{number}", scope=ACME)
@@ -382,7 +384,7 @@ def test_one_tenant_does_not_take_the_room_of_another() -> None:
 
 
 def test_logins_that_succeed_are_counted_alike() -> None:
-    one = world()
+    one = fixture()
     secret = one.broker.keys.add(ADMIN, KeyTerms("k", "default", [Permission.READ]))[0].secret
     for port in range(50):
         one.broker.keys.authenticate(secret, f"10.0.0.1:{port}")
@@ -394,7 +396,7 @@ def test_logins_that_succeed_are_counted_alike() -> None:
 
 
 def test_what_is_counted_is_written_before_a_clean_stop() -> None:
-    one = world()
+    one = fixture()
     for topic in ("a", "a", "a", *(f"t{n}" for n in range(200))):
         deny(one, topic)
     one.broker.close()
@@ -409,7 +411,7 @@ def test_what_is_counted_is_written_before_a_clean_stop() -> None:
 
 def test_pages_go_from_the_newest_to_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "STEP_RECORDS", 7)
-    one = world()
+    one = fixture()
     fill(one, 40)
     seen: list[str] = []
     while True:
@@ -458,7 +460,7 @@ def test_a_query_finds_what_fits_all_of_it(
     monkeypatch: pytest.MonkeyPatch, step: int, query: dict[str, Any], expected: str
 ) -> None:
     monkeypatch.setattr(audit, "STEP_RECORDS", step)
-    one = world()
+    one = fixture()
     note = one.broker.audit.note
     notes: list[Callable[[], None]] = [
         lambda: note(ADMIN, "topic.create", resource="orders"),
@@ -478,7 +480,7 @@ def test_a_query_finds_what_fits_all_of_it(
 
 
 def test_a_query_that_makes_no_sense_is_refused() -> None:
-    one = world()
+    one = fixture()
     for query in ({"limit": -1}, {"offset": -1}, {"types": ("x",) * 101}):
         with pytest.raises(InvalidArgument):
             ask(one, **query)
@@ -487,7 +489,7 @@ def test_a_query_that_makes_no_sense_is_refused() -> None:
 
 
 def test_only_the_administrator_of_the_tenant_may_look() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMIN, ACME, "a", 1)
     for tenant in ("default", "acme", "invented"):
         for who in (ALICE, ANONYMOUS, Identity("admin", "globex")):
@@ -519,7 +521,7 @@ def test_records_that_are_no_events_are_passed_over() -> None:
 
 def test_a_search_is_made_off_the_loop_and_one_at_a_time() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    one = world(executor=later(calls))
+    one = fixture(executor=later(calls))
     fill(one, 3)
     done: list[int] = []
     for _ in range(2):
@@ -545,7 +547,7 @@ def export(one: BrokerFixture, format: str, **query: Any) -> bytes:  # noqa: A00
 
 
 def test_an_export_has_all_that_fits() -> None:
-    one = world()
+    one = fixture()
     fill(one, 250)
     events = msgspec.json.decode(export(one, "json"), type=list[AuditEvent])
     assert [event.resource for event in events] == [f"t{n}" for n in reversed(range(250))]
@@ -560,7 +562,7 @@ def test_an_export_has_all_that_fits() -> None:
 
 
 def test_an_export_that_is_too_large_is_refused_and_never_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = world()
+    one = fixture()
     fill(one, 100)
     for kind in ("json", "csv"):
         size = len(export(one, kind))
@@ -572,7 +574,7 @@ def test_an_export_that_is_too_large_is_refused_and_never_cut(monkeypatch: pytes
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n"])
 def test_no_cell_of_a_csv_is_a_formula(first: str) -> None:
-    one = world()
+    one = fixture()
     text = first + 'cmd|"/C calc"!A1,\n"'
     one.broker.audit.note(Identity(text), "topic.create", resource=text, note=text)
     (row,) = csv.DictReader(io.StringIO(export(one, "csv").decode(), newline=""))
@@ -593,7 +595,7 @@ def finished(work: Deferred[Any, Any]) -> Any:
 
 
 def test_users_roles_and_lists() -> None:
-    one = world(lockout=LockoutPolicy(2, 60))
+    one = fixture(lockout=LockoutPolicy(2, 60))
     users, secrets = one.broker.users, ("first word", "second word", "wrong word")
     users.set_role(ADMIN, "default", "auditor", ["read"])
     finished(users.create(ADMIN, "default", "bob", secrets[0], ["auditor"]))
@@ -640,7 +642,7 @@ def test_users_roles_and_lists() -> None:
 
 
 def test_groups_transactions_and_dead_letters() -> None:
-    one = world(access=AccessPolicy())
+    one = fixture(access=AccessPolicy())
     broker = one.broker
     mine = broker.transactions.begin(ADMIN, "connection", DEFAULT_SCOPE)
     broker.transactions.add(ADMIN, mine, DEFAULT_SCOPE, "orders", b"v", None, 0)
@@ -668,7 +670,7 @@ def test_groups_transactions_and_dead_letters() -> None:
 
 
 def test_schemas() -> None:
-    one = world()
+    one = fixture()
     schemas = one.broker.schemas
     for definition in (b'{"type": "object"}', b'{"type": "object"}', b'{"type": "array"}'):
         with contextlib.suppress(SchemaIncompatible):

@@ -31,7 +31,7 @@ GRANTS = [
 ]
 
 
-def world(**options: Any) -> BrokerFixture:
+def fixture(**options: Any) -> BrokerFixture:
     return BrokerFixture(**{"access": Access(True, GRANTS), "audit": AuditPolicy(enabled=True), **options})
 
 
@@ -55,7 +55,7 @@ def stored(one: BrokerFixture, scope: Scope = DEFAULT_SCOPE) -> tuple[list[bytes
 
 
 def test_every_event_carries_the_hash_of_all_before_it_and_itself() -> None:
-    one = world()
+    one = fixture()
     note(one, "a", "b", "c")
     documents, headers = stored(one)
     before = bytes(32)
@@ -69,7 +69,7 @@ def test_every_event_carries_the_hash_of_all_before_it_and_itself() -> None:
 
 
 def test_an_empty_log_is_in_order_and_none_is_told_of() -> None:
-    assert verify(world()) == ChainReport(
+    assert verify(fixture()) == ChainReport(
         True, 0, "", None, "0 events, 0 of them chained: nothing was changed or removed"
     )
     with pytest.raises(AuditOff):
@@ -77,7 +77,7 @@ def test_an_empty_log_is_in_order_and_none_is_told_of() -> None:
 
 
 def test_the_chain_goes_on_after_a_restart_and_from_a_snapshot() -> None:
-    one = world()
+    one = fixture()
     note(one, "a", "b")
     head = verify(one).head
     one.restart()
@@ -91,7 +91,7 @@ def test_the_chain_goes_on_after_a_restart_and_from_a_snapshot() -> None:
 
 
 def test_each_tenant_has_a_chain_of_its_own() -> None:
-    one = world()
+    one = fixture()
     note(one, "a", "b")
     note(one, "x", scope=ACME)
     assert (verify(one).event_count, verify(one, ACME).event_count) == (2, 1)
@@ -99,7 +99,7 @@ def test_each_tenant_has_a_chain_of_its_own() -> None:
 
 
 def test_events_of_a_group_that_failed_are_no_part_of_the_chain() -> None:
-    one = world()
+    one = fixture()
     note(one, "a")
     fault = one.fill_disk()
     note(one, "lost", "lost too")
@@ -113,7 +113,7 @@ def test_events_of_a_group_that_failed_are_no_part_of_the_chain() -> None:
 
 
 def test_what_is_not_committed_yet_is_not_missed() -> None:
-    one = world()
+    one = fixture()
     note(one, "a")
     one.broker.audit.note(ADMIN, "topic.create", resource="b")
     assert (verify(one).ok, verify(one).event_count) == (True, 1)
@@ -123,7 +123,7 @@ def test_what_is_not_committed_yet_is_not_missed() -> None:
 
 
 def test_nobody_waits_for_the_note_that_they_came_in() -> None:
-    one = world()
+    one = fixture()
     note(one, "a")
     one.broker.audit.note(ADMIN, "auth.success", action="password")
     assert one.broker.pending_commit is None
@@ -142,7 +142,7 @@ def append(one: BrokerFixture, documents: Sequence[bytes], headers: Sequence[Hea
 
 
 def test_a_log_from_before_there_was_a_chain_gets_one_from_here_on() -> None:
-    one = world()
+    one = fixture()
     settings = TopicSettings(retention_seconds=1e6)
     one.broker.state_log.commit((TopicCreated(1, *DEFAULT_SCOPE, TOPIC, 1, settings, one.now),))
     append(one, [b"{}", b"{}"])
@@ -224,7 +224,7 @@ def test_what_retention_has_removed_is_not_missed_and_the_oldest_left_is_checked
 
 
 def test_retention_on_a_real_log() -> None:
-    one = world(settings=LogSettings(file_bytes=64 << 10), audit=AuditPolicy(enabled=True, seconds=60, bytes=1 << 30))
+    one = fixture(settings=LogSettings(file_bytes=64 << 10), audit=AuditPolicy(enabled=True, seconds=60, bytes=1 << 30))
     for _ in range(6):
         note(one, *[f"topic-{number}" for number in range(100)])
         one.pass_time(30)
@@ -246,7 +246,7 @@ def test_a_gap_between_records_is_one() -> None:
 
 
 def test_a_forged_record_shows_in_the_log_itself() -> None:
-    one = world()
+    one = fixture()
     note(one, "a", "b")
     append(one, [b'{"forged":1}'], [audit_chain.header(GENESIS, audit_chain.link(GENESIS, b'{"forged":1}'))])
     report = verify(one)
@@ -255,7 +255,7 @@ def test_a_forged_record_shows_in_the_log_itself() -> None:
 
 def test_a_long_log_is_verified_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "STEP_RECORDS", 3)
-    one = world()
+    one = fixture()
     note(one, *[str(number) for number in range(10)])
     whole = verify(one)
     mark, pieces = None, 0
@@ -274,7 +274,7 @@ def test_a_long_log_is_verified_piece_by_piece(monkeypatch: pytest.MonkeyPatch) 
 
 def test_it_is_done_off_the_loop_and_only_for_who_may_see_the_log() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    one = world(executor=later(calls))
+    one = fixture(executor=later(calls))
     note(one, "a", scope=ACME)
     found: list[ChainReport] = []
     auditor = Identity("auditor")
@@ -301,7 +301,7 @@ def ask(one: BrokerFixture, **query: Any) -> list[str]:
 
 
 def test_events_are_found_by_subject_and_by_actor() -> None:
-    one = world()
+    one = fixture()
     told = audit_event.context(actor="dr@x", reason="chart", correlation_id=None)
     assert told == (("actor", "dr@x"), ("reason", "chart"))
     one.broker.audit.note(ADMIN._replace(context=told), "topic.create", resource="a")
@@ -318,7 +318,7 @@ def test_events_are_found_by_subject_and_by_actor() -> None:
 
 
 def test_what_a_request_says_is_in_the_events_of_what_it_does() -> None:
-    one = world()
+    one = fixture()
     who = ADMIN._replace(context=audit_event.context(actor="dr@x", reason="x" * 10_000))
     one.broker.topics.create(who, DEFAULT_SCOPE, "orders", 1)
     one.commit()
@@ -329,7 +329,7 @@ def test_what_a_request_says_is_in_the_events_of_what_it_does() -> None:
 
 
 def test_what_clients_say_about_their_reads_is_kept_and_does_not_push_everything_else_out() -> None:
-    one = world()
+    one = fixture()
     note(one, "before")
     for number in [*range(1500), 0, 0]:
         who = ADMIN._replace(context=audit_event.context(reason=f"chart {number}"))

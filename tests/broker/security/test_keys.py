@@ -38,45 +38,45 @@ def secured(*grants: Grant, **options: Any) -> BrokerFixture:
     return BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION, *grants]), **options)
 
 
-def add(world: BrokerFixture, chosen: str | None = None, **terms: Any) -> tuple[Key, str]:
+def add(fixture: BrokerFixture, chosen: str | None = None, **terms: Any) -> tuple[Key, str]:
     wish = {"name": "billing", "tenant": "default", "permissions": [READ, WRITE, CREATE], **terms}
-    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms(**wish), chosen)
-    world.commit()
+    new, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms(**wish), chosen)
+    fixture.commit()
     return new
 
 
-def enter(world: BrokerFixture, secret: str, peer: str = PEER) -> Identity:
-    found = world.broker.keys.authenticate(secret, peer, world.now)
+def enter(fixture: BrokerFixture, secret: str, peer: str = PEER) -> Identity:
+    found = fixture.broker.keys.authenticate(secret, peer, fixture.now)
     assert isinstance(found, Identity)
     return found
 
 
-def produce(world: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> None:
-    world.broker.topics.ensure(who, scope, topic)
-    world.broker.produce.append(who, scope, topic, 0, [b"v"])
-    world.commit()
+def produce(fixture: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> None:
+    fixture.broker.topics.ensure(who, scope, topic)
+    fixture.broker.produce.append(who, scope, topic, 0, [b"v"])
+    fixture.commit()
 
 
 def test_a_key_is_random_names_its_number_and_only_its_hash_is_kept() -> None:
-    world = secured()
-    (first, secret), (_, other) = add(world), add(world)
+    fixture = secured()
+    (first, secret), (_, other) = add(fixture), add(fixture)
     assert re.fullmatch(r"psk_1_[A-Za-z0-9_-]{43}", secret) and re.fullmatch(r"psk_2_[A-Za-z0-9_-]{43}", other)
     assert secret[6:] != other[6:]
     assert first.hash == hashlib.sha256(secret.encode()).digest()
-    assert enter(world, secret) == Identity("key:1", "default", PEER)
-    assert enter(world, other) == Identity("key:2", "default", PEER)
-    files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
-    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker.state_log.state)
+    assert enter(fixture, secret) == Identity("key:1", "default", PEER)
+    assert enter(fixture, other) == Identity("key:2", "default", PEER)
+    files = [fixture.disk.open(f"journal/{name}", writable=False) for name in fixture.disk.list("journal")]
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(fixture.broker.state_log.state)
     assert first.hash in kept
-    assert secret[6:].encode() not in kept and secret[6:] not in repr(world.broker.keys.list(ADMINISTRATOR))
+    assert secret[6:].encode() not in kept and secret[6:] not in repr(fixture.broker.keys.list(ADMINISTRATOR))
 
 
 @pytest.mark.parametrize("chosen", [None, CHOSEN])
 @pytest.mark.parametrize("change", [lambda s: s[:-1], lambda s: s + "x", lambda s: s[:-1] + "!", lambda s: s.upper()])
 def test_a_key_that_is_not_quite_right_is_wrong(chosen: str | None, change: Any) -> None:
-    world = secured()
-    _, secret = add(world, chosen)
-    assert world.broker.keys.authenticate(change(secret), PEER) is None
+    fixture = secured()
+    _, secret = add(fixture, chosen)
+    assert fixture.broker.keys.authenticate(change(secret), PEER) is None
 
 
 @pytest.mark.parametrize(
@@ -85,41 +85,41 @@ def test_a_key_that_is_not_quite_right_is_wrong(chosen: str | None, change: Any)
      "\ud800" * 20, "\0"],
 )  # fmt: skip
 def test_nonsense_is_nobodys_key(presented: str) -> None:
-    world = secured()
-    add(world)
-    add(world, CHOSEN)
-    assert world.broker.keys.authenticate(presented, PEER) is None
-    assert "authentication_failures_total 1.0" in world.broker.metrics.text()
+    fixture = secured()
+    add(fixture)
+    add(fixture, CHOSEN)
+    assert fixture.broker.keys.authenticate(presented, PEER) is None
+    assert "authentication_failures_total 1.0" in fixture.broker.metrics.text()
 
 
 def test_one_keys_secret_does_not_open_another() -> None:
-    world = secured()
-    (_, first), _ = add(world), add(world)
-    assert world.broker.keys.authenticate(first.replace("psk_1_", "psk_2_"), PEER) is None
+    fixture = secured()
+    (_, first), _ = add(fixture), add(fixture)
+    assert fixture.broker.keys.authenticate(first.replace("psk_1_", "psk_2_"), PEER) is None
 
 
 def test_with_security_off_every_key_is_taken_and_nobody_is_locked_out() -> None:
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     for _ in range(10):
-        assert world.broker.keys.authenticate("whatever", PEER) == ANONYMOUS._replace(peer=PEER)
-    world.broker.topics.create(ANONYMOUS, Scope("any", "where"), "t", 1)
+        assert fixture.broker.keys.authenticate("whatever", PEER) == ANONYMOUS._replace(peer=PEER)
+    fixture.broker.topics.create(ANONYMOUS, Scope("any", "where"), "t", 1)
 
 
 # -- what a key may do
 
 
 def test_a_key_may_do_what_it_was_given_in_its_tenant_and_no_more() -> None:
-    world = secured()
-    _, secret = add(world, topics=["orders.*", "mail"], permissions=[WRITE, CREATE])
-    who = enter(world, secret)
-    produce(world, who, "orders.eu")
-    produce(world, who, "mail")
+    fixture = secured()
+    _, secret = add(fixture, topics=["orders.*", "mail"], permissions=[WRITE, CREATE])
+    who = enter(fixture, secret)
+    produce(fixture, who, "orders.eu")
+    produce(fixture, who, "mail")
     refusals: list[Callable[[], object]] = [
-        lambda: produce(world, who, "salaries"),
-        lambda: produce(world, who, "orders.eu", Scope("acme", "default")),
-        lambda: world.broker.fetch.plan(who, DEFAULT_SCOPE, "orders.eu", 0, 0, 1, 1),
-        lambda: world.broker.keys.list(who),
-        lambda: world.broker.metrics_text(who),
+        lambda: produce(fixture, who, "salaries"),
+        lambda: produce(fixture, who, "orders.eu", Scope("acme", "default")),
+        lambda: fixture.broker.fetch.plan(who, DEFAULT_SCOPE, "orders.eu", 0, 0, 1, 1),
+        lambda: fixture.broker.keys.list(who),
+        lambda: fixture.broker.metrics_text(who),
     ]
     for refused in refusals:
         with pytest.raises(AccessDenied):
@@ -127,28 +127,28 @@ def test_a_key_may_do_what_it_was_given_in_its_tenant_and_no_more() -> None:
 
 
 def test_an_administrators_key_is_bound_to_its_tenant() -> None:
-    world = secured()
-    _, secret = add(world, tenant="acme", permissions=[Permission.ADMIN])
-    who = enter(world, secret)
-    produce(world, who, scope=Scope("acme", "eu"))
-    world.broker.topics.delete(who, Scope("acme", "eu"), "orders")
-    refusals: list[Callable[[], object]] = [lambda: produce(world, who), lambda: world.broker.keys.list(who)]
+    fixture = secured()
+    _, secret = add(fixture, tenant="acme", permissions=[Permission.ADMIN])
+    who = enter(fixture, secret)
+    produce(fixture, who, scope=Scope("acme", "eu"))
+    fixture.broker.topics.delete(who, Scope("acme", "eu"), "orders")
+    refusals: list[Callable[[], object]] = [lambda: produce(fixture, who), lambda: fixture.broker.keys.list(who)]
     for refused in refusals:
         with pytest.raises(AccessDenied):
             refused()
 
 
-def admin_of(world: BrokerFixture, tenant: str) -> Identity:
-    return enter(world, add(world, tenant=tenant, permissions=[Permission.ADMIN])[1])
+def admin_of(fixture: BrokerFixture, tenant: str) -> Identity:
+    return enter(fixture, add(fixture, tenant=tenant, permissions=[Permission.ADMIN])[1])
 
 
 def test_a_tenants_administrator_has_the_keys_of_that_tenant_and_hears_of_no_other() -> None:
-    world = secured()
-    who = admin_of(world, "acme")
-    other, secret = add(world)
-    keys = world.broker.keys
+    fixture = secured()
+    who = admin_of(fixture, "acme")
+    other, secret = add(fixture)
+    keys = fixture.broker.keys
     new, _ = keys.add(who, KeyTerms("own", "acme", [READ]))
-    world.commit()
+    fixture.commit()
     assert [key.id for key in keys.list(who, "acme")] == [1, new.key.id]
     assert keys.find(who, new.secret) == keys.find(who, str(new.key.id)) == keys.find(who, "key:3") == new.key
     for refused in (
@@ -163,7 +163,7 @@ def test_a_tenants_administrator_has_the_keys_of_that_tenant_and_hears_of_no_oth
                 attempt(who, named)
     with pytest.raises(KeyNotFound, match="There is no key 2"):
         keys.revoke(who, other.id)
-    assert enter(world, secret).name == "key:2"
+    assert enter(fixture, secret).name == "key:2"
     assert keys.revoke(who, new.key.id) is not None
     assert keys.authenticate(new.secret, PEER) is None
 
@@ -172,71 +172,71 @@ def test_a_tenants_administrator_neither_chooses_keys_nor_uses_up_the_room_of_ot
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(keys, "MAX_OF_TENANT", 2)
-    world = secured()
-    who = admin_of(world, "acme")
+    fixture = secured()
+    who = admin_of(fixture, "acme")
     with pytest.raises(InvalidArgument, match="choose"):
-        world.broker.keys.add(who, KeyTerms("own", "acme", [READ]), CHOSEN)
-    world.broker.keys.add(who, KeyTerms("own", "acme", [READ]))
+        fixture.broker.keys.add(who, KeyTerms("own", "acme", [READ]), CHOSEN)
+    fixture.broker.keys.add(who, KeyTerms("own", "acme", [READ]))
     with pytest.raises(LimitReached, match="Tenant 'acme' has 2 keys"):
-        world.broker.keys.add(who, KeyTerms("own", "acme", [READ]))
-    add(world, tenant="acme")  # by who administers all
+        fixture.broker.keys.add(who, KeyTerms("own", "acme", [READ]))
+    add(fixture, tenant="acme")  # by who administers all
 
 
 def test_who_administers_nothing_learns_nothing_about_keys() -> None:
-    world = secured()
-    _, secret = add(world)
-    who = enter(world, secret)
-    for attempt in (world.broker.keys.find, world.broker.keys.rotate):
+    fixture = secured()
+    _, secret = add(fixture)
+    who = enter(fixture, secret)
+    for attempt in (fixture.broker.keys.find, fixture.broker.keys.rotate):
         for named in (secret, "1", "99", "nonsense"):
             with pytest.raises(AccessDenied):
                 attempt(who, named)
 
 
 def test_a_key_is_replaced_by_another_on_the_same_terms_at_once_and_for_good() -> None:
-    world = secured()
-    old, secret = add(world, topics=["orders"], expires=START + DAY)
-    who = enter(world, secret)
-    new, _ = world.broker.keys.rotate(ADMINISTRATOR, secret)
-    assert world.broker.keys.authenticate(secret, PEER) is None
+    fixture = secured()
+    old, secret = add(fixture, topics=["orders"], expires=START + DAY)
+    who = enter(fixture, secret)
+    new, _ = fixture.broker.keys.rotate(ADMINISTRATOR, secret)
+    assert fixture.broker.keys.authenticate(secret, PEER) is None
     with pytest.raises(AccessDenied):
-        produce(world, who)
-    world.commit()
-    world.restart()
-    assert world.broker.keys.authenticate(secret, PEER) is None
-    produce(world, enter(world, new.secret))
-    listed = {key.id: key for key in world.broker.keys.list(ADMINISTRATOR)}
-    assert keys.terms_of(listed[new.key.id]) == keys.terms_of(old) and listed[old.id].revoked == world.now
+        produce(fixture, who)
+    fixture.commit()
+    fixture.restart()
+    assert fixture.broker.keys.authenticate(secret, PEER) is None
+    produce(fixture, enter(fixture, new.secret))
+    listed = {key.id: key for key in fixture.broker.keys.list(ADMINISTRATOR)}
+    assert keys.terms_of(listed[new.key.id]) == keys.terms_of(old) and listed[old.id].revoked == fixture.now
     with pytest.raises(KeyNotFound, match="counts no longer"):
-        world.broker.keys.rotate(ADMINISTRATOR, secret)
+        fixture.broker.keys.rotate(ADMINISTRATOR, secret)
 
 
 def test_a_replacement_that_is_not_committed_leaves_the_old_key() -> None:
-    world = secured()
-    _, secret = add(world)
-    fault = world.fill_disk()
-    new, group = world.broker.keys.rotate(ADMINISTRATOR, secret)
-    world.commit()
-    world.free_disk(fault)
+    fixture = secured()
+    _, secret = add(fixture)
+    fault = fixture.fill_disk()
+    new, group = fixture.broker.keys.rotate(ADMINISTRATOR, secret)
+    fixture.commit()
+    fixture.free_disk(fault)
     assert group.error
-    assert enter(world, secret).name == "key:1"
-    assert world.broker.keys.authenticate(new.secret, PEER) is None
+    assert enter(fixture, secret).name == "key:1"
+    assert fixture.broker.keys.authenticate(new.secret, PEER) is None
 
 
 def test_a_key_with_roles_may_do_what_they_allow_and_keeps_them() -> None:
-    world = secured()
-    produce(world, enter(world, add(world)[1]), "audit_x")
-    _, secret = add(world, permissions=[], roles=["Analyst"])
-    _, both = add(world, permissions=[WRITE], roles=["auditor"])
-    world.commit()
-    world.restart()
-    assert enter(world, secret) == Identity("key:2", "default", PEER, roles=("Analyst",))
-    allows = world.broker.access.allows
-    analyst, mixed = enter(world, secret), enter(world, both)
+    fixture = secured()
+    produce(fixture, enter(fixture, add(fixture)[1]), "audit_x")
+    _, secret = add(fixture, permissions=[], roles=["Analyst"])
+    _, both = add(fixture, permissions=[WRITE], roles=["auditor"])
+    fixture.commit()
+    fixture.restart()
+    assert enter(fixture, secret) == Identity("key:2", "default", PEER, roles=("Analyst",))
+    allows = fixture.broker.access.allows
+    analyst, mixed = enter(fixture, secret), enter(fixture, both)
     assert allows(analyst, READ, DEFAULT_SCOPE, "orders") and not allows(analyst, READ, DEFAULT_SCOPE, "audit_x")
     assert not allows(analyst, WRITE, DEFAULT_SCOPE, "orders")
     assert allows(mixed, READ, DEFAULT_SCOPE, "audit_x") and allows(mixed, WRITE, DEFAULT_SCOPE, "orders")
     assert not allows(mixed, READ, DEFAULT_SCOPE, "orders") and not allows(mixed, READ, Scope("acme", "x"), "audit_x")
-    world.broker.keys.revoke(ADMINISTRATOR, 2)
+    fixture.broker.keys.revoke(ADMINISTRATOR, 2)
     assert not allows(analyst, READ, DEFAULT_SCOPE, "orders")
 
 
@@ -255,8 +255,8 @@ def test_roles_of_a_key_that_make_no_sense(terms: dict[str, Any], text: str) -> 
 
 
 def test_a_key_that_was_kept_before_keys_had_roles_is_read() -> None:
-    world = secured()
-    key, _ = add(world)
+    fixture = secured()
+    key, _ = add(fixture)
     data = msgspec.msgpack.encode(key)
     old = msgspec.msgpack.encode(msgspec.msgpack.decode(data)[:-1])
     assert msgspec.msgpack.decode(old, type=Key) == key
@@ -270,22 +270,22 @@ def test_an_expiry_in_nanoseconds() -> None:
 
 
 def test_what_everyone_may_do_a_key_may_do_while_it_counts() -> None:
-    world = secured(Grant("*", frozenset({WRITE, CREATE}), topic="public"))
-    key, secret = add(world, topics=["own"])
-    who = enter(world, secret)
-    produce(world, who, "public")
-    world.broker.keys.revoke(ADMINISTRATOR, key.id)
+    fixture = secured(Grant("*", frozenset({WRITE, CREATE}), topic="public"))
+    key, secret = add(fixture, topics=["own"])
+    who = enter(fixture, secret)
+    produce(fixture, who, "public")
+    fixture.broker.keys.revoke(ADMINISTRATOR, key.id)
     with pytest.raises(AccessDenied):
-        produce(world, who, "public")
+        produce(fixture, who, "public")
 
 
 def test_a_grant_in_the_configuration_cannot_outlive_a_key() -> None:
-    world = secured(Grant("key:1", frozenset({Permission.ADMIN})), Grant("key:x", frozenset({Permission.ADMIN})))
-    _, secret = add(world, topics=["own"])
-    who = enter(world, secret)
+    fixture = secured(Grant("key:1", frozenset({Permission.ADMIN})), Grant("key:x", frozenset({Permission.ADMIN})))
+    _, secret = add(fixture, topics=["own"])
+    who = enter(fixture, secret)
     for name in ("key:1", "key:x", "key:", "key:²"):
         with pytest.raises(AccessDenied):
-            produce(world, Identity(name, who.tenant), "other")
+            produce(fixture, Identity(name, who.tenant), "other")
 
 
 # -- the end of a key
@@ -293,69 +293,73 @@ def test_a_grant_in_the_configuration_cannot_outlive_a_key() -> None:
 
 @pytest.mark.parametrize("chosen", [None, CHOSEN])
 def test_revoking_acts_at_once_also_on_who_is_in_already(chosen: str | None) -> None:
-    world = secured()
-    (key, secret), (_, other) = add(world, chosen), add(world)
-    who, neighbour = enter(world, secret), enter(world, other)
-    produce(world, who)
-    world.broker.keys.revoke(ADMINISTRATOR, key.id)  # not committed yet
+    fixture = secured()
+    (key, secret), (_, other) = add(fixture, chosen), add(fixture)
+    who, neighbour = enter(fixture, secret), enter(fixture, other)
+    produce(fixture, who)
+    fixture.broker.keys.revoke(ADMINISTRATOR, key.id)  # not committed yet
     with pytest.raises(AccessDenied):
-        produce(world, who)
-    assert world.broker.keys.authenticate(secret, PEER) is None
-    produce(world, neighbour)
-    world.restart()
-    assert world.broker.keys.authenticate(secret, PEER) is None
-    assert [key.state(world.now) for key in world.broker.keys.list(ADMINISTRATOR)] == ["revoked", "active"]
+        produce(fixture, who)
+    assert fixture.broker.keys.authenticate(secret, PEER) is None
+    produce(fixture, neighbour)
+    fixture.restart()
+    assert fixture.broker.keys.authenticate(secret, PEER) is None
+    assert [key.state(fixture.now) for key in fixture.broker.keys.list(ADMINISTRATOR)] == ["revoked", "active"]
 
 
 def test_revoking_twice_changes_nothing_and_an_unknown_key_is_told() -> None:
-    world = secured()
-    add(world)
-    world.broker.keys.revoke(ADMINISTRATOR, 1)
-    world.commit()
-    position = world.broker.position
-    assert world.broker.keys.revoke(ADMINISTRATOR, 1) is None
-    world.commit()
-    assert world.broker.position == position
+    fixture = secured()
+    add(fixture)
+    fixture.broker.keys.revoke(ADMINISTRATOR, 1)
+    fixture.commit()
+    position = fixture.broker.position
+    assert fixture.broker.keys.revoke(ADMINISTRATOR, 1) is None
+    fixture.commit()
+    assert fixture.broker.position == position
     with pytest.raises(KeyNotFound, match="no key 2"):
-        world.broker.keys.revoke(ADMINISTRATOR, 2)
+        fixture.broker.keys.revoke(ADMINISTRATOR, 2)
 
 
 def test_a_key_ends_when_its_time_has_come_also_for_who_is_in_already() -> None:
-    world = secured()
-    _, secret = add(world, expires=START + DAY)
-    who = enter(world, secret)
-    world.now = START + DAY - 1
-    produce(world, who)
-    assert world.broker.keys.authenticate(secret, PEER, world.now) == who
-    world.now = START + DAY
-    assert world.broker.keys.authenticate(secret, PEER, world.now) is None
+    fixture = secured()
+    _, secret = add(fixture, expires=START + DAY)
+    who = enter(fixture, secret)
+    fixture.now = START + DAY - 1
+    produce(fixture, who)
+    assert fixture.broker.keys.authenticate(secret, PEER, fixture.now) == who
+    fixture.now = START + DAY
+    assert fixture.broker.keys.authenticate(secret, PEER, fixture.now) is None
     with pytest.raises(AccessDenied):
-        produce(world, who)
-    assert world.broker.keys.list(ADMINISTRATOR)[0].state(world.now) == "expired"
+        produce(fixture, who)
+    assert fixture.broker.keys.list(ADMINISTRATOR)[0].state(fixture.now) == "expired"
 
 
 # -- what is kept
 
 
 def test_keys_are_there_after_a_restart_and_numbers_are_not_used_again() -> None:
-    world = secured()
-    (_, generated), (_, chosen), (third, revoked) = add(world, expires=START + DAY), add(world, CHOSEN), add(world)
-    world.broker.keys.revoke(ADMINISTRATOR, third.id)
-    world.commit()
-    before = world.broker.keys.list(ADMINISTRATOR)
-    world.restart()
-    assert world.broker.keys.list(ADMINISTRATOR) == before
-    assert [enter(world, secret).name for secret in (generated, chosen)] == ["key:1", "key:2"]
-    assert world.broker.keys.authenticate(revoked, PEER) is None
-    assert add(world)[0].id == 4
+    fixture = secured()
+    (_, generated), (_, chosen), (third, revoked) = (
+        add(fixture, expires=START + DAY),
+        add(fixture, CHOSEN),
+        add(fixture),
+    )
+    fixture.broker.keys.revoke(ADMINISTRATOR, third.id)
+    fixture.commit()
+    before = fixture.broker.keys.list(ADMINISTRATOR)
+    fixture.restart()
+    assert fixture.broker.keys.list(ADMINISTRATOR) == before
+    assert [enter(fixture, secret).name for secret in (generated, chosen)] == ["key:1", "key:2"]
+    assert fixture.broker.keys.authenticate(revoked, PEER) is None
+    assert add(fixture)[0].id == 4
 
 
 def test_a_snapshot_keeps_keys_and_one_without_any_can_be_read() -> None:
-    world = secured()
-    add(world, expires=START + DAY)
-    add(world, CHOSEN)
-    world.broker.keys.revoke(ADMINISTRATOR, 2)
-    state = world.broker.state_log.state
+    fixture = secured()
+    add(fixture, expires=START + DAY)
+    add(fixture, CHOSEN)
+    fixture.broker.keys.revoke(ADMINISTRATOR, 2)
+    state = fixture.broker.state_log.state
     restored = decode_snapshot(encode_snapshot(state))
     assert restored.keys == state.keys and restored.next_key_id == 3
     old = decode_snapshot(b"\x95\x01\x01\x90\x90\x90")  # as it was before there were keys
@@ -363,22 +367,22 @@ def test_a_snapshot_keeps_keys_and_one_without_any_can_be_read() -> None:
 
 
 def test_a_key_whose_commit_failed_never_was() -> None:
-    world = secured()
-    world.fill_disk()
-    _, secret = add(world)
-    assert world.broker.keys.authenticate(secret, PEER) is None
-    assert world.broker.keys.list(ADMINISTRATOR) == []
+    fixture = secured()
+    fixture.fill_disk()
+    _, secret = add(fixture)
+    assert fixture.broker.keys.authenticate(secret, PEER) is None
+    assert fixture.broker.keys.list(ADMINISTRATOR) == []
 
 
 def test_a_key_whose_revocation_failed_still_counts() -> None:
-    world = secured()
-    _, secret = add(world)
-    enter(world, secret)
-    world.fill_disk()
-    world.broker.keys.revoke(ADMINISTRATOR, 1)
-    assert world.broker.keys.authenticate(secret, PEER) is None
-    world.commit()
-    assert enter(world, secret).name == "key:1"
+    fixture = secured()
+    _, secret = add(fixture)
+    enter(fixture, secret)
+    fixture.fill_disk()
+    fixture.broker.keys.revoke(ADMINISTRATOR, 1)
+    assert fixture.broker.keys.authenticate(secret, PEER) is None
+    fixture.commit()
+    assert enter(fixture, secret).name == "key:1"
 
 
 def test_only_the_last_revoked_keys_are_remembered_and_they_do_not_count_for_the_limit(
@@ -386,16 +390,16 @@ def test_only_the_last_revoked_keys_are_remembered_and_they_do_not_count_for_the
 ) -> None:
     monkeypatch.setattr(keys, "KEPT_REVOKED", 2)
     monkeypatch.setattr(keys, "MAX_KEYS", 3)
-    world = secured()
+    fixture = secured()
     for _ in range(3):
-        add(world)
+        add(fixture)
     with pytest.raises(LimitReached):
-        add(world)
+        add(fixture)
     for number in (3, 1, 2):
-        world.broker.keys.revoke(ADMINISTRATOR, number)
-    world.commit()
-    assert [key.id for key in world.broker.keys.list(ADMINISTRATOR)] == [1, 2]
-    assert add(world)[0].id == 4
+        fixture.broker.keys.revoke(ADMINISTRATOR, number)
+    fixture.commit()
+    assert [key.id for key in fixture.broker.keys.list(ADMINISTRATOR)] == [1, 2]
+    assert add(fixture)[0].id == 4
 
 
 # -- keys that somebody chose
@@ -412,9 +416,9 @@ def test_a_chosen_key_is_kept_with_scrypt_and_a_salt_of_this_broker() -> None:
 
 
 def test_a_chosen_key_is_hashed_slowly_once_and_a_wrong_one_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = secured()
-    add(world, CHOSEN)
-    add(world, CHOSEN + "2")
+    fixture = secured()
+    add(fixture, CHOSEN)
+    add(fixture, CHOSEN + "2")
     calls: list[bytes] = []
     scrypt = hashlib.scrypt
 
@@ -424,30 +428,30 @@ def test_a_chosen_key_is_hashed_slowly_once_and_a_wrong_one_once_each(monkeypatc
 
     monkeypatch.setattr(hashlib, "scrypt", counted)
     for _ in range(3):
-        enter(world, CHOSEN)
+        enter(fixture, CHOSEN)
     assert len(calls) == 1
-    assert world.broker.keys.authenticate("not a key at all", PEER) is None
+    assert fixture.broker.keys.authenticate("not a key at all", PEER) is None
     assert len(calls) == 2
 
 
 def test_the_same_key_cannot_be_chosen_twice_while_it_counts() -> None:
-    world = secured()
-    add(world, CHOSEN)
+    fixture = secured()
+    add(fixture, CHOSEN)
     with pytest.raises(InvalidArgument, match="already"):
-        add(world, CHOSEN)
-    world.broker.keys.revoke(ADMINISTRATOR, 1)
-    add(world, CHOSEN)
-    assert enter(world, CHOSEN).name == "key:2"
+        add(fixture, CHOSEN)
+    fixture.broker.keys.revoke(ADMINISTRATOR, 1)
+    add(fixture, CHOSEN)
+    assert enter(fixture, CHOSEN).name == "key:2"
 
 
 @pytest.mark.parametrize(
     "chosen", ["", "fifteen letters", "x" * 1025, "psk_1_" + "A" * 43, " " * 20, "with a tab\there !"]
 )
 def test_what_cannot_be_chosen(chosen: str) -> None:
-    world = secured()
+    fixture = secured()
     with pytest.raises(InvalidArgument):
-        add(world, chosen)
-    assert world.broker.keys.list(ADMINISTRATOR) == []
+        add(fixture, chosen)
+    assert fixture.broker.keys.list(ADMINISTRATOR) == []
 
 
 @pytest.mark.parametrize(
@@ -469,48 +473,48 @@ def test_what_cannot_be_chosen(chosen: str) -> None:
     ],
 )
 def test_terms_that_make_no_sense_are_refused(terms: dict[str, Any], error: type[BrokerError]) -> None:
-    world = secured()
+    fixture = secured()
     with pytest.raises(error):
-        add(world, **terms)
-    assert world.broker.keys.list(ADMINISTRATOR) == []
+        add(fixture, **terms)
+    assert fixture.broker.keys.list(ADMINISTRATOR) == []
 
 
 # -- lock-out
 
 
 def test_five_wrong_keys_lock_a_host_out_whatever_it_presents_then() -> None:
-    world = secured()
-    key, secret = add(world)
-    expired = add(world, expires=START + 1)[1]
-    revoked, lost = add(world)
-    world.broker.keys.revoke(ADMINISTRATOR, revoked.id)
-    world.now += 1
+    fixture = secured()
+    key, secret = add(fixture)
+    expired = add(fixture, expires=START + 1)[1]
+    revoked, lost = add(fixture)
+    fixture.broker.keys.revoke(ADMINISTRATOR, revoked.id)
+    fixture.now += 1
     for presented in (expired, lost, "unknown", "psk_1_no", "psk_99_no"):
-        assert world.broker.keys.authenticate(presented, PEER, world.now) is None
-    assert world.broker.keys.authenticate(secret, "10.0.0.1:6000", world.now) == "locked"
-    assert enter(world, secret, "10.0.0.2:5000").name == key.principal
-    world.pass_time(59.9)
-    assert world.broker.keys.authenticate(secret, PEER, world.now) == "locked"
-    world.pass_time(0.1)
-    assert enter(world, secret).name == key.principal
-    text = world.broker.metrics.text()
+        assert fixture.broker.keys.authenticate(presented, PEER, fixture.now) is None
+    assert fixture.broker.keys.authenticate(secret, "10.0.0.1:6000", fixture.now) == "locked"
+    assert enter(fixture, secret, "10.0.0.2:5000").name == key.principal
+    fixture.pass_time(59.9)
+    assert fixture.broker.keys.authenticate(secret, PEER, fixture.now) == "locked"
+    fixture.pass_time(0.1)
+    assert enter(fixture, secret).name == key.principal
+    text = fixture.broker.metrics.text()
     assert "authentication_failures_total 5.0" in text and "\nlockouts_total 1.0" in text
 
 
 def test_who_is_in_already_stays_in_when_its_host_is_locked_out() -> None:
-    world = secured(lockout=LockoutPolicy(2, 30))
-    _, secret = add(world)
-    who = enter(world, secret)
+    fixture = secured(lockout=LockoutPolicy(2, 30))
+    _, secret = add(fixture)
+    who = enter(fixture, secret)
     for _ in range(2):
-        world.broker.keys.authenticate("wrong", PEER)
-    assert world.broker.keys.authenticate(secret, PEER) == "locked"
-    produce(world, who)
+        fixture.broker.keys.authenticate("wrong", PEER)
+    assert fixture.broker.keys.authenticate(secret, PEER) == "locked"
+    produce(fixture, who)
 
 
 def test_a_right_key_in_between_does_not_reset_the_count() -> None:
-    world = secured(lockout=LockoutPolicy(2, 30))
-    _, secret = add(world)
-    world.broker.keys.authenticate("wrong", PEER)
-    enter(world, secret)
-    world.broker.keys.authenticate("wrong", PEER)
-    assert world.broker.keys.authenticate(secret, PEER) == "locked"
+    fixture = secured(lockout=LockoutPolicy(2, 30))
+    _, secret = add(fixture)
+    fixture.broker.keys.authenticate("wrong", PEER)
+    enter(fixture, secret)
+    fixture.broker.keys.authenticate("wrong", PEER)
+    assert fixture.broker.keys.authenticate(secret, PEER) == "locked"

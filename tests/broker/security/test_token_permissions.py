@@ -62,7 +62,7 @@ def signed(*perms: str, key: TokenKey = SIGNER, **changed: Any) -> str:
     return token_keys.sign(claims(*perms, **changed), key)
 
 
-def world(*others: Grant, keys: tuple[TokenKey, ...] = (SHARED, PUBLIC), **options: Any) -> BrokerFixture:
+def fixture(*others: Grant, keys: tuple[TokenKey, ...] = (SHARED, PUBLIC), **options: Any) -> BrokerFixture:
     policy = {name: options.pop(name) for name in ("issuer", "audience", "tenants") if name in options}
     return BrokerFixture(
         access=AccessPolicy(True, [ADMINISTRATION, *others]), tokens=TokenPolicy(keys, **policy), **options
@@ -104,7 +104,7 @@ ALLOWS = {
 
 @pytest.mark.parametrize(("text", "expected"), ALLOWS.items())
 def test_what_each_action_allows_there_and_nowhere_else(text: str, expected: set[Permission]) -> None:
-    one = world()
+    one = fixture()
     who = enter(one, signed(text))
     assert allowed(one, who, T1, "orders") == expected
     wider = {"tenant.manage": 2, "ns.manage": 1}.get(text.partition(":")[0], 0)
@@ -117,7 +117,7 @@ def test_what_each_action_allows_there_and_nowhere_else(text: str, expected: set
 
 @pytest.mark.parametrize("text", ALLOWS)
 def test_what_is_about_another_tenant_allows_nothing(text: str) -> None:
-    one = world()
+    one = fixture()
     who = enter(one, signed(text.replace("t1", "t2")))
     for scope in (T1, Scope("t2", "default")):
         assert allowed(one, who, scope, "orders") == set()
@@ -162,7 +162,7 @@ def test_what_is_about_another_tenant_allows_nothing(text: str) -> None:
     ],
 )
 def test_what_is_malformed_or_unknown_allows_nothing_and_does_not_spoil_the_rest(text: str) -> None:
-    one = world()
+    one = fixture()
     alone, both = enter(one, signed(text)), enter(one, signed(text, "cache.read:cache:t1/default/*"))
     assert allowed(one, alone, T1, "orders") == set()
     assert allowed(one, both, T1, "orders") == {CACHE_READ}
@@ -189,7 +189,7 @@ def test_what_is_malformed_or_unknown_allows_nothing_and_does_not_spoil_the_rest
 def test_a_star_is_any_run_of_characters_and_nothing_else_is_special(
     pattern: str, there: list[str], elsewhere: list[str]
 ) -> None:
-    one = world()
+    one = fixture()
     who = enter(one, signed(f"stream.publish:{pattern}"))
     for path in there + elsewhere:
         namespace, _, name = path.partition("/")
@@ -244,7 +244,7 @@ def test_many_permissions_become_few_grants_and_many_stars_no_more_than_there_ma
 
 
 def test_a_token_without_a_usable_permission_may_do_what_everyone_may() -> None:
-    one = world(Grant("*", frozenset({READ}), topic="open"))
+    one = fixture(Grant("*", frozenset({READ}), topic="open"))
     for text in (signed(), signed("nonsense")):
         who = enter(one, text)
         assert allowed(one, who, T1, "orders") == set()
@@ -252,7 +252,7 @@ def test_a_token_without_a_usable_permission_may_do_what_everyone_may() -> None:
 
 
 def test_lists_and_the_class_of_a_topic_count_for_them_as_for_others() -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMINISTRATOR, T1, "charts", 1, TopicSettings(data_class="PHI"))
     one.broker.users.set_acl(ADMINISTRATOR, T1, Acl("closed", False, ("bob",), (), True))
     one.broker.users.set_acl(ADMINISTRATOR, T1, Acl("listed", False, ("token:bob",)))
@@ -267,7 +267,7 @@ def test_lists_and_the_class_of_a_topic_count_for_them_as_for_others() -> None:
 
 
 def test_who_may_publish_may_bring_a_stream_into_being_and_who_may_subscribe_may_not() -> None:
-    one = world()
+    one = fixture()
     writer, reader = (
         enter(one, signed("stream.publish:stream:t1/*")),
         enter(one, signed("stream.subscribe:stream:t1/*")),
@@ -284,7 +284,7 @@ def test_who_may_publish_may_bring_a_stream_into_being_and_who_may_subscribe_may
 
 
 def test_it_proves_a_subject_of_a_tenant_until_it_expires() -> None:
-    one = world(Grant("*", frozenset({READ}), topic="open"), audit=AuditPolicy(enabled=True))
+    one = fixture(Grant("*", frozenset({READ}), topic="open"), audit=AuditPolicy(enabled=True))
     text = signed("stream.subscribe:stream:t1/default/orders", exp=NOW + 10)
     who = enter(one, text)
     assert (who.name, who.tenant, who.peer, who.roles) == ("token:alice", "t1", PEER, ())
@@ -300,7 +300,7 @@ def test_it_proves_a_subject_of_a_tenant_until_it_expires() -> None:
 
 
 def test_the_key_may_be_named_or_not() -> None:
-    one = world()
+    one = fixture()
     key = SIGNER.key
     for header in ({}, {"kid": "issuer"}, {"kid": "what the control plane calls it"}):
         text = jws.serialize_compact(
@@ -311,7 +311,7 @@ def test_the_key_may_be_named_or_not() -> None:
 
 @pytest.mark.parametrize("roles", [{}, {"roles": ["Admin"], "tenant_id": "t1"}, {"tid": ..., "tenant_id": "t1"}])
 def test_permissions_that_a_secret_signed_are_refused_whatever_else_is_there(roles: dict[str, Any]) -> None:
-    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
+    one = fixture(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     assert one.broker.keys.authenticate(signed("stream.publish:*", key=SHARED, **roles), PEER, tenant="t1") is None
     assert "signed with an Ed25519 key" in refusals(one)[0]
 
@@ -319,7 +319,7 @@ def test_permissions_that_a_secret_signed_are_refused_whatever_else_is_there(rol
 @pytest.mark.parametrize("secret", [PAIR.public, PAIR.public.strip(), SECRET])
 @pytest.mark.parametrize("algorithm", ["HS256", "EdDSA", "none"])
 def test_no_algorithm_is_taken_for_another(algorithm: str, secret: bytes) -> None:
-    one = world()
+    one = fixture()
     head, body = part(msgspec.json.encode({"alg": algorithm})), part(msgspec.json.encode(claims("stream.publish:*")))
     mac = part(hmac.digest(secret, f"{head}.{body}".encode(), hashlib.sha256))
     for signature in (mac, ""):
@@ -352,7 +352,7 @@ def test_no_algorithm_is_taken_for_another(algorithm: str, secret: bytes) -> Non
     ],
 )
 def test_what_was_signed_and_does_not_say_what_it_must(changed: dict[str, Any], why: str) -> None:
-    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
+    one = fixture(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     text = signed(**({"perms": ["stream.publish:*"]} | changed))
     assert one.broker.keys.authenticate(text, PEER, tenant="t1") is None
     (told,) = refusals(one)
@@ -361,11 +361,11 @@ def test_what_was_signed_and_does_not_say_what_it_must(changed: dict[str, Any], 
 
 
 def test_clocks_may_differ_by_a_minute() -> None:
-    enter(world(), signed(exp=NOW - 59, iat=NOW + 60, nbf=NOW + 60))
+    enter(fixture(), signed(exp=NOW - 59, iat=NOW + 60, nbf=NOW + 60))
 
 
 def test_the_names_that_are_configured_count_too_and_roles_still_need_them() -> None:
-    one = world(issuer="login", audience="us")
+    one = fixture(issuer="login", audience="us")
     ours: list[dict[str, Any]] = [
         {},
         {"iss": "login", "aud": "us"},
@@ -383,14 +383,14 @@ def test_the_names_that_are_configured_count_too_and_roles_still_need_them() -> 
 
 
 def test_a_number_is_a_name_here() -> None:
-    assert enter(world(tenants={"7": "acme"}), signed(tid="7"), "7").tenant == "7"
+    assert enter(fixture(tenants={"7": "acme"}), signed(tid="7"), "7").tenant == "7"
 
 
 # -- of the tenant that was named
 
 
 def test_one_of_another_tenant_is_not_taken_whatever_it_is() -> None:
-    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
+    one = fixture(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     key, _ = one.broker.keys.add(ADMINISTRATOR, KeyTerms("k", "t1", [CACHE_READ], ["sess*"]))
     roles = signed(perms=..., tid=..., tenant_id="t1", roles=["User"])
     for secret in (key.secret, roles, signed()):
@@ -406,7 +406,7 @@ def test_one_of_another_tenant_is_not_taken_whatever_it_is() -> None:
 
 
 def test_an_identity_with_permissions_can_be_told_to_another_process() -> None:
-    who = enter(world(), signed("stream.publish:stream:t1/default/*"))
+    who = enter(fixture(), signed("stream.publish:stream:t1/default/*"))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(who), type=Identity) == who
     assert hash(who) == hash(who._replace())
 
@@ -435,7 +435,7 @@ def test_a_set_of_keys_as_an_issuer_publishes_it() -> None:
     for data in (jwks(jwk()), jwks(*others, jwk()), b" \n" + jwks(jwk(alg=..., use=..., note=[1]))):
         (key,) = token_keys.read_all("file", data)
         assert (key.id, key.kind, key.signs) == ("k1", "EdDSA", False)
-        one = world(keys=(key,))
+        one = fixture(keys=(key,))
         assert allowed(one, enter(one, signed("cache.read:*")), T1, "x") == {CACHE_READ}
     assert [key.id for key in token_keys.read_all("file", jwks(jwk(kid=...), jwk(kid="k2")))] == ["file", "k2"]
     assert [key.kind for key in token_keys.read_all("file", SECRET)] == ["HS256"]

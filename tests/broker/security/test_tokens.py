@@ -73,7 +73,7 @@ def by_hand(header: dict[str, Any], secret: bytes = SECRET, **changed: Any) -> s
     return f"{head}.{body}.{part(hmac.digest(secret, f'{head}.{body}'.encode(), hashlib.sha256))}"
 
 
-def world(*grants: Grant, keys: tuple[TokenKey, ...] = BOTH, **options: Any) -> BrokerFixture:
+def fixture(*grants: Grant, keys: tuple[TokenKey, ...] = BOTH, **options: Any) -> BrokerFixture:
     policy = {name: options.pop(name) for name in ("issuer", "audience", "tenants") if name in options}
     access = Access(True, [ADMINISTRATION, *grants])
     return BrokerFixture(access=access, tokens=TokenPolicy(keys, **policy), **options)
@@ -98,7 +98,7 @@ def refusals(one: BrokerFixture) -> list[str]:
 
 @pytest.mark.parametrize("key", [SHARED, SIGNER])
 def test_a_token_proves_a_subject_of_a_tenant_with_its_roles(key: TokenKey) -> None:
-    one = world()
+    one = fixture()
     expected = Identity("token:alice", "7", PEER, roles=("User", "phi"), expires=START + 3_630_000_000)
     assert enter(one, signed(key, roles=["User", "phi", "User"])) == expected
     assert one.broker.keys.authenticate(signed(key), PEER) == expected._replace(roles=("User",))  # where keys come
@@ -111,7 +111,7 @@ def test_with_security_off_any_token_will_do() -> None:
 
 def test_the_newer_name_of_the_algorithm_counts_too() -> None:
     head, body = part(b'{"alg":"Ed25519"}'), part(msgspec.json.encode(claims()))
-    assert enter(world(), f"{head}.{body}.{part(PRIVATE.sign(f'{head}.{body}'.encode()))}").name == "token:alice"
+    assert enter(fixture(), f"{head}.{body}.{part(PRIVATE.sign(f'{head}.{body}'.encode()))}").name == "token:alice"
 
 
 def wrong() -> dict[str, str]:
@@ -155,7 +155,7 @@ def wrong() -> dict[str, str]:
 
 @pytest.mark.parametrize("how", wrong())
 def test_what_no_key_of_ours_has_signed_is_nobodys_token(how: str) -> None:
-    one = world(lockout=LockoutPolicy(2), audit=AuditPolicy(enabled=True))
+    one = fixture(lockout=LockoutPolicy(2), audit=AuditPolicy(enabled=True))
     assert one.broker.tokens.authenticate(wrong()[how], PEER) is None
     assert refusals(one) == ["wrong token"]
     assert one.broker.metrics.authentication_failures == 1
@@ -196,7 +196,7 @@ def test_what_no_key_of_ours_has_signed_is_nobodys_token(how: str) -> None:
     ],
 )
 def test_a_token_that_was_signed_and_does_not_say_what_it_must(changed: dict[str, Any], why: str) -> None:
-    one = world(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
+    one = fixture(lockout=LockoutPolicy(1), audit=AuditPolicy(enabled=True))
     assert one.broker.tokens.authenticate(signed(**changed), PEER) is None
     (told,) = refusals(one)
     assert any(piece in told for piece in why.split("|"))
@@ -207,17 +207,17 @@ def test_a_token_that_was_signed_and_does_not_say_what_it_must(changed: dict[str
 def test_claims_that_are_none(payload: bytes) -> None:
     head, body = part(b'{"alg":"HS256"}'), part(payload)
     mac = part(hmac.digest(SECRET, f"{head}.{body}".encode(), hashlib.sha256))
-    assert world().broker.tokens.authenticate(f"{head}.{body}.{mac}", PEER) is None
+    assert fixture().broker.tokens.authenticate(f"{head}.{body}.{mac}", PEER) is None
 
 
 def test_clocks_may_differ_a_little() -> None:
-    one = world()
+    one = fixture()
     enter(one, signed(exp=NOW - 29, nbf=NOW + 30, iat=NOW + 30))
     assert enter(one, signed(exp=1e300)).expires == token_claims.LAST * 1_000_000 + 30_000_000
 
 
 def test_issuer_and_audience_as_configured() -> None:
-    one = world(issuer="login", audience="penstock", audit=AuditPolicy(enabled=True))
+    one = fixture(issuer="login", audience="penstock", audit=AuditPolicy(enabled=True))
     enter(one, signed(iss="login", aud="penstock"))
     enter(one, signed(iss="login", aud=["other", "penstock"]))
     for changed in ({}, {"iss": "login"}, {"iss": "login", "aud": "other"}, {"iss": "x", "aud": "penstock"},
@@ -226,7 +226,7 @@ def test_issuer_and_audience_as_configured() -> None:
 
 
 def test_the_number_of_a_tenant_may_stand_for_its_name() -> None:
-    one = world(tenants={"7": "acme"})
+    one = fixture(tenants={"7": "acme"})
     assert [enter(one, signed(tenant_id=number)).tenant for number in (7, "7", 8, "8", "acme")] == [
         "acme", "acme", "8", "8", "acme",
     ]  # fmt: skip
@@ -237,16 +237,16 @@ def test_the_number_of_a_tenant_may_stand_for_its_name() -> None:
 
 def test_of_several_keys_the_one_that_is_named_is_tried_and_else_each() -> None:
     old, new = token_keys.read("old", b"o" * 32), token_keys.read("new", b"n" * 32)
-    one = world(keys=(old, new))
+    one = fixture(keys=(old, new))
     for kid in ({"kid": "new"}, {}, {"kid": "whatever the issuer calls it"}):
         enter(one, by_hand({"alg": "HS256", **kid}, b"n" * 32))
     assert one.broker.tokens.authenticate(by_hand({"alg": "HS256", "kid": "old"}, b"n" * 32), PEER) is None
-    one = world(keys=(new,))
+    one = fixture(keys=(new,))
     assert one.broker.tokens.authenticate(by_hand({"alg": "HS256"}, b"o" * 32), PEER) is None
 
 
 def test_without_keys_what_looks_like_a_token_may_be_a_key() -> None:
-    one = world(keys=())
+    one = fixture(keys=())
     chosen = "eyJ.a key.that somebody chose"
     one.broker.keys.add(ADMINISTRATOR, KeyTerms("old", "default", [Permission.READ]), chosen)
     assert one.broker.tokens.authenticate(signed(), PEER) is None
@@ -274,7 +274,7 @@ def test_files_that_hold_no_key_to_check_with(data: bytes, text: str) -> None:
 def test_a_line_end_behind_a_secret_is_no_part_of_it_and_behind_other_bytes_it_is() -> None:
     text, other = b"s" * 32, bytes(range(200, 232))
     for data, secret in ((text + b"\r\n", text), (text, text), (other + b"\n", other + b"\n")):
-        enter(world(keys=(token_keys.read("k", data),)), by_hand({"alg": "HS256"}, secret))
+        enter(fixture(keys=(token_keys.read("k", data),)), by_hand({"alg": "HS256"}, secret))
 
 
 def test_a_public_key_does_not_sign_and_no_key_is_shown() -> None:
@@ -316,7 +316,7 @@ ALL = set(Permission)
 def test_what_each_role_allows_in_its_tenant_and_nowhere_else(
     roles: list[str], orders: set[Permission], audit_orders: set[Permission]
 ) -> None:
-    one = world()
+    one = fixture()
     who, allows = enter(one, signed(tenant_id="acme", roles=roles)), one.broker.access.allows
     for topic, expected in (("orders", orders), ("audit_orders", audit_orders), ("audit", audit_orders)):
         assert {permission for permission in ALL if allows(who, permission, ACME, topic)} == expected
@@ -330,14 +330,14 @@ def test_what_each_role_allows_in_its_tenant_and_nowhere_else(
     [(["User"], False), (["User", "phi"], True), (["phi"], False), (["Analyst", "PHI"], True), (["Admin"], True)],
 )
 def test_protected_health_information_takes_a_role_of_its_own(roles: list[str], allowed: bool) -> None:
-    one = world()
+    one = fixture()
     one.broker.topics.create(ADMINISTRATOR, ACME, "charts", 1, TopicSettings(data_class="PHI"))
     who = enter(one, signed(tenant_id="acme", roles=roles))
     assert one.broker.access.allows(who, READ, ACME, "charts") is allowed
 
 
 def test_a_tenants_own_role_counts_and_a_change_of_it_acts_at_once() -> None:
-    one = world()
+    one = fixture()
     who = enter(one, signed(tenant_id="acme", roles=["clerk", "auditor"]))
     allows = one.broker.access.allows
     assert not allows(who, READ, ACME, "orders")
@@ -352,7 +352,7 @@ def test_a_tenants_own_role_counts_and_a_change_of_it_acts_at_once() -> None:
 
 
 def test_who_has_a_token_may_do_what_everyone_may_and_lists_can_name_them() -> None:
-    one = world(Grant("*", frozenset({READ}), topic="open"))
+    one = fixture(Grant("*", frozenset({READ}), topic="open"))
     who = enter(one, signed(tenant_id="acme", roles=["guest"]))
     other = enter(one, signed(tenant_id="acme", sub="bob", roles=["clerk"]))
     allows = one.broker.access.allows
@@ -367,7 +367,7 @@ def test_who_has_a_token_may_do_what_everyone_may_and_lists_can_name_them() -> N
 
 
 def test_what_is_open_ends_with_the_token() -> None:
-    one = world(Grant("*", frozenset({READ}), topic="open"))
+    one = fixture(Grant("*", frozenset({READ}), topic="open"))
     who = enter(one, signed(tenant_id="acme", exp=NOW + 60))
     one.broker.topics.ensure(who, ACME, "orders")
     one.broker.produce.append(who, ACME, "orders", 0, [b"v"])
@@ -381,13 +381,13 @@ def test_what_is_open_ends_with_the_token() -> None:
 
 
 def test_one_is_told_who_one_is() -> None:
-    one = world()
+    one = fixture()
     found = one.broker.users.whoami(enter(one, signed(roles=["consumer"])))
     assert (found.name, found.roles, found.permissions[:1]) == ("token:alice", ("consumer",), ("read",))
 
 
 def test_who_came_in_is_in_the_audit_log_and_the_token_is_not() -> None:
-    one = world(tenants={"7": "acme"}, audit=AuditPolicy(enabled=True))
+    one = fixture(tenants={"7": "acme"}, audit=AuditPolicy(enabled=True))
     text = signed()
     enter(one, text)
     one.commit()
@@ -405,7 +405,7 @@ def test_who_came_in_is_in_the_audit_log_and_the_token_is_not() -> None:
 
 
 def test_looking_at_a_token_does_not_hold_up_the_others() -> None:
-    one = world()
+    one = fixture()
     texts = [signed(), signed(SIGNER), wrong()["too long"], wrong()["deep header"]]
     for text in texts:
         one.broker.tokens.authenticate(text, PEER)

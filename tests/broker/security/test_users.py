@@ -60,38 +60,40 @@ def done(work: Deferred[Any, Any]) -> Any:
     return work.finish()
 
 
-def add(world: BrokerFixture, name: str, *roles: str, tenant: str = T, by: Identity = ADMINISTRATOR) -> User:
-    user, _ = done(world.broker.users.create(by, tenant, name, WORD, roles))
-    world.commit()
+def add(fixture: BrokerFixture, name: str, *roles: str, tenant: str = T, by: Identity = ADMINISTRATOR) -> User:
+    user, _ = done(fixture.broker.users.create(by, tenant, name, WORD, roles))
+    fixture.commit()
     assert isinstance(user, User)
     return user
 
 
-def login(world: BrokerFixture, name: str, word: str = WORD, *, tenant: str = T, peer: str = PEER) -> LoginVerdict:
-    verdict: LoginVerdict = done(world.broker.users.login(tenant, name, word, peer))
+def login(fixture: BrokerFixture, name: str, word: str = WORD, *, tenant: str = T, peer: str = PEER) -> LoginVerdict:
+    verdict: LoginVerdict = done(fixture.broker.users.login(tenant, name, word, peer))
     return verdict
 
 
-def enter(world: BrokerFixture, name: str, *, tenant: str = T) -> Identity:
-    found = login(world, name, tenant=tenant)
+def enter(fixture: BrokerFixture, name: str, *, tenant: str = T) -> Identity:
+    found = login(fixture, name, tenant=tenant)
     assert isinstance(found, Identity)
     return found
 
 
-def given(world: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE) -> set[Permission]:
+def given(
+    fixture: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE
+) -> set[Permission]:
     """What of a topic; what the same roles give of caches is in `test_each_role_gives_…`."""
-    return {permission for permission in OF_TOPICS if world.broker.access.allows(who, permission, scope, topic)}
+    return {permission for permission in OF_TOPICS if fixture.broker.access.allows(who, permission, scope, topic)}
 
 
-def acl(world: BrokerFixture, topic: str = "orders", **terms: Any) -> None:
-    world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl(topic, **{"public": False, **terms}))
-    world.commit()
+def acl(fixture: BrokerFixture, topic: str = "orders", **terms: Any) -> None:
+    fixture.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl(topic, **{"public": False, **terms}))
+    fixture.commit()
 
 
-def key(world: BrokerFixture, *permissions: Permission, topics: tuple[str, ...] = ("*",)) -> Identity:
-    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("k", T, permissions, topics))
-    world.commit()
-    found = world.broker.keys.authenticate(new.secret, PEER)
+def key(fixture: BrokerFixture, *permissions: Permission, topics: tuple[str, ...] = ("*",)) -> Identity:
+    new, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("k", T, permissions, topics))
+    fixture.commit()
+    found = fixture.broker.keys.authenticate(new.secret, PEER)
     assert isinstance(found, Identity)
     return found
 
@@ -104,21 +106,21 @@ WRITES = {WRITE, DESCRIBE, Permission.CREATE}
 
 
 def test_a_user_gets_in_with_the_right_password_and_is_bound_to_the_tenant() -> None:
-    world = secured()
-    add(world, "alice", "consumer")
-    assert login(world, "alice") == Identity("user:alice", T, PEER, START)
-    assert login(world, "alice", tenant="acme") is LoginRefusal.WRONG
+    fixture = secured()
+    add(fixture, "alice", "consumer")
+    assert login(fixture, "alice") == Identity("user:alice", T, PEER, START)
+    assert login(fixture, "alice", tenant="acme") is LoginRefusal.WRONG
 
 
 @pytest.mark.parametrize("name", ["alice", "nobody", "", "\ud800", "x" * 60_000])
 @pytest.mark.parametrize("word", ["", "wrong", WORD + "x", WORD[:-1], "x" * 60_000, "\ud800", "\0"])
 def test_a_wrong_password_and_an_unknown_user_are_told_alike(name: str, word: str) -> None:
-    world = secured()
-    add(world, "alice")
-    work = world.broker.users.login(T, name, word, PEER)
+    fixture = secured()
+    add(fixture, "alice")
+    work = fixture.broker.users.login(T, name, word, PEER)
     assert not work.ready  # all take the same way, whose time is that of argon2
     assert done(work) is LoginRefusal.WRONG
-    assert "authentication_failures_total 1.0" in world.broker.metrics.text()
+    assert "authentication_failures_total 1.0" in fixture.broker.metrics.text()
 
 
 def test_the_password_of_nobody_costs_as_much_as_anybodys() -> None:
@@ -138,63 +140,63 @@ def test_the_cost_of_passwords_is_a_setting_and_older_hashes_stay_valid() -> Non
 
 
 def test_a_user_who_is_disabled_is_told_so_only_with_the_right_password() -> None:
-    world = secured()
-    add(world, "alice")
-    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
-    assert login(world, "alice") is LoginRefusal.DISABLED
-    assert login(world, "alice", "wrong") is LoginRefusal.WRONG
-    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=True)
-    assert enter(world, "alice").name == "user:alice"
+    fixture = secured()
+    add(fixture, "alice")
+    fixture.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    assert login(fixture, "alice") is LoginRefusal.DISABLED
+    assert login(fixture, "alice", "wrong") is LoginRefusal.WRONG
+    fixture.broker.users.update(ADMINISTRATOR, T, "alice", enabled=True)
+    assert enter(fixture, "alice").name == "user:alice"
 
 
 def test_only_a_hash_of_the_password_is_kept_and_it_is_not_shown() -> None:
-    world = secured()
-    user = add(world, "alice")
-    files = [world.disk.open(f"journal/{name}", writable=False) for name in world.disk.list("journal")]
-    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(world.broker.state_log.state)
+    fixture = secured()
+    user = add(fixture, "alice")
+    files = [fixture.disk.open(f"journal/{name}", writable=False) for name in fixture.disk.list("journal")]
+    kept = b"".join(file.read(0, file.size()) for file in files) + encode_snapshot(fixture.broker.state_log.state)
     assert user.hash.startswith("$argon2id$") and user.hash.encode() in kept
     assert WORD.encode() not in kept
     assert "argon2" not in repr(user)
-    assert add(world, "bob").hash != user.hash  # each has its own salt
+    assert add(fixture, "bob").hash != user.hash  # each has its own salt
 
 
 def test_with_security_off_everybody_gets_in_as_nobody_in_particular() -> None:
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     for _ in range(10):
-        assert login(world, "whoever", "whatever") == ANONYMOUS._replace(peer=PEER)
-    assert world.broker.users.whoami(ANONYMOUS) == Who("", (), ("read", "write", "admin"))
+        assert login(fixture, "whoever", "whatever") == ANONYMOUS._replace(peer=PEER)
+    assert fixture.broker.users.whoami(ANONYMOUS) == Who("", (), ("read", "write", "admin"))
 
 
 def test_a_password_that_was_right_is_not_computed_again_and_a_changed_one_is() -> None:
-    world = secured()
-    add(world, "alice")
-    enter(world, "alice")
-    assert world.broker.users.login(T, "alice", WORD, PEER).ready
-    assert not world.broker.users.login(T, "alice", WORD + "x", PEER).ready
-    done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", "another"))
-    assert not world.broker.users.login(T, "alice", WORD, PEER).ready
-    assert login(world, "alice") is LoginRefusal.WRONG
-    assert isinstance(login(world, "alice", "another"), Identity)
+    fixture = secured()
+    add(fixture, "alice")
+    enter(fixture, "alice")
+    assert fixture.broker.users.login(T, "alice", WORD, PEER).ready
+    assert not fixture.broker.users.login(T, "alice", WORD + "x", PEER).ready
+    done(fixture.broker.users.change_password(ADMINISTRATOR, T, "alice", "another"))
+    assert not fixture.broker.users.login(T, "alice", WORD, PEER).ready
+    assert login(fixture, "alice") is LoginRefusal.WRONG
+    assert isinstance(login(fixture, "alice", "another"), Identity)
 
 
 def test_what_is_remembered_of_right_passwords_is_bounded() -> None:
-    world = secured(limits=Limits(users=2))
-    add(world, "alice")
+    fixture = secured(limits=Limits(users=2))
+    add(fixture, "alice")
     for word in "abcde":
-        done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", word))
-        assert isinstance(login(world, "alice", word), Identity)
-        assert len(world.broker.users._proved) <= 2
+        done(fixture.broker.users.change_password(ADMINISTRATOR, T, "alice", word))
+        assert isinstance(login(fixture, "alice", word), Identity)
+        assert len(fixture.broker.users._proved) <= 2
 
 
 def test_what_changes_while_a_password_is_checked_counts() -> None:
-    world = secured()
-    broker = world.broker
+    fixture = secured()
+    broker = fixture.broker
     for name, change, verdict in (
         ("a", lambda: done(broker.users.change_password(ADMINISTRATOR, T, "a", "another")), LoginRefusal.WRONG),
         ("b", lambda: broker.users.delete(ADMINISTRATOR, T, "b"), LoginRefusal.WRONG),
         ("c", lambda: broker.users.update(ADMINISTRATOR, T, "c", enabled=False), LoginRefusal.DISABLED),
     ):
-        add(world, name)
+        add(fixture, name)
         work = broker.users.login(T, name, WORD, PEER)
         work.run()
         change()
@@ -202,26 +204,26 @@ def test_what_changes_while_a_password_is_checked_counts() -> None:
 
 
 def test_a_host_that_guesses_is_locked_out_together_with_what_it_does_with_keys() -> None:
-    world = secured(lockout=LockoutPolicy(3, 30))
-    add(world, "alice")
-    assert [login(world, "alice", "wrong") for _ in range(2)] == [LoginRefusal.WRONG] * 2
-    assert world.broker.keys.authenticate("wrong", PEER) is None
-    assert login(world, "alice") is LoginRefusal.LOCKED
-    assert world.broker.keys.authenticate("any", PEER) == "locked"
-    assert isinstance(login(world, "alice", peer="10.0.0.2:1"), Identity)
-    assert "lockouts_total 1.0" in world.broker.metrics.text()
-    world.pass_time(31)
-    assert isinstance(login(world, "alice"), Identity)
+    fixture = secured(lockout=LockoutPolicy(3, 30))
+    add(fixture, "alice")
+    assert [login(fixture, "alice", "wrong") for _ in range(2)] == [LoginRefusal.WRONG] * 2
+    assert fixture.broker.keys.authenticate("wrong", PEER) is None
+    assert login(fixture, "alice") is LoginRefusal.LOCKED
+    assert fixture.broker.keys.authenticate("any", PEER) == "locked"
+    assert isinstance(login(fixture, "alice", peer="10.0.0.2:1"), Identity)
+    assert "lockouts_total 1.0" in fixture.broker.metrics.text()
+    fixture.pass_time(31)
+    assert isinstance(login(fixture, "alice"), Identity)
 
 
 def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = secured(lockout=LockoutPolicy(3, 30), executor=later(calls))
-    add(world, "alice")
+    fixture = secured(lockout=LockoutPolicy(3, 30), executor=later(calls))
+    add(fixture, "alice")
     checked = []
-    hashing = world.broker.users.hashing
+    hashing = fixture.broker.users.hashing
     real = hashing.is_right
 
     def count(word: str, stored: str | None) -> bool:
@@ -232,8 +234,8 @@ def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all
     verdicts: list[LoginVerdict] = []
 
     def start(word: str) -> None:
-        work = world.broker.users.login(T, "alice", word, PEER)
-        work.start(world.broker.executor, lambda: verdicts.append(work.finish()))
+        work = fixture.broker.users.login(T, "alice", word, PEER)
+        work.start(fixture.broker.executor, lambda: verdicts.append(work.finish()))
 
     for number in range(20):
         start(f"guess {number}")
@@ -250,20 +252,20 @@ def test_few_passwords_are_checked_at_once_and_those_of_a_locked_host_not_at_all
 
 
 def test_a_right_guess_that_was_checked_beside_wrong_ones_does_not_count_after_them() -> None:
-    world = secured(lockout=LockoutPolicy(2, 30))
-    add(world, "alice")
-    works = [world.broker.users.login(T, "alice", word, PEER) for word in ("a", "b", WORD)]
+    fixture = secured(lockout=LockoutPolicy(2, 30))
+    add(fixture, "alice")
+    works = [fixture.broker.users.login(T, "alice", word, PEER) for word in ("a", "b", WORD)]
     for work in works:
         work.run()
     assert [work.finish() for work in works] == [LoginRefusal.WRONG, LoginRefusal.WRONG, LoginRefusal.LOCKED]
 
 
 def test_a_broker_that_stops_lets_nobody_in() -> None:
-    world = secured()
-    add(world, "alice")
-    work = world.broker.users.login(T, "alice", WORD, PEER)
+    fixture = secured()
+    add(fixture, "alice")
+    work = fixture.broker.users.login(T, "alice", WORD, PEER)
     work.run()
-    world.broker.close()
+    fixture.broker.close()
     with pytest.raises(ShuttingDown):
         work.finish()
 
@@ -272,25 +274,25 @@ def test_a_broker_that_stops_lets_nobody_in() -> None:
 
 
 def test_one_is_told_who_one_is() -> None:
-    world = secured()
-    add(world, "alice", "producer", "consumer")
-    whoami = world.broker.users.whoami
-    assert whoami(enter(world, "alice")) == Who("alice", ("producer", "consumer"), ("read", "write"))
+    fixture = secured()
+    add(fixture, "alice", "producer", "consumer")
+    whoami = fixture.broker.users.whoami
+    assert whoami(enter(fixture, "alice")) == Who("alice", ("producer", "consumer"), ("read", "write"))
     assert whoami(ANONYMOUS) == Who("", (), ())
-    assert whoami(key(world, READ, COMMIT, DESCRIBE)) == Who("key:1", (), ("read",))
-    assert whoami(key(world, ADMIN)) == Who("key:2", (), ("read", "write", "admin"))
-    assert whoami(key(world, READ)) == Who("key:3", (), ())
+    assert whoami(key(fixture, READ, COMMIT, DESCRIBE)) == Who("key:1", (), ("read",))
+    assert whoami(key(fixture, ADMIN)) == Who("key:2", (), ("read", "write", "admin"))
+    assert whoami(key(fixture, READ)) == Who("key:3", (), ())
 
 
 def test_enabled_tells_a_user_whose_time_is_over() -> None:
-    world = secured()
-    add(world, "alice")
-    who = enter(world, "alice")
-    assert world.broker.users.enabled(who) and world.broker.users.enabled(ANONYMOUS)
-    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
-    assert not world.broker.users.enabled(who)
-    world.broker.users.delete(ADMINISTRATOR, T, "alice")
-    assert not world.broker.users.enabled(who)
+    fixture = secured()
+    add(fixture, "alice")
+    who = enter(fixture, "alice")
+    assert fixture.broker.users.enabled(who) and fixture.broker.users.enabled(ANONYMOUS)
+    fixture.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    assert not fixture.broker.users.enabled(who)
+    fixture.broker.users.delete(ADMINISTRATOR, T, "alice")
+    assert not fixture.broker.users.enabled(who)
 
 
 # -- what roles give
@@ -310,144 +312,144 @@ def test_enabled_tells_a_user_whose_time_is_over() -> None:
 def test_each_role_gives_its_permissions_in_the_tenant_and_nowhere_else(
     roles: tuple[str, ...], expected: set[Permission]
 ) -> None:
-    world = secured()
-    add(world, "alice", *roles)
-    who = enter(world, "alice")
-    assert given(world, who) == expected
-    assert given(world, who, scope=Scope(T, "other")) == expected
-    assert given(world, who, scope=Scope("acme", T)) == set()
-    allows = world.broker.access.allows
+    fixture = secured()
+    add(fixture, "alice", *roles)
+    who = enter(fixture, "alice")
+    assert given(fixture, who) == expected
+    assert given(fixture, who, scope=Scope(T, "other")) == expected
+    assert given(fixture, who, scope=Scope("acme", T)) == set()
+    allows = fixture.broker.access.allows
     for permission, like in ((Permission.CACHE_READ, READ), (Permission.CACHE_WRITE, WRITE)):
         assert allows(who, permission, DEFAULT_SCOPE, "sessions") is (like in expected)
         assert not allows(who, permission, Scope("acme", T), "sessions")
-    for everywhere in (lambda: world.broker.keys.list(who), lambda: world.broker.metrics_text(who)):
+    for everywhere in (lambda: fixture.broker.keys.list(who), lambda: fixture.broker.metrics_text(who)):
         with pytest.raises(AccessDenied):
             everywhere()
 
 
 def test_users_of_two_tenants_with_the_same_name_are_two() -> None:
-    world = secured()
-    add(world, "alice", "admin")
-    add(world, "alice", "consumer", tenant="acme")
-    here, there = enter(world, "alice"), enter(world, "alice", tenant="acme")
-    assert given(world, here) == OF_TOPICS and given(world, there) == set()
-    assert given(world, there, scope=Scope("acme", "x")) == {READ, COMMIT, DESCRIBE}
-    world.broker.users.delete(ADMINISTRATOR, "acme", "alice")
-    assert given(world, here) == OF_TOPICS and given(world, there, scope=Scope("acme", "x")) == set()
+    fixture = secured()
+    add(fixture, "alice", "admin")
+    add(fixture, "alice", "consumer", tenant="acme")
+    here, there = enter(fixture, "alice"), enter(fixture, "alice", tenant="acme")
+    assert given(fixture, here) == OF_TOPICS and given(fixture, there) == set()
+    assert given(fixture, there, scope=Scope("acme", "x")) == {READ, COMMIT, DESCRIBE}
+    fixture.broker.users.delete(ADMINISTRATOR, "acme", "alice")
+    assert given(fixture, here) == OF_TOPICS and given(fixture, there, scope=Scope("acme", "x")) == set()
 
 
 def test_changes_act_at_once_on_those_who_are_logged_in() -> None:
-    world = secured(Grant("*", frozenset({DESCRIBE})))
-    add(world, "alice", "consumer")
-    who = enter(world, "alice")
-    change = world.broker.users
-    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+    fixture = secured(Grant("*", frozenset({DESCRIBE})))
+    add(fixture, "alice", "consumer")
+    who = enter(fixture, "alice")
+    change = fixture.broker.users
+    assert given(fixture, who) == {READ, COMMIT, DESCRIBE}
     change.update(ADMINISTRATOR, T, "alice", ["producer"])
-    assert given(world, who) == WRITES
+    assert given(fixture, who) == WRITES
     change.set_role(ADMINISTRATOR, T, "mixed", ["write", "read"])
     change.update(ADMINISTRATOR, T, "alice", ["mixed"])
-    assert given(world, who) == USES | WRITES
+    assert given(fixture, who) == USES | WRITES
     change.set_role(ADMINISTRATOR, T, "mixed", ["read"])
-    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+    assert given(fixture, who) == {READ, COMMIT, DESCRIBE}
     change.update(ADMINISTRATOR, T, "alice", [])
-    assert given(world, who) == {DESCRIBE}  # as everyone
+    assert given(fixture, who) == {DESCRIBE}  # as everyone
     change.update(ADMINISTRATOR, T, "alice", ["admin"], enabled=False)
-    assert given(world, who) == set()
+    assert given(fixture, who) == set()
     change.update(ADMINISTRATOR, T, "alice", enabled=True)
-    assert given(world, who) == OF_TOPICS
+    assert given(fixture, who) == OF_TOPICS
     change.delete(ADMINISTRATOR, T, "alice")
-    assert given(world, who) == set()
+    assert given(fixture, who) == set()
 
 
 def test_what_failed_to_be_kept_does_not_count() -> None:
-    world = secured()
-    add(world, "alice", "consumer")
-    who = enter(world, "alice")
-    disk = world.fill_disk()
-    world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
-    assert given(world, who) == OF_TOPICS
-    world.commit()
-    assert given(world, who) == {READ, COMMIT, DESCRIBE}
-    assert world.broker.users.get(ADMINISTRATOR, T, "alice").roles == ("consumer",)
-    world.free_disk(disk)
-    disk = world.fill_disk()
-    done(world.broker.users.create(ADMINISTRATOR, T, "bob", WORD))
-    acl_group = world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False, restrict=True))
-    assert given(world, who) == set()
-    world.commit()
+    fixture = secured()
+    add(fixture, "alice", "consumer")
+    who = enter(fixture, "alice")
+    disk = fixture.fill_disk()
+    fixture.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
+    assert given(fixture, who) == OF_TOPICS
+    fixture.commit()
+    assert given(fixture, who) == {READ, COMMIT, DESCRIBE}
+    assert fixture.broker.users.get(ADMINISTRATOR, T, "alice").roles == ("consumer",)
+    fixture.free_disk(disk)
+    disk = fixture.fill_disk()
+    done(fixture.broker.users.create(ADMINISTRATOR, T, "bob", WORD))
+    acl_group = fixture.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False, restrict=True))
+    assert given(fixture, who) == set()
+    fixture.commit()
     assert not committed(acl_group)
-    assert given(world, who) == {READ, COMMIT, DESCRIBE}
-    assert [user.name for user in world.broker.users.list(ADMINISTRATOR, T)] == ["alice"]
-    assert login(world, "bob") is LoginRefusal.WRONG
+    assert given(fixture, who) == {READ, COMMIT, DESCRIBE}
+    assert [user.name for user in fixture.broker.users.list(ADMINISTRATOR, T)] == ["alice"]
+    assert login(fixture, "bob") is LoginRefusal.WRONG
 
 
 def test_what_failed_is_forgotten_also_if_as_much_has_changed_since() -> None:
-    world = secured()
-    add(world, "alice", "consumer")
-    who = enter(world, "alice")
-    disk = world.fill_disk()
-    world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
-    assert given(world, who) == OF_TOPICS
-    world.commit()
-    world.free_disk(disk)
-    world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
-    assert given(world, who) == {READ, COMMIT, DESCRIBE}
+    fixture = secured()
+    add(fixture, "alice", "consumer")
+    who = enter(fixture, "alice")
+    disk = fixture.fill_disk()
+    fixture.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"])
+    assert given(fixture, who) == OF_TOPICS
+    fixture.commit()
+    fixture.free_disk(disk)
+    fixture.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+    assert given(fixture, who) == {READ, COMMIT, DESCRIBE}
 
 
 def test_everything_is_there_after_a_restart_and_in_a_snapshot() -> None:
-    world = secured(users=UserPolicy(allow_anonymous=True))
-    add(world, "alice", "admin")
-    world.pass_time(5)
-    world.broker.users.set_role(ADMINISTRATOR, T, "team", ["read"], "of ours")
-    add(world, "bob", "team")
-    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
-    acl(world, "open", public=True)
-    acl(world, "shut", users=("bob", "key:7"), roles=("team",), restrict=True)
-    acl(world, "gone")
-    world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "gone")
-    add(world, "carol")
-    world.broker.users.delete(ADMINISTRATOR, T, "carol")
-    world.commit()
-    before = world.broker.state_log.state.directory
-    world.restart()
-    after = world.broker.state_log.state.directory
-    again = decode_snapshot(encode_snapshot(world.broker.state_log.state)).directory
+    fixture = secured(users=UserPolicy(allow_anonymous=True))
+    add(fixture, "alice", "admin")
+    fixture.pass_time(5)
+    fixture.broker.users.set_role(ADMINISTRATOR, T, "team", ["read"], "of ours")
+    add(fixture, "bob", "team")
+    fixture.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    acl(fixture, "open", public=True)
+    acl(fixture, "shut", users=("bob", "key:7"), roles=("team",), restrict=True)
+    acl(fixture, "gone")
+    fixture.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "gone")
+    add(fixture, "carol")
+    fixture.broker.users.delete(ADMINISTRATOR, T, "carol")
+    fixture.commit()
+    before = fixture.broker.state_log.state.directory
+    fixture.restart()
+    after = fixture.broker.state_log.state.directory
+    again = decode_snapshot(encode_snapshot(fixture.broker.state_log.state)).directory
     for directory in (after, again):
         assert (directory.users[T], directory.roles, directory.acls) == (before.users[T], before.roles, before.acls)
-    alice = world.broker.users.get(ADMINISTRATOR, T, "alice")
+    alice = fixture.broker.users.get(ADMINISTRATOR, T, "alice")
     assert (alice.created, alice.updated, alice.enabled) == (START, START + 5_000_000, False)
-    assert login(world, "alice") is LoginRefusal.DISABLED
-    assert given(world, enter(world, "bob"), "shut") == USES
-    assert given(world, ANONYMOUS, "open") == USES
+    assert login(fixture, "alice") is LoginRefusal.DISABLED
+    assert given(fixture, enter(fixture, "bob"), "shut") == USES
+    assert given(fixture, ANONYMOUS, "open") == USES
 
 
 def test_what_was_not_committed_is_not_there_after_a_restart() -> None:
     changes: list[Callable[[BrokerFixture], object]] = [
-        lambda world: done(world.broker.users.create(ADMINISTRATOR, T, "bob", WORD, ["admin"])),
-        lambda world: world.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"]),
-        lambda world: done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", "another")),
-        lambda world: world.broker.users.delete(ADMINISTRATOR, T, "alice"),
-        lambda world: world.broker.users.set_role(ADMINISTRATOR, T, "team", ["admin"]),
-        lambda world: world.broker.users.delete_role(ADMINISTRATOR, T, "spare"),
-        lambda world: world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False)),
-        lambda world: world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),
+        lambda fixture: done(fixture.broker.users.create(ADMINISTRATOR, T, "bob", WORD, ["admin"])),
+        lambda fixture: fixture.broker.users.update(ADMINISTRATOR, T, "alice", ["admin"]),
+        lambda fixture: done(fixture.broker.users.change_password(ADMINISTRATOR, T, "alice", "another")),
+        lambda fixture: fixture.broker.users.delete(ADMINISTRATOR, T, "alice"),
+        lambda fixture: fixture.broker.users.set_role(ADMINISTRATOR, T, "team", ["admin"]),
+        lambda fixture: fixture.broker.users.delete_role(ADMINISTRATOR, T, "spare"),
+        lambda fixture: fixture.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False)),
+        lambda fixture: fixture.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),
     ]
     for change in changes:
-        world = secured()
-        world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
-        world.broker.users.set_role(ADMINISTRATOR, T, "spare", [])
-        add(world, "alice", "team")
-        acl(world, users=("alice",), restrict=True)
-        before = encode_snapshot(world.broker.state_log.state)
-        change(world)
-        assert encode_snapshot(world.broker.state_log.state) != before
-        world.restart()
-        assert encode_snapshot(world.broker.state_log.state) == before
-        change(world)
-        world.commit()
-        after = encode_snapshot(world.broker.state_log.state)
-        world.restart()
-        assert encode_snapshot(world.broker.state_log.state) == after != before
+        fixture = secured()
+        fixture.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+        fixture.broker.users.set_role(ADMINISTRATOR, T, "spare", [])
+        add(fixture, "alice", "team")
+        acl(fixture, users=("alice",), restrict=True)
+        before = encode_snapshot(fixture.broker.state_log.state)
+        change(fixture)
+        assert encode_snapshot(fixture.broker.state_log.state) != before
+        fixture.restart()
+        assert encode_snapshot(fixture.broker.state_log.state) == before
+        change(fixture)
+        fixture.commit()
+        after = encode_snapshot(fixture.broker.state_log.state)
+        fixture.restart()
+        assert encode_snapshot(fixture.broker.state_log.state) == after != before
 
 
 # -- administering
@@ -475,60 +477,60 @@ def test_what_was_not_committed_is_not_there_after_a_restart() -> None:
 def test_a_user_that_cannot_be_is_refused_before_anything_is_hashed(
     change: dict[str, Any], error: type[BrokerError]
 ) -> None:
-    world = secured()
-    add(world, "alice")
-    position = world.broker.position
+    fixture = secured()
+    add(fixture, "alice")
+    position = fixture.broker.position
     with pytest.raises(error):
-        world.broker.users.create(
+        fixture.broker.users.create(
             ADMINISTRATOR, **{"tenant": T, "name": "bob", "password": WORD, "roles": [], **change}
         )
-    assert not world.committer.run() and world.broker.position == position
+    assert not fixture.committer.run() and fixture.broker.position == position
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "Ålice & Bob", "user:bob", "../../etc", "[a-z]*", "a/b"])
 def test_names_may_be_many_things(name: str) -> None:
-    world = secured()
-    assert add(world, name, "guest", "guest").roles == ("guest",)
-    assert enter(world, name) == Identity(f"user:{name}", T, PEER, START)
+    fixture = secured()
+    assert add(fixture, name, "guest", "guest").roles == ("guest",)
+    assert enter(fixture, name) == Identity(f"user:{name}", T, PEER, START)
 
 
 def test_of_two_who_make_the_same_user_at_once_one_is_told() -> None:
-    world = secured()
-    first, second = (world.broker.users.create(ADMINISTRATOR, T, "alice", word) for word in ("one", "two"))
+    fixture = secured()
+    first, second = (fixture.broker.users.create(ADMINISTRATOR, T, "alice", word) for word in ("one", "two"))
     for work in (first, second):
         work.run()
     first.finish()
     with pytest.raises(UserExists):
         second.finish()
-    world.commit()
-    assert isinstance(login(world, "alice", "one"), Identity)
+    fixture.commit()
+    assert isinstance(login(fixture, "alice", "one"), Identity)
 
 
 def test_who_loses_the_right_while_a_password_is_hashed_has_lost_it() -> None:
-    world = secured()
-    add(world, "alice", "admin")
-    who = enter(world, "alice")
-    add(world, "bob")
+    fixture = secured()
+    add(fixture, "alice", "admin")
+    who = enter(fixture, "alice")
+    add(fixture, "bob")
     works: list[Deferred[Any, Any]] = [
-        world.broker.users.create(who, T, "carol", WORD),
-        world.broker.users.change_password(who, T, "bob", "another"),
-        world.broker.users.change_password(who, T, "alice", "another", WORD),
+        fixture.broker.users.create(who, T, "carol", WORD),
+        fixture.broker.users.change_password(who, T, "bob", "another"),
+        fixture.broker.users.change_password(who, T, "alice", "another", WORD),
     ]
     for work in works:
         work.run()
-    world.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
+    fixture.broker.users.update(ADMINISTRATOR, T, "alice", enabled=False)
     for work in works:
         with pytest.raises(AccessDenied):
             work.finish()
 
 
 def test_there_are_bounds() -> None:
-    world = secured(limits=Limits(users=2, roles=1, acls=1))
-    change = world.broker.users
-    add(world, "alice")
-    add(world, "bob", tenant="acme")
+    fixture = secured(limits=Limits(users=2, roles=1, acls=1))
+    change = fixture.broker.users
+    add(fixture, "alice")
+    add(fixture, "bob", tenant="acme")
     change.set_role(ADMINISTRATOR, T, "team", [])
-    acl(world)
+    acl(fixture)
     with pytest.raises(LimitReached):
         change.create(ADMINISTRATOR, T, "carol", WORD)
     with pytest.raises(LimitReached):
@@ -536,18 +538,18 @@ def test_there_are_bounds() -> None:
     with pytest.raises(LimitReached):
         change.set_acl(ADMINISTRATOR, Scope("acme", T), Acl("orders", False))
     change.set_role(ADMINISTRATOR, T, "team", ["read"])
-    acl(world, restrict=True)
+    acl(fixture, restrict=True)
     with pytest.raises(InvalidArgument):
-        acl(world, users=tuple(map(str, range(1001))))
+        acl(fixture, users=tuple(map(str, range(1001))))
     with pytest.raises(InvalidArgument):
-        acl(world, roles=("team",) * 101)
+        acl(fixture, roles=("team",) * 101)
     change.delete(ADMINISTRATOR, T, "alice")
-    add(world, "carol")
+    add(fixture, "carol")
 
 
 def test_what_is_not_there_is_told() -> None:
-    world = secured()
-    change = world.broker.users
+    fixture = secured()
+    change = fixture.broker.users
     missing: list[Callable[[], object]] = [
         lambda: change.get(ADMINISTRATOR, T, "x"),
         lambda: change.update(ADMINISTRATOR, T, "x", []),
@@ -565,24 +567,24 @@ def test_what_is_not_there_is_told() -> None:
 
 
 def test_nobody_deletes_the_own_account() -> None:
-    world = secured()
+    fixture = secured()
     for name in ("alice", "bob"):
-        add(world, name, "admin")
+        add(fixture, name, "admin")
     with pytest.raises(InvalidArgument, match=r"^cannot delete your own account$"):
-        world.broker.users.delete(enter(world, "alice"), T, "alice")
-    world.broker.users.delete(enter(world, "alice"), T, "bob")
+        fixture.broker.users.delete(enter(fixture, "alice"), T, "alice")
+    fixture.broker.users.delete(enter(fixture, "alice"), T, "bob")
 
 
 def test_the_last_administrator_stays_except_for_the_socket() -> None:
-    world = secured()
-    change = world.broker.users
+    fixture = secured()
+    change = fixture.broker.users
     change.set_role(ADMINISTRATOR, T, "chief", ["admin"])
-    add(world, "alice", "chief")
-    add(world, "bob", "admin")
-    add(world, "carol", "consumer")
-    add(world, "dave", "admin", tenant="acme")
+    add(fixture, "alice", "chief")
+    add(fixture, "bob", "admin")
+    add(fixture, "carol", "consumer")
+    add(fixture, "dave", "admin", tenant="acme")
     change.update(ADMINISTRATOR, T, "bob", enabled=False)
-    chief = key(world, ADMIN)
+    chief = key(fixture, ADMIN)
     locks: list[Callable[[Identity], object]] = [
         lambda who: change.update(who, T, "alice", ["producer"]),
         lambda who: change.update(who, T, "alice", enabled=False),
@@ -605,15 +607,15 @@ def test_the_last_administrator_stays_except_for_the_socket() -> None:
 
 
 def test_a_role_is_not_taken_from_under_its_holders_and_built_in_ones_do_not_change() -> None:
-    world = secured()
-    change = world.broker.users
+    fixture = secured()
+    change = fixture.broker.users
     change.set_role(ADMINISTRATOR, T, "team", ["write", "read", "write"], "of ours")
     assert change.list_roles(ADMINISTRATOR, T)[-1].permissions == ("read", "write")
-    add(world, "alice", "team")
+    add(fixture, "alice", "team")
     with pytest.raises(InvalidArgument, match="still held by user 'alice'"):
         change.delete_role(ADMINISTRATOR, T, "team")
     change.update(ADMINISTRATOR, T, "alice", [])
-    acl(world, roles=("team", "guest"))
+    acl(fixture, roles=("team", "guest"))
     change.delete_role(ADMINISTRATOR, T, "team")
     assert change.list_roles(ADMINISTRATOR, T) == list(BUILT_IN.values())
     found = change.get_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
@@ -636,24 +638,24 @@ def test_a_role_is_not_taken_from_under_its_holders_and_built_in_ones_do_not_cha
 
 
 def test_a_tenants_own_roles_are_shown_to_those_who_belong_to_it() -> None:
-    world = secured()
-    world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
-    add(world, "alice")
-    add(world, "bob", tenant="acme")
+    fixture = secured()
+    fixture.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+    add(fixture, "alice")
+    add(fixture, "bob", tenant="acme")
 
     def names(who: Identity) -> list[str]:
-        return [role.name for role in world.broker.users.list_roles(who, T)]
+        return [role.name for role in fixture.broker.users.list_roles(who, T)]
 
-    assert names(enter(world, "alice")) == names(ADMINISTRATOR) == [*BUILT_IN, "team"]
-    assert names(enter(world, "bob", tenant="acme")) == names(ANONYMOUS) == list(BUILT_IN)
+    assert names(enter(fixture, "alice")) == names(ADMINISTRATOR) == [*BUILT_IN, "team"]
+    assert names(enter(fixture, "bob", tenant="acme")) == names(ANONYMOUS) == list(BUILT_IN)
 
 
 def test_ones_own_password_takes_the_old_one_and_anothers_an_administrator() -> None:
-    world = secured()
-    change = world.broker.users
-    add(world, "alice", "admin")
-    add(world, "bob")
-    alice, bob = enter(world, "alice"), enter(world, "bob")
+    fixture = secured()
+    change = fixture.broker.users
+    add(fixture, "alice", "admin")
+    add(fixture, "bob")
+    alice, bob = enter(fixture, "alice"), enter(fixture, "bob")
     for who, name in ((alice, "alice"), (bob, "bob")):
         for old in ("", "wrong"):
             with pytest.raises(WrongPassword):
@@ -668,36 +670,36 @@ def test_ones_own_password_takes_the_old_one_and_anothers_an_administrator() -> 
     done(change.change_password(alice, T, "bob", "fourth"))
     with pytest.raises(AccessDenied):
         change.change_password(bob._replace(tenant="acme"), T, "bob", "another", "fourth")
-    world.commit()
-    world.restart()
-    assert login(world, "bob", "third") is LoginRefusal.WRONG
-    assert isinstance(login(world, "bob", "fourth"), Identity)
+    fixture.commit()
+    fixture.restart()
+    assert login(fixture, "bob", "third") is LoginRefusal.WRONG
+    assert isinstance(login(fixture, "bob", "fourth"), Identity)
 
 
 def test_an_old_password_that_is_no_longer_the_present_one_changes_nothing() -> None:
-    world = secured()
-    add(world, "alice")
-    work = world.broker.users.change_password(enter(world, "alice"), T, "alice", "mine", WORD)
+    fixture = secured()
+    add(fixture, "alice")
+    work = fixture.broker.users.change_password(enter(fixture, "alice"), T, "alice", "mine", WORD)
     work.run()
-    done(world.broker.users.change_password(ADMINISTRATOR, T, "alice", "theirs"))
+    done(fixture.broker.users.change_password(ADMINISTRATOR, T, "alice", "theirs"))
     with pytest.raises(WrongPassword):
         work.finish()
-    assert isinstance(login(world, "alice", "theirs"), Identity)
+    assert isinstance(login(fixture, "alice", "theirs"), Identity)
 
 
 def test_a_namesake_in_another_tenant_is_somebody_else() -> None:
-    world = secured()
-    add(world, "alice")
-    add(world, "alice", tenant="acme")
+    fixture = secured()
+    add(fixture, "alice")
+    add(fixture, "alice", tenant="acme")
     with pytest.raises(AccessDenied):
-        world.broker.users.change_password(enter(world, "alice", tenant="acme"), T, "alice", "another", WORD)
+        fixture.broker.users.change_password(enter(fixture, "alice", tenant="acme"), T, "alice", "another", WORD)
 
 
 def test_guessing_the_old_password_locks_the_host_out() -> None:
-    world = secured(lockout=LockoutPolicy(2, 30))
-    add(world, "alice")
-    who = enter(world, "alice")
-    works = [world.broker.users.change_password(who, T, "alice", "another", old) for old in ("a", "b", "c", WORD)]
+    fixture = secured(lockout=LockoutPolicy(2, 30))
+    add(fixture, "alice")
+    who = enter(fixture, "alice")
+    works = [fixture.broker.users.change_password(who, T, "alice", "another", old) for old in ("a", "b", "c", WORD)]
     said = []
     for work in works:
         with pytest.raises(WrongPassword) as raised:
@@ -705,8 +707,8 @@ def test_guessing_the_old_password_locks_the_host_out() -> None:
         said.append("too many" in str(raised.value))
     assert said == [False, False, True, True]
     with pytest.raises(WrongPassword, match="too many"):
-        world.broker.users.change_password(who, T, "alice", "another", WORD)
-    assert login(world, "alice") is LoginRefusal.LOCKED
+        fixture.broker.users.change_password(who, T, "alice", "another", WORD)
+    assert login(fixture, "alice") is LoginRefusal.LOCKED
 
 
 # -- access lists
@@ -728,48 +730,48 @@ def test_a_list_adds_or_restricts_or_is_public(
     producer: set[Permission],
     guest: set[Permission],
 ) -> None:
-    world = secured(users=UserPolicy(allow_anonymous=True))
-    world.broker.users.set_role(ADMINISTRATOR, T, "team", [])
-    add(world, "lisa", "team")
-    add(world, "paul", "producer")
-    add(world, "gina", "guest")
-    add(world, "anna", "admin")
-    acl(world, "orders", **how, **terms)
-    everyone = {name: enter(world, name) for name in ("lisa", "paul", "gina", "anna")}
-    assert given(world, everyone["lisa"]) == listed
-    assert given(world, everyone["paul"]) == producer
-    assert given(world, everyone["gina"]) == guest
-    assert given(world, everyone["anna"]) == OF_TOPICS
-    assert given(world, ANONYMOUS) == guest
-    assert given(world, everyone["lisa"], "others") == set()
-    assert given(world, everyone["lisa"], "orders", Scope(T, "other")) == set()
-    world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
-    assert given(world, everyone["lisa"]) == set() and given(world, everyone["paul"]) == WRITES
+    fixture = secured(users=UserPolicy(allow_anonymous=True))
+    fixture.broker.users.set_role(ADMINISTRATOR, T, "team", [])
+    add(fixture, "lisa", "team")
+    add(fixture, "paul", "producer")
+    add(fixture, "gina", "guest")
+    add(fixture, "anna", "admin")
+    acl(fixture, "orders", **how, **terms)
+    everyone = {name: enter(fixture, name) for name in ("lisa", "paul", "gina", "anna")}
+    assert given(fixture, everyone["lisa"]) == listed
+    assert given(fixture, everyone["paul"]) == producer
+    assert given(fixture, everyone["gina"]) == guest
+    assert given(fixture, everyone["anna"]) == OF_TOPICS
+    assert given(fixture, ANONYMOUS) == guest
+    assert given(fixture, everyone["lisa"], "others") == set()
+    assert given(fixture, everyone["lisa"], "orders", Scope(T, "other")) == set()
+    fixture.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert given(fixture, everyone["lisa"]) == set() and given(fixture, everyone["paul"]) == WRITES
 
 
 def test_a_restricted_topic_is_closed_to_keys_and_grants_that_are_not_listed() -> None:
-    world = secured(Grant("*", frozenset({READ})), Grant("ops", frozenset({WRITE, Permission.DELETE})))
-    reader, chief, listed = key(world, READ, Permission.DELETE), key(world, ADMIN), key(world, READ)
-    acl(world, users=(listed.name, "ops", "anonymous"), restrict=True)
-    assert given(world, reader) == set()
-    assert given(world, chief) == OF_TOPICS
-    assert given(world, listed) == USES
-    assert given(world, Identity("ops")) == set()  # a list names users and keys, nothing else
-    assert given(world, ANONYMOUS) == set()
-    assert given(world, reader, "others") == {READ, Permission.DELETE}
-    assert given(world, key(world, ADMIN, topics=("others",))) == set()
-    world.broker.keys.revoke(ADMINISTRATOR, 3)
-    assert given(world, listed) == set()
+    fixture = secured(Grant("*", frozenset({READ})), Grant("ops", frozenset({WRITE, Permission.DELETE})))
+    reader, chief, listed = key(fixture, READ, Permission.DELETE), key(fixture, ADMIN), key(fixture, READ)
+    acl(fixture, users=(listed.name, "ops", "anonymous"), restrict=True)
+    assert given(fixture, reader) == set()
+    assert given(fixture, chief) == OF_TOPICS
+    assert given(fixture, listed) == USES
+    assert given(fixture, Identity("ops")) == set()  # a list names users and keys, nothing else
+    assert given(fixture, ANONYMOUS) == set()
+    assert given(fixture, reader, "others") == {READ, Permission.DELETE}
+    assert given(fixture, key(fixture, ADMIN, topics=("others",))) == set()
+    fixture.broker.keys.revoke(ADMINISTRATOR, 3)
+    assert given(fixture, listed) == set()
 
 
 def test_a_user_cannot_be_taken_for_a_key_or_for_another_kind_of_principal() -> None:
-    world = secured(Grant("alice", frozenset({ADMIN})), Grant("user:alice", frozenset({ADMIN})))
-    add(world, "alice")
-    add(world, "anonymous")
-    acl(world, users=("user:alice", "key:1"), restrict=True)
-    assert given(world, enter(world, "alice")) == set()
-    assert given(world, enter(world, "alice"), "others") == set()
-    assert world.broker.users.whoami(enter(world, "anonymous")).name == "anonymous"
+    fixture = secured(Grant("alice", frozenset({ADMIN})), Grant("user:alice", frozenset({ADMIN})))
+    add(fixture, "alice")
+    add(fixture, "anonymous")
+    acl(fixture, users=("user:alice", "key:1"), restrict=True)
+    assert given(fixture, enter(fixture, "alice")) == set()
+    assert given(fixture, enter(fixture, "alice"), "others") == set()
+    assert fixture.broker.users.whoami(enter(fixture, "anonymous")).name == "anonymous"
 
 
 @pytest.mark.parametrize(
@@ -784,47 +786,47 @@ def test_a_user_cannot_be_taken_for_a_key_or_for_another_kind_of_principal() -> 
 def test_what_a_topic_without_a_list_is(
     policy: UserPolicy, anonymous: set[Permission], logged_in: set[Permission]
 ) -> None:
-    world = secured(users=policy)
-    add(world, "gina", "guest")
-    gina = enter(world, "gina")
-    assert given(world, ANONYMOUS) == anonymous and given(world, gina) == logged_in
-    assert world.broker.users.default_public is policy.default_public
-    assert given(world, gina, "__audit") == set() and given(world, gina, "") == set()
-    assert given(world, gina, scope=Scope("acme", T)) == set()
-    acl(world)
-    assert given(world, gina) == set()
-    world.broker.users.update(ADMINISTRATOR, T, "gina", enabled=False)
-    assert given(world, gina, "others") == set()
+    fixture = secured(users=policy)
+    add(fixture, "gina", "guest")
+    gina = enter(fixture, "gina")
+    assert given(fixture, ANONYMOUS) == anonymous and given(fixture, gina) == logged_in
+    assert fixture.broker.users.default_public is policy.default_public
+    assert given(fixture, gina, "__audit") == set() and given(fixture, gina, "") == set()
+    assert given(fixture, gina, scope=Scope("acme", T)) == set()
+    acl(fixture)
+    assert given(fixture, gina) == set()
+    fixture.broker.users.update(ADMINISTRATOR, T, "gina", enabled=False)
+    assert given(fixture, gina, "others") == set()
 
 
 def test_names_in_lists_are_no_patterns() -> None:
-    world = secured()
-    add(world, "gina", "guest")
-    add(world, "carl", "consumer")
-    acl(world, "ord*", users=("gina",))
-    acl(world, "[ab]", restrict=True)
-    assert given(world, enter(world, "gina"), "ord*") == USES
-    assert given(world, enter(world, "gina"), "orders") == set()
-    assert given(world, enter(world, "carl"), "[ab]") == set()
-    assert given(world, enter(world, "carl"), "a") == {READ, COMMIT, DESCRIBE}
+    fixture = secured()
+    add(fixture, "gina", "guest")
+    add(fixture, "carl", "consumer")
+    acl(fixture, "ord*", users=("gina",))
+    acl(fixture, "[ab]", restrict=True)
+    assert given(fixture, enter(fixture, "gina"), "ord*") == USES
+    assert given(fixture, enter(fixture, "gina"), "orders") == set()
+    assert given(fixture, enter(fixture, "carl"), "[ab]") == set()
+    assert given(fixture, enter(fixture, "carl"), "a") == {READ, COMMIT, DESCRIBE}
 
 
 def test_dead_letters_follow_the_list_of_their_topic_unless_they_have_their_own() -> None:
-    world = secured()
-    add(world, "carl", "consumer")
-    carl = enter(world, "carl")
-    acl(world, restrict=True)
-    assert given(world, carl, "orders.dlq") == set()
-    acl(world, "orders.dlq", users=("carl",))
-    assert given(world, carl, "orders.dlq") == USES
+    fixture = secured()
+    add(fixture, "carl", "consumer")
+    carl = enter(fixture, "carl")
+    acl(fixture, restrict=True)
+    assert given(fixture, carl, "orders.dlq") == set()
+    acl(fixture, "orders.dlq", users=("carl",))
+    assert given(fixture, carl, "orders.dlq") == USES
 
 
 def test_a_public_list_needs_anonymous_access_and_other_lists_that_cannot_be_are_refused() -> None:
-    world = secured()
+    fixture = secured()
     text = "^cannot make topic public because anonymous access is disabled in server configuration$"
     with pytest.raises(InvalidArgument, match=text):
-        acl(world, public=True)
-    world = secured(users=UserPolicy(allow_anonymous=True))
+        acl(fixture, public=True)
+    fixture = secured(users=UserPolicy(allow_anonymous=True))
     refusals: list[tuple[dict[str, Any], type[BrokerError]]] = [
         ({"public": True, "restrict": True}, InvalidArgument),
         ({"roles": ("nothing",)}, RoleNotFound),
@@ -835,53 +837,53 @@ def test_a_public_list_needs_anonymous_access_and_other_lists_that_cannot_be_are
     ]
     for terms, error in refusals:
         with pytest.raises(error):
-            acl(world, **{"topic": "orders", **terms})
+            acl(fixture, **{"topic": "orders", **terms})
     with pytest.raises(InvalidName):
-        world.broker.users.set_acl(ADMINISTRATOR, Scope("a/b", T), Acl("orders", False))
-    assert world.broker.users.list_acls(ADMINISTRATOR, DEFAULT_SCOPE) == []
+        fixture.broker.users.set_acl(ADMINISTRATOR, Scope("a/b", T), Acl("orders", False))
+    assert fixture.broker.users.list_acls(ADMINISTRATOR, DEFAULT_SCOPE) == []
 
 
 def test_who_gets_the_name_of_a_removed_user_does_not_get_the_place_in_lists() -> None:
-    world = secured()
-    add(world, "alice")
-    add(world, "alice", tenant="acme")
-    acl(world, users=("alice", "bob"))
-    world.broker.users.set_acl(ADMINISTRATOR, Scope("acme", T), Acl("orders", False, ("alice",)))
-    world.broker.users.delete(ADMINISTRATOR, T, "alice")
-    add(world, "alice")
-    assert given(world, enter(world, "alice")) == set()
-    assert given(world, enter(world, "alice", tenant="acme"), scope=Scope("acme", T)) == USES
-    world.restart()
-    assert world.broker.users.list_acls(ADMINISTRATOR, DEFAULT_SCOPE) == [Acl("orders", False, ("bob",))]
+    fixture = secured()
+    add(fixture, "alice")
+    add(fixture, "alice", tenant="acme")
+    acl(fixture, users=("alice", "bob"))
+    fixture.broker.users.set_acl(ADMINISTRATOR, Scope("acme", T), Acl("orders", False, ("alice",)))
+    fixture.broker.users.delete(ADMINISTRATOR, T, "alice")
+    add(fixture, "alice")
+    assert given(fixture, enter(fixture, "alice")) == set()
+    assert given(fixture, enter(fixture, "alice", tenant="acme"), scope=Scope("acme", T)) == USES
+    fixture.restart()
+    assert fixture.broker.users.list_acls(ADMINISTRATOR, DEFAULT_SCOPE) == [Acl("orders", False, ("bob",))]
 
 
 def test_a_list_of_topics_holds_those_that_the_lists_allow() -> None:
-    world = secured()
+    fixture = secured()
     for name in ("orders", "mail", "salaries"):
-        world.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, name, 1)
-    add(world, "gina", "guest")
-    add(world, "carl", "consumer")
-    gina, carl = enter(world, "gina"), enter(world, "carl")
+        fixture.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, name, 1)
+    add(fixture, "gina", "guest")
+    add(fixture, "carl", "consumer")
+    gina, carl = enter(fixture, "gina"), enter(fixture, "carl")
     with pytest.raises(AccessDenied):
-        world.broker.topics.list(gina, DEFAULT_SCOPE)
-    acl(world, "mail", users=("gina",))
-    acl(world, "salaries", restrict=True)
-    assert [topic.name for topic in world.broker.topics.list(gina, DEFAULT_SCOPE)] == ["mail"]
-    assert [topic.name for topic in world.broker.topics.list(carl, DEFAULT_SCOPE)] == ["mail", "orders"]
+        fixture.broker.topics.list(gina, DEFAULT_SCOPE)
+    acl(fixture, "mail", users=("gina",))
+    acl(fixture, "salaries", restrict=True)
+    assert [topic.name for topic in fixture.broker.topics.list(gina, DEFAULT_SCOPE)] == ["mail"]
+    assert [topic.name for topic in fixture.broker.topics.list(carl, DEFAULT_SCOPE)] == ["mail", "orders"]
     with pytest.raises(AccessDenied):
-        world.broker.access.require_any(gina, Permission.CREATE, DEFAULT_SCOPE)
+        fixture.broker.access.require_any(gina, Permission.CREATE, DEFAULT_SCOPE)
 
 
 def test_the_lists_decide_over_real_operations() -> None:
-    world = secured()
-    broker = world.broker
+    fixture = secured()
+    broker = fixture.broker
     broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 1)
-    add(world, "lisa")
-    add(world, "carl", "consumer", "producer")
-    lisa, carl = enter(world, "lisa"), enter(world, "carl")
-    acl(world, users=("lisa",), restrict=True)
+    add(fixture, "lisa")
+    add(fixture, "carl", "consumer", "producer")
+    lisa, carl = enter(fixture, "lisa"), enter(fixture, "carl")
+    acl(fixture, users=("lisa",), restrict=True)
     broker.produce.append(lisa, DEFAULT_SCOPE, "orders", 0, [b"v"])
-    world.commit()
+    fixture.commit()
     broker.fetch.plan(lisa, DEFAULT_SCOPE, "orders", 0, 0, 100, 10)
     broker.groups.commit(lisa, DEFAULT_SCOPE, "g", "orders", 0, 1)
     broker.topics.describe(lisa, DEFAULT_SCOPE, "orders")
@@ -900,20 +902,20 @@ def test_the_lists_decide_over_real_operations() -> None:
 
 
 def test_replies_can_wait_for_what_they_tell() -> None:
-    world = secured()
-    work = world.broker.users.create(ADMINISTRATOR, T, "alice", WORD, ["admin"])
+    fixture = secured()
+    work = fixture.broker.users.create(ADMINISTRATOR, T, "alice", WORD, ["admin"])
     work.run()
     user, group = work.finish()
     groups: list[CommitGroup | None] = [
         group,
-        world.broker.users.update(ADMINISTRATOR, T, "alice", ["guest"]),
-        world.broker.users.set_role(ADMINISTRATOR, T, "team", []),
-        world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False)),
-        world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),
-        world.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),  # nothing, and yet not settled
-        world.broker.users.delete_role(ADMINISTRATOR, T, "team"),
-        world.broker.users.delete(ADMINISTRATOR, T, user.name),
+        fixture.broker.users.update(ADMINISTRATOR, T, "alice", ["guest"]),
+        fixture.broker.users.set_role(ADMINISTRATOR, T, "team", []),
+        fixture.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("orders", False)),
+        fixture.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),
+        fixture.broker.users.delete_acl(ADMINISTRATOR, DEFAULT_SCOPE, "orders"),  # nothing, and yet not settled
+        fixture.broker.users.delete_role(ADMINISTRATOR, T, "team"),
+        fixture.broker.users.delete(ADMINISTRATOR, T, user.name),
     ]
     assert all(one is not None and not committed(one) for one in groups)
-    world.commit()
+    fixture.commit()
     assert all(one is not None and committed(one) for one in groups)

@@ -42,10 +42,10 @@ def values(log: OfflineLog, place: int = PLACE) -> list[bytes]:
     return [value for part in log.tailer.slices(partition, start, end) for value in part.values()]
 
 
-def assert_same(log: OfflineLog, world: BrokerFixture) -> None:
+def assert_same(log: OfflineLog, fixture: BrokerFixture) -> None:
     """Offline is known what a broker knows that starts on a copy of the disk."""
     other = BrokerFixture.__new__(BrokerFixture)
-    other.__dict__ |= world.__dict__ | {"disk": world.disk.copy()}
+    other.__dict__ |= fixture.__dict__ | {"disk": fixture.disk.copy()}
     other.open()
     state = other.broker.state_log.state
     assert encode_snapshot(log.state) == encode_snapshot(state)
@@ -65,142 +65,142 @@ def assert_same(log: OfflineLog, world: BrokerFixture) -> None:
 
 def worked(settings: LogSettings | None = None, seed: int = 0, steps: int = 40) -> BrokerFixture:
     """A broker that has seen a bit of everything."""
-    world = BrokerFixture(settings)
-    work(world, Random(seed), steps)
-    return world
+    fixture = BrokerFixture(settings)
+    work(fixture, Random(seed), steps)
+    return fixture
 
 
-def work(world: BrokerFixture, rng: Random, steps: int) -> None:
-    broker = world.broker
+def work(fixture: BrokerFixture, rng: Random, steps: int) -> None:
+    broker = fixture.broker
     for i in range(steps):
         names = [topic.name for topic in broker.topics.list(ME, HERE)]
         match rng.randrange(6) if names else 0:
             case 0 if len(names) < 5:
-                broker.topics.create(ME, HERE, f"t{world.now}", rng.randint(1, 3), TopicSettings())
+                broker.topics.create(ME, HERE, f"t{fixture.now}", rng.randint(1, 3), TopicSettings())
             case 1:
                 broker.groups.commit(ME, HERE, "g", rng.choice(names), 0, i)
             case 2 if rng.random() < 0.2:
                 broker.topics.delete(ME, HERE, rng.choice(names))
             case _:
                 broker.produce.append(ME, HERE, rng.choice(names), 0, [b"%d" % i] * rng.randint(1, 5))
-        world.pass_time(1)
-        world.commit()
+        fixture.pass_time(1)
+        fixture.commit()
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("settings", [None, SMALL], ids=["one file", "many files"])
 def test_it_knows_what_a_broker_would(settings: LogSettings | None, seed: int) -> None:
-    world = worked(settings, seed)
-    before = world.disk.copy()
-    log = offline(world.disk)
-    assert_same(log, world)
-    assert {path: world.disk.content(path) for path in world.disk.paths()} == {
+    fixture = worked(settings, seed)
+    before = fixture.disk.copy()
+    log = offline(fixture.disk)
+    assert_same(log, fixture)
+    assert {path: fixture.disk.content(path) for path in fixture.disk.paths()} == {
         path: before.content(path) for path in before.paths()
     }
-    work(world, Random(seed + 100), 30)
+    work(fixture, Random(seed + 100), 30)
     log.refresh()
-    assert_same(log, world)
-    world.broker.close()
+    assert_same(log, fixture)
+    fixture.broker.close()
     log.refresh()
-    assert_same(log, world)
+    assert_same(log, fixture)
 
 
 def test_schemas_removals_and_trims() -> None:
-    world = BrokerFixture(SMALL)
-    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings(expiry_seconds=60.0))
-    work = world.broker.schemas.register(ME, HERE, "s", SchemaKind.JSON, b'{"type": "object"}')
+    fixture = BrokerFixture(SMALL)
+    fixture.broker.topics.create(ME, HERE, "t", 1, TopicSettings(expiry_seconds=60.0))
+    work = fixture.broker.schemas.register(ME, HERE, "s", SchemaKind.JSON, b'{"type": "object"}')
     work.run()
     work.finish()
     for i in range(200):
-        world.broker.produce.append(ME, HERE, "t", 0, [b"%0100d" % i])
-        world.pass_time(1)
-        world.commit()
-    log = offline(world.disk)
+        fixture.broker.produce.append(ME, HERE, "t", 0, [b"%0100d" % i])
+        fixture.pass_time(1)
+        fixture.commit()
+    log = offline(fixture.disk)
     assert log.state.schemas[HERE]["s"].versions[1].definition == b'{"type": "object"}'
-    view = log.view(log.state.topics[HERE]["t"], 0, world.now)
-    assert view.horizon == world.now - 60_000_000
+    view = log.view(log.state.topics[HERE]["t"], 0, fixture.now)
+    assert view.horizon == fixture.now - 60_000_000
     for _ in range(8):
-        world.engine.maintain(world.now, lambda _: Retention(bytes=0))
-        world.commit()
+        fixture.engine.maintain(fixture.now, lambda _: Retention(bytes=0))
+        fixture.commit()
     log.refresh()
     assert log.bounds(PLACE).start > 0
-    assert sequences(world.disk)[0] > 1
-    assert_same(log, world)
+    assert sequences(fixture.disk)[0] > 1
+    assert_same(log, fixture)
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_after_a_loss_of_power_in_the_middle_of_something(seed: int) -> None:
     rng = Random(seed)
-    world = worked(SMALL, seed, 25)
-    world.disk.crash_at(world.disk.operations + rng.randint(0, 40))
+    fixture = worked(SMALL, seed, 25)
+    fixture.disk.crash_at(fixture.disk.operations + rng.randint(0, 40))
     with pytest.raises(Crash):
-        work(world, rng, 1000)
-    world.disk = world.disk.crash(rng)
-    assert_same(offline(world.disk), world)
+        work(fixture, rng, 1000)
+    fixture.disk = fixture.disk.crash(rng)
+    assert_same(offline(fixture.disk), fixture)
 
 
 def test_a_torn_tail_is_passed_over_and_left_where_it_is() -> None:
-    world = BrokerFixture()
-    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings())
-    world.broker.produce.append(ME, HERE, "t", 0, [b"kept"])
-    world.commit()
-    world.disk.crash_at(world.disk.operations + 1)  # in the middle of the next write
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ME, HERE, "t", 1, TopicSettings())
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"kept"])
+    fixture.commit()
+    fixture.disk.crash_at(fixture.disk.operations + 1)  # in the middle of the next write
     with pytest.raises(Crash):
-        world.broker.produce.append(ME, HERE, "t", 0, [b"torn" * 500])
-        world.commit()
-    world.disk = world.disk.kill()
-    before = world.disk.content(journal_path(1))
-    log = offline(world.disk)
+        fixture.broker.produce.append(ME, HERE, "t", 0, [b"torn" * 500])
+        fixture.commit()
+    fixture.disk = fixture.disk.kill()
+    before = fixture.disk.content(journal_path(1))
+    log = offline(fixture.disk)
     assert values(log) == [b"kept"]
-    assert world.disk.content(journal_path(1)) == before
-    world.open()  # cuts it off
-    world.broker.produce.append(ME, HERE, "t", 0, [b"next"])
-    world.commit()
+    assert fixture.disk.content(journal_path(1)) == before
+    fixture.open()  # cuts it off
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"next"])
+    fixture.commit()
     log.refresh()
     assert values(log) == [b"kept", b"next"]
 
 
 def test_the_end_is_synced_before_it_is_believed() -> None:
     """What was only written when the broker was killed must not be shown and then lost with the power."""
-    world = BrokerFixture(LogSettings(durability="written", file_bytes=64 << 10))  # type: ignore[arg-type]
-    world.broker.topics.create(ME, HERE, "t", 1, TopicSettings())
-    world.broker.produce.append(ME, HERE, "t", 0, [b"a"])
-    world.commit()
-    disk = world.disk.kill()
+    fixture = BrokerFixture(LogSettings(durability="written", file_bytes=64 << 10))  # type: ignore[arg-type]
+    fixture.broker.topics.create(ME, HERE, "t", 1, TopicSettings())
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"a"])
+    fixture.commit()
+    disk = fixture.disk.kill()
     assert values(offline(disk)) == [b"a"]
     for seed in range(20):
         assert values(offline(disk.crash(Random(seed)))) == [b"a"]
 
 
 def test_damage_is_told_with_its_place() -> None:
-    world = worked(SMALL)
-    world.disk.delete(journal_path(sequences(world.disk)[-2]))
+    fixture = worked(SMALL)
+    fixture.disk.delete(journal_path(sequences(fixture.disk)[-2]))
     with pytest.raises(LogDamaged, match="the file is missing"):
-        offline(world.disk)
-    world = worked(None)
-    content = bytearray(world.disk.content(journal_path(1)))
+        offline(fixture.disk)
+    fixture = worked(None)
+    content = bytearray(fixture.disk.content(journal_path(1)))
     content[FIRST_GROUP_AT + 100] ^= 1
-    world.disk.replace(journal_path(1), bytes(content))
+    fixture.disk.replace(journal_path(1), bytes(content))
     with pytest.raises(LogDamaged, match="written after this had been synced") as refused:
-        offline(world.disk)
+        offline(fixture.disk)
     assert (refused.value.path, refused.value.position) == (journal_path(1), FIRST_GROUP_AT)
 
 
 def test_a_damaged_snapshot_is_passed_over() -> None:
-    world = worked(SMALL)
-    newest = snapshot_path(groups(world.disk)[-1])
-    world.disk.replace(newest, b"x" + world.disk.content(newest)[1:])
-    assert_same(offline(world.disk), world)
+    fixture = worked(SMALL)
+    newest = snapshot_path(groups(fixture.disk)[-1])
+    fixture.disk.replace(newest, b"x" + fixture.disk.content(newest)[1:])
+    assert_same(offline(fixture.disk), fixture)
 
 
 def test_a_journal_that_lost_its_beginning_is_damaged() -> None:
-    world = worked(SMALL)
-    for group in groups(world.disk):
-        world.disk.delete(snapshot_path(group))
-    for sequence in sequences(world.disk)[:-1]:
-        world.disk.delete(journal_path(sequence))
+    fixture = worked(SMALL)
+    for group in groups(fixture.disk):
+        fixture.disk.delete(snapshot_path(group))
+    for sequence in sequences(fixture.disk)[:-1]:
+        fixture.disk.delete(journal_path(sequence))
     with pytest.raises(LogDamaged, match="no snapshot reaches that far"):
-        offline(world.disk)
+        offline(fixture.disk)
 
 
 # -- real directories

@@ -62,28 +62,28 @@ class Listener:
 
 
 def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> BrokerFixture:
-    world = BrokerFixture(**options)
-    world.broker.topics.create(*HERE, "orders", 1, topic or TopicSettings())
-    world.commit()
-    produce(world, records)
-    return world
+    fixture = BrokerFixture(**options)
+    fixture.broker.topics.create(*HERE, "orders", 1, topic or TopicSettings())
+    fixture.commit()
+    produce(fixture, records)
+    return fixture
 
 
-def produce(world: BrokerFixture, count: int, **options: Any) -> None:
+def produce(fixture: BrokerFixture, count: int, **options: Any) -> None:
     if count:
-        start = world.engine.next_offset(ref(world))
-        world.broker.produce.append(
+        start = fixture.engine.next_offset(ref(fixture))
+        fixture.broker.produce.append(
             *HERE, "orders", 0, [b"%d" % (start + number) for number in range(count)], **options
         )
-    world.commit()
+    fixture.commit()
 
 
-def ref(world: BrokerFixture) -> Any:
-    return partition_id(world.broker.topics.describe(*HERE, "orders").topic.id, 0)
+def ref(fixture: BrokerFixture) -> Any:
+    return partition_id(fixture.broker.topics.describe(*HERE, "orders").topic.id, 0)
 
 
 def follow(
-    world: BrokerFixture,
+    fixture: BrokerFixture,
     offset: int | None = None,
     *,
     room: int = 1_000_000,
@@ -91,7 +91,7 @@ def follow(
     identity: Identity = ANONYMOUS,
 ) -> Listener:
     listener = Listener(room)
-    listener.cursor = world.broker.fanout.open(identity, DEFAULT_SCOPE, "orders", 0, listener, cut, offset)
+    listener.cursor = fixture.broker.fanout.open(identity, DEFAULT_SCOPE, "orders", 0, listener, cut, offset)
     listener.go_on()
     return listener
 
@@ -120,46 +120,46 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_follower_gets_what_is_there_and_then_what_comes() -> None:
-    world = a_world(6)
-    listener = follow(world, 1)
+    fixture = a_world(6)
+    listener = follow(fixture, 1)
     assert listener.got == expected(1, 2, 3, 4, 5)
-    produce(world, 3)
+    produce(fixture, 3)
     assert listener.got == expected(*range(1, 9))
     assert listener.cursor.lag == 0
 
 
 def test_without_an_offset_it_gets_only_what_comes() -> None:
-    world = a_world(6)
-    listener = follow(world)
+    fixture = a_world(6)
+    listener = follow(fixture)
     assert listener.got == {}
-    produce(world, 2)
+    produce(fixture, 2)
     assert listener.got == expected(6, 7)
 
 
 def test_what_is_not_committed_when_it_comes_is_what_comes() -> None:
-    world = a_world()
-    world.broker.produce.append(*HERE, "orders", 0, [b"0"])
-    listener = follow(world)
+    fixture = a_world()
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"0"])
+    listener = follow(fixture)
     assert listener.got == {}
-    world.commit()
+    fixture.commit()
     assert listener.got == expected(0)
 
 
 def test_portions_are_cut_by_count_and_by_bytes() -> None:
-    world = a_world(10)
-    listener = follow(world, 0)
+    fixture = a_world(10)
+    listener = follow(fixture, 0)
     assert [chunk.count for chunk in listener.chunks] == [4, 4, 2]
-    world.broker.produce.append(*HERE, "orders", 0, [b"x" * 400, b"y" * 700, b"z" * 2000, b"end"])
-    world.commit()
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"x" * 400, b"y" * 700, b"z" * 2000, b"end"])
+    fixture.commit()
     assert [chunk.size for chunk in listener.chunks[3:]] == [400, 700, 2000, 3]
 
 
 def test_a_follower_that_takes_nothing_is_not_woken() -> None:
-    world = a_world()
-    listener = follow(world, room=0)
+    fixture = a_world()
+    listener = follow(fixture, room=0)
     listener.cursor.poll()
-    produce(world, 1)
-    produce(world, 1)
+    produce(fixture, 1)
+    produce(fixture, 1)
     assert listener.wakes == 1
     listener.room = 10
     listener.go_on()
@@ -167,52 +167,52 @@ def test_a_follower_that_takes_nothing_is_not_woken() -> None:
 
 
 def test_one_that_has_left_hears_nothing_more() -> None:
-    world = a_world()
-    listener, other = follow(world), follow(world)
+    fixture = a_world()
+    listener, other = follow(fixture), follow(fixture)
     listener.cursor.leave()
     listener.cursor.leave()
-    produce(world, 1)
+    produce(fixture, 1)
     assert listener.wakes == 0
     assert other.got == expected(0)
 
 
 def test_when_all_have_left_nothing_is_kept() -> None:
-    world = a_world(100)
-    fanout = world.broker.fanout
-    listeners = [follow(world, 0), follow(world, 50)]
+    fixture = a_world(100)
+    fanout = fixture.broker.fanout
+    listeners = [follow(fixture, 0), follow(fixture, 50)]
     assert fanout.figures().subscribers == 2
     assert fanout.budget.used > 0
     for listener in listeners:
         listener.cursor.leave()
     assert fanout.budget.used == 0
     assert fanout.figures() == (0, 0)
-    produce(world, 1)
+    produce(fixture, 1)
 
 
 def test_figures() -> None:
-    world = a_world(10)
-    follow(world)
-    follow(world, 0, room=1)
-    assert world.broker.fanout.figures() == (2, 6)
-    text = world.broker.metrics_text(ANONYMOUS)
+    fixture = a_world(10)
+    follow(fixture)
+    follow(fixture, 0, room=1)
+    assert fixture.broker.fanout.figures() == (2, 6)
+    text = fixture.broker.metrics_text(ANONYMOUS)
     assert "\nbroadcast_followers 2.0\n" in text
     assert "\nbroadcast_lag 6.0\n" in text
     assert "\nbroadcast_dropped_total 0.0\n" in text
 
 
 def test_where_it_may_not_begin() -> None:
-    world = a_world(10)
-    world.engine.trim({ref(world): 3})
-    world.commit()
+    fixture = a_world(10)
+    fixture.engine.trim({ref(fixture): 3})
+    fixture.commit()
     for offset in (2, 11):
         with pytest.raises(OffsetOutOfRange):
-            follow(world, offset)
-    follow(world, 10)
-    follow(world, 3)
+            follow(fixture, offset)
+    follow(fixture, 10)
+    follow(fixture, 3)
     with pytest.raises(TopicNotFound):
-        world.broker.fanout.open(*HERE, "missing", 0, Listener(), CUT)
+        fixture.broker.fanout.open(*HERE, "missing", 0, Listener(), CUT)
     with pytest.raises(PartitionNotFound):
-        world.broker.fanout.open(*HERE, "orders", 1, Listener(), CUT)
+        fixture.broker.fanout.open(*HERE, "orders", 1, Listener(), CUT)
 
 
 # -- sharing
@@ -220,13 +220,13 @@ def test_where_it_may_not_begin() -> None:
 
 @pytest.mark.parametrize("appended_chunks", [True, False])
 def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int], appended_chunks: bool) -> None:
-    world = a_world()
-    listeners = [follow(world) for _ in range(100)]
+    fixture = a_world()
+    listeners = [follow(fixture) for _ in range(100)]
     if appended_chunks:
-        produce(world, 3)
+        produce(fixture, 3)
     else:
-        world.broker.produce.append_partitioned(*HERE, "orders", [b"0", b"1", b"2"], None, [0, 0, 0])
-        world.commit()
+        fixture.broker.produce.append_partitioned(*HERE, "orders", [b"0", b"1", b"2"], None, [0, 0, 0])
+        fixture.commit()
     assert reads == [] if appended_chunks else [0]
     assert {id(chunk) for listener in listeners for chunk in listener.chunks} == {id(listeners[0].chunks[0])}
     made: list[EncodedChunk] = []
@@ -242,10 +242,10 @@ def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int]
 
 
 def test_one_slightly_behind_gets_the_portions_of_the_others(reads: list[int]) -> None:
-    world = a_world()
-    fast, slow = follow(world), follow(world, room=1)
+    fixture = a_world()
+    fast, slow = follow(fixture), follow(fixture, room=1)
     for _ in range(5):
-        produce(world, 2)
+        produce(fixture, 2)
     reads.clear()
     slow.room = 100
     slow.go_on()
@@ -255,56 +255,56 @@ def test_one_slightly_behind_gets_the_portions_of_the_others(reads: list[int]) -
 
 
 def test_one_that_begins_in_the_midst_of_a_portion_goes_on_with_the_others(reads: list[int]) -> None:
-    world = a_world(12)
-    first = follow(world, 0)
+    fixture = a_world(12)
+    first = follow(fixture, 0)
     reads.clear()
-    second = follow(world, 2)
+    second = follow(fixture, 2)
     assert reads == []
     assert second.got == expected(*range(2, 12))
     assert second.chunks[1:] == first.chunks[1:]
-    third = follow(world, 2)
+    third = follow(fixture, 2)
     assert third.chunks == second.chunks
 
 
 def test_one_that_comes_from_further_behind_meets_the_others(reads: list[int]) -> None:
-    world = a_world(10)
-    first = follow(world, 7)  # 7 to 10
+    fixture = a_world(10)
+    first = follow(fixture, 7)  # 7 to 10
     reads.clear()
-    second = follow(world, 1)
+    second = follow(fixture, 1)
     assert [(chunk.start, chunk.end) for chunk in second.chunks] == [(1, 5), (5, 7), (7, 10)]
     assert second.chunks[-1] is first.chunks[0]
     assert reads == [1]
 
 
 def test_portions_of_other_sizes_are_not_shared() -> None:
-    world = a_world(10)
-    follow(world, 0)
-    assert [chunk.count for chunk in follow(world, 0, cut=ChunkLimits(3, 1000)).chunks] == [3, 3, 3, 1]
+    fixture = a_world(10)
+    follow(fixture, 0)
+    assert [chunk.count for chunk in follow(fixture, 0, cut=ChunkLimits(3, 1000)).chunks] == [3, 3, 3, 1]
 
 
 def test_what_was_pushed_out_of_the_window_is_read_again(reads: list[int]) -> None:
-    world = a_world(400)
-    world.broker.fanout.budget.limit = 5_000  # some seven chunks
-    first, second = follow(world, 0), follow(world, 0, room=3)
+    fixture = a_world(400)
+    fixture.broker.fanout.budget.limit = 5_000  # some seven chunks
+    first, second = follow(fixture, 0), follow(fixture, 0, room=3)
     second.room = 1000
     second.go_on()
     assert first.got == second.got == expected(*range(400))
-    assert world.broker.fanout.budget.used <= 5_000
+    assert fixture.broker.fanout.budget.used <= 5_000
     assert len(reads) > 400 // (CUT.events * MAX_CHUNKS_PER_READ)
 
 
 def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
-    world = a_world(8)
-    listener = follow(world, 0)
-    broker = world.broker
+    fixture = a_world(8)
+    listener = follow(fixture, 0)
+    broker = fixture.broker
     for seconds in (0, 3, 3):
-        world.pass_time(seconds)
-        broker.sweep(world.now)
+        fixture.pass_time(seconds)
+        broker.sweep(fixture.now)
     assert broker.fanout.budget.used == 0
     reads.clear()
-    produce(world, 1)
+    produce(fixture, 1)
     assert listener.got == expected(*range(9))
-    behind = follow(world, 0)
+    behind = follow(fixture, 0)
     assert reads == [0]
     assert behind.got == expected(*range(9))
 
@@ -313,75 +313,75 @@ def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
 
 
 def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
-    world = a_world()
-    listener = follow(world)
+    fixture = a_world()
+    listener = follow(fixture)
     for count in (1, 3 * CUT.events + 1, 2):
-        produce(world, count)
+        produce(fixture, count)
     assert reads == []
     assert listener.got == expected(*range(3 * CUT.events + 4))
     assert all(chunk.count <= CUT.events for chunk in listener.chunks)
 
 
 def test_what_could_not_be_kept_reaches_nobody() -> None:
-    world = a_world()
-    listener = follow(world)
-    fault = world.fill_disk()
-    world.broker.produce.append(*HERE, "orders", 0, [b"lost"])
-    world.commit()
+    fixture = a_world()
+    listener = follow(fixture)
+    fault = fixture.fill_disk()
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"lost"])
+    fixture.commit()
     assert listener.got == {}
-    world.free_disk(fault)
-    world.broker.produce.append(*HERE, "orders", 0, [b"kept"])  # at the same offset
+    fixture.free_disk(fault)
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"kept"])  # at the same offset
     assert listener.got == {}
-    world.commit()
+    fixture.commit()
     assert listener.got == {0: b"kept"}
 
 
 def test_what_could_not_be_kept_does_not_stand_for_what_has_its_offset_later() -> None:
-    world = a_world()
-    listener = follow(world)
-    fault = world.fill_disk()
-    world.broker.produce.append(*HERE, "orders", 0, [b"lost"])
-    world.commit()
-    world.free_disk(fault)
-    world.broker.produce.append(
-        *HERE, "orders", 0, [b"kept"], expires=[world.now + 1_000_000]
+    fixture = a_world()
+    listener = follow(fixture)
+    fault = fixture.fill_disk()
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"lost"])
+    fixture.commit()
+    fixture.free_disk(fault)
+    fixture.broker.produce.append(
+        *HERE, "orders", 0, [b"kept"], expires=[fixture.now + 1_000_000]
     )  # such are read from the log
-    world.commit()
+    fixture.commit()
     assert listener.got == {0: b"kept"}
 
 
 def test_what_was_appended_before_a_change_and_committed_after_it_is_read() -> None:
-    world = a_world(1)
-    idle, late = follow(world), follow(world, 0, room=0)
-    world.broker.produce.append(*HERE, "orders", 0, [b"1"])
-    world.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
+    fixture = a_world(1)
+    idle, late = follow(fixture), follow(fixture, 0, room=0)
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"1"])
+    fixture.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
     late.room = 1
     late.go_on()  # this one sees the change first
-    world.commit()
+    fixture.commit()
     assert idle.got == expected(1)
-    world.pass_time(11)
+    fixture.pass_time(11)
     late.room = 10
     late.go_on()
     assert late.got == expected(0)
 
 
 def test_one_that_lags_reads_the_log_and_little_is_kept_for_it() -> None:
-    world = a_world()
-    listener = follow(world, room=1)
-    produce(world, 2)
-    used = world.broker.fanout.budget.used
+    fixture = a_world()
+    listener = follow(fixture, room=1)
+    produce(fixture, 2)
+    used = fixture.broker.fanout.budget.used
     for _ in range(50):
-        produce(world, 20)
-    assert world.broker.fanout.budget.used <= used + APPENDED_BYTES
+        produce(fixture, 20)
+    assert fixture.broker.fanout.budget.used <= used + APPENDED_BYTES
     listener.room = 10_000
     listener.go_on()
     assert listener.got == expected(*range(1002))
 
 
 def test_records_that_expire_are_read_when_they_are_taken(reads: list[int]) -> None:
-    world = a_world()
-    listener = follow(world)
-    produce(world, 2, expires=[world.now + 1_000_000, 0])
+    fixture = a_world()
+    listener = follow(fixture)
+    produce(fixture, 2, expires=[fixture.now + 1_000_000, 0])
     assert reads == [0]
     assert listener.got == expected(0, 1)
     short = a_world(topic=TopicSettings(expiry_seconds=60))
@@ -393,10 +393,10 @@ def test_records_that_expire_are_read_when_they_are_taken(reads: list[int]) -> N
 
 
 def test_one_that_fails_is_nobody_elses_business(caplog: pytest.LogCaptureFixture) -> None:
-    world = a_world()
-    before, broken, after = follow(world), follow(world), follow(world)
+    fixture = a_world()
+    before, broken, after = follow(fixture), follow(fixture), follow(fixture)
     broken.go_on = lambda: 1 // 0  # type: ignore[method-assign,assignment]
-    produce(world, 1)
+    produce(fixture, 1)
     assert before.got == after.got == expected(0)
     assert "a subscriber of a partition failed" in caplog.text
 
@@ -409,12 +409,12 @@ class Slowly:
 
     def __init__(self, records: int) -> None:
         self.calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-        self.world = a_world(0, settings=SMALL, executor=later(self.calls))
+        self.fixture = a_world(0, settings=SMALL, executor=later(self.calls))
         for _ in range(records // 8):
-            self.world.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
-            self.world.commit()
-        produce(self.world, records % 8)
-        self.world.restart()  # nothing is in memory after that
+            self.fixture.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
+            self.fixture.commit()
+        produce(self.fixture, records % 8)
+        self.fixture.restart()  # nothing is in memory after that
 
     def run(self) -> int:
         calls, self.calls[:] = list(self.calls), []
@@ -426,7 +426,7 @@ class Slowly:
 
 def test_a_read_from_disk_is_made_off_the_loop_and_shared() -> None:
     slowly = Slowly(100)
-    first, second = follow(slowly.world, 0), follow(slowly.world, 0)
+    first, second = follow(slowly.fixture, 0), follow(slowly.fixture, 0)
     assert (first.got, second.got) == ({}, {})
     assert len(slowly.calls) == 1
     while slowly.run():
@@ -438,7 +438,7 @@ def test_a_read_from_disk_is_made_off_the_loop_and_shared() -> None:
 
 def test_a_read_brings_several_portions_at_once() -> None:
     slowly = Slowly(CUT.events * MAX_CHUNKS_PER_READ * 3)
-    listener = follow(slowly.world, 0)
+    listener = follow(slowly.fixture, 0)
     rounds = 0
     while slowly.run():
         rounds += 1
@@ -448,7 +448,7 @@ def test_a_read_brings_several_portions_at_once() -> None:
 
 def test_a_follower_that_asks_again_while_a_read_is_under_way_is_woken_once() -> None:
     slowly = Slowly(8)
-    listener = follow(slowly.world, 0)
+    listener = follow(slowly.fixture, 0)
     listener.go_on()
     assert len(slowly.calls) == 1
     slowly.run()
@@ -458,13 +458,13 @@ def test_a_follower_that_asks_again_while_a_read_is_under_way_is_woken_once() ->
 
 def test_a_follower_that_left_meanwhile_is_left_alone() -> None:
     slowly = Slowly(8)
-    first, second = follow(slowly.world, 0), follow(slowly.world, 0)
+    first, second = follow(slowly.fixture, 0), follow(slowly.fixture, 0)
     first.cursor.leave()
     slowly.run()
     assert first.wakes == 0
     assert list(second.got) == list(range(8))
     second.cursor.leave()
-    third = follow(slowly.world, 0)
+    third = follow(slowly.fixture, 0)
     third.cursor.leave()
     slowly.run()
     assert third.wakes == 0
@@ -472,8 +472,8 @@ def test_a_follower_that_left_meanwhile_is_left_alone() -> None:
 
 def test_even_if_nothing_can_be_kept_a_slow_read_gets_further() -> None:
     slowly = Slowly(40)
-    slowly.world.broker.fanout.budget.limit = 0
-    listener = follow(slowly.world, 0)
+    slowly.fixture.broker.fanout.budget.limit = 0
+    listener = follow(slowly.fixture, 0)
     rounds = 0
     while slowly.run():
         rounds += 1
@@ -484,7 +484,7 @@ def test_even_if_nothing_can_be_kept_a_slow_read_gets_further() -> None:
 @pytest.mark.parametrize("error", [LogDamaged("a file", 7, "broken"), OSError("the disk does not answer")])
 def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     slowly = Slowly(8)
-    first, second = follow(slowly.world, 0), follow(slowly.world, 0)
+    first, second = follow(slowly.fixture, 0), follow(slowly.fixture, 0)
 
     def fail(_: VisibleRead) -> None:
         raise error
@@ -496,16 +496,16 @@ def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyP
         assert isinstance(listener.error, LogError)
         assert str(error) in str(listener.error)
     assert not slowly.calls, "it is not tried for ever"
-    third = follow(slowly.world, 0)
+    third = follow(slowly.fixture, 0)
     slowly.run()
     assert list(third.got) == list(range(8))
 
 
 def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly = Slowly(8)
-    listener = follow(slowly.world, 0)
-    slowly.world.broker.topics.delete(*HERE, "orders")
-    slowly.world.commit()
+    listener = follow(slowly.fixture, 0)
+    slowly.fixture.broker.topics.delete(*HERE, "orders")
+    slowly.fixture.commit()
     with monkeypatch.context() as patched:
         patched.setattr(VisibleRead, "run", _fail)
         slowly.run()
@@ -514,7 +514,7 @@ def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeyp
 
 def test_a_read_that_fails_is_no_business_of_one_that_has_gone_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly = Slowly(16)
-    listener = follow(slowly.world, 0)
+    listener = follow(slowly.fixture, 0)
     listener.cursor.skip(8)
     with monkeypatch.context() as patched:
         patched.setattr(VisibleRead, "run", _fail)
@@ -529,12 +529,12 @@ def _fail(_: VisibleRead) -> None:
 
 
 def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
-    world = a_world(0, settings=SMALL)
+    fixture = a_world(0, settings=SMALL)
     for _ in range(20):
-        world.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
-        world.commit()
-    world.restart()
-    listener = follow(world, 0)
+        fixture.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
+        fixture.commit()
+    fixture.restart()
+    listener = follow(fixture, 0)
     assert list(listener.got) == list(range(160))
 
 
@@ -542,73 +542,73 @@ def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
 
 
 def test_records_that_expired_since_a_portion_was_read_are_not_delivered() -> None:
-    world = a_world()
-    follow(world)
-    world.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", b"2"], expires=[0, world.now + 5_000_000, 0])
-    world.commit()
-    assert follow(world, 0).got == expected(0, 1, 2)
-    world.pass_time(5)
-    assert follow(world, 0).got == expected(0, 2)
-    assert follow(world, 1).got == expected(2)
+    fixture = a_world()
+    follow(fixture)
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", b"2"], expires=[0, fixture.now + 5_000_000, 0])
+    fixture.commit()
+    assert follow(fixture, 0).got == expected(0, 1, 2)
+    fixture.pass_time(5)
+    assert follow(fixture, 0).got == expected(0, 2)
+    assert follow(fixture, 1).got == expected(2)
 
 
 def test_records_that_outlived_their_topics_time_are_not_delivered() -> None:
-    world = a_world(3, TopicSettings(expiry_seconds=10))
-    follow(world, 0)
-    world.pass_time(11)
-    listener = follow(world, 0)
+    fixture = a_world(3, TopicSettings(expiry_seconds=10))
+    follow(fixture, 0)
+    fixture.pass_time(11)
+    listener = follow(fixture, 0)
     assert listener.got == {}
-    produce(world, 1)
+    produce(fixture, 1)
     assert listener.got == expected(3)
 
 
 def test_a_shorter_life_holds_for_what_was_read_before() -> None:
-    world = a_world(3)
-    follow(world, 0)
-    world.pass_time(11)
-    world.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
-    world.commit()
-    assert follow(world, 0).got == {}
+    fixture = a_world(3)
+    follow(fixture, 0)
+    fixture.pass_time(11)
+    fixture.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
+    fixture.commit()
+    assert follow(fixture, 0).got == {}
 
 
-def remove(world: BrokerFixture, *offsets: int) -> None:
+def remove(fixture: BrokerFixture, *offsets: int) -> None:
     """As `DeadLetters` does it."""
     from penstock.broker.fetch import removal
 
-    state_log = world.broker.state_log
-    bounds = world.engine.bounds(ref(world))
-    event = removal.remove(state_log.state.removed, world.broker.limits, ref(world), offsets, bounds.start)
+    state_log = fixture.broker.state_log
+    bounds = fixture.engine.bounds(ref(fixture))
+    event = removal.remove(state_log.state.removed, fixture.broker.limits, ref(fixture), offsets, bounds.start)
     state_log.commit((event,))
 
 
 def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> None:
-    world = a_world(4)
-    follow(world, 0)
-    remove(world, 2)
-    listener = follow(world, 0)
+    fixture = a_world(4)
+    follow(fixture, 0)
+    remove(fixture, 2)
+    listener = follow(fixture, 0)
     assert listener.got == expected(0, 1, 3)
     assert [offset for offset, _ in listener.chunks[0].runs] == [0, 3]
-    assert listener.cursor.group is world.broker.pending_commit, "true once the removal is committed"
+    assert listener.cursor.group is fixture.broker.pending_commit, "true once the removal is committed"
 
 
 def test_a_removal_that_fails_brings_the_record_back() -> None:
-    world = a_world(4)
-    fault = world.fill_disk()
-    remove(world, 2)
-    assert follow(world, 0).got == expected(0, 1, 3)
-    world.commit()
-    world.free_disk(fault)
-    assert follow(world, 0).got == expected(0, 1, 2, 3)
+    fixture = a_world(4)
+    fault = fixture.fill_disk()
+    remove(fixture, 2)
+    assert follow(fixture, 0).got == expected(0, 1, 3)
+    fixture.commit()
+    fixture.free_disk(fault)
+    assert follow(fixture, 0).got == expected(0, 1, 2, 3)
 
 
 def test_a_read_under_way_while_its_state_became_void_is_made_again() -> None:
     slowly = Slowly(8)
-    world = slowly.world
-    fault = world.fill_disk()
-    remove(world, 2)
-    listener = follow(world, 0)
-    world.commit()
-    world.free_disk(fault)
+    fixture = slowly.fixture
+    fault = fixture.fill_disk()
+    remove(fixture, 2)
+    listener = follow(fixture, 0)
+    fixture.commit()
+    fixture.free_disk(fault)
     while slowly.run():
         pass
     assert list(listener.got) == list(range(8))
@@ -616,14 +616,14 @@ def test_a_read_under_way_while_its_state_became_void_is_made_again() -> None:
 
 def test_a_read_under_way_while_something_was_removed_is_not_kept() -> None:
     slowly = Slowly(8)
-    first = follow(slowly.world, 0)
-    remove(slowly.world, 2)
-    second = follow(slowly.world, 4)  # looks at the state
+    first = follow(slowly.fixture, 0)
+    remove(slowly.fixture, 2)
+    second = follow(slowly.fixture, 4)  # looks at the state
     while slowly.run():
         pass
     assert list(first.got) == list(range(8)), "what was live when it asked"
     assert list(second.got) == [4, 5, 6, 7]
-    third = follow(slowly.world, 0)
+    third = follow(slowly.fixture, 0)
     while slowly.run():
         pass
     assert list(third.got) == [0, 1, 3, 4, 5, 6, 7]
@@ -631,10 +631,10 @@ def test_a_read_under_way_while_something_was_removed_is_not_kept() -> None:
 
 def test_what_was_read_for_one_that_did_not_take_it_is_looked_at_again() -> None:
     slowly = Slowly(8)
-    listener = follow(slowly.world, 0)
+    listener = follow(slowly.fixture, 0)
     listener.room = 0
     slowly.run()
-    remove(slowly.world, 2)
+    remove(slowly.fixture, 2)
     listener.room = 100
     listener.go_on()
     while slowly.run():
@@ -644,12 +644,12 @@ def test_what_was_read_for_one_that_did_not_take_it_is_looked_at_again() -> None
 
 def test_records_that_expire_during_a_read_are_not_delivered() -> None:
     slowly = Slowly(0)
-    world = slowly.world
-    world.broker.produce.append(*HERE, "orders", 0, [b"0", b"1"], expires=[0, world.now + 5_000_000])
-    world.commit()
-    world.restart()
-    listener = follow(world, 0)
-    world.pass_time(5)
+    fixture = slowly.fixture
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"0", b"1"], expires=[0, fixture.now + 5_000_000])
+    fixture.commit()
+    fixture.restart()
+    listener = follow(fixture, 0)
+    fixture.pass_time(5)
     while slowly.run():
         pass
     assert listener.got == expected(0)
@@ -657,11 +657,11 @@ def test_records_that_expire_during_a_read_are_not_delivered() -> None:
 
 def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[int]) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = a_world(0, TopicSettings(expiry_seconds=10), executor=later(calls))
-    produce(world, 1000)
-    world.pass_time(11)
-    produce(world, 1)
-    listener = follow(world, 0)
+    fixture = a_world(0, TopicSettings(expiry_seconds=10), executor=later(calls))
+    produce(fixture, 1000)
+    fixture.pass_time(11)
+    produce(fixture, 1)
+    listener = follow(fixture, 0)
     assert listener.got == {}
     while calls:
         work, done = calls.pop(0)
@@ -675,63 +675,63 @@ def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[in
 
 
 def test_retention_that_overtakes_a_follower_is_told_with_what_was_lost() -> None:
-    world = a_world(8)
-    listener = follow(world, 0, room=1)
-    world.engine.trim({ref(world): 7})
-    world.commit()
+    fixture = a_world(8)
+    listener = follow(fixture, 0, room=1)
+    fixture.engine.trim({ref(fixture): 7})
+    fixture.commit()
     listener.room = 10
     listener.go_on()
     assert isinstance(listener.error, OffsetOutOfRange)
     assert (listener.error.offset, listener.error.start) == (4, 7)
-    assert world.broker.metrics.broadcast_dropped == 3
+    assert fixture.broker.metrics.broadcast_dropped == 3
     assert list(listener.got) == [0, 1, 2, 3]
 
 
 def test_a_follower_is_told_that_the_topic_is_gone() -> None:
-    world = a_world(2)
-    listener, idle, late = follow(world, 0), follow(world), follow(world, 0, room=0)
-    world.broker.topics.delete(*HERE, "orders")
-    world.broker.topics.create(*HERE, "orders", 1)  # another one
-    world.broker.produce.append(*HERE, "orders", 0, [b"other"])
+    fixture = a_world(2)
+    listener, idle, late = follow(fixture, 0), follow(fixture), follow(fixture, 0, room=0)
+    fixture.broker.topics.delete(*HERE, "orders")
+    fixture.broker.topics.create(*HERE, "orders", 1)  # another one
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"other"])
     with pytest.raises(TopicNotFound):
         late.cursor.poll()
-    world.broker.sweep(world.now)
-    world.commit()
+    fixture.broker.sweep(fixture.now)
+    fixture.commit()
     assert listener.deleted
     assert idle.deleted
     assert late.deleted
     assert list(listener.got) == [0, 1]
-    assert world.broker.fanout.figures() == (0, 0)
+    assert fixture.broker.fanout.figures() == (0, 0)
 
 
 def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:
     grants = {"alice": [Grant("alice", frozenset({Permission.READ}))]}
     admin = Grant("anonymous", frozenset({Permission.ADMIN}))
-    world = a_world(4, access=AccessPolicy(enforced=True, grants=[admin]))
-    world.broker.access.grants_of = lambda identity: grants.get(identity.name)
+    fixture = a_world(4, access=AccessPolicy(enforced=True, grants=[admin]))
+    fixture.broker.access.grants_of = lambda identity: grants.get(identity.name)
     with pytest.raises(AccessDenied):
-        follow(world, identity=Identity("bob"))
-    listener = follow(world, 0, identity=ALICE)
+        follow(fixture, identity=Identity("bob"))
+    listener = follow(fixture, 0, identity=ALICE)
     assert listener.got == expected(0, 1, 2, 3)
     grants["alice"] = []
-    produce(world, 1)
+    produce(fixture, 1)
     assert isinstance(listener.error, AccessDenied)
     assert listener.got == expected(0, 1, 2, 3)
 
 
 def test_what_is_skipped_is_counted() -> None:
-    world = a_world(10)
-    listener = follow(world, 0, room=1)
+    fixture = a_world(10)
+    listener = follow(fixture, 0, room=1)
     listener.cursor.skip(9)
     listener.room = 10
     listener.go_on()
     assert list(listener.got) == [0, 1, 2, 3, 9]
-    assert world.broker.metrics.broadcast_dropped == 5
+    assert fixture.broker.metrics.broadcast_dropped == 5
 
 
 def test_a_portion_can_be_cut_short() -> None:
-    world = a_world(10)
-    listener = follow(world, 0, room=0)
+    fixture = a_world(10)
+    listener = follow(fixture, 0, room=0)
     chunk = listener.cursor.poll(3)
     assert chunk is not None
     assert (chunk.start, chunk.end, chunk.runs) == (0, 3, [(0, [b"0", b"1", b"2"])])

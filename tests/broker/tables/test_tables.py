@@ -37,53 +37,53 @@ POLICY = TablePolicy(enabled=True, root="/somewhere", maintenance_us=CARE * 1_00
 FILE = 16 << 10
 
 
-def world(policy: TablePolicy = POLICY, **options: Any) -> BrokerFixture:
+def fixture(policy: TablePolicy = POLICY, **options: Any) -> BrokerFixture:
     return BrokerFixture(LogSettings(file_bytes=FILE, snapshot_bytes=FILE), tables=policy, **options)
 
 
-def topic(world: BrokerFixture, name: str, settings: TopicSettings | None = None, partitions: int = 1) -> int:
-    found, _ = world.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, name, partitions, settings or TopicSettings())
-    world.commit()
+def topic(fixture: BrokerFixture, name: str, settings: TopicSettings | None = None, partitions: int = 1) -> int:
+    found, _ = fixture.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, name, partitions, settings or TopicSettings())
+    fixture.commit()
     return found.id
 
 
-def produce(world: BrokerFixture, name: str, count: int = 60, partition: int = 0) -> None:
+def produce(fixture: BrokerFixture, name: str, count: int = 60, partition: int = 0) -> None:
     for _ in range(count):
-        world.broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, name, partition, [b"v" * 1000])
-        world.commit()
+        fixture.broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, name, partition, [b"v" * 1000])
+        fixture.commit()
 
 
-def built(world: BrokerFixture, job: BuildJob, **errors: str) -> None:
+def built(fixture: BrokerFixture, job: BuildJob, **errors: str) -> None:
     """The job is done; `errors` by the name of the topic."""
     outcomes = []
     for share in job.shares:
         ends = {number: span.end for number, span in share.spans.items()}
         failed = errors.get(share.ref.name, "")
         outcomes.append(TableOutcome(share.ref.topic, failed, {} if failed else ends))
-    world.broker.tables.done(JobDone(job.id, outcomes))
-    world.commit()
+    fixture.broker.tables.done(JobDone(job.id, outcomes))
+    fixture.commit()
 
 
-def next_job(world: BrokerFixture) -> Any:
-    return world.broker.tables.next_job(world.now)
+def next_job(fixture: BrokerFixture) -> Any:
+    return fixture.broker.tables.next_job(fixture.now)
 
 
-def builds(world: BrokerFixture) -> Iterator[BuildJob]:
+def builds(fixture: BrokerFixture) -> Iterator[BuildJob]:
     """Jobs, each done before the next; those that are no builds are answered too."""
-    while (job := next_job(world)) is not None:
+    while (job := next_job(fixture)) is not None:
         if isinstance(job, BuildJob):
             yield job
-            built(world, job)
+            built(fixture, job)
         else:
-            world.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic)]))
-            world.commit()
+            fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic)]))
+            fixture.commit()
 
 
 # -- which, and in which order
 
 
 def test_closed_files_are_built_one_after_the_other_and_once() -> None:
-    here = world()
+    here = fixture()
     orders = topic(here, "orders", partitions=2)
     assert next_job(here) is None
     produce(here, "orders", 40)
@@ -104,7 +104,7 @@ def test_closed_files_are_built_one_after_the_other_and_once() -> None:
 @pytest.mark.parametrize(("default", "own", "expected"), [(True, None, True), (False, None, False),
                                                           (True, False, False), (False, True, True)])  # fmt: skip
 def test_a_topic_says_itself_whether_it_gets_a_table(default: bool, own: bool | None, expected: bool) -> None:
-    here = world(TablePolicy(enabled=default, root="/somewhere"))
+    here = fixture(TablePolicy(enabled=default, root="/somewhere"))
     topic(here, "orders", TopicSettings(table=own))
     produce(here, "orders")
     assert (next_job(here) is not None) is expected
@@ -113,7 +113,7 @@ def test_a_topic_says_itself_whether_it_gets_a_table(default: bool, own: bool | 
 
 
 def test_records_that_wait_for_their_time_are_for_no_table() -> None:
-    here = world()
+    here = fixture()
     topic(here, "orders")
     for _ in range(60):
         here.broker.delays.schedule(ADMINISTRATOR, DEFAULT_SCOPE, "orders", b"v" * 1000, None, 0, 1_000_000)
@@ -123,7 +123,7 @@ def test_records_that_wait_for_their_time_are_for_no_table() -> None:
 
 
 def test_a_topic_that_fails_waits_and_the_others_go_on() -> None:
-    here = world()
+    here = fixture()
     bad, good = topic(here, "bad"), topic(here, "good")
     for _ in range(40):
         produce(here, "bad", 1)
@@ -143,7 +143,7 @@ def test_a_topic_that_fails_waits_and_the_others_go_on() -> None:
 
 
 def test_an_operator_hears_of_what_keeps_failing() -> None:
-    here = world()
+    here = fixture()
     topic(here, "orders")
     produce(here, "orders")
     for attempt in range(3):
@@ -157,7 +157,7 @@ def test_an_operator_hears_of_what_keeps_failing() -> None:
 
 
 def test_a_job_without_an_answer_comes_again() -> None:
-    here = world()
+    here = fixture()
     topic(here, "orders")
     produce(here, "orders")
     first = next_job(here)
@@ -170,7 +170,7 @@ def test_a_job_without_an_answer_comes_again() -> None:
 
 
 def test_a_table_that_has_more_than_the_log_knows_is_believed_as_far_as_was_asked() -> None:
-    here = world()
+    here = fixture()
     orders = topic(here, "orders")
     produce(here, "orders")
     job = next_job(here)
@@ -180,7 +180,7 @@ def test_a_table_that_has_more_than_the_log_knows_is_believed_as_far_as_was_aske
 
 
 def test_what_the_log_does_not_take_is_done_again_after_a_pause() -> None:
-    here = world()
+    here = fixture()
     orders = topic(here, "orders")
     produce(here, "orders")
     fault = here.fill_disk()
@@ -203,23 +203,23 @@ def test_what_the_log_does_not_take_is_done_again_after_a_pause() -> None:
 # -- care
 
 
-def cared(world: BrokerFixture, seconds: float = CARE) -> CareJob | None:
-    world.pass_time(seconds)
+def cared(fixture: BrokerFixture, seconds: float = CARE) -> CareJob | None:
+    fixture.pass_time(seconds)
     for _ in range(3):
-        job = next_job(world)
+        job = next_job(fixture)
         if job is None or isinstance(job, CareJob):
             return job
-        built(world, job)
+        built(fixture, job)
     return None
 
 
-def answered(world: BrokerFixture, job: CareJob, starts: dict[int, int] | None = None) -> None:
-    world.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, offsets=starts or {})]))
-    world.commit()
+def answered(fixture: BrokerFixture, job: CareJob, starts: dict[int, int] | None = None) -> None:
+    fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, offsets=starts or {})]))
+    fixture.commit()
 
 
 def test_a_table_that_grew_is_looked_after_once() -> None:
-    here = world()
+    here = fixture()
     orders = topic(here, "orders")
     produce(here, "orders")
     list(builds(here))
@@ -233,7 +233,7 @@ def test_a_table_that_grew_is_looked_after_once() -> None:
 
 
 def test_retention_moves_the_log_first_and_the_table_then() -> None:
-    here = world(default_retention=Retention(seconds=1000, bytes=10**6))
+    here = fixture(default_retention=Retention(seconds=1000, bytes=10**6))
     orders = topic(here, "orders")
     produce(here, "orders")
     list(builds(here))
@@ -252,7 +252,7 @@ def test_retention_moves_the_log_first_and_the_table_then() -> None:
 
 
 def test_a_table_that_has_nothing_any_more_needs_no_retention() -> None:
-    here = world(default_retention=Retention(seconds=1000))
+    here = fixture(default_retention=Retention(seconds=1000))
     place = partition_id(topic(here, "orders"), 0)
     produce(here, "orders")
     list(builds(here))
@@ -266,7 +266,7 @@ def test_a_table_that_has_nothing_any_more_needs_no_retention() -> None:
 
 
 def test_builds_and_care_take_turns() -> None:
-    here = world()
+    here = fixture()
     topic(here, "old")
     produce(here, "old")
     list(builds(here))
@@ -286,7 +286,7 @@ def test_builds_and_care_take_turns() -> None:
 
 
 def test_the_table_of_a_deleted_topic_is_removed_also_after_a_restart() -> None:
-    here = world()
+    here = fixture()
     orders = topic(here, "orders")
     produce(here, "orders")
     built(here, next_job(here))
@@ -308,7 +308,7 @@ def test_the_table_of_a_deleted_topic_is_removed_also_after_a_restart() -> None:
 
 
 def test_a_topic_deleted_while_its_table_is_built_leaves_nothing() -> None:
-    here = world()
+    here = fixture()
     orders = topic(here, "orders")
     produce(here, "orders")
     job = next_job(here)
@@ -320,7 +320,7 @@ def test_a_topic_deleted_while_its_table_is_built_leaves_nothing() -> None:
 
 
 def test_a_snapshot_remembers_tables_that_are_to_be_removed() -> None:
-    here = world()
+    here = fixture()
     topic(here, "orders")
     here.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     here.commit()
@@ -333,7 +333,7 @@ def test_a_snapshot_remembers_tables_that_are_to_be_removed() -> None:
 
 
 def test_a_description_says_where_the_table_is_and_how_far_it_reaches() -> None:
-    here = world(TablePolicy(enabled=True, root="s3://bucket/x", options={"region": "eu"}))
+    here = fixture(TablePolicy(enabled=True, root="s3://bucket/x", options={"region": "eu"}))
     orders = topic(here, "orders", partitions=2)
     assert here.broker.tables.describe(ADMINISTRATOR, DEFAULT_SCOPE, "orders") is None
     produce(here, "orders")
@@ -348,7 +348,7 @@ def test_a_description_says_where_the_table_is_and_how_far_it_reaches() -> None:
 def test_a_fetch_below_the_journal_comes_from_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     table = MemoryTable()
     monkeypatch.setattr(Tables, "_open_past", lambda _: table)
-    here = world()
+    here = fixture()
     topic(here, "orders")
     produce(here, "orders")
     while closed := here.engine.closed_files():

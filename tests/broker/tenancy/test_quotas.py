@@ -24,19 +24,19 @@ KIB = 1 << 10
 
 
 def full(limit: int = 10 * KIB, **options: Any) -> BrokerFixture:
-    """A world in which tenant acme has stored as much as it may."""
-    world = BrokerFixture(limits=Limits(tenant_bytes=limit), **options)
+    """A broker in which tenant acme has stored as much as it may."""
+    fixture = BrokerFixture(limits=Limits(tenant_bytes=limit), **options)
     for scope in (ACME, DEFAULT_SCOPE):
-        world.broker.topics.create(ALICE, scope, "t", 2)
-    world.broker.produce.append(ALICE, ACME, "t", 0, [bytes(limit)])
-    world.commit()
-    look(world)
-    return world
+        fixture.broker.topics.create(ALICE, scope, "t", 2)
+    fixture.broker.produce.append(ALICE, ACME, "t", 0, [bytes(limit)])
+    fixture.commit()
+    look(fixture)
+    return fixture
 
 
-def look(world: BrokerFixture) -> None:
-    world.pass_time(1)
-    world.broker.maintain(world.now)
+def look(fixture: BrokerFixture) -> None:
+    fixture.pass_time(1)
+    fixture.broker.maintain(fixture.now)
 
 
 def schedule(broker: Broker, scope: Scope) -> None:
@@ -61,134 +61,134 @@ WAYS: dict[str, Callable[[Broker, Scope], object]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_who_stores_as_much_as_he_may_can_append_nothing(way: str) -> None:
-    world = full()
-    world.commit()
-    position = world.broker.position
+    fixture = full()
+    fixture.commit()
+    position = fixture.broker.position
     with pytest.raises(QuotaReached, match="Tenant 'acme' stores 10240 bytes"):
-        WAYS[way](world.broker, ACME)
-    world.commit()
-    assert world.broker.position == position
-    assert world.broker.metrics.tenant_writes_refused == 1
-    WAYS[way](world.broker, DEFAULT_SCOPE)
+        WAYS[way](fixture.broker, ACME)
+    fixture.commit()
+    assert fixture.broker.position == position
+    assert fixture.broker.metrics.tenant_writes_refused == 1
+    WAYS[way](fixture.broker, DEFAULT_SCOPE)
 
 
 def test_room_is_made_by_retention_or_by_deleting() -> None:
-    world = full()
-    world.broker.topics.delete(ALICE, ACME, "t")
-    world.commit()
-    look(world)
-    world.broker.topics.create(ALICE, ACME, "t", 1)
-    world.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
-    assert world.broker.metrics.tenant_writes_refused == 0
+    fixture = full()
+    fixture.broker.topics.delete(ALICE, ACME, "t")
+    fixture.commit()
+    look(fixture)
+    fixture.broker.topics.create(ALICE, ACME, "t", 1)
+    fixture.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
+    assert fixture.broker.metrics.tenant_writes_refused == 0
 
 
 def test_what_is_below_the_log_start_does_not_count() -> None:
-    world = full()
-    topic = world.broker.topics.describe(ALICE, ACME, "t").topic
-    world.engine.trim({partition_id(topic.id, 0): 1})
-    world.commit()
-    look(world)
-    world.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
+    fixture = full()
+    topic = fixture.broker.topics.describe(ALICE, ACME, "t").topic
+    fixture.engine.trim({partition_id(topic.id, 0): 1})
+    fixture.commit()
+    look(fixture)
+    fixture.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
 
 
 def test_it_is_known_again_after_a_restart() -> None:
-    world = full()
-    world.restart()
-    look(world)
+    fixture = full()
+    fixture.restart()
+    look(fixture)
     with pytest.raises(QuotaReached):
-        world.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
+        fixture.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
 
 
 def test_all_topics_and_namespaces_of_a_tenant_count_together() -> None:
-    world = BrokerFixture(limits=Limits(tenant_bytes=10 * KIB))
+    fixture = BrokerFixture(limits=Limits(tenant_bytes=10 * KIB))
     for namespace in ("one", "two"):
         scope = Scope("acme", namespace)
-        world.broker.topics.create(ALICE, scope, "t", 1)
-        world.broker.produce.append(ALICE, scope, "t", 0, [bytes(6 * KIB)])
-        world.commit()
-        look(world)
+        fixture.broker.topics.create(ALICE, scope, "t", 1)
+        fixture.broker.produce.append(ALICE, scope, "t", 0, [bytes(6 * KIB)])
+        fixture.commit()
+        look(fixture)
     with pytest.raises(QuotaReached):
-        world.broker.produce.append(ALICE, Scope("acme", "one"), "t", 0, [b"v"])
+        fixture.broker.produce.append(ALICE, Scope("acme", "one"), "t", 0, [b"v"])
 
 
 def test_without_a_limit_nobody_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = BrokerFixture()
-    monkeypatch.setattr(type(world.engine), "usage", None)
-    look(world)
-    assert not world.broker.quotas.over
+    fixture = BrokerFixture()
+    monkeypatch.setattr(type(fixture.engine), "usage", None)
+    look(fixture)
+    assert not fixture.broker.quotas.over
 
 
 def test_adding_up_takes_a_fiftieth_of_the_time_at_most() -> None:
-    world = full()
+    fixture = full()
     looks: list[int] = []
-    usage = world.engine.usage
+    usage = fixture.engine.usage
 
     def slow() -> dict[int, int]:
-        looks.append(world.now)
-        world.elapsed += 100_000  # it takes a tenth of a second
+        looks.append(fixture.now)
+        fixture.elapsed += 100_000  # it takes a tenth of a second
         return usage()
 
-    world.engine.usage = slow  # type: ignore[method-assign]
+    fixture.engine.usage = slow  # type: ignore[method-assign]
     for _ in range(60):
-        look(world)
+        look(fixture)
     assert [after - before for before, after in pairwise(looks)] == [5_000_000] * (len(looks) - 1)
 
 
 def test_a_clock_that_is_set_back_does_not_stop_it() -> None:
-    world = full()
-    world.broker.topics.delete(ALICE, ACME, "t")
-    world.commit()
-    world.now -= 3_600_000_000
-    look(world)
-    assert not world.broker.quotas.over
+    fixture = full()
+    fixture.broker.topics.delete(ALICE, ACME, "t")
+    fixture.commit()
+    fixture.now -= 3_600_000_000
+    look(fixture)
+    assert not fixture.broker.quotas.over
 
 
 # -- tables
 
 
-def moved(world: BrokerFixture) -> tuple[int, int]:
+def moved(fixture: BrokerFixture) -> tuple[int, int]:
     """Let a table take over what the closed journal file has: the topic's id, and how much that was."""
-    topic = world.broker.topics.describe(ALICE, ACME, "t").topic.id
-    before = world.engine.usage()[topic]
-    while not world.engine.closed_files():
-        world.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [bytes(16 * KIB)])
-        world.commit()
-    job = world.broker.tables.next_job(world.now)
+    topic = fixture.broker.topics.describe(ALICE, ACME, "t").topic.id
+    before = fixture.engine.usage()[topic]
+    while not fixture.engine.closed_files():
+        fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [bytes(16 * KIB)])
+        fixture.commit()
+    job = fixture.broker.tables.next_job(fixture.now)
     assert isinstance(job, BuildJob)
     outcomes = [
         TableOutcome(share.ref.topic, offsets={number: span.end for number, span in share.spans.items()})
         for share in job.shares
     ]
-    world.broker.tables.done(JobDone(job.id, outcomes))
-    world.commit()
+    fixture.broker.tables.done(JobDone(job.id, outcomes))
+    fixture.commit()
     return topic, before
 
 
 def test_what_moves_to_a_table_counts_on_and_then_as_it_is_there() -> None:
     settings = LogSettings(file_bytes=64 * KIB, entry_bytes=32 * KIB)
-    world = full(settings=settings, tables=TablePolicy(enabled=True, maintenance_us=0))
-    topic, before = moved(world)
-    assert world.engine.usage().get(topic, 0) == 0
-    assert world.broker.tables.sizes()[topic] == before
-    look(world)
-    assert "acme" in world.broker.quotas.over
+    fixture = full(settings=settings, tables=TablePolicy(enabled=True, maintenance_us=0))
+    topic, before = moved(fixture)
+    assert fixture.engine.usage().get(topic, 0) == 0
+    assert fixture.broker.tables.sizes()[topic] == before
+    look(fixture)
+    assert "acme" in fixture.broker.quotas.over
 
     for _ in range(10):
-        job = world.broker.tables.next_job(world.now)
+        job = fixture.broker.tables.next_job(fixture.now)
         if isinstance(job, CareJob):
             small = 100 if job.ref.topic == topic else 1
-            world.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, bytes=small)]))
-    assert world.broker.tables.sizes()[topic] == 100
-    look(world)
-    assert "acme" not in world.broker.quotas.over
+            fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, bytes=small)]))
+    assert fixture.broker.tables.sizes()[topic] == 100
+    look(fixture)
+    assert "acme" not in fixture.broker.quotas.over
 
 
 # -- the number of topics
 
 
 def test_a_tenant_has_only_so_many_topics() -> None:
-    world = BrokerFixture(limits=Limits(tenant_topics=2))
-    broker = world.broker
+    fixture = BrokerFixture(limits=Limits(tenant_topics=2))
+    broker = fixture.broker
     broker.topics.create(ALICE, ACME, "a", 1)
     broker.topics.ensure(ALICE, Scope("acme", "other"), "b")
     for attempt in (
@@ -205,21 +205,21 @@ def test_a_tenant_has_only_so_many_topics() -> None:
 
 
 def test_topics_that_come_with_a_transaction_count_too() -> None:
-    world = BrokerFixture(limits=Limits(tenant_topics=2))
-    id = world.broker.transactions.begin(ALICE, "owner", ACME)  # noqa: A001 - it is the transaction's id
+    fixture = BrokerFixture(limits=Limits(tenant_topics=2))
+    id = fixture.broker.transactions.begin(ALICE, "owner", ACME)  # noqa: A001 - it is the transaction's id
     for name in ("a", "b", "c"):
-        world.broker.transactions.add(ALICE, id, ACME, name, b"v")
+        fixture.broker.transactions.add(ALICE, id, ACME, name, b"v")
     with pytest.raises(LimitReached):
-        world.broker.transactions.commit(ALICE, id)
-    assert not world.committer.run()
+        fixture.broker.transactions.commit(ALICE, id)
+    assert not fixture.committer.run()
 
 
 def test_an_engine_tells_what_each_topic_takes() -> None:
-    world = BrokerFixture()
-    engine: Engine = world.engine
+    fixture = BrokerFixture()
+    engine: Engine = fixture.engine
     for topic, size in ((5, 1000), (5, 3000), (6, 2000)):
         engine.append([Records(partition_id(topic, size % 7), [bytes(size)])])
-        world.commit()
+        fixture.commit()
     sizes = engine.usage()
     assert sizes.keys() == {5, 6}
     assert 4000 < sizes[5] < 4500

@@ -13,28 +13,28 @@ ACME = Scope("acme", "default")
 
 
 def a_world() -> BrokerFixture:
-    world = BrokerFixture()
-    world.broker.topics.create(ALICE, ACME, "orders", 3)
-    world.broker.topics.create(ALICE, DEFAULT_SCOPE, "bills", 1)
-    world.commit()
-    return world
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ALICE, ACME, "orders", 3)
+    fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "bills", 1)
+    fixture.commit()
+    return fixture
 
 
 def test_a_stream_is_a_partition_of_a_topic() -> None:
-    world = a_world()
-    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
+    fixture = a_world()
+    orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
     for partition in range(3):
-        assert world.broker.topics.stream(ALICE, ACME, stream_id(orders.id, partition)) == (orders, partition)
-    assert world.broker.topics.stream(ALICE, ACME, orders.id) == (orders, 0)
+        assert fixture.broker.topics.stream(ALICE, ACME, stream_id(orders.id, partition)) == (orders, partition)
+    assert fixture.broker.topics.stream(ALICE, ACME, orders.id) == (orders, 0)
     for missing in (0, 99, stream_id(orders.id, 3), stream_id(99, 0), (1 << 64) - 1, stream_id(orders.id, 1 << 31)):
         with pytest.raises(StreamNotFound, match=f"^Stream {missing} not found$"):
-            world.broker.topics.stream(ALICE, ACME, missing)
+            fixture.broker.topics.stream(ALICE, ACME, missing)
 
 
 def test_streams_of_another_tenant_are_not_told_from_none() -> None:
-    world = a_world()
-    bills = world.broker.topics.describe(ALICE, DEFAULT_SCOPE, "bills").topic
-    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
+    fixture = a_world()
+    bills = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "bills").topic
+    orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
     told = {}
     for scope, number in (
         (ACME, bills.id),
@@ -43,36 +43,36 @@ def test_streams_of_another_tenant_are_not_told_from_none() -> None:
         (ACME, 99),
     ):
         with pytest.raises(StreamNotFound) as raised:
-            world.broker.topics.stream(ALICE, scope, number)
+            fixture.broker.topics.stream(ALICE, scope, number)
         told[number] = str(raised.value).replace(str(number), "N")
     assert set(told.values()) == {"Stream N not found"}
 
 
 def test_one_who_may_not_use_a_stream_is_told_that_there_is_none() -> None:
-    world = a_world()
-    hidden, _ = world.broker.topics.create(ALICE, ACME, "hidden", 1)
-    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
-    world.commit()
+    fixture = a_world()
+    hidden, _ = fixture.broker.topics.create(ALICE, ACME, "hidden", 1)
+    orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
+    fixture.commit()
     for permission in (Permission.DESCRIBE, Permission.READ, Permission.WRITE):
         grants = [Grant("alice", frozenset({permission}), tenant="acme", topic="ord*")]
-        world.options["access"] = AccessPolicy(enforced=True, grants=grants)
-        world.restart()
-        assert world.broker.topics.stream(ALICE, ACME, orders.id)[0].name == "orders"
+        fixture.options["access"] = AccessPolicy(enforced=True, grants=grants)
+        fixture.restart()
+        assert fixture.broker.topics.stream(ALICE, ACME, orders.id)[0].name == "orders"
         for number in (hidden.id, 99):
             with pytest.raises(StreamNotFound):
-                world.broker.topics.stream(ALICE, ACME, number)
+                fixture.broker.topics.stream(ALICE, ACME, number)
         for who, scope in ((Identity("bob"), ACME), (ALICE, DEFAULT_SCOPE), (Identity("alice", "other"), ACME)):
             texts = set()
             for number in (orders.id, hidden.id, 99):
                 with pytest.raises(AccessDenied) as raised:
-                    world.broker.topics.stream(who, scope, number)
+                    fixture.broker.topics.stream(who, scope, number)
                 texts.add(str(raised.value))
             assert len(texts) == 1
 
 
 def test_a_deleted_stream_is_not_found() -> None:
-    world = a_world()
-    orders = world.broker.topics.describe(ALICE, ACME, "orders").topic
-    world.broker.topics.delete(ALICE, ACME, "orders")
+    fixture = a_world()
+    orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
+    fixture.broker.topics.delete(ALICE, ACME, "orders")
     with pytest.raises(BrokerError):
-        world.broker.topics.stream(ALICE, ACME, orders.id)
+        fixture.broker.topics.stream(ALICE, ACME, orders.id)

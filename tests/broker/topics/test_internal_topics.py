@@ -33,7 +33,7 @@ CHANGES: dict[str, Callable[[Broker, Identity, str], object]] = {
 }
 
 
-def world(*, enforced: bool) -> BrokerFixture:
+def fixture(*, enforced: bool) -> BrokerFixture:
     grants = [
         Grant("admin", frozenset({Permission.ADMIN}), tenant="default"),
         Grant("alice", frozenset(set(Permission) - {Permission.ADMIN, Permission.AUDIT})),
@@ -55,7 +55,7 @@ def test_nobody_changes_them(change: str, topic: str) -> None:
         (True, ADMIN, InvalidName),
         (True, ALICE, AccessDenied),
     ):
-        one = world(enforced=enforced)
+        one = fixture(enforced=enforced)
         topics = one.broker.topics.list(ADMIN, DEFAULT_SCOPE, internal=True)
         with pytest.raises(error, match="broker's own" if error is InvalidName else "may not"):
             CHANGES[change](one.broker, who, topic)
@@ -71,7 +71,7 @@ def read(one: BrokerFixture, who: Identity) -> list[bytes]:
 
 
 def test_administrators_and_auditors_of_the_tenant_read_them_and_nobody_else() -> None:
-    one = world(enforced=True)
+    one = fixture(enforced=True)
     assert b"topic.create" in read(one, ADMIN)[0]
     broker = one.broker
     assert broker.topics.describe(ADMIN, DEFAULT_SCOPE, TOPIC).partitions[0].high_watermark == 1
@@ -91,12 +91,12 @@ def test_administrators_and_auditors_of_the_tenant_read_them_and_nobody_else() -
 
 
 def test_with_security_off_everyone_reads_them() -> None:
-    assert b"topic.create" in read(world(enforced=False), ANONYMOUS)[0]
+    assert b"topic.create" in read(fixture(enforced=False), ANONYMOUS)[0]
 
 
 @pytest.mark.parametrize("enforced", [False, True])
 def test_a_list_has_them_only_if_they_are_asked_for(enforced: bool) -> None:
-    broker = world(enforced=enforced).broker
+    broker = fixture(enforced=enforced).broker
 
     def names(who: Identity, *, internal: bool) -> list[str]:
         return [topic.name for topic in broker.topics.list(who, DEFAULT_SCOPE, internal=internal)]

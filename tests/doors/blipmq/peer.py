@@ -18,11 +18,11 @@ AUTH = codec.encode_auth(2, "dev-key")
 class Peer(Channel):
     """A client and the channel it came by."""
 
-    def __init__(self, world: BrokerFixture, version: int = 1, identity: Identity = ANONYMOUS) -> None:
+    def __init__(self, fixture: BrokerFixture, version: int = 1, identity: Identity = ANONYMOUS) -> None:
         """With a version the handshake is done already; with 0 nothing has been said."""
         super().__init__()
-        self.world = world
-        self.session = DOOR.open(world.broker, self, identity)
+        self.fixture = fixture
+        self.session = DOOR.open(fixture.broker, self, identity)
         if version:
             assert self.ask(codec.encode_hello(1, version), AUTH) == ["ACK 1 of 0", "ACK 2 of 0"]
 
@@ -45,12 +45,12 @@ class Peer(Channel):
     def ask(self, *frames: bytes) -> list[str]:
         """All replies to these frames, once everything is committed."""
         self.feed(*frames)
-        self.world.commit()
+        self.fixture.commit()
         return self.replies()
 
     def subscribe(self, topic: bytes = b"t", qos: int = 1) -> int:
         self.feed(codec.encode_subscribe(77, topic, qos))
-        self.world.commit()
+        self.fixture.commit()
         ((kind, correlation, payload),) = self.frames()
         assert (kind, correlation) == (f.ACK, 77)
         return int.from_bytes(payload, "big")

@@ -17,16 +17,16 @@ GOOD, BAD, ALSO = b'{"id":1}', b"{}", b'{"id":2}'
 
 
 def a_peer(rejected: Literal["error", "dead-letter"]) -> Peer:
-    world = BrokerFixture()
-    work = world.broker.schemas.register(
+    fixture = BrokerFixture()
+    work = fixture.broker.schemas.register(
         ANONYMOUS, DEFAULT_SCOPE, "order", SchemaKind.JSON, b'{"type":"object","required":["id"]}'
     )
     work.run()
     work.finish()
     settings = TopicSettings(schema="order", rejected=rejected)
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, settings)
-    world.commit()
-    return Peer(world)
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, settings)
+    fixture.commit()
+    return Peer(fixture)
 
 
 def published(peer: Peer, *values: bytes) -> list[str]:
@@ -34,7 +34,7 @@ def published(peer: Peer, *values: bytes) -> list[str]:
 
 
 def stored(peer: Peer, topic: str) -> list[bytes]:
-    plan = peer.world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 20, 100)
+    plan = peer.fixture.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, 1 << 20, 100)
     return [value for part in plan.run() for value in part.values()]
 
 

@@ -30,7 +30,7 @@ both = pytest.mark.parametrize("version", [1, 2])
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     return BrokerFixture()
 
 
@@ -46,8 +46,8 @@ def acks(subscription: int, *tags: int) -> bytes:
     return b"".join(codec.encode_client_ack(tag, subscription) for tag in tags)
 
 
-def stored(world: BrokerFixture, topic: str = "t") -> list[bytes]:
-    plan = world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, BIG, BIG)
+def stored(fixture: BrokerFixture, topic: str = "t") -> list[bytes]:
+    plan = fixture.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, 0, 0, BIG, BIG)
     return [value for part in plan.run() for value in part.values()]
 
 
@@ -77,8 +77,8 @@ NEXT = {State.NEW: State.GREETED, State.GREETED: State.READY, State.READY: State
 
 @pytest.mark.parametrize("kind", list(FRAMES), ids=lambda kind: kind.name)
 @pytest.mark.parametrize("state", list(State), ids=lambda state: state.name)
-def test_every_state_and_frame(world: BrokerFixture, state: State, kind: f.FrameType) -> None:
-    peer = Peer(world, version=0)
+def test_every_state_and_frame(fixture: BrokerFixture, state: State, kind: f.FrameType) -> None:
+    peer = Peer(fixture, version=0)
     peer.ask(INTO[state])
     step = TABLE[state][kind]
     found = peer.ask(FRAMES[kind])
@@ -132,102 +132,102 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 @both
 @pytest.mark.parametrize("case", list(REFUSED))
-def test_every_refusal(world: BrokerFixture, version: int, case: str) -> None:
-    peer = Peer(world, version)
+def test_every_refusal(fixture: BrokerFixture, version: int, case: str) -> None:
+    peer = Peer(fixture, version)
     peer.subscribe()
     data, refusal = REFUSED[case]
     assert peer.ask(data, PING) == [f"NACK 5 {refusal}", PONG]  # and the connection goes on
 
 
-def test_a_name_that_no_topic_can_have_is_refused(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_name_that_no_topic_can_have_is_refused(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     for frame in (publish(b"v", topic=b"a//b", first=5), codec.encode_subscribe(5, b"a//b", 1)):
         (reply,) = peer.ask(frame)
         assert reply.startswith("NACK 5 400 Topic name")
 
 
-def test_version_2_refuses_a_nul_in_a_topic(world: BrokerFixture) -> None:
-    peer = Peer(world, version=2)
+def test_version_2_refuses_a_nul_in_a_topic(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, version=2)
     for frame in (publish(b"v", topic=b"a\0b", first=5), codec.encode_subscribe(5, b"a\0b", 1)):
         assert peer.ask(frame) == ["NACK 5 400 topic contains NUL byte"]
 
 
-def test_the_ttl_flag_is_a_bad_qos_in_version_1(world: BrokerFixture) -> None:
-    assert Peer(world).ask(publish(b"v", topic=b"", first=5, ttl=1000))[0].startswith("NACK 5 400")
-    assert Peer(world).ask(f.encode_frame(f.PUBLISH, 5, b"\x81\x00\x01tv")) == ["NACK 5 400 invalid QoS value"]
+def test_the_ttl_flag_is_a_bad_qos_in_version_1(fixture: BrokerFixture) -> None:
+    assert Peer(fixture).ask(publish(b"v", topic=b"", first=5, ttl=1000))[0].startswith("NACK 5 400")
+    assert Peer(fixture).ask(f.encode_frame(f.PUBLISH, 5, b"\x81\x00\x01tv")) == ["NACK 5 400 invalid QoS value"]
 
 
 def test_a_message_that_could_not_be_delivered_is_refused_and_the_others_are_stored() -> None:
-    world = BrokerFixture(limits=Limits(record_bytes=10))
-    replies = Peer(world).ask(publish(b"1", b"x" * 11, b"3"), PING)
+    fixture = BrokerFixture(limits=Limits(record_bytes=10))
+    replies = Peer(fixture).ask(publish(b"1", b"x" * 11, b"3"), PING)
     assert [reply[:11] for reply in replies] == ["NACK 11 400", PONG]
-    assert stored(world) == [b"1", b"3"]
+    assert stored(fixture) == [b"1", b"3"]
 
 
 def test_topics_that_may_not_come_into_being_are_not_found() -> None:
-    world = BrokerFixture(auto_create_topics=False)
-    replies = Peer(world).ask(publish(b"v", first=5), codec.encode_subscribe(6, b"t", 1))
+    fixture = BrokerFixture(auto_create_topics=False)
+    replies = Peer(fixture).ask(publish(b"v", first=5), codec.encode_subscribe(6, b"t", 1))
     assert replies == ["NACK 5 404 Topic 't' not found", "NACK 6 404 Topic 't' not found"]
 
 
 # -- the gaps of the document
 
 
-def test_gap_01_ack_is_accepted_after_auth(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_01_ack_is_accepted_after_auth(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     assert peer.ask(publish(b"v"), polls(queue, 20)) == ["PUBLISH 1 qos 1 t: v"]
     assert peer.ask(acks(queue, 1), PING) == [PONG]
     assert peer.ask(acks(queue, 1), PING) == ["NACK 1 404 unknown subscription or delivery tag", PONG]
 
 
-def test_gap_02_subscribe_is_answered_by_ack(world: BrokerFixture) -> None:
-    assert Peer(world).ask(codec.encode_subscribe(3, b"demo", 1), codec.encode_subscribe(4, b"demo", 0)) == [
+def test_gap_02_subscribe_is_answered_by_ack(fixture: BrokerFixture) -> None:
+    assert Peer(fixture).ask(codec.encode_subscribe(3, b"demo", 1), codec.encode_subscribe(4, b"demo", 0)) == [
         "ACK 3 of 1",
         "ACK 4 of 2",
     ]
 
 
-def test_gap_04_malformed_publish_is_nacked(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_04_malformed_publish_is_nacked(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     bad = f.encode_frame(f.PUBLISH, 5, b"\x01")
     assert peer.ask(publish(b"1"), bad, publish(b"2"), PING) == ["NACK 5 400 invalid PUBLISH payload", PONG]
-    assert stored(world) == [b"1", b"2"]
+    assert stored(fixture) == [b"1", b"2"]
 
 
-def test_gap_05_poll_of_unknown_subscription_is_silent(world: BrokerFixture) -> None:
-    assert Peer(world).ask(polls(12345, 1, 2, 3), PING) == [PONG]
+def test_gap_05_poll_of_unknown_subscription_is_silent(fixture: BrokerFixture) -> None:
+    assert Peer(fixture).ask(polls(12345, 1, 2, 3), PING) == [PONG]
 
 
 def test_gap_06_expired_subscription_is_unknown() -> None:
-    world = BrokerFixture(queues=QueuePolicy(idle=100_000_000))
-    peer = Peer(world)
+    fixture = BrokerFixture(queues=QueuePolicy(idle=100_000_000))
+    peer = Peer(fixture)
     queue = peer.subscribe()
     peer.ask(publish(b"v"), polls(queue, 1))
-    world.pass_time(101)
-    world.broker.sweep(world.now)
-    world.commit()
+    fixture.pass_time(101)
+    fixture.broker.sweep(fixture.now)
+    fixture.commit()
     assert peer.ask(polls(queue, 1), acks(queue, 1), PING) == ["NACK 1 404 unknown subscription or delivery tag", PONG]
 
 
-def test_gap_07_qos0_delivery_has_the_polls_id(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_07_qos0_delivery_has_the_polls_id(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe(qos=0)
     peer.ask(publish(b"a", b"b"))
     assert peer.ask(polls(queue, 501, 502, 503)) == ["PUBLISH 501 qos 0 t: a", "PUBLISH 502 qos 0 t: b"]
 
 
 @pytest.mark.parametrize(("asked", "published"), [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_gap_08_effective_qos_is_the_lower(world: BrokerFixture, asked: int, published: int) -> None:
-    peer = Peer(world)
+def test_gap_08_effective_qos_is_the_lower(fixture: BrokerFixture, asked: int, published: int) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe(qos=asked)
     peer.ask(publish(b"v", qos=published))
     qos = min(asked, published)
     assert peer.ask(polls(queue, 50)) == [f"PUBLISH {1 if qos else 50} qos {qos} t: v"]
 
 
-def test_gap_09_deliveries_follow_the_order_of_polls(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_09_deliveries_follow_the_order_of_polls(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     first, second = peer.subscribe(b"a"), peer.subscribe(b"b", 0)
     peer.ask(publish(b"1", b"2", topic=b"a"), publish(b"3", b"4", topic=b"b"))
     mixed = polls(second, 20) + polls(first, 21) + polls(second, 22) + polls(first, 23) + polls(first, 24)
@@ -239,8 +239,8 @@ def test_gap_09_deliveries_follow_the_order_of_polls(world: BrokerFixture) -> No
     ]
 
 
-def test_gap_10_ping_is_a_barrier(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_10_ping_is_a_barrier(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     assert peer.ask(
         polls(queue, 20), codec.encode_ping(21), publish(b"v"), polls(queue, 22), codec.encode_ping(23)
@@ -251,19 +251,19 @@ def test_gap_10_ping_is_a_barrier(world: BrokerFixture) -> None:
     ]
 
 
-def test_gap_11_pong_follows_the_outcome_of_publishes(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_11_pong_follows_the_outcome_of_publishes(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     peer.feed(publish(b"v"), PING)
     assert peer.replies() == []  # not on disk yet
-    world.commit()
+    fixture.commit()
     assert peer.replies() == [PONG]
-    assert stored(world) == [b"v"]
-    world.fill_disk()
+    assert stored(fixture) == [b"v"]
+    fixture.fill_disk()
     assert peer.ask(publish(b"w", first=7), PING) == ["NACK 7 500 durable publish failed: no space left", PONG]
 
 
-def test_gap_14_ping_payload_is_ignored(world: BrokerFixture) -> None:
-    assert Peer(world).ask(f.encode_frame(f.PING, 7, b"anything")) == ["PONG 7"]
+def test_gap_14_ping_payload_is_ignored(fixture: BrokerFixture) -> None:
+    assert Peer(fixture).ask(f.encode_frame(f.PING, 7, b"anything")) == ["PONG 7"]
 
 
 @pytest.mark.parametrize(
@@ -271,40 +271,40 @@ def test_gap_14_ping_payload_is_ignored(world: BrokerFixture) -> None:
     [bytes(4), b"\x01\x00\x00\x01", b"\x00\x00\x00\x08", b"\x00\x00\x00\x09\x0a" + bytes(8)],
     ids=["empty", "too large", "too short", "unknown type"],
 )
-def test_gap_15_bad_frame_closes_silently(world: BrokerFixture, bad: bytes) -> None:
-    peer = Peer(world)
+def test_gap_15_bad_frame_closes_silently(fixture: BrokerFixture, bad: bytes) -> None:
+    peer = Peer(fixture)
     peer.feed(publish(b"v"), PING, bad, PING)
     assert not peer.closed  # what came before is answered first
-    world.commit()
+    fixture.commit()
     assert peer.replies() == [PONG]
     assert peer.closed
 
 
-def test_gap_16_empty_topic_goes_before_bad_qos(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_16_empty_topic_goes_before_bad_qos(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     assert peer.ask(codec.encode_publish(5, 7, b"", b"v"), codec.encode_subscribe(6, b"", 7)) == [
         "NACK 5 400 empty topic",
         "NACK 6 400 empty topic",
     ]
 
 
-def test_gap_17_qos1_is_stored_before_it_is_delivered(world: BrokerFixture) -> None:
-    publisher, subscriber = Peer(world), Peer(world)
+def test_gap_17_qos1_is_stored_before_it_is_delivered(fixture: BrokerFixture) -> None:
+    publisher, subscriber = Peer(fixture), Peer(fixture)
     queue = subscriber.subscribe()
     publisher.feed(publish(b"v"))
     subscriber.feed(polls(queue, 20), PING)
     assert subscriber.replies() == [PONG]
-    world.commit()
+    fixture.commit()
     subscriber.feed(polls(queue, 21))
     assert subscriber.replies() == []  # nor before it is kept that it was delivered
-    world.commit()
+    fixture.commit()
     assert subscriber.replies() == ["PUBLISH 1 qos 1 t: v"]
-    world.restart()
-    assert stored(world) == [b"v"]
+    fixture.restart()
+    assert stored(fixture) == [b"v"]
 
 
-def test_gap_18_defaults_of_the_original(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_gap_18_defaults_of_the_original(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     peer.ask(*(publish(b"%d" % n) for n in range(1030)))
     delivered = peer.ask(polls(queue, *range(2000)))
@@ -312,17 +312,17 @@ def test_gap_18_defaults_of_the_original(world: BrokerFixture) -> None:
     assert len(delivered) == 1024
     peer.ask(acks(queue, *range(8, 1031)))
     for wait in (100_000, 200_000):
-        world.now += wait - 1
+        fixture.now += wait - 1
         assert peer.ask(polls(queue, 1)) == []
-        world.now += 1
+        fixture.now += 1
         assert peer.ask(polls(queue, 1)) == ["PUBLISH 7 qos 1 t: 6"]
-    world.pass_time(1)
+    fixture.pass_time(1)
     assert peer.ask(polls(queue, 1)) == []  # three deliveries in all
     peer.ask(publish(b"old"))
-    world.pass_time(60)
+    fixture.pass_time(60)
     assert peer.ask(polls(queue, 1), PING) == [PONG]  # 60 s
-    world.restart()
-    again = Peer(world)
+    fixture.restart()
+    again = Peer(fixture)
     again.ask(publish(b"new"))
     assert again.ask(polls(queue, 1)) == ["PUBLISH 1032 qos 1 t: new"]
 
@@ -330,8 +330,8 @@ def test_gap_18_defaults_of_the_original(world: BrokerFixture) -> None:
 # -- publishing
 
 
-def test_the_samples_of_the_document(world: BrokerFixture) -> None:
-    peer = Peer(world, version=0)
+def test_the_samples_of_the_document(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, version=0)
     samples = (
         "0000000B 01 0000000000000001 0001",
         "00000012 02 0000000000000002 0007 6465762D6B6579",
@@ -343,28 +343,28 @@ def test_the_samples_of_the_document(world: BrokerFixture) -> None:
 
 
 @both
-def test_success_is_silent(world: BrokerFixture, version: int) -> None:
-    peer = Peer(world, version)
+def test_success_is_silent(fixture: BrokerFixture, version: int) -> None:
+    peer = Peer(fixture, version)
     assert peer.ask(publish(b"1"), publish(b"2", qos=0)) == []
-    assert stored(world) == [b"1", b"2"]
+    assert stored(fixture) == [b"1", b"2"]
 
 
 @both
 def test_a_publisher_s_messages_on_a_topic_stay_in_order_whatever_their_qos_and_ttl(
-    world: BrokerFixture, version: int
+    fixture: BrokerFixture, version: int
 ) -> None:
-    peer = Peer(world, version)
+    peer = Peer(fixture, version)
     ttl = 1000 if version == 2 else None
     peer.ask(
         publish(b"1"), publish(b"2", qos=0), publish(b"3"), publish(b"x", topic=b"u"),
         publish(b"4", ttl=ttl), publish(b"5"), publish(b"y", topic=b"u"),
     )  # fmt: skip
-    assert stored(world) == [b"1", b"2", b"3", b"4", b"5"]
-    assert stored(world, "u") == [b"x", b"y"]
+    assert stored(fixture) == [b"1", b"2", b"3", b"4", b"5"]
+    assert stored(fixture, "u") == [b"x", b"y"]
 
 
-def test_refusals_come_in_the_order_of_the_frames(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_refusals_come_in_the_order_of_the_frames(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     no_topic, bad_name = publish(b"v", topic=b"", first=0), publish(b"v", topic=b"..", first=0)
     frames = []
     for number in range(1, 9):
@@ -375,10 +375,10 @@ def test_refusals_come_in_the_order_of_the_frames(world: BrokerFixture) -> None:
 
 
 @both
-def test_a_publish_that_fails_is_told_with_qos_1_only(world: BrokerFixture, version: int) -> None:
-    peer = Peer(world, version)
+def test_a_publish_that_fails_is_told_with_qos_1_only(fixture: BrokerFixture, version: int) -> None:
+    peer = Peer(fixture, version)
     peer.ask(publish(b"first", topic=b"a"), publish(b"first", topic=b"b"))
-    fault = world.fill_disk()
+    fault = fixture.fill_disk()
     text = {1: "500 durable publish failed: no space left", 2: "500 durable_publish_failed: no space left"}[version]
     data = [
         publish(b"1", topic=b"a", first=1), publish(b"2", topic=b"b", first=2), publish(b"3", topic=b"a", first=3),
@@ -386,14 +386,14 @@ def test_a_publish_that_fails_is_told_with_qos_1_only(world: BrokerFixture, vers
     ]  # fmt: skip
     for _ in range(2):  # when the commit fails, and when the append is refused
         assert peer.ask(*data) == [f"NACK 1 {text}", f"NACK 2 {text}", f"NACK 3 {text}", PONG]
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert peer.ask(publish(b"4", topic=b"a"), PING) == [PONG]
-    assert stored(world, "a") == [b"first", b"4"]
+    assert stored(fixture, "a") == [b"first", b"4"]
 
 
-def test_version_2_tells_a_stopped_log_by_503(world: BrokerFixture) -> None:
-    peer = Peer(world, version=2)
-    world.break_disk()
+def test_version_2_tells_a_stopped_log_by_503(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, version=2)
+    fixture.break_disk()
     peer.ask(publish(b"1"))
     (reply,) = peer.ask(publish(b"2", first=5))
     assert reply.startswith("NACK 5 503 wal_writer_stopped: ")
@@ -440,19 +440,19 @@ def test_any_split_of_the_input_gives_the_same_output(script: list[tuple[str, An
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         parts.feed(stream[start:end])
         if data.draw(st.booleans()):
-            parts.world.commit()
-    parts.world.commit()
+            parts.fixture.commit()
+    parts.fixture.commit()
     assert parts.replies() == expected
-    if "t" in [topic.name for topic in whole.world.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]:
-        assert stored(parts.world) == stored(whole.world)
+    if "t" in [topic.name for topic in whole.fixture.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]:
+        assert stored(parts.fixture) == stored(whole.fixture)
 
 
-def test_the_same_as_many_single_bytes(world: BrokerFixture) -> None:
-    peer = Peer(world, version=0)
+def test_the_same_as_many_single_bytes(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, version=0)
     data = HELLO + AUTH + codec.encode_subscribe(3, b"t", 1) + publish(b"v") + polls(1, 5) + PING
     for byte in data:
         peer.feed(bytes([byte]))
-        world.commit()
+        fixture.commit()
     assert peer.replies() == ["ACK 1 of 0", "ACK 2 of 0", "ACK 3 of 1", "PUBLISH 1 qos 1 t: v", PONG]
     assert peer.session.held_bytes == 0
 
@@ -460,19 +460,19 @@ def test_the_same_as_many_single_bytes(world: BrokerFixture) -> None:
 # -- polling
 
 
-def test_a_connection_finds_what_it_published_itself(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_connection_finds_what_it_published_itself(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     assert peer.ask(publish(b"1", b"2"), polls(queue, 20, 21, 22)) == ["PUBLISH 1 qos 1 t: 1", "PUBLISH 2 qos 1 t: 2"]
 
 
-def test_a_subscription_does_not_get_what_its_connection_published_before(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_subscription_does_not_get_what_its_connection_published_before(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     assert peer.ask(publish(b"1"), codec.encode_subscribe(3, b"t", 1), polls(1, 20), PING) == ["ACK 3 of 1", PONG]
 
 
-def test_ack_and_poll_in_one_write(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_ack_and_poll_in_one_write(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     peer.ask(publish(*[b"%d" % n for n in range(5)]))
     found = peer.ask(polls(queue, 1))
@@ -480,21 +480,21 @@ def test_ack_and_poll_in_one_write(world: BrokerFixture) -> None:
         found += peer.ask(acks(queue, tag), polls(queue, 1))
     assert found == [f"PUBLISH {n + 1} qos 1 t: {n}" for n in range(5)]
     assert peer.ask(acks(queue, 5), polls(queue, 1), PING) == [PONG]
-    world.pass_time(10)
+    fixture.pass_time(10)
     assert peer.ask(polls(queue, 1), PING) == [PONG]
 
 
-def test_an_ack_and_a_poll_in_one_write_are_kept_as_one(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_an_ack_and_a_poll_in_one_write_are_kept_as_one(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue, other = peer.subscribe(), peer.subscribe()
     peer.ask(publish(b"1", b"2"), polls(queue, 20), polls(other, 21))
-    before = world.engine.position
+    before = fixture.engine.position
     assert peer.ask(acks(queue, 1), polls(queue, 22)) == ["PUBLISH 2 qos 1 t: 2"]
-    assert world.engine.position == before + 1
+    assert fixture.engine.position == before + 1
     assert peer.ask(acks(queue, 2), acks(other, 1), polls(queue, 23)) == []
-    assert world.engine.position == before + 3
-    world.restart()
-    assert Peer(world).ask(acks(queue, 2), acks(other, 1), PING) == [
+    assert fixture.engine.position == before + 3
+    fixture.restart()
+    assert Peer(fixture).ask(acks(queue, 2), acks(other, 1), PING) == [
         "NACK 2 404 unknown subscription or delivery tag",
         "NACK 1 404 unknown subscription or delivery tag",
         PONG,
@@ -514,16 +514,16 @@ def test_an_ack_does_not_wait_for_the_disk_that_a_poll_behind_it_asks(disk: Brok
     assert peer.replies() == ["PUBLISH 2 qos 1 t: 2"]
 
 
-def test_any_connection_may_poll_and_acknowledge_a_subscription(world: BrokerFixture) -> None:
-    first, second = Peer(world), Peer(world)
+def test_any_connection_may_poll_and_acknowledge_a_subscription(fixture: BrokerFixture) -> None:
+    first, second = Peer(fixture), Peer(fixture)
     queue = first.subscribe()
     first.ask(publish(b"1", b"2"))
     assert first.ask(polls(queue, 1)) == ["PUBLISH 1 qos 1 t: 1"]
     assert second.ask(acks(queue, 1), polls(queue, 1)) == ["PUBLISH 2 qos 1 t: 2"]
 
 
-def test_replies_of_acks_and_polls_keep_the_order_of_their_frames(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_replies_of_acks_and_polls_keep_the_order_of_their_frames(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"))
     replies = peer.ask(
@@ -535,11 +535,11 @@ def test_replies_of_acks_and_polls_keep_the_order_of_their_frames(world: BrokerF
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["when it is committed", "at once"])
-def test_when_a_delivery_or_an_ack_cannot_be_kept_the_client_is_told(world: BrokerFixture, full: bool) -> None:
-    peer = Peer(world)
+def test_when_a_delivery_or_an_ack_cannot_be_kept_the_client_is_told(fixture: BrokerFixture, full: bool) -> None:
+    peer = Peer(fixture)
     queue, empty = peer.subscribe(), peer.subscribe(b"u")
     peer.ask(publish(b"1", b"2", b"3"), polls(queue, 20))
-    fault = world.fill_disk()
+    fault = fixture.fill_disk()
     if full:
         peer.ask(publish(b"x"))
     data = [acks(queue, 1), polls(queue, 21), acks(queue, 99), polls(empty, 22), polls(0, 23), PING]
@@ -550,56 +550,56 @@ def test_when_a_delivery_or_an_ack_cannot_be_kept_the_client_is_told(world: Brok
         "NACK 23 400 subscription_id must be non-zero",
         PONG,
     ]
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert peer.ask(polls(queue, 24), acks(queue, 1), PING) == ["PUBLISH 2 qos 1 t: 2", PONG]
 
 
-def test_a_subscription_that_cannot_be_kept_is_refused(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_subscription_that_cannot_be_kept_is_refused(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     peer.subscribe()
-    world.fill_disk()
+    fixture.fill_disk()
     for _ in range(2):
         assert peer.ask(codec.encode_subscribe(3, b"t", 1), PING) == ["NACK 3 500 no space left", PONG]
 
 
-def test_the_topic_goes_while_somebody_is_subscribed(world: BrokerFixture) -> None:
-    old, new = Peer(world), Peer(world, version=2)
+def test_the_topic_goes_while_somebody_is_subscribed(fixture: BrokerFixture) -> None:
+    old, new = Peer(fixture), Peer(fixture, version=2)
     queue = old.subscribe()
     pushed = new.subscribe()
     old.ask(publish(b"1"), polls(queue, 1))
-    world.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "t")
-    world.commit()
+    fixture.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, "t")
+    fixture.commit()
     new.replies()
     for peer, subscription in ((old, queue), (new, pushed)):
         replies = peer.ask(polls(subscription, 5), acks(subscription, 1), publish(b"2"), PING)
         assert replies == ["NACK 1 404 unknown subscription or delivery tag", PONG]
-    assert stored(world) == [b"2", b"2"]
+    assert stored(fixture) == [b"2", b"2"]
 
 
 def test_who_may_not_read_a_topic_learns_nothing_of_its_queues() -> None:
     grants = [Grant("*", frozenset({Permission.READ, Permission.WRITE, Permission.CREATE}), topic="open")]
-    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
-    world.broker.keys.authenticate = lambda *_: ANONYMOUS  # type: ignore[method-assign] # keys are tested elsewhere
-    peer = Peer(world)
+    fixture = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
+    fixture.broker.keys.authenticate = lambda *_: ANONYMOUS  # type: ignore[method-assign] # keys are tested elsewhere
+    peer = Peer(fixture)
     assert peer.ask(publish(b"v", topic=b"shut", first=5)) == ["NACK 5 401 'anonymous' may not write 'shut'"]
     assert peer.ask(codec.encode_subscribe(6, b"shut", 1)) == ["NACK 6 401 'anonymous' may not read 'shut'"]
     queue = peer.subscribe(b"open")
     peer.ask(publish(b"v", topic=b"open"))
     assert peer.ask(polls(queue, 1)) == ["PUBLISH 1 qos 1 open: v"]
-    world.broker.access.apply(AccessPolicy(enforced=True))
+    fixture.broker.access.apply(AccessPolicy(enforced=True))
     assert peer.ask(polls(queue, 1), acks(queue, 1), PING) == ["NACK 1 404 unknown subscription or delivery tag", PONG]
 
 
 @pytest.mark.parametrize("verdict", [None, "locked"])
-def test_a_key_that_is_refused(world: BrokerFixture, verdict: Any) -> None:
+def test_a_key_that_is_refused(fixture: BrokerFixture, verdict: Any) -> None:
     presented: list[tuple[Any, ...]] = []
 
     def authenticate(key: str, peer: str, now: int | None = None) -> Any:
         presented.append((key, peer, now))
         return verdict
 
-    world.broker.keys.authenticate = authenticate  # type: ignore[method-assign, assignment]
-    peer = Peer(world, version=0)
+    fixture.broker.keys.authenticate = authenticate  # type: ignore[method-assign, assignment]
+    peer = Peer(fixture, version=0)
     text = "invalid API key" if verdict is None else "too many failed attempts, try again later"
     assert peer.ask(HELLO, AUTH, PING) == ["ACK 1 of 0", f"NACK 2 401 {text}", "NACK 99 401 unauthenticated"]
     assert presented == [("dev-key", "127.0.0.1", None)]
@@ -612,17 +612,17 @@ def test_a_key_that_is_refused(world: BrokerFixture, verdict: Any) -> None:
 def disk() -> BrokerFixture:
     """Nothing stays in memory, so that every read goes to the disk; the test decides when it is done."""
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
-    world.options["calls"] = calls
-    return world
+    fixture = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
+    fixture.options["calls"] = calls
+    return fixture
 
 
-def run(world: BrokerFixture) -> None:
+def run(fixture: BrokerFixture) -> None:
     """Let the disk answer once."""
-    work, done = world.options["calls"].pop(0)
+    work, done = fixture.options["calls"].pop(0)
     work()
     done()
-    world.commit()
+    fixture.commit()
 
 
 def test_a_pong_waits_for_the_disk_reads_before_it(disk: BrokerFixture) -> None:
@@ -702,15 +702,15 @@ def test_an_ack_that_fails_while_a_later_poll_reads_is_told(disk: BrokerFixture)
     assert peer.replies()[-2:] == ["PUBLISH 2 qos 1 t: 2", PONG]  # which the ACK was not refused now
 
 
-def test_an_ack_that_fails_while_its_neighbours_wait_for_the_client_is_told(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_an_ack_that_fails_while_its_neighbours_wait_for_the_client_is_told(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     peer.ask(publish(b"1", b"2"), polls(queue, 20))
     peer.limit = 0
     peer.feed(polls(queue, 21), acks(queue, 1), PING)
-    fault = world.fill_disk()
-    world.commit()
-    world.free_disk(fault)
+    fault = fixture.fill_disk()
+    fixture.commit()
+    fixture.free_disk(fault)
     peer.limit = None
     assert peer.ask() == ["NACK 21 500 no space left", "NACK 1 500 no space left", PONG]
     assert peer.ask(polls(queue, 22), acks(queue, 1), PING) == ["PUBLISH 2 qos 1 t: 2", PONG]
@@ -728,12 +728,12 @@ def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk: BrokerFixtur
 
 
 def test_any_number_of_expired_messages_is_passed_over() -> None:
-    world = BrokerFixture(LogSettings(file_bytes=16 << 20), queues=QueuePolicy(capacity=0))
-    peer = Peer(world)
+    fixture = BrokerFixture(LogSettings(file_bytes=16 << 20), queues=QueuePolicy(capacity=0))
+    peer = Peer(fixture)
     queue = peer.subscribe()
     for _ in range(40):
         peer.ask(publish(bytes(200_000), bytes(200_000), bytes(200_000), bytes(200_000), bytes(200_000)))
-    world.pass_time(60)
+    fixture.pass_time(60)
     peer.ask(publish(b"new"))
     assert peer.ask(polls(queue, 1), PING) == ["PUBLISH 201 qos 1 t: new", PONG]
 
@@ -742,148 +742,152 @@ def test_any_number_of_expired_messages_is_passed_over() -> None:
 
 
 @pytest.fixture
-def pushed(world: BrokerFixture) -> tuple[Peer, int]:
-    peer = Peer(world, version=2)
+def pushed(fixture: BrokerFixture) -> tuple[Peer, int]:
+    peer = Peer(fixture, version=2)
     return peer, peer.subscribe()
 
 
-def test_version_2_messages_come_by_themselves(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_messages_come_by_themselves(fixture: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, _ = pushed
-    publisher = Peer(world)
+    publisher = Peer(fixture)
     publisher.ask(publish(b"1"), publish(b"2", qos=0))
     assert peer.replies() == ["DELIVER 1 qos 1 t: 1", "DELIVER 0 qos 0 t: 2"]
     publisher.ask(publish(b"3"))
     assert peer.replies() == ["DELIVER 3 qos 1 t: 3"]
 
 
-def test_version_2_the_ack_of_subscribe_comes_before_the_first_message(world: BrokerFixture) -> None:
-    peer = Peer(world, version=2)
+def test_version_2_the_ack_of_subscribe_comes_before_the_first_message(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, version=2)
     replies = peer.ask(codec.encode_subscribe(3, b"t", 1), publish(b"1"), PING)
     assert replies[0] == "ACK 3 of 1"
     assert set(replies) == {"ACK 3 of 1", "DELIVER 1 qos 1 t: 1", PONG}
 
 
-def test_version_2_nothing_is_sent_before_its_delivery_is_kept(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_nothing_is_sent_before_its_delivery_is_kept(
+    fixture: BrokerFixture, pushed: tuple[Peer, int]
+) -> None:
     peer, _ = pushed
-    Peer(world).feed(publish(b"1"))
+    Peer(fixture).feed(publish(b"1"))
     assert peer.replies() == []
-    world.committer.run()
+    fixture.committer.run()
     assert peer.replies() == []
-    world.commit()
+    fixture.commit()
     assert peer.replies() == ["DELIVER 1 qos 1 t: 1"]
 
 
 def test_version_2_what_nobody_acknowledges_comes_again_and_then_no_more(
-    world: BrokerFixture, pushed: tuple[Peer, int]
+    fixture: BrokerFixture, pushed: tuple[Peer, int]
 ) -> None:
     peer, _ = pushed
-    Peer(world).ask(publish(b"1"))
+    Peer(fixture).ask(publish(b"1"))
     found = peer.replies()
     for _ in range(30):
-        world.pass_time(0.1)
-        world.broker.sweep(world.now)
-        world.commit()
+        fixture.pass_time(0.1)
+        fixture.broker.sweep(fixture.now)
+        fixture.commit()
         found += peer.replies()
     assert found == ["DELIVER 1 qos 1 t: 1"] * 3
-    assert stored(world, "t.dlq") == [b"1"]
+    assert stored(fixture, "t.dlq") == [b"1"]
 
 
-def test_version_2_what_is_acknowledged_does_not_come_again(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_what_is_acknowledged_does_not_come_again(fixture: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
-    Peer(world).ask(publish(b"1"))
+    Peer(fixture).ask(publish(b"1"))
     peer.replies()
     assert peer.ask(acks(queue, 1), PING) == [PONG]
     assert peer.ask(acks(queue, 1), PING) == ["NACK 1 404 unknown subscription or delivery tag", PONG]
-    world.pass_time(10)
-    world.broker.sweep(world.now)
-    world.commit()
+    fixture.pass_time(10)
+    fixture.broker.sweep(fixture.now)
+    fixture.commit()
     assert peer.replies() == []
 
 
-def test_version_2_a_message_may_have_a_time_of_its_own(world: BrokerFixture) -> None:
-    peer = Peer(world, version=2)
+def test_version_2_a_message_may_have_a_time_of_its_own(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, version=2)
     peer.ask(publish(b"0", topic=b"t"))
-    polled = Peer(world)
+    polled = Peer(fixture)
     queue = polled.subscribe()
     peer.ask(publish(b"gone", ttl=0), publish(b"short", ttl=999), publish(b"long", qos=0, ttl=1001))
-    world.pass_time(1)
+    fixture.pass_time(1)
     assert polled.ask(polls(queue, 1, 2, 3), PING) == ["PUBLISH 1 qos 0 t: long", PONG]
-    assert world.broker.metrics.queue_expired == 2
+    assert fixture.broker.metrics.queue_expired == 2
 
 
-def test_version_2_poll_of_an_old_id_brings_its_messages_here(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_poll_of_an_old_id_brings_its_messages_here(fixture: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
     peer.session.lost()
-    publisher = Peer(world)
+    publisher = Peer(fixture)
     publisher.ask(publish(b"1", b"2"))
     assert peer.replies() == []
-    again = Peer(world, version=2)
+    again = Peer(fixture, version=2)
     assert again.ask(polls(queue, 5)) == ["DELIVER 1 qos 1 t: 1", "DELIVER 2 qos 1 t: 2"]
     publisher.ask(publish(b"3"))
     assert again.replies() == ["DELIVER 3 qos 1 t: 3"]
     assert again.ask(polls(4711, 5), PING) == [PONG]
 
 
-def test_version_2_after_a_restart_too(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_after_a_restart_too(fixture: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
-    Peer(world).ask(publish(b"1", b"2"))
+    Peer(fixture).ask(publish(b"1", b"2"))
     peer.replies()
     peer.ask(acks(queue, 1))
-    world.restart()
-    world.pass_time(1)
-    again = Peer(world, version=2)
+    fixture.restart()
+    fixture.pass_time(1)
+    again = Peer(fixture, version=2)
     assert again.ask(polls(queue, 5)) == ["DELIVER 2 qos 1 t: 2"]
 
 
-def test_version_2_the_last_connection_to_ask_gets_the_messages(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_the_last_connection_to_ask_gets_the_messages(
+    fixture: BrokerFixture, pushed: tuple[Peer, int]
+) -> None:
     """The first may be dead, and nobody knows it yet."""
     peer, queue = pushed
-    again = Peer(world, version=2)
+    again = Peer(fixture, version=2)
     again.ask(polls(queue, 5))
-    publisher = Peer(world)
+    publisher = Peer(fixture)
     for number in range(4):
         publisher.ask(publish(b"%d" % number))
     assert peer.replies() == []
     assert again.replies() == [f"DELIVER {n + 1} qos 1 t: {n}" for n in range(4)]
     peer.session.lost()
-    world.pass_time(0.1)
-    world.broker.sweep(world.now)
-    world.commit()
+    fixture.pass_time(0.1)
+    fixture.broker.sweep(fixture.now)
+    fixture.commit()
     assert len(again.replies()) == 4  # redelivery goes there too
 
 
-def test_version_2_messages_go_back_to_who_asks_again(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_messages_go_back_to_who_asks_again(fixture: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, queue = pushed
-    other = Peer(world, version=2)
+    other = Peer(fixture, version=2)
     other.ask(polls(queue, 5))
     peer.ask(polls(queue, 6))
-    Peer(world).ask(publish(b"1"))
+    Peer(fixture).ask(publish(b"1"))
     assert other.replies() == []
     assert peer.replies() == ["DELIVER 1 qos 1 t: 1"]
 
 
 def test_version_2_a_client_that_does_not_take_its_messages_is_not_sent_more(
-    world: BrokerFixture, pushed: tuple[Peer, int]
+    fixture: BrokerFixture, pushed: tuple[Peer, int]
 ) -> None:
     peer, queue = pushed
     peer.limit = 5_000
-    publisher = Peer(world)
+    publisher = Peer(fixture)
     for _ in range(4):
         publisher.ask(publish(*[b"x" * 20] * PUSH_MESSAGES))
     sent = len(peer.frames())
     assert sent < 2 * PUSH_MESSAGES
     peer.limit = None
     peer.session.receive(b"")
-    world.commit()
+    fixture.commit()
     assert sent + len(peer.frames()) == 4 * PUSH_MESSAGES
-    assert world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 4 * PUSH_MESSAGES
+    assert fixture.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 4 * PUSH_MESSAGES
 
 
 def test_version_2_no_more_than_the_capacity_is_in_flight() -> None:
-    world = BrokerFixture(queues=QueuePolicy(capacity=10))
-    peer = Peer(world, version=2)
+    fixture = BrokerFixture(queues=QueuePolicy(capacity=10))
+    peer = Peer(fixture, version=2)
     queue = peer.subscribe()
-    publisher = Peer(world)
+    publisher = Peer(fixture)
     publisher.ask(publish(*[b"%d" % n for n in range(10)]))
     assert len(peer.replies()) == 10
     publisher.ask(publish(b"11"))
@@ -891,19 +895,19 @@ def test_version_2_no_more_than_the_capacity_is_in_flight() -> None:
     assert peer.ask(acks(queue, 3)) == ["DELIVER 11 qos 1 t: 11"]
 
 
-def test_version_2_goes_on_when_the_log_takes_writes_again(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_version_2_goes_on_when_the_log_takes_writes_again(fixture: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, _ = pushed
-    publisher = Peer(world)
+    publisher = Peer(fixture)
     publisher.feed(publish(b"1"))
-    world.committer.run()  # it is stored; the delivery is not kept yet
-    fault = world.fill_disk()
-    world.commit()
+    fixture.committer.run()  # it is stored; the delivery is not kept yet
+    fault = fixture.fill_disk()
+    fixture.commit()
     assert peer.replies() == []
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     for _ in range(3):
-        world.pass_time(1)
-        world.broker.sweep(world.now)
-        world.commit()
+        fixture.pass_time(1)
+        fixture.broker.sweep(fixture.now)
+        fixture.commit()
     assert peer.replies()[0] == "DELIVER 1 qos 1 t: 1"
 
 
@@ -919,63 +923,63 @@ def test_version_2_from_disk(disk: BrokerFixture) -> None:
 
 
 def test_version_2_past_expired_messages() -> None:
-    world = BrokerFixture(LogSettings(file_bytes=4 << 20), queues=QueuePolicy(capacity=0))
-    queue = Peer(world).subscribe()
-    publisher = Peer(world)
+    fixture = BrokerFixture(LogSettings(file_bytes=4 << 20), queues=QueuePolicy(capacity=0))
+    queue = Peer(fixture).subscribe()
+    publisher = Peer(fixture)
     publisher.ask(publish(*[b"old"] * 2000))
-    world.pass_time(60)
+    fixture.pass_time(60)
     publisher.ask(publish(b"new"))
-    assert Peer(world, version=2).ask(polls(queue, 5)) == ["DELIVER 2001 qos 1 t: new"]
+    assert Peer(fixture, version=2).ask(polls(queue, 5)) == ["DELIVER 2001 qos 1 t: new"]
 
 
 # -- the end
 
 
 @both
-def test_input_that_ends_is_answered_and_then_the_channel_is_closed(world: BrokerFixture, version: int) -> None:
-    peer = Peer(world, version)
+def test_input_that_ends_is_answered_and_then_the_channel_is_closed(fixture: BrokerFixture, version: int) -> None:
+    peer = Peer(fixture, version)
     peer.feed(publish(b"v"), PING)
     peer.session.end_of_input()
     assert not peer.closed
-    world.commit()
+    fixture.commit()
     assert peer.replies() == [PONG]
     assert peer.closed
-    assert stored(world) == [b"v"]
+    assert stored(fixture) == [b"v"]
 
 
 def test_stopping_answers_what_was_accepted_and_pushes_nothing_more(
-    world: BrokerFixture, pushed: tuple[Peer, int]
+    fixture: BrokerFixture, pushed: tuple[Peer, int]
 ) -> None:
     peer, queue = pushed
-    publisher = Peer(world)
+    publisher = Peer(fixture)
     publisher.feed(publish(b"v"), PING)
     for one in (peer, publisher):
         one.session.stop()
-    world.commit()
+    fixture.commit()
     assert (peer.closed, publisher.closed) == (True, True)
     assert peer.replies() == []
     assert publisher.replies() == [PONG]
-    assert world.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
+    assert fixture.broker.queues.find(ANONYMOUS, queue)[0].in_flight == 0
 
 
-def test_a_lost_connection_is_forgotten(world: BrokerFixture, pushed: tuple[Peer, int]) -> None:
+def test_a_lost_connection_is_forgotten(fixture: BrokerFixture, pushed: tuple[Peer, int]) -> None:
     peer, _ = pushed
     peer.feed(publish(b"v"), PING)
     peer.session.lost()
-    world.commit()
+    fixture.commit()
     assert peer.replies() == []
     assert peer.session.held_bytes == 0
-    assert stored(world) == [b"v"]
+    assert stored(fixture) == [b"v"]
 
 
 @both
 def test_a_closed_broker_is_told_and_no_exception_gets_out(
-    world: BrokerFixture, version: int, caplog: pytest.LogCaptureFixture
+    fixture: BrokerFixture, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    peer = Peer(world, version)
+    peer = Peer(fixture, version)
     queue = peer.subscribe()
-    world.broker.close()
+    fixture.broker.close()
     replies = peer.ask(
         acks(queue, 1), polls(queue, 5), codec.encode_subscribe(6, b"t", 1), publish(b"v", first=7), PING
     )
@@ -991,22 +995,22 @@ def test_a_closed_broker_is_told_and_no_exception_gets_out(
     assert not caplog.records
 
 
-def test_what_is_held_is_counted_until_it_is_answered(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_what_is_held_is_counted_until_it_is_answered(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     peer.feed(publish(b"x" * 1000), codec.encode_subscribe(3, b"t", 1)[:10])
     assert peer.session.held_bytes >= 1010
-    world.commit()
+    fixture.commit()
     assert peer.session.held_bytes == 10
 
 
-def test_many_polls_for_large_messages_are_all_answered_and_never_held_at_once(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_many_polls_for_large_messages_are_all_answered_and_never_held_at_once(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     first, second = peer.subscribe(), peer.subscribe()
     for _ in range(8):
         peer.ask(publish(*[bytes(300_000)] * 2))
     held = []
     peer.feed(*[polls(queue, 1) for _ in range(20) for queue in (first, second)], acks(first, 99), PING)
-    while world.committer.run():
+    while fixture.committer.run():
         held.append(peer.session.held_bytes)
     frames = peer.frames()
     assert [frame[0] for frame in frames] == [f.PUBLISH] * 32 + [f.NACK, f.PONG]
@@ -1014,19 +1018,19 @@ def test_many_polls_for_large_messages_are_all_answered_and_never_held_at_once(w
     assert max(held) < 4 << 20
 
 
-def test_a_congested_client_s_polls_wait(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_congested_client_s_polls_wait(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     queue = peer.subscribe()
     for _ in range(20):
         peer.ask(publish(bytes(60_000)))
     peer.limit = 300_000
     for number in range(20):
         peer.feed(polls(queue, number), codec.encode_ping(number))
-        world.commit()
+        fixture.commit()
     assert sum(map(len, peer.sent)) < 900_000
     peer.limit = None
     peer.session.receive(b"")
-    world.commit()
+    fixture.commit()
     assert len(peer.frames()) == 40
 
 
@@ -1034,15 +1038,15 @@ def test_a_client_with_ever_new_topics_does_not_fill_memory() -> None:
     peer = Peer(BrokerFixture(limits=Limits(topics=5)))
     for number in range(3000):
         peer.feed(publish(b"v", topic=b"topic-%d" % number))
-    peer.world.commit()
+    peer.fixture.commit()
     assert len(peer.session._context.publications) <= 1024  # type: ignore[attr-defined]
 
 
 # -- both doors
 
 
-def test_what_blipmq_publishes_rustlog_fetches_and_the_other_way_round(world: BrokerFixture) -> None:
-    blip, rust = Peer(world), RustLogPeer(world)
+def test_what_blipmq_publishes_rustlog_fetches_and_the_other_way_round(fixture: BrokerFixture) -> None:
+    blip, rust = Peer(fixture), RustLogPeer(fixture)
     queue = blip.subscribe()
     blip.ask(publish(b"one"), publish(b"two", qos=0))
     assert rust.ask(Produce("t", 0, [b"three"])) == ProduceResponse(2, 1)
@@ -1057,8 +1061,8 @@ def test_what_blipmq_publishes_rustlog_fetches_and_the_other_way_round(world: Br
     ]
 
 
-def test_version_2_hello_and_version_1_hello_are_two_protocols_on_one_port(world: BrokerFixture) -> None:
-    first, second = Peer(world, version=0), Peer(world, version=0)
+def test_version_2_hello_and_version_1_hello_are_two_protocols_on_one_port(fixture: BrokerFixture) -> None:
+    first, second = Peer(fixture, version=0), Peer(fixture, version=0)
     assert first.ask(HELLO, AUTH) == second.ask(HELLO_2, AUTH) == ["ACK 1 of 0", "ACK 2 of 0"]
     for peer in (first, second):
         peer.subscribe()
@@ -1067,16 +1071,16 @@ def test_version_2_hello_and_version_1_hello_are_two_protocols_on_one_port(world
     assert second.replies() == ["DELIVER 1 qos 1 t: v"]
 
 
-def test_errors_of_the_log_are_its_own(world: BrokerFixture) -> None:
+def test_errors_of_the_log_are_its_own(fixture: BrokerFixture) -> None:
     """An error that nobody expected says no more than that, to whom it concerns."""
-    peer = Peer(world)
+    peer = Peer(fixture)
     queue = peer.subscribe()
     peer.ask(publish(b"v"))
 
     def refuse(*_: object, **__: object) -> Any:
         raise LogError("a secret path")
 
-    world.engine.append = world.engine.append_event = refuse  # type: ignore[method-assign]
+    fixture.engine.append = fixture.engine.append_event = refuse  # type: ignore[method-assign]
     assert peer.ask(polls(queue, 5), publish(b"w", first=6), PING) == [
         "NACK 5 500 storage error",
         "NACK 6 500 durable publish failed: storage error",

@@ -167,7 +167,7 @@ class Stream(Channel):
     def all(self, *parts: bytes | dict[str, Any]) -> list[dict[str, Any] | Binary]:
         """All replies to these, once everything is committed."""
         self.feed(*parts)
-        self.line.world.commit()
+        self.line.fixture.commit()
         return self.replies()
 
     def ask(self, part: bytes | dict[str, Any]) -> Any:
@@ -178,8 +178,8 @@ class Stream(Channel):
 class MemoryLine:
     """A `Line`. `most`: streams that the client lets the broker open."""
 
-    def __init__(self, world: BrokerFixture, port: int, most: int) -> None:
-        self.world = world
+    def __init__(self, fixture: BrokerFixture, port: int, most: int) -> None:
+        self.fixture = fixture
         self.port = port
         self.most = most
         self.aborted: tuple[int, str] | None = None
@@ -219,13 +219,13 @@ class Peer:
     """A client's connection. Peers of one broker that share `door` are as those of one running broker."""
 
     def __init__(
-        self, world: BrokerFixture, settings: FelixSettings | None = None, *, identity: Identity = ANONYMOUS,
+        self, fixture: BrokerFixture, settings: FelixSettings | None = None, *, identity: Identity = ANONYMOUS,
         port: int = 50000, streams: int = 1000, door: Any = None,
     ) -> None:  # fmt: skip
-        self.world = world
-        self.line = MemoryLine(world, port, streams)
+        self.fixture = fixture
+        self.line = MemoryLine(fixture, port, streams)
         self.door = door or felix_door(FelixSettings() if settings is None else settings)
-        self.host: Any = self.door.open(world.broker, self.line, identity._replace(peer=self.line.peer))
+        self.host: Any = self.door.open(fixture.broker, self.line, identity._replace(peer=self.line.peer))
         self.line.host = self.host
 
     def stream(self, *, uni: bool = False) -> Stream:
@@ -254,7 +254,7 @@ def original(peer: Peer, tenant: str = TENANT, token: str = "", client_flags: in
     return stream
 
 
-def values(world: BrokerFixture, topic: str = "orders", tenant: str = TENANT, partition: int = 0) -> list[bytes]:
+def values(fixture: BrokerFixture, topic: str = "orders", tenant: str = TENANT, partition: int = 0) -> list[bytes]:
     """What a stream has in the log."""
-    read = world.broker.fetch.plan(ADMINISTRATOR, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
+    read = fixture.broker.fetch.plan(ADMINISTRATOR, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
     return [value for part in read.run() for value in part.values()]

@@ -28,9 +28,11 @@ def secured(*grants: Grant, **options: Any) -> BrokerFixture:
     return BrokerFixture(access=access, tokens=TokenPolicy((SHARED,)), **options)
 
 
-def key(world: BrokerFixture, *permissions: Permission, tenant: str = TENANT, topics: tuple[str, ...] = ("*",)) -> str:
-    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("test", tenant, permissions, topics))
-    world.commit()
+def key(
+    fixture: BrokerFixture, *permissions: Permission, tenant: str = TENANT, topics: tuple[str, ...] = ("*",)
+) -> str:
+    new, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("test", tenant, permissions, topics))
+    fixture.commit()
     return new.secret
 
 
@@ -57,11 +59,11 @@ def said(reply: Any) -> str:
 
 
 def test_a_key_and_a_token_are_taken() -> None:
-    world = secured()
-    for secret in (key(world, WRITE, CREATE), token("Admin")):
-        stream = entered(Peer(world), secret)
+    fixture = secured()
+    for secret in (key(fixture, WRITE, CREATE), token("Admin")):
+        stream = entered(Peer(fixture), secret)
         assert stream.ask(publish(b"x", 1)) == {"type": "publish_ok", "request_id": 1}
-    assert values(world) == [b"x", b"x"]
+    assert values(fixture) == [b"x", b"x"]
 
 
 @pytest.mark.parametrize("secret", ["", "nonsense", "psk_" + "0" * 40, "eyJ.a.b", "x" * 100_000, "\0\ud7ff"])
@@ -74,65 +76,65 @@ def test_a_wrong_token_is_refused_and_the_stream_ends(secret: str) -> None:
     uni = peer.stream(uni=True)
     uni.feed(auth(token=secret), batch(b"x"))
     assert (uni.refused_with, uni.finished) == (0, True)
-    assert not peer.world.broker.topics.exists(HERE, "orders")
+    assert not peer.fixture.broker.topics.exists(HERE, "orders")
 
 
 def test_a_token_of_another_tenant_is_refused() -> None:
-    world = secured()
-    for secret in (key(world, WRITE, CREATE, tenant="t2"), token("Admin", tenant="t2")):
-        stream = Peer(world).stream()
+    fixture = secured()
+    for secret in (key(fixture, WRITE, CREATE, tenant="t2"), token("Admin", tenant="t2")):
+        stream = Peer(fixture).stream()
         assert said(stream.ask(auth(token=secret))) == "auth failed"
         assert stream.finished
-        assert entered(Peer(world), secret, "t2").ask(publish(b"x", 1, tenant_id="t2"))["type"] == "publish_ok"
+        assert entered(Peer(fixture), secret, "t2").ask(publish(b"x", 1, tenant_id="t2"))["type"] == "publish_ok"
 
 
 def test_a_token_that_has_expired_is_refused_and_one_that_expires_ends_its_rights() -> None:
-    world = secured()
-    assert said(Peer(world).stream().ask(auth(token=token(seconds=-100)))) == "auth failed"
-    stream = entered(Peer(world), token("Admin", seconds=60))
+    fixture = secured()
+    assert said(Peer(fixture).stream().ask(auth(token=token(seconds=-100)))) == "auth failed"
+    stream = entered(Peer(fixture), token("Admin", seconds=60))
     assert stream.ask(publish(b"x", 1))["type"] == "publish_ok"
-    world.pass_time(120)
+    fixture.pass_time(120)
     assert said(stream.ask(publish(b"y", 2))) == "forbidden"
 
 
 def test_who_tries_too_often_is_locked_out() -> None:
-    world = secured(lockout=LockoutPolicy(failures=3, seconds=60))
-    good = key(world, WRITE)
-    peer = Peer(world)
+    fixture = secured(lockout=LockoutPolicy(failures=3, seconds=60))
+    good = key(fixture, WRITE)
+    peer = Peer(fixture)
     for _ in range(3):
         assert said(peer.stream().ask(auth(token="wrong"))) == "auth failed"
     assert said(peer.stream().ask(auth(token=good))).startswith("auth failed: too many wrong tokens")
-    world.pass_time(61)
+    fixture.pass_time(61)
     entered(peer, good)
 
 
 def test_attempts_are_in_the_audit_log() -> None:
-    world = secured(audit=AuditPolicy(enabled=True))
-    peer = Peer(world)
-    entered(peer, key(world, WRITE))
+    fixture = secured(audit=AuditPolicy(enabled=True))
+    peer = Peer(fixture)
+    entered(peer, key(fixture, WRITE))
     peer.stream().ask(auth(token="wrong"))
-    entered(peer, key(world, READ)).ask(publish(b"x", 1))
-    world.commit()
+    entered(peer, key(fixture, READ)).ask(publish(b"x", 1))
+    fixture.commit()
     found = []
     for tenant in ("default", TENANT):
-        work = world.broker.audit.query(ADMINISTRATOR, tenant, AuditQuery())
+        work = fixture.broker.audit.query(ADMINISTRATOR, tenant, AuditQuery())
         work.run()
         found += [event.type for event in work.finish().events]
     assert {"auth.success", "auth.failure", "access.denied"} <= set(found)
 
 
 def test_each_stream_is_let_in_by_itself() -> None:
-    world = secured()
-    peer = Peer(world)
-    entered(peer, key(world, WRITE, CREATE))
+    fixture = secured()
+    peer = Peer(fixture)
+    entered(peer, key(fixture, WRITE, CREATE))
     bare = peer.stream()
     assert said(bare.ask(publish(b"x"))).startswith("unauthorized: ")
-    assert not world.broker.topics.exists(HERE, "orders")
+    assert not fixture.broker.topics.exists(HERE, "orders")
 
 
 def test_with_security_off_anybody_is_let_in_and_bound_to_the_tenant() -> None:
-    world = BrokerFixture()
-    stream = entered(Peer(world), "whatever", "t9")
+    fixture = BrokerFixture()
+    stream = entered(Peer(fixture), "whatever", "t9")
     assert said(stream.ask(publish(b"x", 1, tenant_id="t8"))) == "tenant mismatch"
     assert stream.ask(publish(b"x", 2, tenant_id="t9"))["type"] == "publish_ok"
 
@@ -141,16 +143,16 @@ def test_with_security_off_anybody_is_let_in_and_bound_to_the_tenant() -> None:
 
 
 def test_forbidden_json_is_told_and_ends_the_stream() -> None:
-    world = secured()
-    stream = entered(Peer(world), key(world, READ))
+    fixture = secured()
+    stream = entered(Peer(fixture), key(fixture, READ))
     (reply,) = stream.all(publish(b"x", 1), publish(b"y", 2), SUBSCRIBE)
     assert reply == {"type": "publish_error", "request_id": 1, "message": "forbidden"}
     assert stream.finished
 
 
 def test_forbidden_binary_with_an_id_is_told_and_the_stream_goes_on() -> None:
-    world = secured()
-    stream = entered(Peer(world), key(world, READ))
+    fixture = secured()
+    stream = entered(Peer(fixture), key(fixture, READ))
     assert stream.all(batch(b"x", request_id=1), batch(b"y", request_id=2)) == [
         ack(1, "forbidden"),
         ack(2, "forbidden"),
@@ -160,8 +162,8 @@ def test_forbidden_binary_with_an_id_is_told_and_the_stream_goes_on() -> None:
 
 @pytest.mark.parametrize("part", [batch(b"x"), publish(b"x", 1, ack="none")])
 def test_forbidden_without_an_acknowledgement_ends_the_stream_silently(part: Any) -> None:
-    world = secured()
-    stream = entered(Peer(world), key(world, READ))
+    fixture = secured()
+    stream = entered(Peer(fixture), key(fixture, READ))
     assert stream.all(part, part, batch(b"y", request_id=2)) == []
     assert stream.finished
 
@@ -170,10 +172,10 @@ def test_forbidden_without_an_acknowledgement_ends_the_stream_silently(part: Any
     "request_", [SUBSCRIBE, {"type": "cache_get", "key": "k", "tenant_id": TENANT, "request_id": 1}]
 )
 def test_anything_else_that_is_forbidden_is_an_error_and_ends_the_stream(request_: dict[str, Any]) -> None:
-    world = secured()
-    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
+    fixture = secured()
+    fixture.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
     request = {"namespace": "default", "cache": "c", **request_}
-    stream = entered(Peer(world), key(world, WRITE))
+    stream = entered(Peer(fixture), key(fixture, WRITE))
     (reply,) = stream.all(request, request)
     assert (reply["type"], reply["message"]) == ("error", "forbidden")  # type: ignore[call-overload]
     assert stream.finished
@@ -181,9 +183,9 @@ def test_anything_else_that_is_forbidden_is_an_error_and_ends_the_stream(request
 
 @pytest.mark.parametrize("part", [publish(b"x", "a"), batch(b"x"), publish(b"x", ack="none"), SUBSCRIBE])
 def test_the_document_says_unauthorized_and_goes_on(part: Any) -> None:
-    world = secured()
-    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
-    stream = Peer(world).stream()
+    fixture = secured()
+    fixture.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
+    stream = Peer(fixture).stream()
     replies = stream.all(part, part)
     assert len(replies) == 2
     assert all(said(reply).startswith("unauthorized: 'anonymous' may not ") for reply in replies)
@@ -191,61 +193,61 @@ def test_the_document_says_unauthorized_and_goes_on(part: Any) -> None:
 
 
 def test_a_forbidden_stream_without_replies_is_refused() -> None:
-    world = secured()
-    peer = Peer(world)
+    fixture = secured()
+    peer = Peer(fixture)
     bare, said_ = peer.stream(uni=True), peer.stream(uni=True)
     bare.feed(batch(b"x"))
-    said_.feed(auth(token=key(world, READ)), batch(b"x"))
+    said_.feed(auth(token=key(fixture, READ)), batch(b"x"))
     for stream in (bare, said_):
         assert (stream.refused_with, stream.finished) == (0, True)
 
 
 def test_what_everyone_may_do_needs_no_auth() -> None:
-    world = secured(Grant("*", frozenset({WRITE, CREATE}), tenant=TENANT, topic="open*"))
-    stream = Peer(world).stream()
+    fixture = secured(Grant("*", frozenset({WRITE, CREATE}), tenant=TENANT, topic="open*"))
+    stream = Peer(fixture).stream()
     assert stream.ask(publish(b"x", stream="open")) == {"type": "ok"}
     assert said(stream.ask(publish(b"x", stream="closed"))).startswith("unauthorized: ")
     assert said(stream.ask(publish(b"x", stream="open", tenant_id="t2"))).startswith("unauthorized: ")
-    assert values(world, "open") == [b"x"]
+    assert values(fixture, "open") == [b"x"]
 
 
 def test_what_is_forbidden_says_nothing_of_what_there_is() -> None:
-    world = secured()
-    world.broker.topics.create(ADMINISTRATOR, HERE, "there", 2)
+    fixture = secured()
+    fixture.broker.topics.create(ADMINISTRATOR, HERE, "there", 2)
     for name in ("there", "missing", "there#1", "there#7", "missing#1"):
-        stream = entered(Peer(world), key(world, WRITE, CREATE, topics=("mine",)))
+        stream = entered(Peer(fixture), key(fixture, WRITE, CREATE, topics=("mine",)))
         assert said(stream.ask(publish(b"x", 1, stream=name))) == "forbidden"
-    assert not world.broker.topics.exists(HERE, "missing")
+    assert not fixture.broker.topics.exists(HERE, "missing")
 
 
 def test_who_may_write_but_not_create_makes_nothing() -> None:
-    world = secured()
-    stream = entered(Peer(world), key(world, WRITE))
+    fixture = secured()
+    stream = entered(Peer(fixture), key(fixture, WRITE))
     assert stream.ask(batch(b"x", request_id=1)) == ack(1, "forbidden")
-    assert not world.broker.tenants.exists(TENANT)
-    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
+    assert not fixture.broker.tenants.exists(TENANT)
+    fixture.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
     assert stream.ask(batch(b"x", request_id=2)) == ack(2)
 
 
 def test_no_tenant_comes_into_being_for_a_stream_that_may_not() -> None:
-    world = secured(Grant("*", frozenset({WRITE})), Grant("*", frozenset({CREATE}), topic="open"))
-    stream = Peer(world).stream()
+    fixture = secured(Grant("*", frozenset({WRITE})), Grant("*", frozenset({CREATE}), topic="open"))
+    stream = Peer(fixture).stream()
     assert said(stream.ask(publish(b"x"))).startswith("unauthorized: ")
-    assert not world.broker.tenants.exists(TENANT)
+    assert not fixture.broker.tenants.exists(TENANT)
     assert stream.ask(publish(b"x", stream="open")) == {"type": "ok"}
 
 
 def test_an_empty_batch_passes_the_check_too() -> None:
-    world = secured()
-    stream = entered(Peer(world), key(world, READ))
+    fixture = secured()
+    stream = entered(Peer(fixture), key(fixture, READ))
     assert stream.ask(batch(request_id=1)) == ack(1, "forbidden")
 
 
 def test_a_key_that_is_revoked_ends_the_rights_of_open_streams() -> None:
-    world = secured()
-    secret = key(world, WRITE, CREATE)
-    stream = entered(Peer(world), secret)
+    fixture = secured()
+    secret = key(fixture, WRITE, CREATE)
+    stream = entered(Peer(fixture), secret)
     assert stream.ask(batch(b"x", request_id=1)) == ack(1)
-    world.broker.keys.revoke(ADMINISTRATOR, world.broker.keys.find(ADMINISTRATOR, secret).id)
+    fixture.broker.keys.revoke(ADMINISTRATOR, fixture.broker.keys.find(ADMINISTRATOR, secret).id)
     assert stream.ask(batch(b"y", request_id=2)) == ack(2, "forbidden")
-    assert values(world) == [b"x"]
+    assert values(fixture) == [b"x"]

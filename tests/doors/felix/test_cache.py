@@ -70,11 +70,11 @@ def test_an_id_comes_back_as_it_was_and_none_is_answered_too(request_id: object)
 
 def test_a_value_is_null_from_the_end_of_its_time_on() -> None:
     stream = document()
-    world = stream.line.world
+    fixture = stream.line.fixture
     stream.ask(put("k", b"v", ttl_ms=100))
-    world.pass_time(0.099_999)
+    fixture.pass_time(0.099_999)
     assert stream.ask(get("k"))["value"] == b64(b"v")
-    world.pass_time(0.000_001)
+    fixture.pass_time(0.000_001)
     assert stream.ask(get("k"))["value"] is None
     stream.all(put("k", b"v"), put("k", b"v", ttl_ms=0))
     assert stream.ask(get("k"))["value"] is None
@@ -145,7 +145,7 @@ def test_where_tenants_do_not_come_into_being_a_cache_needs_one() -> None:
     reply = stream.ask(put("k", b"", 1, **SCOPE))
     assert reply == {"type": "error", "request_id": 1, "message": "cache scope not found: t1/default/primary"}
     assert stream.ask(put("k", b"", 2)) == {"type": "ok", "request_id": 2}
-    stream.line.world.broker.tenants.create(ANONYMOUS, "t1")
+    stream.line.fixture.broker.tenants.create(ANONYMOUS, "t1")
     assert stream.ask(put("k", b"", 3, **SCOPE)) == {"type": "ok", "request_id": 3}
 
 
@@ -179,13 +179,13 @@ def test_without_an_id_there_is_an_answer_and_the_stream_goes_on() -> None:
 
 
 def test_another_tenant_than_the_streams_own_is_refused_and_no_tenant_means_its_own() -> None:
-    world = BrokerFixture()
-    stream = original(Peer(world))
+    fixture = BrokerFixture()
+    stream = original(Peer(fixture))
     assert stream.ask(put("k", b"", 1, **{**SCOPE, "tenant_id": "t2"})) == {
         "type": "error", "request_id": 1, "message": "tenant mismatch",
     }  # fmt: skip
     stream.ask(put("k", b"v", 2))
-    assert Peer(world).stream().ask(get("k", tenant_id="t1"))["value"] == b64(b"v")
+    assert Peer(fixture).stream().ask(get("k", tenant_id="t1"))["value"] == b64(b"v")
 
 
 # -- beyond both
@@ -213,11 +213,11 @@ def test_delete_compare_and_set_and_increment(dialect: Any) -> None:
 
 def test_a_number_keeps_the_time_that_it_was_made_with() -> None:
     stream = document()
-    world = stream.line.world
+    fixture = stream.line.fixture
     stream.all(increment("n", ttl_ms=1_000), put("m", b"1"), cas("c", None, b"v", ttl_ms=1_000))
-    world.pass_time(0.9)
+    fixture.pass_time(0.9)
     stream.all(increment("n", ttl_ms=60_000), increment("m", ttl_ms=1))
-    world.pass_time(0.1)
+    fixture.pass_time(0.1)
     values = [reply["value"] for reply in stream.all(get("n"), get("m"), get("c"))]  # type: ignore[call-overload]
     assert values == [None, b64(b"2"), None]
 
@@ -226,21 +226,21 @@ def test_a_number_keeps_the_time_that_it_was_made_with() -> None:
 
 
 def test_a_put_into_a_journalled_cache_is_answered_when_it_is_committed_and_what_follows_behind_it() -> None:
-    world = BrokerFixture(caches=JOURNALLED)
-    stream, reader = (Peer(world, port=port).stream() for port in (50_001, 50_002))
+    fixture = BrokerFixture(caches=JOURNALLED)
+    stream, reader = (Peer(fixture, port=port).stream() for port in (50_001, 50_002))
     stream.feed(put("k", b"v", 1, **SCOPE), get("k", 2, **SCOPE), put("k", b"w", 3))
     reader.feed(get("k", 4, **SCOPE))
     reader.feed(get("k", 5))
     assert not stream.sent
     assert not reader.sent
-    world.commit()
+    fixture.commit()
     assert kinds(stream.replies()) == [("ok", 1), ("cache_value", 2), ("ok", 3)]
     assert [reply["value"] for reply in reader.replies()] == [b64(b"v"), b64(b"w")]  # type: ignore[call-overload]
 
 
 def test_a_cache_in_memory_is_answered_at_once_whatever_else_is_being_committed() -> None:
-    world = BrokerFixture(caches=JOURNALLED)
-    writer, stream = (Peer(world, port=port).stream() for port in (50_001, 50_002))
+    fixture = BrokerFixture(caches=JOURNALLED)
+    writer, stream = (Peer(fixture, port=port).stream() for port in (50_001, 50_002))
     writer.feed(put("k", b"v", 1, **SCOPE))
     stream.feed(put("k", b"v", 1), get("k", 2), increment("n", 3))
     assert kinds(stream.replies()) == [("ok", 1), ("cache_value", 2), ("cache_value", 3)]
@@ -248,27 +248,27 @@ def test_a_cache_in_memory_is_answered_at_once_whatever_else_is_being_committed(
 
 
 def test_a_put_that_could_not_be_committed_is_told_as_an_error() -> None:
-    world = BrokerFixture(caches=JOURNALLED)
-    stream = Peer(world).stream()
-    fault = world.fill_disk()
+    fixture = BrokerFixture(caches=JOURNALLED)
+    stream = Peer(fixture).stream()
+    fault = fixture.fill_disk()
     replies = stream.all(put("k", b"v", 1, **SCOPE), get("k", 2, **SCOPE))
     assert kinds(replies) == [("error", 1), ("error", 2)]
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert stream.ask(get("k", 3, **SCOPE))["value"] is None
 
 
 def test_values_that_wait_for_their_commit_count_as_held() -> None:
-    world = BrokerFixture(caches=JOURNALLED)
-    stream = Peer(world).stream()
+    fixture = BrokerFixture(caches=JOURNALLED)
+    stream = Peer(fixture).stream()
     stream.feed(put("k", bytes(100_000), 1, **SCOPE))
     assert stream.session.held_bytes > 100_000
-    world.commit()
+    fixture.commit()
     assert stream.session.held_bytes == 0
 
 
 def test_large_replies_that_wait_for_a_commit_are_not_made_without_end() -> None:
-    world = BrokerFixture(caches=JOURNALLED)
-    stream = Peer(world).stream()
+    fixture = BrokerFixture(caches=JOURNALLED)
+    stream = Peer(fixture).stream()
     value = bytes(100_000)
     stream.ask(put("k", value, 0, **SCOPE))
     requests = [put("other", b"", 1, **SCOPE)]
@@ -276,20 +276,20 @@ def test_large_replies_that_wait_for_a_commit_are_not_made_without_end() -> None
         requests += [get("k", number, **SCOPE), cas("k", b"not this", b"", number + 1, **SCOPE)]
     stream.feed(*requests)
     assert stream.session.held_bytes < 1_000_000
-    world.commit()
+    fixture.commit()
     assert [reply["request_id"] for reply in stream.replies()] == list(range(1, 200))  # type: ignore[call-overload]
 
 
 def test_a_journalled_cache_survives_a_restart_with_the_time_that_is_left() -> None:
-    world = BrokerFixture(caches=JOURNALLED)
-    Peer(world).stream().all(put("k", b"v", ttl_ms=10_000, **SCOPE), put("k", b"v", ttl_ms=10_000))
-    world.pass_time(4)
-    world.restart()
-    world.pass_time(5.999)
-    stream = Peer(world).stream()
+    fixture = BrokerFixture(caches=JOURNALLED)
+    Peer(fixture).stream().all(put("k", b"v", ttl_ms=10_000, **SCOPE), put("k", b"v", ttl_ms=10_000))
+    fixture.pass_time(4)
+    fixture.restart()
+    fixture.pass_time(5.999)
+    stream = Peer(fixture).stream()
     values = [reply["value"] for reply in stream.all(get("k", **SCOPE), get("k"))]  # type: ignore[call-overload]
     assert values == [b64(b"v"), None]
-    world.pass_time(0.001)
+    fixture.pass_time(0.001)
     assert stream.ask(get("k", **SCOPE))["value"] is None
 
 
@@ -298,8 +298,8 @@ def test_a_journalled_cache_survives_a_restart_with_the_time_that_is_left() -> N
 
 def test_who_may_read_only_is_told_so_by_either_dialect() -> None:
     grants = [Grant("reader", frozenset({Permission.CACHE_READ}), "t1", "*", "primary")]
-    world = BrokerFixture(access=AccessPolicy(True, grants))
-    stream = Peer(world, identity=Identity("reader")).stream()
+    fixture = BrokerFixture(access=AccessPolicy(True, grants))
+    stream = Peer(fixture, identity=Identity("reader")).stream()
     assert stream.ask(get("k", 1, **SCOPE))["value"] is None
     for request in (put("k", b"", 2, **SCOPE), delete("k", 2, **SCOPE), cas("k", None, b"", 2, **SCOPE)):
         reply = stream.ask(request)
@@ -309,7 +309,7 @@ def test_who_may_read_only_is_told_so_by_either_dialect() -> None:
 
 
 def test_a_cache_request_has_no_business_on_a_stream_that_is_not_answered() -> None:
-    world = BrokerFixture()
-    stream = Peer(world).stream(uni=True)
+    fixture = BrokerFixture()
+    stream = Peer(fixture).stream(uni=True)
     stream.feed(frame(put("k", b"v")))
-    assert Peer(world).stream().ask(get("k"))["value"] is None
+    assert Peer(fixture).stream().ask(get("k"))["value"] is None

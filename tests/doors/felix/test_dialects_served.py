@@ -129,7 +129,7 @@ def test_a_subscription_begins_at_the_end_unless_it_says_where(peer: Peer) -> No
     assert all(data.endswith(b"b") for data in found)
     ahead: Any = stream.ask({**SUBSCRIBE, "start": {"offset": 9}})
     assert ahead == {"type": "subscribe_cursor_error", "reason": "in_future", "requested": 9, "available": 2}
-    assert values(peer.world) == [b"a", b"b"]
+    assert values(peer.fixture) == [b"a", b"b"]
 
 
 # -- the original's own conformance runner (reference, section 4)
@@ -140,13 +140,13 @@ def test_the_steps_of_the_originals_conformance_runner(peer: Peer) -> None:
     subscriber = original(peer, client_flags=None)
     subscriber.feed(SUBSCRIBE)
     subscriber.end()
-    peer.world.commit()
+    peer.fixture.commit()
     assert subscriber.replies() == [{"type": "subscribed", "subscription_id": 1}]
     for number, payload in enumerate((b"alpha", b"beta")):
         stream = original(peer, client_flags=None)
         stream.feed(publish(payload, number, ack="per_message"))
         stream.end()
-        peer.world.commit()
+        peer.fixture.commit()
         assert stream.replies() == [{"type": "publish_ok", "request_id": number}]
         assert stream.finished
     hello, *sent = events(peer.line.opened[0])
@@ -161,7 +161,7 @@ def test_the_steps_of_the_originals_conformance_runner(peer: Peer) -> None:
     assert put.replies() == [{"type": "ok"}]
     assert put.finished
     for seconds, value in ((0, b64(b"v")), (0.15, None)):
-        peer.world.pass_time(seconds)
+        peer.fixture.pass_time(seconds)
         get = original(peer, client_flags=None)
         get.feed({"type": "cache_get", **SCOPE, "key": "k"})
         get.end()

@@ -66,8 +66,8 @@ scripts = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(scripts, st.data())
 def test_streams_do_not_disturb_each_other(asked: list[tuple[str, list[Any]]], data: st.DataObject) -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     made = [
         Script(at, speaks, [part for part in parts if speaks != "uni" or part[0] != "bad"])
         for at, (speaks, parts) in enumerate(asked)
@@ -80,17 +80,17 @@ def test_streams_do_not_disturb_each_other(asked: list[tuple[str, list[Any]]], d
         streams[at].send_all(left[at][:size])
         left[at] = left[at][size:]
         if data.draw(st.booleans()):
-            world.commit()
+            fixture.commit()
     for stream in streams:
         stream.end()
-    world.commit()
+    fixture.commit()
     for script, stream in zip(made, streams, strict=True):
         assert [shape(reply) for reply in stream.replies()] == script.replies
         assert stream.finished
         assert stream.session.held_bytes == 0
     for topic in TOPICS:
         expected = [script.stored[topic] for script in made]
-        found = values(world, topic) if any(expected) else []
+        found = values(fixture, topic) if any(expected) else []
         assert sorted(found) == sorted(value for each in expected for value in each)
         for own in expected:
             of_this = set(own)
@@ -100,15 +100,15 @@ def test_streams_do_not_disturb_each_other(asked: list[tuple[str, list[Any]]], d
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=6), st.booleans(), st.booleans())
 def test_rubbish_disturbs_nobody_else(rubbish: list[bytes], framed: bool, uni: bool) -> None:
-    world = BrokerFixture()
-    peer, other = Peer(world), Peer(world)
+    fixture = BrokerFixture()
+    peer, other = Peer(fixture), Peer(fixture)
     for speaks in (frame(auth()), b""):
         stream = peer.stream(uni=uni)
         stream.send_all(speaks)
         for at, piece in enumerate(rubbish):
             stream.send_all(frame(piece, at % 2) if framed else piece)
         stream.end()
-        world.commit()
+        fixture.commit()
         assert stream.finished or peer.line.dead
         if peer.line.dead:
             break

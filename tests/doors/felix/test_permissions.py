@@ -44,7 +44,7 @@ def token(*perms: str, **changed: Any) -> str:
     return token_keys.sign(claims, SIGNER)
 
 
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     made = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), tokens=TokenPolicy((PUBLIC,)))
     for tenant, namespace, name in ((TENANT, "default", "orders"), (TENANT, "default", "other"),
                                     (TENANT, "n2", "orders"), ("t2", "default", "orders")):  # fmt: skip
@@ -64,7 +64,7 @@ ELSEWHERE: list[dict[str, str]] = [{"name": "other"}, {"namespace": "n2"}, {"ten
 
 @pytest.mark.parametrize("action", requests())
 def test_an_action_is_allowed_where_the_token_says_and_nothing_else_is(action: str) -> None:
-    peer = Peer(world())
+    peer = Peer(fixture())
     secret = token(f"{action}:{kind_of(action)}:{TENANT}/default/orders")
     for asked, request in requests().items():
         reply = entered(peer, secret).ask(request)
@@ -78,7 +78,7 @@ def test_an_action_is_allowed_where_the_token_says_and_nothing_else_is(action: s
 @pytest.mark.parametrize("action", requests())
 @pytest.mark.parametrize("pattern", ["{kind}:t1/default/*", "{kind}:t1/*", "{kind}:t1/*/orders", "{kind}:*", "*"])
 def test_a_pattern_reaches_as_far_as_it_says(action: str, pattern: str) -> None:
-    peer = Peer(world())
+    peer = Peer(fixture())
     secret = token(f"{action}:{pattern.format(kind=kind_of(action))}")
     assert "message" not in entered(peer, secret).ask(requests()[action])
     other = entered(peer, secret).ask(requests(namespace="n2", name="other")[action])
@@ -89,41 +89,41 @@ MAKES_NONE = "stream.subscribe"  # there is no n2/other, and who only reads does
 
 
 def test_who_may_publish_makes_the_stream_and_its_tenant_also_in_a_namespace_of_its_own() -> None:
-    peer = Peer(world())
+    peer = Peer(fixture())
     stream = peer.stream()
     stream.ask(auth("t9", token("stream.publish:stream:t9/n9/*", tid="t9")))
     request = requests(tenant="t9", namespace="n9")["stream.publish"]
     assert stream.ask(request) == {"type": "publish_ok", "request_id": 1}
-    assert peer.world.broker.topics.exists(Scope("t9", "n9"), "orders")
+    assert peer.fixture.broker.topics.exists(Scope("t9", "n9"), "orders")
 
 
 def test_nothing_is_allowed_once_the_token_has_expired_on_streams_that_are_open_either() -> None:
-    peer = Peer(world())
+    peer = Peer(fixture())
     secret = token("stream.publish:*", "cache.write:*", exp=NOW + 10)
     streams = [entered(peer, secret) for _ in range(3)]
     assert streams[0].ask(requests()["stream.publish"])["type"] == "publish_ok"
-    peer.world.pass_time(70)  # and the leeway
+    peer.fixture.pass_time(70)  # and the leeway
     for stream, action in zip(streams, ("stream.publish", "stream.publish", "cache.write"), strict=True):
         assert stream.ask(requests()[action])["message"] == "forbidden"
     assert peer.stream().ask(auth(TENANT, secret)) == {"type": "error", "message": "auth failed"}
 
 
 def test_a_token_of_another_tenant_opens_nothing() -> None:
-    peer = Peer(world())
+    peer = Peer(fixture())
     for tenant, tid in ((TENANT, "t2"), ("t2", TENANT)):
         reply = peer.stream().ask(auth(tenant, token("stream.publish:*", tid=tid)))
         assert reply == {"type": "error", "message": "auth failed"}
 
 
 def test_a_batch_is_checked_like_a_message() -> None:
-    peer = Peer(world())
+    peer = Peer(fixture())
     stream = entered(peer, token("stream.publish:stream:t1/default/orders"))
     good, bad = stream.all(batch(b"x", request_id=1), batch(b"x", request_id=2, stream="other"))
     assert (good.payload[0], bad.payload[0], bad.payload[11:]) == (0, 1, b"forbidden")  # type: ignore[union-attr]
 
 
 def test_an_empty_batch_takes_permission_too() -> None:
-    peer = Peer(world())
+    peer = Peer(fixture())
     stream = entered(peer, token("stream.publish:stream:t1/default/orders"))
     good, bad = stream.all(batch(request_id=1), batch(request_id=2, stream="other"))
     assert (good.payload[0], bad.payload[0], bad.payload[11:]) == (0, 1, b"forbidden")  # type: ignore[union-attr]
@@ -138,5 +138,5 @@ def test_no_tenant_comes_into_being_for_a_stream_that_may_not() -> None:
     peer = Peer(BrokerFixture(access=AccessPolicy(True, grants)), identity=Identity("bob"))
     asked = requests(tenant="t9")["stream.publish"]
     assert "unauthorized" in peer.stream().ask(asked)["message"]
-    assert not peer.world.broker.tenants.exists("t9")
+    assert not peer.fixture.broker.tenants.exists("t9")
     assert peer.stream().ask({**asked, "stream": "other"})["type"] == "ok"

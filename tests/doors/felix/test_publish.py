@@ -33,13 +33,13 @@ HERE = Scope(TENANT, "default")
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: BrokerFixture) -> Peer:
-    return Peer(world)
+def peer(fixture: BrokerFixture) -> Peer:
+    return Peer(fixture)
 
 
 def both(peer: Peer) -> list[Stream]:
@@ -56,16 +56,16 @@ def said(reply: Any) -> str:
     return text
 
 
-def appends(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def appends(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records each append has, from now on."""
     counts: list[int] = []
-    append = world.engine.append
+    append = fixture.engine.append
 
     def counted(records: Any, *rest: Any) -> Any:
         counts.append(sum(len(each.values) for each in records))
         return append(records, *rest)
 
-    monkeypatch.setattr(world.engine, "append", counted)
+    monkeypatch.setattr(fixture.engine, "append", counted)
     return counts
 
 
@@ -82,7 +82,7 @@ def test_each_form_in_the_documents_dialect(peer: Peer) -> None:
         publish(b"7", ack="none"),
     )
     assert replies == [OK, OK, {**OK, "request_id": "id"}]
-    assert values(peer.world) == [b"%d" % number for number in range(1, 8)]
+    assert values(peer.fixture) == [b"%d" % number for number in range(1, 8)]
 
 
 def test_each_form_in_the_originals_dialect(peer: Peer) -> None:
@@ -98,19 +98,19 @@ def test_each_form_in_the_originals_dialect(peer: Peer) -> None:
     )
     ok = [{"type": "publish_ok", "request_id": number} for number in (1, 2, 3, 6)]
     assert replies == [*ok[:3], ack(4), ok[3]]
-    assert values(peer.world) == [b"%d" % number for number in range(1, 10)]
+    assert values(peer.fixture) == [b"%d" % number for number in range(1, 10)]
 
 
 def test_an_acknowledgement_waits_for_the_commit(peer: Peer) -> None:
     for stream in both(peer):
         stream.feed(publish(b"x", 1))
         assert stream.replies() == []
-        peer.world.commit()
+        peer.fixture.commit()
         assert len(stream.replies()) == 1
 
 
 def test_an_empty_batch_is_acknowledged_at_once(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = appends(peer.world, monkeypatch)
+    counts = appends(peer.fixture, monkeypatch)
     stream = original(peer)
     stream.feed(publish_batch([], 1))
     assert stream.replies() == [{"type": "publish_ok", "request_id": 1}]
@@ -118,12 +118,12 @@ def test_an_empty_batch_is_acknowledged_at_once(peer: Peer, monkeypatch: pytest.
     assert stream.replies() == [ack(2)]
     assert peer.stream().ask(publish_batch([])) == OK
     assert counts == []
-    assert not peer.world.broker.topics.exists(HERE, "orders")
+    assert not peer.fixture.broker.topics.exists(HERE, "orders")
 
 
 def test_empty_payloads_are_records(peer: Peer) -> None:
     assert peer.stream().ask(publish_batch([b"", b""])) == OK
-    assert values(peer.world) == [b"", b""]
+    assert values(peer.fixture) == [b"", b""]
 
 
 @pytest.mark.parametrize("form", ["json", "binary", "acked"])
@@ -138,11 +138,11 @@ def test_a_batch_of_too_many_payloads_is_refused_and_the_most_is_held(peer: Peer
     assert "a batch of 100001 payloads; the most is 100000: send several" in said(stream.ask(some(100_001)))
     (refused,) = stream.all(batch(stream="orders"), some(100_001))
     assert "the most is 100000" in said(refused)
-    assert not peer.world.broker.topics.exists(HERE, "orders")
+    assert not peer.fixture.broker.topics.exists(HERE, "orders")
     stream.feed(some(100_000))
     assert stream.session.held_bytes > 1 << 20
-    peer.world.commit()
-    assert len(values(peer.world)) == 100_000
+    peer.fixture.commit()
+    assert len(values(peer.fixture)) == 100_000
     assert stream.session.held_bytes == 0
 
 
@@ -151,7 +151,7 @@ def test_a_batch_of_too_many_payloads_is_refused_and_the_most_is_held(peer: Peer
 
 def test_what_came_at_once_is_appended_as_one(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     peer.stream().ask(publish(b"first"))
-    counts = appends(peer.world, monkeypatch)
+    counts = appends(peer.fixture, monkeypatch)
     for stream in both(peer):
         replies: Any = stream.all(
             *[publish(b"%d" % number, number) for number in range(100)], batch(b"x", b"y"), publish(b"z", 100)
@@ -163,18 +163,18 @@ def test_what_came_at_once_is_appended_as_one(peer: Peer, monkeypatch: pytest.Mo
 def test_a_run_ends_where_the_stream_changes(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = peer.stream()
     stream.all(publish(b""), publish(b"", stream="other"))
-    counts = appends(peer.world, monkeypatch)
+    counts = appends(peer.fixture, monkeypatch)
     parts = [publish(b"%d" % at, at, stream="orders" if at % 4 < 3 else "other") for at in range(12)]
     replies: Any = stream.all(*parts)
     assert [reply["request_id"] for reply in replies] == list(range(12))
     assert counts == [3, 1] * 3
-    assert values(peer.world, "other") == [b"", b"3", b"7", b"11"]
+    assert values(peer.fixture, "other") == [b"", b"3", b"7", b"11"]
 
 
 def test_a_run_ends_where_something_else_comes(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = peer.stream()
     stream.ask(publish(b""))
-    counts = appends(peer.world, monkeypatch)
+    counts = appends(peer.fixture, monkeypatch)
     replies: Any = stream.all(publish(b"a", 1), publish(b"b", 2), frame(b"{"), publish(b"c", 3))
     assert [reply.get("request_id") for reply in replies] == [1, 2, None, 3]
     assert counts == [2, 1]
@@ -183,7 +183,7 @@ def test_a_run_ends_where_something_else_comes(peer: Peer, monkeypatch: pytest.M
 def test_a_run_is_bounded_in_bytes(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = peer.stream()
     stream.ask(publish(b""))
-    counts = appends(peer.world, monkeypatch)
+    counts = appends(peer.fixture, monkeypatch)
     third = BATCH_BYTES // 3 + 1
     stream.all(*[batch(b"x" * third)] * 7)
     assert counts == [3, 3, 1]
@@ -191,8 +191,8 @@ def test_a_run_is_bounded_in_bytes(peer: Peer, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("form", ["json", "binary"])
 def test_one_that_is_too_large_does_not_hurt_its_neighbours(form: str) -> None:
-    world = BrokerFixture(limits=Limits(record_bytes=10))
-    stream = original(Peer(world))
+    fixture = BrokerFixture(limits=Limits(record_bytes=10))
+    stream = original(Peer(fixture))
 
     def one(number: int, value: bytes) -> bytes:
         return frame(publish(value, number)) if form == "json" else batch(value, request_id=number)
@@ -203,46 +203,46 @@ def test_one_that_is_too_large_does_not_hurt_its_neighbours(form: str) -> None:
         assert [replies[0], replies[2]] == [{"type": "publish_ok", "request_id": number} for number in (1, 3)]
     else:
         assert [replies[0], replies[2]] == [ack(1), ack(3)]
-    assert values(world) == [b"a", b"c"]
+    assert values(fixture) == [b"a", b"c"]
     assert not stream.finished
 
 
 def test_a_batch_is_stored_whole_or_not_at_all() -> None:
-    world = BrokerFixture(limits=Limits(record_bytes=10))
-    stream = Peer(world).stream()
+    fixture = BrokerFixture(limits=Limits(record_bytes=10))
+    stream = Peer(fixture).stream()
     assert "larger than" in said(stream.ask(publish_batch([b"a", b"b" * 11, b"c"])))
-    assert not world.broker.topics.exists(HERE, "orders") or values(world) == []
+    assert not fixture.broker.topics.exists(HERE, "orders") or values(fixture) == []
 
 
-def schema(world: BrokerFixture, rejected: str) -> None:
-    world.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
-    work = world.broker.schemas.register(ADMINISTRATOR, HERE, "orders", SchemaKind.JSON, b'{"type": "integer"}')
+def schema(fixture: BrokerFixture, rejected: str) -> None:
+    fixture.broker.topics.create(ADMINISTRATOR, HERE, "orders", 1)
+    work = fixture.broker.schemas.register(ADMINISTRATOR, HERE, "orders", SchemaKind.JSON, b'{"type": "integer"}')
     work.run()
     work.finish()
     settings = TopicSettings(schema="orders", rejected=rejected)  # type: ignore[arg-type]
-    world.broker.topics.change(ADMINISTRATOR, HERE, "orders", settings)
-    world.commit()
+    fixture.broker.topics.change(ADMINISTRATOR, HERE, "orders", settings)
+    fixture.commit()
 
 
-def test_each_record_gets_its_own_verdict_by_a_schema(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    schema(world, "error")
-    stream = original(Peer(world))
-    counts = appends(world, monkeypatch)
+def test_each_record_gets_its_own_verdict_by_a_schema(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema(fixture, "error")
+    stream = original(Peer(fixture))
+    counts = appends(fixture, monkeypatch)
     replies: Any = stream.all(*[publish(value, at) for at, value in enumerate([b"1", b"no", b"3"])])
     assert [reply["type"] for reply in replies] == ["publish_ok", "publish_error", "publish_ok"]
     assert "does not fit its schema" in said(replies[1])
-    assert values(world) == [b"1", b"3"]
+    assert values(fixture) == [b"1", b"3"]
     assert counts == [1, 1]
-    assert world.broker.metrics.records_rejected == 1
+    assert fixture.broker.metrics.records_rejected == 1
 
 
-def test_dead_letters_of_a_run_are_those_of_its_members(world: BrokerFixture) -> None:
-    schema(world, "dead-letter")
-    stream = original(Peer(world))
+def test_dead_letters_of_a_run_are_those_of_its_members(fixture: BrokerFixture) -> None:
+    schema(fixture, "dead-letter")
+    stream = original(Peer(fixture))
     replies: Any = stream.all(*[publish(value, at) for at, value in enumerate([b"1", b"no", b"3"])])
     assert [reply["type"] for reply in replies] == ["publish_ok"] * 3
-    assert values(world) == [b"1", b"3"]
-    assert values(world, "orders.dlq") == [b"no"]
+    assert values(fixture) == [b"1", b"3"]
+    assert values(fixture, "orders.dlq") == [b"no"]
 
 
 # -- names
@@ -250,16 +250,16 @@ def test_dead_letters_of_a_run_are_those_of_its_members(world: BrokerFixture) ->
 
 def test_a_stream_is_the_topic_of_its_name(peer: Peer) -> None:
     peer.stream().ask(publish(b"x", stream="a/b c"))
-    (topic,) = peer.world.broker.topics.list(ANONYMOUS, HERE)
+    (topic,) = peer.fixture.broker.topics.list(ANONYMOUS, HERE)
     assert (topic.name, topic.partitions) == ("a/b c", 1)
-    assert peer.world.broker.tenants.exists(TENANT)
+    assert peer.fixture.broker.tenants.exists(TENANT)
 
 
 def test_publications_go_to_partition_0_and_others_have_names(peer: Peer) -> None:
-    peer.world.broker.topics.create(ANONYMOUS, HERE, "orders", 3)
+    peer.fixture.broker.topics.create(ANONYMOUS, HERE, "orders", 3)
     stream = peer.stream()
     assert stream.all(publish(b"0"), publish(b"2", stream="orders#2"), batch(b"22", stream="orders#2")) == [OK, OK]
-    assert [values(peer.world, partition=at) for at in range(3)] == [[b"0"], [], [b"2", b"22"]]
+    assert [values(peer.fixture, partition=at) for at in range(3)] == [[b"0"], [], [b"2", b"22"]]
     refused = said(stream.ask(publish(b"3", stream="orders#3")))
     assert refused == (
         "stream not found: tenant=t1 namespace=default stream=orders#3 (topic 'orders' has 3 partitions)"
@@ -268,32 +268,32 @@ def test_publications_go_to_partition_0_and_others_have_names(peer: Peer) -> Non
 
 @pytest.mark.parametrize("name", ["a#", "#1", "a#01", "a#-1", "a#1x", "a#9999999999", "orders#2#x"])
 def test_other_names_with_that_sign_are_names(peer: Peer, name: str) -> None:
-    peer.world.broker.topics.create(ANONYMOUS, HERE, "a", 3)
+    peer.fixture.broker.topics.create(ANONYMOUS, HERE, "a", 3)
     assert peer.stream().ask(publish(b"x", stream=name)) == OK
-    assert values(peer.world, name) == [b"x"]
+    assert values(peer.fixture, name) == [b"x"]
 
 
 def test_a_topic_of_the_full_name_comes_first(peer: Peer) -> None:
-    broker = peer.world.broker
+    broker = peer.fixture.broker
     broker.topics.create(ANONYMOUS, HERE, "orders#1", 1)
     broker.topics.create(ANONYMOUS, HERE, "orders", 2)
     peer.stream().ask(publish(b"x", stream="orders#1"))
-    assert values(peer.world, "orders#1") == [b"x"]
-    assert values(peer.world, partition=1) == []
+    assert values(peer.fixture, "orders#1") == [b"x"]
+    assert values(peer.fixture, partition=1) == []
 
 
 def test_where_there_is_neither_it_is_a_name_like_any_other(peer: Peer) -> None:
     assert peer.stream().ask(publish(b"x", stream="room#7")) == OK
-    assert values(peer.world, "room#7") == [b"x"]
-    assert not peer.world.broker.topics.exists(HERE, "room")
+    assert values(peer.fixture, "room#7") == [b"x"]
+    assert not peer.fixture.broker.topics.exists(HERE, "room")
 
 
 NOT_FOUND = "stream not found: tenant=t1 namespace=default stream=orders"
 
 
 def test_nothing_comes_into_being_where_it_may_not() -> None:
-    world = BrokerFixture(auto_create_topics=False)
-    peer = Peer(world)
+    fixture = BrokerFixture(auto_create_topics=False)
+    peer = Peer(fixture)
     document, real, uni = peer.stream(), original(peer), peer.stream(uni=True)
     assert document.ask(publish(b"x", "a")) == {"type": "error", "request_id": "a", "message": NOT_FOUND}
     assert document.ask(batch(b"x")) == {"type": "error", "message": NOT_FOUND}
@@ -304,14 +304,14 @@ def test_nothing_comes_into_being_where_it_may_not() -> None:
     uni.feed(batch(b"x"))
     assert uni.refused_with is None
     assert not (document.finished or real.finished or uni.finished)
-    assert not world.broker.tenants.exists(TENANT)
+    assert not fixture.broker.tenants.exists(TENANT)
 
 
-def test_a_tenant_comes_into_being_only_where_it_may(world: BrokerFixture) -> None:
-    peer = Peer(world, FelixSettings(auto_create_tenants=False))
+def test_a_tenant_comes_into_being_only_where_it_may(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, FelixSettings(auto_create_tenants=False))
     assert said(peer.stream().ask(publish(b"x"))) == NOT_FOUND
-    assert not world.broker.topics.exists(HERE, "orders")
-    world.broker.tenants.create(ADMINISTRATOR, TENANT)
+    assert not fixture.broker.topics.exists(HERE, "orders")
+    fixture.broker.tenants.create(ADMINISTRATOR, TENANT)
     assert peer.stream().ask(publish(b"x")) == OK
 
 
@@ -332,34 +332,34 @@ def test_names_that_nothing_can_have(peer: Peer, fields: dict[str, str], text: s
     assert text in told or "unauthorized" in told
     assert len(told) <= 1024
     assert stream.ask(publish(b"x")) == OK
-    assert not peer.world.broker.tenants.exists("../x")
+    assert not peer.fixture.broker.tenants.exists("../x")
 
 
 def test_no_tenant_comes_into_being_for_a_stream_that_cannot(peer: Peer) -> None:
     assert said(peer.stream().ask(publish(b"x", stream="a//b")))
-    assert not peer.world.broker.tenants.exists(TENANT)
+    assert not peer.fixture.broker.tenants.exists(TENANT)
 
 
 def test_a_topic_that_was_deleted_comes_again(peer: Peer) -> None:
     stream = peer.stream()
     stream.ask(publish(b"x"))
-    peer.world.broker.topics.delete(ANONYMOUS, HERE, "orders")
+    peer.fixture.broker.topics.delete(ANONYMOUS, HERE, "orders")
     assert stream.ask(publish(b"y")) == OK
-    assert values(peer.world) == [b"y"]
+    assert values(peer.fixture) == [b"y"]
 
 
 # -- a disk that fails
 
 
-def test_a_full_disk_is_told_to_each_in_its_form(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_full_disk_is_told_to_each_in_its_form(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     document, real, uni = peer.stream(), original(peer), peer.stream(uni=True)
     peer.stream().ask(publish(b"before"))
-    fault = world.fill_disk()
+    fault = fixture.fill_disk()
     document.feed(publish(b"x", "a"), batch(b"x"), publish(b"y", "b", ack="none"))
     real.feed(publish(b"x", 1), batch(b"x"), batch(b"x", request_id=2), publish(b"x", 3, ack="none"))
     uni.feed(batch(b"x"))
-    world.commit()
+    fixture.commit()
     told: Any = document.replies()
     assert [reply.get("request_id") for reply in told] == ["a", None, "b"]
     assert {said(reply) for reply in told} == {"no space left"}
@@ -368,25 +368,25 @@ def test_a_full_disk_is_told_to_each_in_its_form(world: BrokerFixture) -> None:
         ack(2, "no space left"),
     ]
     assert said(document.ask(publish(b"z"))) == "no space left"
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert document.ask(publish(b"after")) == OK
-    assert values(world) == [b"before", b"after"]
+    assert values(fixture) == [b"before", b"after"]
     assert not (document.finished or real.finished or uni.finished)
     assert uni.session.held_bytes == document.session.held_bytes == real.session.held_bytes == 0
 
 
-def test_a_disk_that_is_broken_for_good(world: BrokerFixture) -> None:
-    stream = original(Peer(world))
+def test_a_disk_that_is_broken_for_good(fixture: BrokerFixture) -> None:
+    stream = original(Peer(fixture))
     stream.ask(publish(b"x", 1))
-    world.break_disk()
+    fixture.break_disk()
     stream.all(publish(b"y", 2))
     assert said(stream.ask(publish(b"z", 3))) == "the log takes no writes"
 
 
-def test_what_was_acknowledged_is_there_after_a_crash(world: BrokerFixture) -> None:
-    stream = original(Peer(world))
+def test_what_was_acknowledged_is_there_after_a_crash(fixture: BrokerFixture) -> None:
+    stream = original(Peer(fixture))
     assert stream.ask(batch(b"a", b"b", request_id=1)) == ack(1)
     stream.feed(publish(b"not acknowledged", 2))
-    world.restart()
-    assert values(world)[:2] == [b"a", b"b"]
-    assert Peer(world).stream().ask(publish(b"c")) == OK
+    fixture.restart()
+    assert values(fixture)[:2] == [b"a", b"b"]
+    assert Peer(fixture).stream().ask(publish(b"c")) == OK

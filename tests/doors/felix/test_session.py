@@ -30,13 +30,13 @@ OK = {"type": "ok"}
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: BrokerFixture) -> Peer:
-    return Peer(world)
+def peer(fixture: BrokerFixture) -> Peer:
+    return Peer(fixture)
 
 
 def header(magic: bytes = b"FLX1", version: int = 1, flags: int = 0, length: int = 0) -> bytes:
@@ -96,14 +96,14 @@ def test_auth_is_said_once(peer: Peer) -> None:
     assert stream.finished
 
 
-def test_auth_required_if_configured(world: BrokerFixture) -> None:
-    peer = Peer(world, FelixSettings(require_auth=True))
+def test_auth_required_if_configured(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, FelixSettings(require_auth=True))
     stream = peer.stream()
     (reply,) = stream.all(publish(b"x"), publish(b"y"), {"type": "cache_get", "key": "k"})
     assert error(reply) == "auth required"
     assert stream.finished
     assert original(peer).ask(publish(b"x", 1))["type"] == "publish_ok"
-    assert values(world) == [b"x"]
+    assert values(fixture) == [b"x"]
 
 
 def test_a_tenant_with_a_name_that_no_tenant_has_is_refused(peer: Peer) -> None:
@@ -130,7 +130,7 @@ def test_the_original_wants_an_id_for_what_is_acknowledged(peer: Peer) -> None:
     one = {"type": "publish_batch", **NAMES, "payloads": ["eA=="], "ack": "per_batch"}
     assert error(stream.ask(one)) == "missing request_id for acked publish batch"
     assert stream.ask(publish(b"y", 1))["type"] == "publish_ok"
-    assert values(stream.line.world) == [b"y"]
+    assert values(stream.line.fixture) == [b"y"]
 
 
 def test_absent_ack_is_acknowledged_and_none_is_not(peer: Peer) -> None:
@@ -173,7 +173,7 @@ def test_unknown_flags_are_ignored_by_the_document(peer: Peer, flags: int) -> No
     assert stream.ask(frame(publish(b"x"), flags)) == OK
     stream.feed(batch(b"y", extra=flags))
     assert stream.ask(publish(b"z")) == OK
-    assert values(peer.world) == [b"x", b"y", b"z"]
+    assert values(peer.fixture) == [b"x", b"y", b"z"]
 
 
 @pytest.mark.parametrize("flags", [0x0002, 0x0008, 0x0010, 0x0040, 0x8000, 0x8001, 0xFFFF])
@@ -182,7 +182,7 @@ def test_unknown_flags_are_refused_in_the_originals_dialect(peer: Peer, flags: i
     first, second = stream.all(frame(publish(b"x", 1), flags), publish(b"y", 2))
     assert error(first) == "unsupported frame flags"
     assert second == {"type": "publish_ok", "request_id": 2}
-    assert values(peer.world) == [b"y"]
+    assert values(peer.fixture) == [b"y"]
 
 
 @pytest.mark.parametrize("offered", [None, 0, 7, 0x37])
@@ -206,30 +206,30 @@ def test_binary_acknowledgements_only_for_who_has_offered_them(peer: Peer, offer
     ],
 )
 @pytest.mark.parametrize("speaks", ["document", "original", "uni"])
-def test_a_malformed_header_closes_the_connection(world: BrokerFixture, bad: bytes, code: int, speaks: str) -> None:
-    peer = Peer(world)
+def test_a_malformed_header_closes_the_connection(fixture: BrokerFixture, bad: bytes, code: int, speaks: str) -> None:
+    peer = Peer(fixture)
     stream = original(peer) if speaks == "original" else peer.stream(uni=speaks == "uni")
     other = peer.stream()
     other.feed(publish(b"of another stream"))
     stream.feed(publish(b"before it", 1, ack="none"), bad)
     assert peer.line.aborted is not None
     assert peer.line.aborted[0] == code
-    world.commit()
-    assert values(world) == [b"of another stream", b"before it"]
-    assert Peer(world).stream().ask(publish(b"of another connection")) == OK
+    fixture.commit()
+    assert values(fixture) == [b"of another stream", b"before it"]
+    assert Peer(fixture).stream().ask(publish(b"of another connection")) == OK
 
 
 def test_violations_are_logged_once_a_minute_for_each_host(
-    world: BrokerFixture, caplog: pytest.LogCaptureFixture
+    fixture: BrokerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
     door = felix_door(FelixSettings())
     with caplog.at_level(logging.WARNING, logger="penstock.doors.felix"):
         for port in range(5):
-            Peer(world, port=port, door=door).stream().feed(b"GET / HTTP/1.1\r\n")
+            Peer(fixture, port=port, door=door).stream().feed(b"GET / HTTP/1.1\r\n")
         assert len(caplog.records) == 1
         assert "127.0.0.1" in caplog.text
-        world.pass_time(61)
-        Peer(world, door=door).stream().feed(b"GET / HTTP/1.1\r\n")
+        fixture.pass_time(61)
+        Peer(fixture, door=door).stream().feed(b"GET / HTTP/1.1\r\n")
         assert len(caplog.records) == 2
 
 
@@ -250,7 +250,7 @@ def test_the_end_inside_a_header_is_a_clean_end(peer: Peer, cut: int) -> None:
     for stream in (peer.stream(), original(peer)):
         stream.feed(publish(b"x", 1), frame(b"{}")[:cut])
         stream.end()
-        peer.world.commit()
+        peer.fixture.commit()
         assert [reply["request_id"] for reply in stream.replies()] == [1]  # type: ignore[call-overload]
         assert stream.finished
 
@@ -260,7 +260,7 @@ def test_the_end_inside_a_payload_is_told(peer: Peer, cut: int) -> None:
     for stream in (peer.stream(), original(peer)):
         stream.feed(publish(b"x", 1), frame(publish(b"y", 2))[:cut])
         stream.end()
-        peer.world.commit()
+        peer.fixture.commit()
         first, second = stream.replies()
         assert first["request_id"] == 1  # type: ignore[call-overload]
         assert "midst of a frame" in error(second)
@@ -274,7 +274,7 @@ def test_our_end_follows_the_clients_and_all_replies(peer: Peer) -> None:
     stream.end()
     assert not stream.finished
     assert stream.replies() == []
-    peer.world.commit()
+    peer.fixture.commit()
     assert stream.replies() == [{"type": "publish_ok", "request_id": 1}]
     assert stream.finished
 
@@ -287,7 +287,7 @@ def test_a_shutdown_answers_what_was_accepted(peer: Peer) -> None:
     assert quiet.finished
     assert not stream.finished
     assert not uni.finished
-    peer.world.commit()
+    peer.fixture.commit()
     assert stream.replies() == [{"type": "publish_ok", "request_id": 1}]
     assert stream.finished
     assert uni.finished
@@ -298,9 +298,9 @@ def test_a_connection_that_is_lost_leaves_what_was_accepted(peer: Peer) -> None:
     stream = original(peer)
     stream.feed(publish(b"x", 1), frame(publish(b"y", 2))[:40])
     peer.line.lose()
-    peer.world.commit()
+    peer.fixture.commit()
     assert stream.replies() == []
-    assert values(peer.world) == [b"x"]
+    assert values(peer.fixture) == [b"x"]
     assert stream.session.held_bytes == 0
 
 
@@ -308,10 +308,10 @@ def test_who_wants_no_replies_is_not_answered(peer: Peer) -> None:
     stream = original(peer)
     stream.feed(publish(b"x", 1))
     stream.session.refused(0)
-    peer.world.commit()
+    peer.fixture.commit()
     assert stream.replies() == []
     assert (stream.refused_with, stream.finished) == (0, True)
-    assert values(peer.world) == [b"x"]
+    assert values(peer.fixture) == [b"x"]
 
 
 # -- order, and whose turn it is
@@ -340,7 +340,7 @@ def test_what_takes_its_time_is_waited_for(peer: Peer, monkeypatch: pytest.Monke
     stream = peer.stream()
     assert stream.all(GET, publish(b"x", 2)) == []
     given[0](Reply(frame({"type": "cache_value", "request_id": 1})))
-    peer.world.commit()
+    peer.fixture.commit()
     assert [reply["request_id"] for reply in stream.replies()] == [1, 2]  # type: ignore[call-overload]
 
 
@@ -383,8 +383,8 @@ def test_a_mistake_of_ours_is_logged_once_and_ends_the_stream_only(
 
 def test_others_have_a_turn_after_a_stretch_of_requests() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
-    stream = Peer(world).stream()
+    fixture = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
+    stream = Peer(fixture).stream()
     stream.feed(*[frame(b"{")] * (MAX_PER_TURN + 10))
     assert len(stream.replies()) == MAX_PER_TURN
     (work, done) = calls.pop()
@@ -406,14 +406,14 @@ def test_large_requests_take_turns_sooner() -> None:
 
 def test_publications_of_one_input_take_turns_too() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
-    stream = Peer(world).stream()
+    fixture = BrokerFixture(executor=later(calls), scheduler=LaterScheduler(calls))
+    stream = Peer(fixture).stream()
     stream.feed(*[publish(b"x", number) for number in range(MAX_PER_TURN + 10)])
-    world.commit()
+    fixture.commit()
     assert len(stream.replies()) == MAX_PER_TURN
     (_, done) = calls.pop()
     done()
-    world.commit()
+    fixture.commit()
     assert [reply["request_id"] for reply in stream.replies()] == list(range(MAX_PER_TURN, MAX_PER_TURN + 10))  # type: ignore[call-overload]
 
 
@@ -437,7 +437,7 @@ def test_what_a_slow_disk_has_not_stored_is_held(peer: Peer) -> None:
         stream.feed(batch(b"x" * 100_000), publish(b"y" * 1000, ack="none"))
         assert stream.session.held_bytes >= 101_000
         progressed = stream.progressed
-        peer.world.commit()
+        peer.fixture.commit()
         assert stream.session.held_bytes == 0
         assert stream.progressed > progressed
 
@@ -445,14 +445,14 @@ def test_what_a_slow_disk_has_not_stored_is_held(peer: Peer) -> None:
 # -- the tenants of a connection
 
 
-def test_a_connection_counts_once_for_each_of_its_tenants(world: BrokerFixture) -> None:
-    first, second = Peer(world), Peer(world)
+def test_a_connection_counts_once_for_each_of_its_tenants(fixture: BrokerFixture) -> None:
+    first, second = Peer(fixture), Peer(fixture)
     for _ in range(3):
         original(first)
         original(first, "t2")
         first.stream().ask(publish(b"x"))
     original(second)
-    rate_limits = world.broker.rate_limits
+    rate_limits = fixture.broker.rate_limits
     assert (rate_limits.connections("t1"), rate_limits.connections("t2")) == (2, 1)
     first.line.lose()
     assert (rate_limits.connections("t1"), rate_limits.connections("t2")) == (1, 0)
@@ -460,12 +460,12 @@ def test_a_connection_counts_once_for_each_of_its_tenants(world: BrokerFixture) 
     assert rate_limits.connections("t1") == 0
 
 
-def test_a_connection_that_goes_through_many_tenants_is_bounded(world: BrokerFixture) -> None:
-    peer = Peer(world, FelixSettings(auto_create_tenants=False))
+def test_a_connection_that_goes_through_many_tenants_is_bounded(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, FelixSettings(auto_create_tenants=False))
     stream = peer.stream()
     for number in range(MAX_TENANTS + 5):
         stream.feed(publish(b"x", tenant_id=f"tenant-{number}"))
-    rate_limits = world.broker.rate_limits
+    rate_limits = fixture.broker.rate_limits
     assert len(rate_limits._connections) == MAX_TENANTS
     assert rate_limits.connections("tenant-4") == 0
     peer.line.lose()
@@ -473,10 +473,10 @@ def test_a_connection_that_goes_through_many_tenants_is_bounded(world: BrokerFix
 
 
 def test_a_tenant_with_too_many_connections_gets_no_more() -> None:
-    world = BrokerFixture(limits=Limits(tenant_connections=1))
-    first = Peer(world)
+    fixture = BrokerFixture(limits=Limits(tenant_connections=1))
+    first = Peer(fixture)
     original(first)
-    second = Peer(world)
+    second = Peer(fixture)
     stream = second.stream()
     assert "has 1 connections" in error(stream.ask(auth()))
     assert stream.finished
@@ -487,35 +487,35 @@ def test_a_tenant_with_too_many_connections_gets_no_more() -> None:
 
 
 def test_who_may_do_nothing_in_a_tenant_takes_nothing_from_it() -> None:
-    world = BrokerFixture(access=AccessPolicy(enforced=True), limits=Limits(tenant_connections=1, tenant_requests=1))
-    stream = Peer(world).stream()
+    fixture = BrokerFixture(access=AccessPolicy(enforced=True), limits=Limits(tenant_connections=1, tenant_requests=1))
+    stream = Peer(fixture).stream()
     for _ in range(3):
         assert error(stream.ask(publish(b"x"))).startswith("unauthorized")
-    assert world.broker.rate_limits.connections(TENANT) == 0
+    assert fixture.broker.rate_limits.connections(TENANT) == 0
 
 
 def test_who_may_not_use_a_stream_does_not_learn_whether_it_is_a_partition() -> None:
     grants = [ADMINISTRATION, Grant("bob", frozenset({Permission.DESCRIBE}))]
-    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
-    stream = Peer(world, identity=Identity("bob")).stream()
+    fixture = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
+    stream = Peer(fixture, identity=Identity("bob")).stream()
 
     def told() -> list[str]:
         asked = publish(b"x", stream="orders#1"), {"type": "subscribe", **NAMES, "stream": "orders#1"}
         return [error(stream.ask(each)) for each in asked]
 
     before = told()
-    world.broker.topics.create(ADMINISTRATOR, Scope(TENANT, "default"), "orders", 3)
+    fixture.broker.topics.create(ADMINISTRATOR, Scope(TENANT, "default"), "orders", 3)
     assert told() == before
 
 
-def test_a_tenant_that_asks_too_much_is_told(world: BrokerFixture) -> None:
-    world = BrokerFixture(limits=Limits(tenant_requests=3))
-    stream = Peer(world).stream()
+def test_a_tenant_that_asks_too_much_is_told(fixture: BrokerFixture) -> None:
+    fixture = BrokerFixture(limits=Limits(tenant_requests=3))
+    stream = Peer(fixture).stream()
     replies: Any = stream.all(*[publish(b"%d" % number, number) for number in range(5)])
     assert [reply["type"] for reply in replies] == ["ok"] * 3 + ["error"] * 2
     assert replies[3]["message"].startswith("server overloaded: Tenant 't1' sends more than 3 requests")
-    assert values(world) == [b"0", b"1", b"2"]
-    world.pass_time(1)
+    assert values(fixture) == [b"0", b"1", b"2"]
+    fixture.pass_time(1)
     assert stream.ask(publish(b"5")) == OK
 
 
@@ -534,7 +534,7 @@ def test_frames_may_come_in_any_pieces(peer: Peer, size: int) -> None:
     data = frame(auth()) + b"".join(frame(publish(b"x" * 30, number)) for number in range(3))
     for at in range(0, len(data), size):
         stream.session.receive(data[at : at + size])
-    peer.world.commit()
+    peer.fixture.commit()
     assert [reply["type"] for reply in stream.replies()] == ["auth_ok"] + ["publish_ok"] * 3  # type: ignore[call-overload]
 
 
@@ -550,10 +550,10 @@ def test_a_stream_without_replies_takes_publications(peer: Peer) -> None:
     bare, said = peer.stream(uni=True), peer.stream(uni=True)
     bare.feed(publish(b"1"), batch(b"2", b"3"), publish(b"4", ack="none"))
     said.feed(auth(), batch(b"5", request_id=9), publish(b"6", 9), publish(b"7"), batch())
-    peer.world.commit()
+    peer.fixture.commit()
     assert taken(bare)
     assert not taken(said)  # `publish` without an id
-    assert values(peer.world) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert values(peer.fixture) == [b"1", b"2", b"3", b"4", b"5", b"6"]
     bare.end()
     assert bare.finished
 
@@ -573,34 +573,34 @@ def test_what_has_no_business_there_ends_it_quietly(peer: Peer, bad: bytes) -> N
     stream.feed(batch(b"x"), bad, batch(b"y"))
     assert stream.refused_with == 0
     assert not stream.finished  # what came before is not stored yet
-    peer.world.commit()
+    peer.fixture.commit()
     assert stream.finished
-    assert values(peer.world) == [b"x"]
+    assert values(peer.fixture) == [b"x"]
     assert peer.line.aborted is None
 
 
-def test_a_publication_that_cannot_be_stored_is_dropped(world: BrokerFixture) -> None:
-    world = BrokerFixture(limits=Limits(record_bytes=10))
-    peer = Peer(world)
+def test_a_publication_that_cannot_be_stored_is_dropped(fixture: BrokerFixture) -> None:
+    fixture = BrokerFixture(limits=Limits(record_bytes=10))
+    peer = Peer(fixture)
     stream = peer.stream(uni=True)
     stream.feed(batch(b"x"), batch(b"y" * 11), batch(b"z"))
-    world.commit()
+    fixture.commit()
     assert taken(stream)
-    assert values(world) == [b"x", b"z"]
+    assert values(fixture) == [b"x", b"z"]
 
 
 def test_the_end_inside_a_frame_needs_no_refusal(peer: Peer) -> None:
     stream = peer.stream(uni=True)
     stream.feed(batch(b"x"), batch(b"y")[:20])
     stream.end()
-    peer.world.commit()
+    peer.fixture.commit()
     assert (stream.refused_with, stream.finished) == (None, True)
 
 
 def test_messages_are_compact_json(peer: Peer) -> None:
     stream = peer.stream()
     stream.feed(publish(b"x", "a"))
-    peer.world.commit()
+    peer.fixture.commit()
     text = b"".join(stream.sent)[12:].decode()
     assert text == json.dumps(json.loads(text), separators=(",", ":"))
     assert TENANT not in text

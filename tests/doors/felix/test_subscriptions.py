@@ -33,29 +33,29 @@ Calls = list[tuple[Callable[[], None], Callable[[], None]]]
 
 
 def a_world(events: int = 0, partitions: int = 1, **options: Any) -> BrokerFixture:
-    world = BrokerFixture(**options)
-    world.broker.topics.create(*HERE, "orders", partitions)
-    world.commit()
-    produce(world, events)
-    return world
+    fixture = BrokerFixture(**options)
+    fixture.broker.topics.create(*HERE, "orders", partitions)
+    fixture.commit()
+    produce(fixture, events)
+    return fixture
 
 
-def produce(world: BrokerFixture, count: int = 1, partition: int = 0, size: int = 0, **options: Any) -> None:
+def produce(fixture: BrokerFixture, count: int = 1, partition: int = 0, size: int = 0, **options: Any) -> None:
     """Events that say their offset."""
     if count:
-        first = world.engine.next_offset(place(world, partition))
+        first = fixture.engine.next_offset(place(fixture, partition))
         values = [(b"%d" % offset).ljust(size) for offset in range(first, first + count)]
-        world.broker.produce.append(*HERE, "orders", partition, values, **options)
-    world.commit()
+        fixture.broker.produce.append(*HERE, "orders", partition, values, **options)
+    fixture.commit()
 
 
-def place(world: BrokerFixture, partition: int = 0) -> Any:
-    return partition_id(world.broker.topics.describe(*HERE, "orders").topic.id, partition)
+def place(fixture: BrokerFixture, partition: int = 0) -> Any:
+    return partition_id(fixture.broker.topics.describe(*HERE, "orders").topic.id, partition)
 
 
-def trim(world: BrokerFixture, start: int) -> None:
-    world.engine.trim({place(world): start})
-    world.commit()
+def trim(fixture: BrokerFixture, start: int) -> None:
+    fixture.engine.trim({place(fixture): start})
+    fixture.commit()
 
 
 class Events:
@@ -162,14 +162,14 @@ def test_where_a_subscription_to_several_partitions_begins() -> None:
 
 
 def test_in_the_documents_dialect() -> None:
-    world = a_world(3)
-    peer = Peer(world)
+    fixture = a_world(3)
+    peer = Peer(fixture)
     stream = peer.stream()
     assert stream.ask({**SUBSCRIBE, "request_id": "r1"}) == {"type": "ok", "request_id": "r1", "subscription_id": "1"}
     events = Events(peer.line.opened[0]).take()
     assert (events.hello, events.frames) == ("1", [])
-    produce(world)
-    produce(world, 2)
+    produce(fixture)
+    produce(fixture, 2)
     events.take()
     assert events.frames == [[b"3"], [b"4", b"5"]]
     assert stream.ask(publish(b"6")) == {"type": "ok"}, "the stream it was asked on goes on"
@@ -177,13 +177,13 @@ def test_in_the_documents_dialect() -> None:
 
 
 def test_in_the_originals_dialect() -> None:
-    world = a_world(3)
-    peer = Peer(world)
+    fixture = a_world(3)
+    peer = Peer(fixture)
     stream = original(peer)
     assert stream.ask(SUBSCRIBE) == {"type": "subscribed", "subscription_id": 1}
     events = Events(peer.line.opened[0]).take()
     assert events.hello == 1
-    produce(world, 2)
+    produce(fixture, 2)
     events.take()
     assert (events.flags, events.bases, events.frames) == ([0x24], [3], [[b"3", b"4"]])
 
@@ -192,10 +192,10 @@ def test_in_the_originals_dialect() -> None:
 def test_events_are_of_the_kind_that_a_client_said_it_reads(
     client_flags: int | None, flags: int, bases: list[int | None]
 ) -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events = subscribe(peer, original(peer, client_flags=client_flags))
-    produce(world, 2)
+    produce(fixture, 2)
     events.take()
     assert (events.flags, events.bases, events.numbers) == ([flags], bases, [0, 1])
 
@@ -205,40 +205,40 @@ def test_an_id_that_the_client_chose_is_echoed() -> None:
     stream = original(peer, client_flags=None)
     assert stream.ask({**SUBSCRIBE, "subscription_id": 2**64 - 1})["subscription_id"] == 2**64 - 1
     assert Events(peer.line.opened[0]).take().hello == 2**64 - 1
-    produce(peer.world)
+    produce(peer.fixture)
     assert Events(peer.line.opened[0]).stream.sent
 
 
 def test_ids_are_not_used_twice_at_any_connection() -> None:
     peer = Peer(a_world())
-    other = Peer(peer.world, door=peer.door)
+    other = Peer(peer.fixture, door=peer.door)
     numbers = [subscribe(each).take().hello for each in (peer, other, peer)]
     assert numbers == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("start", ["earliest", {"offset": 0}])
 def test_from_the_first_event(start: object) -> None:
-    world = a_world(200)
-    peer = Peer(world, FelixSettings(batch_events=64))
+    fixture = a_world(200)
+    peer = Peer(fixture, FelixSettings(batch_events=64))
     events = subscribe(peer, original(peer), start=start).take()
     assert events.numbers == list(range(200))
     assert events.bases == [0, 64, 128, 192]
-    produce(world)
+    produce(fixture)
     assert events.take().numbers == list(range(201))
 
 
 def test_from_an_offset_and_from_the_end() -> None:
-    world = a_world(10)
-    peer = Peer(world)
+    fixture = a_world(10)
+    peer = Peer(fixture)
     events = [subscribe(peer, original(peer), start={"offset": offset}) for offset in (7, 10)]
-    produce(world)
+    produce(fixture)
     assert [each.take().numbers for each in events] == [[7, 8, 9, 10], [10]]
 
 
 def test_cursors_that_are_out_of_range() -> None:
-    world = a_world(10)
-    trim(world, 4)
-    peer = Peer(world)
+    fixture = a_world(10)
+    trim(fixture, 4)
+    peer = Peer(fixture)
     stream = original(peer)
     for offset, reason, available in ((3, "too_old", 4), (11, "in_future", 10)):
         reply = stream.ask({**SUBSCRIBE, "start": {"offset": offset}})
@@ -255,15 +255,15 @@ def test_what_the_stream_published_before_is_not_delivered_and_what_comes_after_
     peer = Peer(a_world())
     stream = peer.stream()
     stream.feed(publish(b"0"), SUBSCRIBE, publish(b"1"))
-    peer.world.commit()
+    peer.fixture.commit()
     assert [reply.get("subscription_id") for reply in stream.replies() if isinstance(reply, dict)] == [None, "1", None]
     assert Events(peer.line.opened[0]).take().numbers == [1]
 
 
 def test_hello_and_the_reply_are_there_before_anything_is_replayed() -> None:
     calls: Calls = []
-    world = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
-    peer = Peer(world)
+    fixture = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
+    peer = Peer(fixture)
     events = subscribe(peer, start="earliest")
     assert len(events.stream.sent) == 1, "only the hello"
     run(calls)
@@ -281,8 +281,8 @@ def run(calls: Calls) -> None:
 
 
 def test_a_stream_that_is_missing_comes_into_being() -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     events = subscribe(peer)
     peer.stream().ask(publish(b"0"))
     assert events.take().numbers == [0]
@@ -296,29 +296,29 @@ def test_or_does_not() -> None:
 
 
 def test_if_it_could_not_be_kept_there_is_no_subscription(caplog: pytest.LogCaptureFixture) -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     stream = peer.stream()
-    fault = world.fill_disk()
+    fault = fixture.fill_disk()
     assert stream.ask(SUBSCRIBE)["type"] == "error"
     (opened,) = peer.line.opened
     assert (opened.sent, opened.reset_with) == ([], Reset.FAILED)
     assert not peer.host.subscriptions
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert subscribe(peer, stream).take().hello
     assert "Traceback" not in caplog.text
 
 
 def test_all_partitions_are_followed_and_offsets_are_not_told() -> None:
-    world = a_world(partitions=3)
+    fixture = a_world(partitions=3)
     for partition in range(3):
-        produce(world, 100, partition)
-    peer = Peer(world)
+        produce(fixture, 100, partition)
+    peer = Peer(fixture)
     events = subscribe(peer, original(peer), start="earliest").take()
     assert sorted(events.numbers) == sorted([*range(100)] * 3)
     assert set(events.flags) == {0x04}
     assert len({len(frame) for frame in events.frames[:3]}) == 1, "in turn"
-    produce(world, 1, 2)
+    produce(fixture, 1, 2)
     assert events.take().numbers[300:] == [100]
 
 
@@ -330,10 +330,10 @@ def test_an_offset_of_several_partitions_is_refused() -> None:
 
 
 def test_one_partition_of_a_topic() -> None:
-    world = a_world(partitions=2)
-    produce(world, 5, 0)
-    produce(world, 3, 1)
-    peer = Peer(world)
+    fixture = a_world(partitions=2)
+    produce(fixture, 5, 0)
+    produce(fixture, 3, 1)
+    peer = Peer(fixture)
     events = subscribe(peer, original(peer), of="orders#1", start={"offset": 1}).take()
     assert (events.flags, events.bases, events.numbers) == ([0x24], [1], [1, 2])
     document = subscribe(peer, of="orders#1", start="earliest")
@@ -363,26 +363,26 @@ def test_a_client_that_allows_no_more_streams_is_told() -> None:
     subscribe(peer, stream)
     assert "no more streams" in stream.ask(SUBSCRIBE)["message"]
     assert len(peer.host.subscriptions) == 1
-    assert peer.world.broker.fanout.figures().subscribers == 1
+    assert peer.fixture.broker.fanout.figures().subscribers == 1
 
 
 # -- frames
 
 
 def test_a_frame_has_so_many_events_and_bytes() -> None:
-    world = a_world(10)
-    peer = Peer(world, FelixSettings(batch_events=4))
+    fixture = a_world(10)
+    peer = Peer(fixture, FelixSettings(batch_events=4))
     assert [len(frame) for frame in subscribe(peer, start="earliest").take().frames] == [4, 4, 2]
-    peer = Peer(world, FelixSettings(batch_bytes=1024))
-    produce(world, 5, size=400)
+    peer = Peer(fixture, FelixSettings(batch_bytes=1024))
+    produce(fixture, 5, size=400)
     assert [len(frame) for frame in subscribe(peer, start={"offset": 10}).take().frames] == [2, 2, 1]
 
 
 def test_a_gap_begins_a_new_frame() -> None:
-    world = a_world()
-    produce(world, 5, expires=[0, 0, world.now + 1, 0, 0])
-    world.pass_time(1)
-    peer = Peer(world)
+    fixture = a_world()
+    produce(fixture, 5, expires=[0, 0, fixture.now + 1, 0, 0])
+    fixture.pass_time(1)
+    peer = Peer(fixture)
     events = subscribe(peer, original(peer), start="earliest").take()
     assert events.frames == [[b"0", b"1"], [b"3", b"4"]]
     assert events.bases == [0, 3]
@@ -390,9 +390,9 @@ def test_a_gap_begins_a_new_frame() -> None:
 
 @pytest.mark.parametrize("dialect", ["document", "original"])
 def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
-    world = a_world()
-    produce(world, 3000, size=4)
-    peer = Peer(world, FelixSettings(max_frame=8192, batch_events=5000, batch_bytes=1 << 20))
+    fixture = a_world()
+    produce(fixture, 3000, size=4)
+    peer = Peer(fixture, FelixSettings(max_frame=8192, batch_events=5000, batch_bytes=1 << 20))
     events = subscribe(peer, peer.stream() if dialect == "document" else original(peer), start="earliest")
     assert max(len(data) for data in frame_sizes(events.stream)) <= 8192
     assert events.take().numbers == list(range(3000))
@@ -401,13 +401,13 @@ def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
 
 
 def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
-    world = a_world()
-    world.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
-    world.commit()
+    fixture = a_world()
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
+    fixture.commit()
     calls: Calls = []
-    world.broker.executor = later(calls)
-    world.broker.scheduler = LaterScheduler(calls)
-    peer = Peer(world, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
+    fixture.broker.executor = later(calls)
+    fixture.broker.scheduler = LaterScheduler(calls)
+    peer = Peer(fixture, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
     events = subscribe(peer, original(peer), start="earliest")
     calls.pop(0)[1]()
     assert events.take().frames == [[b"0", b"1"]]
@@ -419,12 +419,12 @@ def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
 
 
 def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
-    world = a_world()
-    produce(world, size=70_000)
+    fixture = a_world()
+    produce(fixture, size=70_000)
     calls: Calls = []
-    world.broker.executor = later(calls)
-    world.broker.scheduler = LaterScheduler(calls)
-    peer = Peer(world, FelixSettings(max_frame=64 << 10))
+    fixture.broker.executor = later(calls)
+    fixture.broker.scheduler = LaterScheduler(calls)
+    peer = Peer(fixture, FelixSettings(max_frame=64 << 10))
     events = subscribe(peer, original(peer), start="earliest")
     calls.pop(0)[1]()
     peer.stop()
@@ -445,16 +445,16 @@ def frame_sizes(stream: Stream) -> list[bytes]:
 
 @pytest.mark.parametrize("dialect", ["document", "original"])
 def test_an_event_that_fits_no_frame_breaks_the_stream_off(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
-    world = a_world()
+    fixture = a_world()
     limit = 100_000
-    peer = Peer(world, FelixSettings(max_frame=limit))
+    peer = Peer(fixture, FelixSettings(max_frame=limit))
     events = subscribe(peer, peer.stream() if dialect == "document" else original(peer))
     fits = 3 * (limit - 150) // 4 if dialect == "document" else limit - 16
-    produce(world)
-    produce(world, size=fits)
+    produce(fixture)
+    produce(fixture, size=fits)
     assert events.take().numbers == [0, 1]
-    produce(world, size=fits + 200)
-    produce(world)
+    produce(fixture, size=fits + 200)
+    produce(fixture)
     assert events.stream.reset_with == Reset.TOO_LARGE
     assert f"event 2 has {fits + 200} bytes" in caplog.text
     assert not peer.host.subscriptions
@@ -478,42 +478,42 @@ def test_events_are_encoded_once_for_each_dialect(monkeypatch: pytest.MonkeyPatc
 
     count(Document)
     count(Original)
-    world = a_world()
-    peers = [Peer(world, port=port) for port in range(50000, 50010)]
+    fixture = a_world()
+    peers = [Peer(fixture, port=port) for port in range(50000, 50010)]
     subscribers = [subscribe(peer) for peer in peers for _ in range(10)]
     subscribers += [subscribe(peer, original(peer)) for peer in peers for _ in range(10)]
     for _ in range(3):
-        produce(world, 5)
+        produce(fixture, 5)
     assert sorted(made) == ["document"] * 3 + ["original"] * 3
     assert all(events.take().numbers == list(range(15)) for events in subscribers)
-    assert world.broker.metrics.messages_fetched == 15 * 200
+    assert fixture.broker.metrics.messages_fetched == 15 * 200
 
 
 def test_a_thousand_subscribers() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     stream = original(peer)
     subscribers = [subscribe(peer, stream) for _ in range(1000)]
-    produce(world, 3)
+    produce(fixture, 3)
     assert all(events.take().numbers == [0, 1, 2] for events in subscribers)
-    assert world.broker.fanout.figures().subscribers == 1000
+    assert fixture.broker.fanout.figures().subscribers == 1000
     peer.line.lose()
-    assert world.broker.fanout.figures().subscribers == 0
-    assert world.broker.fanout.budget.used == 0
+    assert fixture.broker.fanout.figures().subscribers == 0
+    assert fixture.broker.fanout.budget.used == 0
     assert not peer.host.subscriptions
 
 
 def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     stuck, fine = subscribe(peer, original(peer)), subscribe(peer, original(peer))
     stuck.stream.limit = 1000
     for _ in range(200):
-        produce(world, 50, size=100)
+        produce(fixture, 50, size=100)
     assert fine.take().numbers == list(range(10_000))
     held = sum(map(len, stuck.stream.sent)) + stuck.stream.session.held_bytes
     assert held < 1000 + 2 * (64 << 10)
-    assert world.broker.fanout.figures().lag > 9000
+    assert fixture.broker.fanout.figures().lag > 9000
     while len(stuck.payloads) < 10_000:
         before = len(stuck.payloads)
         stuck.take()
@@ -524,8 +524,8 @@ def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on(
 
 def test_a_replay_lets_others_have_a_turn() -> None:
     calls: Calls = []
-    world = a_world(20_000, executor=later(calls), scheduler=LaterScheduler(calls))
-    peer = Peer(world)
+    fixture = a_world(20_000, executor=later(calls), scheduler=LaterScheduler(calls))
+    peer = Peer(fixture)
     first, second = subscribe(peer, start="earliest"), subscribe(peer, start="earliest")
     seen: list[tuple[int, int]] = []
     while calls:
@@ -539,10 +539,10 @@ def test_a_replay_lets_others_have_a_turn() -> None:
 
 
 def test_a_replay_of_very_much_does_not_go_deep(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = a_world()
+    fixture = a_world()
     monkeypatch.setattr(subscriptions, "MAX_PER_TURN", 1)
-    produce(world, 3_000)
-    events = subscribe(Peer(world, FelixSettings(batch_events=1)), start="earliest")
+    produce(fixture, 3_000)
+    events = subscribe(Peer(fixture, FelixSettings(batch_events=1)), start="earliest")
     assert events.take().numbers == list(range(3_000))
 
 
@@ -578,14 +578,14 @@ def test_the_course_of_a_subscription(slow: str, position: int, head: int, full:
     ],
 )
 def test_what_a_slow_subscriber_loses(slow: str, got: list[int]) -> None:
-    world = a_world()
-    peer = Peer(world, FelixSettings(slow=slow, queue_events=10, batch_events=4))
+    fixture = a_world()
+    peer = Peer(fixture, FelixSettings(slow=slow, queue_events=10, batch_events=4))
     events, other = subscribe(peer).take(), subscribe(peer)
     events.stream.limit = 0
-    produce(world)  # is on its way, and congests the stream
+    produce(fixture)  # is on its way, and congests the stream
     other.take()
     for _ in range(33):
-        produce(world, 3)
+        produce(fixture, 3)
         other.take()
     assert events.take().numbers == [0]
     while True:
@@ -594,70 +594,70 @@ def test_what_a_slow_subscriber_loses(slow: str, got: list[int]) -> None:
             break
     if slow != "keep":
         assert events.numbers == [number for number in got if number < 100]
-    produce(world)
+    produce(fixture)
     for _ in range(30):
         events.take()
     assert events.numbers == got
-    assert world.broker.metrics.broadcast_dropped == 101 - len(got)
+    assert fixture.broker.metrics.broadcast_dropped == 101 - len(got)
     assert other.take().numbers == list(range(101))
 
 
 @pytest.mark.parametrize("slow", ["drop_old", "drop_new"])
 def test_what_was_asked_for_is_not_dropped(slow: str) -> None:
-    world = a_world(1000)
-    peer = Peer(world, FelixSettings(slow=slow, queue_events=10))
+    fixture = a_world(1000)
+    peer = Peer(fixture, FelixSettings(slow=slow, queue_events=10))
     assert subscribe(peer, start="earliest").take().numbers == list(range(1000))
-    assert world.broker.metrics.broadcast_dropped == 0
+    assert fixture.broker.metrics.broadcast_dropped == 0
 
 
 # -- how it ends
 
 
-def followers(world: BrokerFixture) -> int:
-    return world.broker.fanout.figures().subscribers
+def followers(fixture: BrokerFixture) -> int:
+    return fixture.broker.fanout.figures().subscribers
 
 
 def test_a_client_that_wants_no_more_gets_no_more() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events, other = subscribe(peer), subscribe(peer)
     events.stream.session.refused(0)
     assert events.stream.reset_with == 0
-    produce(world)
+    produce(fixture)
     assert events.stream.session.held_bytes == 0
-    assert followers(world) == 1
+    assert followers(fixture) == 1
     assert other.take().numbers == [0]
 
 
 def test_a_stream_that_is_lost_is_forgotten() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events = subscribe(peer)
     events.stream.session.lost()
-    produce(world)
+    produce(fixture)
     assert len(events.stream.sent) == 1
-    assert (followers(world), len(peer.host.subscriptions)) == (0, 0)
+    assert (followers(fixture), len(peer.host.subscriptions)) == (0, 0)
 
 
 def test_a_stream_that_is_lost_during_a_read_is_forgotten() -> None:
     calls: Calls = []
-    world = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
-    events = subscribe(Peer(world), start="earliest")
+    fixture = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
+    events = subscribe(Peer(fixture), start="earliest")
     events.stream.session.lost()
     run(calls)
     assert len(events.stream.sent) == 1
 
 
 def test_when_the_topic_is_deleted_the_stream_ends_behind_what_was_sent() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events, idle = subscribe(peer), subscribe(peer)
-    produce(world, 2)
+    produce(fixture, 2)
     idle.take()
-    world.broker.topics.delete(*HERE, "orders")
-    world.broker.sweep(world.now)
+    fixture.broker.topics.delete(*HERE, "orders")
+    fixture.broker.sweep(fixture.now)
     assert not events.stream.finished, "it is not certain yet"
-    world.commit()
+    fixture.commit()
     for each in (events, idle):
         assert each.stream.finished
         assert each.stream.reset_with is None
@@ -666,166 +666,166 @@ def test_when_the_topic_is_deleted_the_stream_ends_behind_what_was_sent() -> Non
 
 
 def test_when_the_topic_is_not_deleted_after_all_the_stream_does_not_end_as_if_it_were() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events = subscribe(peer)
-    fault = world.fill_disk()
-    world.broker.topics.delete(*HERE, "orders")
-    world.broker.sweep(world.now)
-    world.commit()
+    fault = fixture.fill_disk()
+    fixture.broker.topics.delete(*HERE, "orders")
+    fixture.broker.sweep(fixture.now)
+    fixture.commit()
     assert not events.stream.finished
     assert events.stream.reset_with == Reset.FAILED
-    world.free_disk(fault)
-    assert world.broker.topics.exists(HERE[1], "orders")
+    fixture.free_disk(fault)
+    assert fixture.broker.topics.exists(HERE[1], "orders")
 
 
 def test_at_shutdown_the_stream_is_left_without_an_end_so_that_clients_go_on_elsewhere() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events = subscribe(peer)
-    produce(world, 2)
-    world.broker.topics.create(*HERE, "another", 1)  # so that there is something unsettled
+    produce(fixture, 2)
+    fixture.broker.topics.create(*HERE, "another", 1)  # so that there is something unsettled
     peer.stop()
     assert not events.stream.left
-    world.commit()
+    fixture.commit()
     assert events.stream.left and not events.stream.finished
     assert events.stream.reset_with is None
     assert events.take().numbers == [0, 1]
-    assert followers(world) == 0
+    assert followers(fixture) == 0
 
 
 def test_a_stream_that_was_ending_ends_also_at_shutdown() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events = subscribe(peer)
-    world.broker.topics.delete(*HERE, "orders")
-    world.broker.sweep(world.now)
+    fixture.broker.topics.delete(*HERE, "orders")
+    fixture.broker.sweep(fixture.now)
     peer.stop()
-    world.commit()
+    fixture.commit()
     assert events.stream.finished and not events.stream.left
 
 
 def test_retention_that_overtakes_a_subscriber_breaks_the_stream_off(caplog: pytest.LogCaptureFixture) -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events = subscribe(peer, original(peer)).take()
     events.stream.limit = 10
     for _ in range(3):
-        produce(world, 100)
+        produce(fixture, 100)
     sent = 100  # with the first commit
-    trim(world, 250)
+    trim(fixture, 250)
     events.take()
     assert events.stream.reset_with == Reset.OVERTAKEN
     assert events.numbers == list(range(sent))
-    assert world.broker.metrics.broadcast_dropped == 250 - sent
+    assert fixture.broker.metrics.broadcast_dropped == 250 - sent
     assert "is broken off: offset 100 out of range" in caplog.text
     assert not peer.host.subscriptions
 
 
 def test_who_may_not_read_any_more_gets_no_more() -> None:
     grants = {"anonymous": [Grant("anonymous", frozenset({Permission.ADMIN}))]}
-    world = BrokerFixture(access=AccessPolicy(enforced=True))
-    world.broker.access.grants_of = lambda identity: grants.get(identity.name)
-    world.broker.topics.create(*HERE, "orders", 1)
-    world.commit()
-    peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
+    fixture = BrokerFixture(access=AccessPolicy(enforced=True))
+    fixture.broker.access.grants_of = lambda identity: grants.get(identity.name)
+    fixture.broker.topics.create(*HERE, "orders", 1)
+    fixture.commit()
+    peer = Peer(fixture, identity=ANONYMOUS._replace(name=READER))
     reply = peer.stream().ask(SUBSCRIBE)
     assert reply["type"] == "error"
     assert "unauthorized" in reply["message"]
     grants[READER] = [Grant(READER, frozenset({Permission.READ}))]
     events = subscribe(peer)
-    produce(world)
+    produce(fixture)
     assert events.take().numbers == [0]
     grants[READER] = []
-    produce(world)
+    produce(fixture)
     assert events.stream.reset_with == Reset.DENIED
     assert events.stream.replies() == []
 
 
 def test_who_may_not_read_makes_nothing_come_into_being() -> None:
     writer = Grant(READER, frozenset({Permission.WRITE, Permission.CREATE, Permission.DESCRIBE}))
-    world = BrokerFixture(access=AccessPolicy(enforced=True, grants=[writer]))
-    peer = Peer(world, identity=ANONYMOUS._replace(name=READER))
+    fixture = BrokerFixture(access=AccessPolicy(enforced=True, grants=[writer]))
+    peer = Peer(fixture, identity=ANONYMOUS._replace(name=READER))
     assert "unauthorized" in peer.stream().ask(SUBSCRIBE)["message"]
-    assert not world.broker.topics.exists(HERE[1], "orders")
+    assert not fixture.broker.topics.exists(HERE[1], "orders")
 
 
 def test_what_depended_on_a_change_that_failed_is_not_sent() -> None:
-    world = a_world(4)
-    peer = Peer(world)
+    fixture = a_world(4)
+    peer = Peer(fixture)
     stream = peer.stream()
-    fault = world.fill_disk()
-    world.broker.topics.create(*HERE, "another", 1)  # so that there is something unsettled
+    fault = fixture.fill_disk()
+    fixture.broker.topics.create(*HERE, "another", 1)  # so that there is something unsettled
     stream.feed({**SUBSCRIBE, "start": "earliest"})
     (opened,) = peer.line.opened
     assert opened.sent == []
-    world.commit()
+    fixture.commit()
     assert (opened.sent, opened.reset_with) == ([], Reset.FAILED)
-    world.free_disk(fault)
+    fixture.free_disk(fault)
 
 
 def test_what_depends_on_a_change_waits_for_it() -> None:
-    world = a_world(4)
-    peer = Peer(world)
+    fixture = a_world(4)
+    peer = Peer(fixture)
     stream = peer.stream()
-    world.broker.topics.create(*HERE, "another", 1)
+    fixture.broker.topics.create(*HERE, "another", 1)
     stream.feed({**SUBSCRIBE, "start": "earliest"})
     (opened,) = peer.line.opened
     assert opened.sent == []
-    world.commit()
+    fixture.commit()
     assert Events(opened).take().numbers == [0, 1, 2, 3]
 
 
 def test_only_so_much_is_made_that_waits_for_a_change() -> None:
-    world = a_world()
-    world.broker.produce.append(*HERE, "orders", 0, [b"%d" % number + bytes(10_000) for number in range(200)])
-    world.commit()
-    peer = Peer(world)
+    fixture = a_world()
+    fixture.broker.produce.append(*HERE, "orders", 0, [b"%d" % number + bytes(10_000) for number in range(200)])
+    fixture.commit()
+    peer = Peer(fixture)
     stream = peer.stream()
-    world.broker.topics.create(*HERE, "another", 1)
+    fixture.broker.topics.create(*HERE, "another", 1)
     stream.feed({**SUBSCRIBE, "start": "earliest"})
     (opened,) = peer.line.opened
     assert opened.session.held_bytes < HELD_BYTES + 200_000
-    world.commit()
+    fixture.commit()
     assert len(Events(opened).take().payloads) == 200
 
 
-def remove(world: BrokerFixture, offset: int) -> CommitGroup:
+def remove(fixture: BrokerFixture, offset: int) -> CommitGroup:
     """Take a record out of the midst of the log, as the broker does by itself at times."""
-    state_log, partition = world.broker.state_log, place(world)
-    event = removal.remove(state_log.state.removed, world.broker.limits, partition, [offset], 0)
+    state_log, partition = fixture.broker.state_log, place(fixture)
+    event = removal.remove(state_log.state.removed, fixture.broker.limits, partition, [offset], 0)
     return state_log.commit((event,))
 
 
 def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
-    world = a_world()
-    peer = Peer(world)
+    fixture = a_world()
+    peer = Peer(fixture)
     events = subscribe(peer).take()
     events.stream.limit = 0
-    produce(world)  # congests it
-    produce(world, 3)
-    remove(world, 2)
+    produce(fixture)  # congests it
+    produce(fixture, 3)
+    remove(fixture, 2)
     assert events.take().numbers == [0]
     assert events.stream.sent == []
     assert events.stream.session.held_bytes > 0
-    world.commit()
+    fixture.commit()
     assert events.take().frames == [[b"0"], [b"1"], [b"3"]]
 
 
 def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MAX_PER_TURN", 1)
     calls: Calls = []
-    world = a_world(4, executor=later(calls), scheduler=LaterScheduler(calls))
-    peer = Peer(world, FelixSettings(batch_events=1))
+    fixture = a_world(4, executor=later(calls), scheduler=LaterScheduler(calls))
+    peer = Peer(fixture, FelixSettings(batch_events=1))
     events = subscribe(peer, start="earliest").take()
-    fault = world.fill_disk()
-    remove(world, 1).on_done(lambda _: run(calls))  # what is next is looked at before the stream hears of the failure
+    fault = fixture.fill_disk()
+    remove(fixture, 1).on_done(lambda _: run(calls))  # what is next is looked at before the stream hears of the failure
     calls.pop(0)[1]()
     assert len(calls) == 1, "the first event waits, and others have a turn"
-    world.commit()
+    fixture.commit()
     assert events.stream.reset_with == Reset.FAILED
     assert events.stream.sent == []
-    world.free_disk(fault)
+    fixture.free_disk(fault)
 
 
 # -- any order of things
@@ -851,39 +851,39 @@ def test_every_subscriber_gets_everything_once_and_in_order(
     steps: list[tuple[str, int]], batch_events: int, small: bool
 ) -> None:
     calls: Calls = []
-    world = a_world(5, executor=later(calls), scheduler=LaterScheduler(calls))
+    fixture = a_world(5, executor=later(calls), scheduler=LaterScheduler(calls))
     if small:
-        world.broker.fanout.budget.limit = 3_000
-    peer = Peer(world, FelixSettings(batch_events=batch_events))
+        fixture.broker.fanout.budget.limit = 3_000
+    peer = Peer(fixture, FelixSettings(batch_events=batch_events))
     streams = [peer.stream(), original(peer), peer.stream(), original(peer)]
     subscribed: list[tuple[Events, int]] = []  # and from where it gets events
     topics = 0
     for what, number in steps:
         if what == "publish":
-            first = world.engine.next_offset(place(world))
-            world.broker.produce.append(*HERE, "orders", 0, [b"%d" % (first + index) for index in range(number)])
+            first = fixture.engine.next_offset(place(fixture))
+            fixture.broker.produce.append(*HERE, "orders", 0, [b"%d" % (first + index) for index in range(number)])
         elif what == "commit":
-            world.commit()
+            fixture.commit()
         elif what == "offload" and calls:
             work, done = calls.pop(0)
             work()
             done()
         elif what == "subscribe" and len(subscribed) < 4:
-            start = world.engine.bounds(place(world)).high_watermark if number < 2 else 0
+            start = fixture.engine.bounds(place(fixture)).high_watermark if number < 2 else 0
             streams[len(subscribed)].feed({**SUBSCRIBE, "start": "latest" if number < 2 else "earliest"})
             subscribed.append((Events(peer.line.opened[-1]), start))
         elif what == "state":
             topics += 1
-            world.broker.topics.create(*HERE, f"topic{topics}", 1)
+            fixture.broker.topics.create(*HERE, f"topic{topics}", 1)
         elif number < len(subscribed):
             events, _ = subscribed[number]
             if what == "drain":
                 events.take()
             else:
                 events.stream.limit = None if events.stream.limit else 60
-    end = world.engine.next_offset(place(world))
+    end = fixture.engine.next_offset(place(fixture))
     for _ in range(1000):
-        world.commit()
+        fixture.commit()
         run(calls)
         if not calls and not any(events.stream.sent for events, _ in subscribed):
             break

@@ -21,15 +21,15 @@ class Peer(Channel):
 
     def __init__(
         self,
-        world: BrokerFixture,
+        fixture: BrokerFixture,
         identity: Identity = ANONYMOUS,
         settings: FlyMqSettings | None = None,
         port: int = 50000,
     ) -> None:
         super().__init__(port)
-        self.world = world
+        self.fixture = fixture
         door = flymq_door(FlyMqSettings() if settings is None else settings)
-        self.session = door.open(world.broker, self, identity)
+        self.session = door.open(fixture.broker, self, identity)
 
     # -- the client
 
@@ -61,7 +61,7 @@ class Peer(Channel):
     def all(self, *data: bytes | m.Request) -> list[m.Reply]:
         """All replies to these requests, once everything is committed."""
         self.feed(*data)
-        self.world.commit()
+        self.fixture.commit()
         return self.replies(*data)
 
     def ask(self, request: bytes | m.Request) -> m.Reply:
@@ -71,7 +71,7 @@ class Peer(Channel):
     def refused(self, request: bytes | m.Request) -> str:
         """The text of the error that this request is answered with."""
         self.feed(request)
-        self.world.commit()
+        self.fixture.commit()
         (frame,) = self.frames()
         assert frame.opcode == Op.ERROR, frame
         reply = replies.decode(frame.opcode, frame.payload)

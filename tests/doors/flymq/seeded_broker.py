@@ -53,15 +53,15 @@ class Numbers(NamedTuple):
     transaction: str  # of the owner, open, with a record for `secret`
 
 
-class Estate:
+class SeededBroker:
     """Topics `mine`, for everyone whose role allows it, and `secret`, for its owner; nobody has made `ghost`, and yet
     it has the same list. Each has a schema of its name, a group, a dead letter and a delayed record."""
 
     def __init__(self, **options: Any) -> None:
-        self.world = world = BrokerFixture(
+        self.fixture = fixture = BrokerFixture(
             access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options
         )
-        broker = world.broker
+        broker = fixture.broker
         people = [UserSet("default", name, _hash(), roles, True, START, START) for name, roles in ROLES.items()]
         broker.state_log.commit((RoleSet("default", "clerk", ["read", "write"], ""), *people))
         for topic in ("secret", "ghost"):
@@ -76,12 +76,12 @@ class Estate:
         assert isinstance(begun, m.TransactionState)
         self.owner.ask(m.ProduceInTransaction(begun.transaction_id, "secret", b"later"))
         self.numbers = Numbers(delayed, letters, begun.transaction_id)
-        Peer(world).refused(m.ListTopics())  # so that there is an audit log already
-        world.commit()
+        Peer(fixture).refused(m.ListTopics())  # so that there is an audit log already
+        fixture.commit()
 
     def _furnish(self, topic: str) -> tuple[int, str]:
         """The number of a delayed record, and the id of a dead letter."""
-        world, broker, place = self.world, self.world.broker, (ADMINISTRATOR, DEFAULT_SCOPE)
+        fixture, broker, place = self.fixture, self.fixture.broker, (ADMINISTRATOR, DEFAULT_SCOPE)
         work = broker.schemas.register(*place, topic, SchemaKind.JSON, SCHEMA)
         work.run()
         work.finish()
@@ -91,7 +91,7 @@ class Estate:
         broker.groups.commit(*place, "g", topic, 0, 1)
         delayed, _ = broker.delays.schedule(*place, topic, FITS, None, -1, 60_000_000)
         assert isinstance(delayed, Delayed)
-        world.commit()
+        fixture.commit()
         read = broker.dead_letters.fetch(*place, topic, 10)
         read.run()
         (letter,) = read.finish().letters
@@ -102,11 +102,11 @@ class Estate:
         return ANONYMOUS if name == NOBODY else Identity("user:" + name, "default", "127.0.0.1:50000", START)
 
     def peer(self, name: str) -> Peer:
-        return Peer(self.world, self.identity(name))
+        return Peer(self.fixture, self.identity(name))
 
     def all(self) -> object:
         """Everything that a request could have changed. The audit log is not in it: what is refused is noted there."""
-        broker = self.world.broker
+        broker = self.fixture.broker
         state = broker.state_log.state
         places = [
             partition_id(topic.id, number)
@@ -114,11 +114,11 @@ class Estate:
             for number in range(topic.partitions)
             if not topic.name.startswith(INTERNAL)
         ]
-        ends = {place: self.world.engine.next_offset(place) for place in (WAITING, *places)}
-        starts = {place: self.world.engine.bounds(place).start for place in (WAITING, *places)}
+        ends = {place: self.fixture.engine.next_offset(place) for place in (WAITING, *places)}
+        starts = {place: self.fixture.engine.bounds(place).start for place in (WAITING, *places)}
         open_ = {one.id: one.records for one in broker.transactions._open.values()}
         members = {place: broker.group_membership.of(DEFAULT_SCOPE, place[1], place[0]) for place in self._places()}
         return encode_snapshot(replace(state, chains={})), ends, starts, open_, members
 
     def _places(self) -> list[tuple[str, str]]:
-        return list(self.world.broker.group_membership.places(DEFAULT_SCOPE))
+        return list(self.fixture.broker.group_membership.places(DEFAULT_SCOPE))

@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
 from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.flymq.peer import Peer
-from tests.doors.flymq.seeded_broker import SCHEMA, Estate
+from tests.doors.flymq.seeded_broker import SCHEMA, SeededBroker
 from tests.doors.flymq.test_security import TABLE
 
 from penstock.broker.broker import CONCURRENT_SCANS
@@ -47,10 +48,10 @@ def text_of(frame: Frame) -> str:
     return frame.payload[3:].decode() if frame.opcode == Op.ERROR else ""
 
 
-def survives(world: BrokerFixture, peer: Peer, data: bytes) -> str:
+def survives(fixture: BrokerFixture, peer: Peer, data: bytes) -> str:
     """One reply to one request, which is no mistake of ours; this connection and others are served."""
     peer.feed(data)
-    world.commit()
+    fixture.commit()
     (reply,) = peer.frames()
     text = text_of(reply)
     assert "internal error" not in text and len(reply.payload) <= (MAX_TEXT + 3 if text else MAX_PAYLOAD)
@@ -58,9 +59,9 @@ def survives(world: BrokerFixture, peer: Peer, data: bytes) -> str:
     return text.removeprefix("E: ")
 
 
-def served(world: BrokerFixture) -> None:
+def served(fixture: BrokerFixture) -> None:
     """Another client can do what it always could."""
-    other = Peer(world, port=1)
+    other = Peer(fixture, port=1)
     assert isinstance(other.ask(m.Produce("others", None, b"v")), m.RecordMetadata)
     assert isinstance(other.ask(m.Fetch("others", 0, 0, 10)), m.Fetched)
 
@@ -106,17 +107,17 @@ DEADLY = [
 
 @pytest.mark.parametrize(("request_", "text"), [row[1:] for row in DEADLY], ids=[row[0] for row in DEADLY])
 def test_what_kills_the_original(request_: Any, text: str | None) -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     peer.ask(m.CreateTopic("t", 1))
-    said = survives(world, peer, request_ if isinstance(request_, bytes) else requests.encode(request_))
+    said = survives(fixture, peer, request_ if isinstance(request_, bytes) else requests.encode(request_))
     assert text is None or (said.startswith(text) and bool(said) is bool(text))
-    served(world)
+    served(fixture)
 
 
 def test_a_schema_whose_newest_version_is_gone() -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     for definition in (b'{"type": "object"}', SCHEMA):
         peer.ask(m.RegisterSchema("s", "json", definition))
         peer.ask(m.SetCompatibility("s", "none"))
@@ -126,8 +127,8 @@ def test_a_schema_whose_newest_version_is_gone() -> None:
     assert peer.ask(m.ValidateSchema("s", b"{}")) == m.SchemaVerdict(True, [])
     assert peer.ask(m.DeleteSchema("s", 1)) == m.Done()
     for request in (m.GetSchema("s", 0), m.ValidateSchema("s", b"{}"), m.ProduceWithSchema("t", "s", b"{}")):
-        assert "no schema found" in survives(world, peer, requests.encode(request))
-    served(world)
+        assert "no schema found" in survives(fixture, peer, requests.encode(request))
+    served(fixture)
 
 
 # -- every field of every request
@@ -183,36 +184,41 @@ def variants(request: m.Request, kind: type, values: tuple[Any, ...]) -> Iterato
 
 @every_opcode
 def test_every_number_at_its_bounds(op: Op) -> None:
-    estate = Estate()
-    peer = estate.peer("admin")
-    for data in variants(TABLE[op].request(estate, "mine"), int, NUMBERS):
-        survives(estate.world, peer, data)
-    assert isinstance(estate.peer("clerk").ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
+    seeded_broker = SeededBroker()
+    peer = seeded_broker.peer("admin")
+    for data in variants(TABLE[op].request(seeded_broker, "mine"), int, NUMBERS):
+        survives(seeded_broker.fixture, peer, data)
+    assert isinstance(seeded_broker.peer("clerk").ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
 
 
 @every_opcode
 def test_every_name_that_means_harm(op: Op) -> None:
-    estate = Estate()
-    peer = estate.peer("admin")
-    for data in variants(TABLE[op].request(estate, "mine"), str, NAMES):
-        survives(estate.world, peer, data)
-    assert {path.partition("/")[0] for path in estate.world.disk.paths()} <= {"journal", "snapshots"}
+    seeded_broker = SeededBroker()
+    peer = seeded_broker.peer("admin")
+    for data in variants(TABLE[op].request(seeded_broker, "mine"), str, NAMES):
+        survives(seeded_broker.fixture, peer, data)
+    assert {path.partition("/")[0] for path in seeded_broker.fixture.disk.paths()} <= {"journal", "snapshots"}
     # What was taken is told as it is, and read again as it was written.
-    before = decode_snapshot(encode_snapshot(estate.world.broker.state_log.state))
-    estate.world.restart()
-    assert encode_snapshot(estate.world.broker.state_log.state) == encode_snapshot(before)
+    before = decode_snapshot(encode_snapshot(seeded_broker.fixture.broker.state_log.state))
+    seeded_broker.fixture.restart()
+    assert encode_snapshot(seeded_broker.fixture.broker.state_log.state) == encode_snapshot(before)
+
+
+@cache
+def bomb_payload() -> bytes:
+    return gzip.compress(bytes(MAX_PAYLOAD + 1), 9)
 
 
 @every_opcode
 def test_a_bomb_under_every_opcode(op: Op) -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
-    bomb = frame(op, gzip.compress(bytes(MAX_PAYLOAD + 1), 9), 0x03)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
+    bomb = frame(op, bomb_payload(), 0x03)
     assert len(bomb) < 40_000
-    assert survives(world, peer, bomb) == f"decompressed payload too large (max: {MAX_PAYLOAD} bytes)"
+    assert survives(fixture, peer, bomb) == f"decompressed payload too large (max: {MAX_PAYLOAD} bytes)"
     twice = frame(op, gzip.compress(gzip.compress(bytes(1 << 20))), 0x03)  # is unpacked once, and no more
-    survives(world, peer, twice)
-    served(world)
+    survives(fixture, peer, twice)
+    served(fixture)
 
 
 # -- filters
@@ -244,8 +250,8 @@ def mixed(size: int) -> bytes:
 
 @pytest.mark.parametrize("text", EXPRESSIONS, ids=lambda text: text[:20])
 def test_expressions_that_are_made_to_take_long_do_not(text: str) -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     for value in (b"a" * 10_000, mixed(10_000), mixed(2_000_000)):
         peer.ask(m.Produce("t", None, value))
     cost = compile_filter(text).cost
@@ -255,12 +261,12 @@ def test_expressions_that_are_made_to_take_long_do_not(text: str) -> None:
         assert isinstance(reply, m.Failure) and "too complex for a record of 2000000 bytes" in reply.message
     else:
         assert isinstance(reply, m.Fetched)
-    served(world)
+    served(fixture)
 
 
 def test_what_is_found_before_a_record_that_is_too_large_is_given() -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     peer.all(*[m.Produce("t", None, value) for value in (b"no", b"abc", b"abc", bytes(2_000_000), b"abc")])
     text = "(x?a|b){1000}c|abc"
     found = peer.ask(m.Fetch("t", 0, 0, 10, text, code_order=True))
@@ -272,23 +278,23 @@ def test_what_is_found_before_a_record_that_is_too_large_is_given() -> None:
 
 
 def test_a_filter_is_not_understood_for_those_who_may_not_read() -> None:
-    estate = Estate()
+    seeded_broker = SeededBroker()
     compile_filter.cache_clear()
     for name in ("anonymous", "guest", "producer"):
-        assert "u" in estate.peer(name).refused(m.Fetch("mine", 0, 0, 10, "(a+)+$", code_order=True))
+        assert "u" in seeded_broker.peer(name).refused(m.Fetch("mine", 0, 0, 10, "(a+)+$", code_order=True))
     assert compile_filter.cache_info().misses == 0
 
 
 def test_a_filter_that_takes_long_holds_up_nobody_else() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = BrokerFixture()
-    Peer(world).ask(m.Produce("t", None, b"v"))
-    world.broker.scan_executor._executor = later(calls)
-    slow = [Peer(world, port=number) for number in range(CONCURRENT_SCANS + 3)]
+    fixture = BrokerFixture()
+    Peer(fixture).ask(m.Produce("t", None, b"v"))
+    fixture.broker.scan_executor._executor = later(calls)
+    slow = [Peer(fixture, port=number) for number in range(CONCURRENT_SCANS + 3)]
     for peer in slow:
         peer.feed(m.Fetch("t", 0, 0, 10, "(a+)+$", code_order=True))
     assert len(calls) == CONCURRENT_SCANS  # the others wait without a thread
-    served(world)
+    served(fixture)
     while calls:
         work, done = calls.pop(0)
         work()
@@ -298,10 +304,10 @@ def test_a_filter_that_takes_long_holds_up_nobody_else() -> None:
 
 def test_a_filter_of_one_who_is_gone_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = BrokerFixture()
-    Peer(world).ask(m.Produce("t", None, b"v"))
-    world.broker.scan_executor._executor = later(calls)
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    Peer(fixture).ask(m.Produce("t", None, b"v"))
+    fixture.broker.scan_executor._executor = later(calls)
+    peer = Peer(fixture)
     peer.feed(m.Fetch("t", 0, 0, 10, "(a+)+$", code_order=True))
     peer.session.lost()
     tried: list[tuple[Any, ...]] = []
@@ -313,8 +319,8 @@ def test_a_filter_of_one_who_is_gone_is_not_tried(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_filter_goes_through_many_steps_without_getting_deeper() -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     peer.all(*[m.Produce("t", None, b"a") for _ in range(STEP_RECORDS * 300)])
     reply = peer.ask(m.Fetch("t", 0, 0, 10, "nothing", code_order=True))
     assert isinstance(reply, m.Fetched) and (reply.records, reply.next_offset) == ([], STEP_RECORDS * 300)
@@ -333,40 +339,40 @@ def test_a_filter_goes_through_many_steps_without_getting_deeper() -> None:
     ids=["arrays", "objects", "balanced", "digits", "surrogates", "repeats"],
 )
 def test_json_that_is_hard_to_read_behind_a_path(value: bytes) -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     peer.ask(m.Produce("t", None, value))
     with in_time():
-        survives(world, peer, requests.encode(m.Fetch("t", 0, 0, 10, "$.a.b.c", code_order=True)))
-    served(world)
+        survives(fixture, peer, requests.encode(m.Fetch("t", 0, 0, 10, "$.a.b.c", code_order=True)))
+    served(fixture)
 
 
 # -- much of something
 
 
 def test_transactions_of_one_connection_are_bounded_and_end_with_it() -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
-    limit = world.broker.limits.transactions_per_owner
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
+    limit = fixture.broker.limits.transactions_per_owner
     begin = requests.encode(m.BeginTransaction())
     for _ in range(100):
         peer.feed(begin * 1000)
-        world.commit()
+        fixture.commit()
     found = peer.frames()
     assert len(found) == 100_000
-    assert [frame.opcode for frame in found].count(Op.TXN_BEGIN) == limit == len(world.broker.transactions)
+    assert [frame.opcode for frame in found].count(Op.TXN_BEGIN) == limit == len(fixture.broker.transactions)
     assert text_of(found[-1]) == f"E: {limit} transactions of one client are open: the limit"
-    other = Peer(world, port=1)
+    other = Peer(fixture, port=1)
     assert isinstance(other.ask(m.BeginTransaction()), m.TransactionState)
     peer.session.lost()
-    assert len(world.broker.transactions) == 1
+    assert len(fixture.broker.transactions) == 1
 
 
 def test_what_a_transaction_holds_is_bounded() -> None:
-    world = BrokerFixture(
+    fixture = BrokerFixture(
         limits=Limits(transaction_bytes=1 << 20, transactions_bytes=3 << 19, transaction_records=1000)
     )
-    peer = Peer(world)
+    peer = Peer(fixture)
     first, second = (peer.ask(m.BeginTransaction()) for _ in range(2))
     assert isinstance(first, m.TransactionState) and isinstance(second, m.TransactionState)
     replies = [peer.ask(m.ProduceInTransaction(first.transaction_id, "t", bytes(100_000))) for _ in range(20)]
@@ -374,26 +380,26 @@ def test_what_a_transaction_holds_is_bounded() -> None:
     replies = [peer.ask(m.ProduceInTransaction(second.transaction_id, "t", bytes(100_000))) for _ in range(20)]
     assert [type(reply) for reply in replies].count(m.RecordMetadata) == 5
     peer.session.lost()
-    assert world.broker.transactions._size == 0
+    assert fixture.broker.transactions._size == 0
 
 
 def test_memberships_of_one_connection_are_bounded_and_end_with_it() -> None:
-    world = BrokerFixture(limits=Limits(memberships_per_owner=100, memberships=150))
-    peer, other = Peer(world), Peer(world, port=1)
+    fixture = BrokerFixture(limits=Limits(memberships_per_owner=100, memberships=150))
+    peer, other = Peer(fixture), Peer(fixture, port=1)
     peer.ask(m.CreateTopic("t", 1))
     for one, expected in ((peer, 100), (other, 50)):
         replies = one.all(*[m.Subscribe("t", f"g{number}", 0, "earliest") for number in range(1000)])
         assert [type(reply) for reply in replies] == [m.Position] * expected + [m.Failure] * (1000 - expected)
-    assert len(world.broker.group_membership) == 150
+    assert len(fixture.broker.group_membership) == 150
     peer.session.lost()
     other.session.end_of_input()
-    assert len(world.broker.group_membership) == 0
+    assert len(fixture.broker.group_membership) == 0
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 1_000_000])
 def test_a_fetch_of_everything_is_held_to_a_reply(count: int) -> None:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     peer.all(*[m.Produce("t", None, b"v") for _ in range(MAX_MESSAGES + 5)])
     for text in ("", "v"):
         reply = peer.ask(m.Fetch("t", 0, 0, count, text, code_order=True))
@@ -406,8 +412,8 @@ def test_a_fetch_of_everything_is_held_to_a_reply(count: int) -> None:
 
 def test_partitions_are_told_of_in_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "MAX_PARTITIONS", 2500)
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     for number in range(3):
         assert isinstance(peer.ask(m.GetClusterMetadata()), m.ClusterMetadata)
         peer.ask(m.CreateTopic(f"t{number}", 1000))
@@ -418,10 +424,10 @@ def test_partitions_are_told_of_in_bounded_number(monkeypatch: pytest.MonkeyPatc
 def test_requests_that_wait_are_counted_though_they_have_no_payload() -> None:
     """Else a client behind whose FETCH everything waits could send small requests without end."""
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     peer.ask(m.Produce("t", None, b"v"))
-    world.broker.scan_executor._executor = later(calls)
+    fixture.broker.scan_executor._executor = later(calls)
     peer.feed(m.Fetch("t", 0, 0, 10, "v", code_order=True))
     idle = peer.session.held_bytes
     peer.feed(requests.encode(m.WhoAmI()) * 10_000)
@@ -437,8 +443,8 @@ def test_requests_that_wait_are_counted_though_they_have_no_payload() -> None:
 @pytest.mark.parametrize("op", sorted(HANDLERS), ids=lambda op: Op(op).name)
 def test_a_refused_request_is_let_go_at_once(op: int) -> None:
     """An error that held on to its request until the next garbage collection would cost 32 MiB a frame till then."""
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     peer.feed(frame(op, b"\xff" * 100))
     peer.frames()
     gc.collect()
@@ -446,7 +452,7 @@ def test_a_refused_request_is_let_go_at_once(op: int) -> None:
     try:
         for payload in (b"\xff" * 100, b"\0\4none" + b"\xff" * 30, b"\0\4none" + bytes(30)):
             peer.feed(frame(op, payload))
-            world.commit()
+            fixture.commit()
             peer.frames()
         peer.session.lost()
         assert gc.collect() == 0
@@ -455,14 +461,14 @@ def test_a_refused_request_is_let_go_at_once(op: int) -> None:
 
 
 def test_what_is_told_of_a_dead_letter_may_be_made_up() -> None:
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     place = (ANONYMOUS, DEFAULT_SCOPE)
-    world.broker.topics.create(*place, "t", 1)
-    world.broker.topics.create(*place, "t.dlq", 1)
+    fixture.broker.topics.create(*place, "t", 1)
+    fixture.broker.topics.create(*place, "t.dlq", 1)
     headers = (("dead-letter-reason", b"x" * 100_000), ("dead-letter-attempts", b"9" * 19))
-    world.broker.produce.append(*place, "t.dlq", 0, [b"v"], None, [headers])
-    world.commit()
-    reply = Peer(world).ask(m.FetchDlq("t", 10))
+    fixture.broker.produce.append(*place, "t.dlq", 0, [b"v"], None, [headers])
+    fixture.commit()
+    reply = Peer(fixture).ask(m.FetchDlq("t", 10))
     assert isinstance(reply, m.DlqMessages)
     assert (len(reply.messages[0].error), reply.messages[0].retries) == (1000, 2**31 - 1)
 
@@ -506,11 +512,11 @@ class Listener:
 
 def registered(kind: str, definition: bytes) -> tuple[BrokerFixture, Peer, str]:
     """A broker that was given this, and what it said; nothing if it took it."""
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     with in_time():
-        said = survives(world, peer, requests.encode(m.RegisterSchema("s", kind, definition)))
-    return world, peer, said
+        said = survives(fixture, peer, requests.encode(m.RegisterSchema("s", kind, definition)))
+    return fixture, peer, said
 
 
 @pytest.mark.parametrize("draft", ["", "http://json-schema.org/draft-07/schema#", "{url}/meta"])
@@ -525,12 +531,12 @@ def test_nothing_is_fetched_for_a_schema(reference: str, draft: str) -> None:
         }
         if draft:
             document["$schema"] = draft.format(**names)
-        world, peer, said = registered("json", msgspec.json.encode(document))
+        fixture, peer, said = registered("json", msgspec.json.encode(document))
         if not said:
             peer.ask(m.ValidateSchema("s", b'{"a": {}}'))
         assert listener.hits == []
         assert said, "a reference that cannot be followed is refused"
-        served(world)
+        served(fixture)
 
 
 @pytest.mark.process  # definitions of Protobuf are compiled by one
@@ -545,9 +551,9 @@ def test_nothing_is_fetched_for_a_schema(reference: str, draft: str) -> None:
     ],
 )
 def test_nothing_is_read_for_a_protobuf_schema(definition: bytes) -> None:
-    world, _, said = registered("protobuf", b'syntax = "proto3"; ' + definition)
+    fixture, _, said = registered("protobuf", b'syntax = "proto3"; ' + definition)
     assert said.startswith("failed to register schema") and "root:" not in said and "PATH=" not in said
-    served(world)
+    served(fixture)
 
 
 def nested(inner: str, depth: int, before: str, behind: str) -> bytes:
@@ -638,13 +644,13 @@ MESSAGES = [
 @pytest.mark.process
 @pytest.mark.parametrize(("kind", "definition"), [row[1:] for row in HEAVY], ids=[row[0] for row in HEAVY])
 def test_definitions_that_explode_and_messages_that_do(kind: str, definition: bytes) -> None:
-    world, peer, said = registered(kind, definition)
+    fixture, peer, said = registered(kind, definition)
     if not said:
         with in_time():
             for message in MESSAGES:
-                survives(world, peer, requests.encode(m.ValidateSchema("s", message)))
-                survives(world, peer, requests.encode(m.ProduceWithSchema("t", "s", message)))
+                survives(fixture, peer, requests.encode(m.ValidateSchema("s", message)))
+                survives(fixture, peer, requests.encode(m.ProduceWithSchema("t", "s", message)))
         # And the next version, which is compared with this one.
         with in_time():
-            survives(world, peer, requests.encode(m.RegisterSchema("s", kind, definition + b" ")))
-    served(world)
+            survives(fixture, peer, requests.encode(m.RegisterSchema("s", kind, definition + b" ")))
+    served(fixture)

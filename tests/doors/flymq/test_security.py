@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.flymq.peer import Peer
-from tests.doors.flymq.seeded_broker import FITS, NOBODY, ROLES, SCHEMA, UNFIT, WORD, Estate
+from tests.doors.flymq.seeded_broker import FITS, NOBODY, ROLES, SCHEMA, UNFIT, WORD, SeededBroker
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy
@@ -29,7 +29,7 @@ DENIALS = {LOG_IN, UNAUTHORIZED, DISABLED}
 
 
 class Need(enum.Enum):
-    """What a request needs; the values are the users of the estate who have it."""
+    """What a request needs; the values are the users of the seeded broker who have it."""
 
     NOTHING = (*ROLES, NOBODY)
     READ = ("consumer", "clerk", "admin", "second")
@@ -44,7 +44,7 @@ class Need(enum.Enum):
 
 class Row(NamedTuple):
     need: Need
-    request: Callable[[Estate, str], m.Request]  # about a topic
+    request: Callable[[SeededBroker, str], m.Request]  # about a topic
     topic: bool = True  # whether it is about one
 
 
@@ -120,9 +120,9 @@ every_opcode_of_a_topic = pytest.mark.parametrize("op", OF_A_TOPIC, ids=lambda o
 
 def test_every_opcode_has_a_row() -> None:
     assert TABLE.keys() == HANDLERS.keys()
-    estate = Estate()
+    seeded_broker = SeededBroker()
     for op, row in TABLE.items():
-        assert requests.OPCODES[type(row.request(estate, "mine"))] == op
+        assert requests.OPCODES[type(row.request(seeded_broker, "mine"))] == op
 
 
 def said(peer: Peer, request: m.Request) -> str:
@@ -137,20 +137,22 @@ def said(peer: Peer, request: m.Request) -> str:
 
 @every_opcode
 def test_who_lacks_what_it_needs_is_denied_and_nothing_happens(op: Op) -> None:
-    estate, row = Estate(), TABLE[op]
-    before = estate.all()
+    seeded_broker, row = SeededBroker(), TABLE[op]
+    before = seeded_broker.all()
     for name in (NOBODY, *ROLES):
         if name not in row.need.value and row.need is not Need.OWN:
-            assert said(estate.peer(name), row.request(estate, "mine")) == (LOG_IN if name == NOBODY else UNAUTHORIZED)
-            assert estate.all() == before, name
+            assert said(seeded_broker.peer(name), row.request(seeded_broker, "mine")) == (
+                LOG_IN if name == NOBODY else UNAUTHORIZED
+            )
+            assert seeded_broker.all() == before, name
 
 
 @every_opcode
 def test_who_has_what_it_needs_is_not_denied(op: Op) -> None:
     row = TABLE[op]
     for name in row.need.value:
-        estate = Estate()
-        text = said(estate.peer(name), row.request(estate, "mine"))
+        seeded_broker = SeededBroker()
+        text = said(seeded_broker.peer(name), row.request(seeded_broker, "mine"))
         assert text not in DENIALS and "internal" not in text, name
 
 
@@ -162,27 +164,27 @@ ENDS: dict[Op, Callable[[str], m.Request]] = {
 
 @pytest.mark.parametrize("op", ENDS, ids=lambda op: op.name)
 def test_a_transaction_of_somebody_else_is_not_there(op: Op) -> None:
-    estate, row = Estate(), TABLE[op]
-    before = estate.all()
-    number = estate.numbers.transaction
+    seeded_broker, row = SeededBroker(), TABLE[op]
+    before = seeded_broker.all()
+    number = seeded_broker.numbers.transaction
     invented = "txn-" + "0" * (len(number) - 4)
     for name in (NOBODY, *ROLES):
         if name != "owner":
-            peer = estate.peer(name)
-            assert said(peer, row.request(estate, "")) == f"transaction not found: {number}"
+            peer = seeded_broker.peer(name)
+            assert said(peer, row.request(seeded_broker, "")) == f"transaction not found: {number}"
             assert said(peer, ENDS[op](invented)) == f"transaction not found: {invented}"
-            assert estate.all() == before
-    assert estate.owner.ask(m.CommitTransaction(number)) == m.TransactionState(number)
+            assert seeded_broker.all() == before
+    assert seeded_broker.owner.ask(m.CommitTransaction(number)) == m.TransactionState(number)
 
 
 def test_a_record_cannot_be_put_into_a_transaction_of_somebody_else() -> None:
-    estate = Estate()
-    before = estate.all()
-    number = estate.numbers.transaction
+    seeded_broker = SeededBroker()
+    before = seeded_broker.all()
+    number = seeded_broker.numbers.transaction
     for name in ("clerk", "producer", "admin"):
-        text = said(estate.peer(name), m.ProduceInTransaction(number, "mine", b"v"))
+        text = said(seeded_broker.peer(name), m.ProduceInTransaction(number, "mine", b"v"))
         assert text == f"transaction not found: {number}"
-    assert estate.all() == before
+    assert seeded_broker.all() == before
 
 
 # -- somebody else's topic
@@ -190,45 +192,45 @@ def test_a_record_cannot_be_put_into_a_transaction_of_somebody_else() -> None:
 
 @every_opcode_of_a_topic
 def test_a_topic_that_a_list_keeps_from_others_is_denied_as_if_it_were_not_there(op: Op) -> None:
-    estate, row = Estate(), TABLE[op]
-    before = estate.all()
-    clerk = estate.peer("clerk")
+    seeded_broker, row = SeededBroker(), TABLE[op]
+    before = seeded_broker.all()
+    clerk = seeded_broker.peer("clerk")
     replies = []
     for topic in ("secret", "ghost"):
-        clerk.feed(row.request(estate, topic))
-        estate.world.commit()
+        clerk.feed(row.request(seeded_broker, topic))
+        seeded_broker.fixture.commit()
         replies.append(clerk.raw())
-        assert estate.all() == before
+        assert seeded_broker.all() == before
     assert replies[0] == replies[1] and UNAUTHORIZED.encode() in replies[0]
 
 
 @every_opcode_of_a_topic
 def test_its_owner_may_use_it_and_no_more(op: Op) -> None:
-    estate, row = Estate(), TABLE[op]
-    before = estate.all()
-    text = said(estate.owner, row.request(estate, "secret"))
+    seeded_broker, row = SeededBroker(), TABLE[op]
+    before = seeded_broker.all()
+    text = said(seeded_broker.owner, row.request(seeded_broker, "secret"))
     if row.need is Need.ADMIN:
-        assert text == UNAUTHORIZED and estate.all() == before
+        assert text == UNAUTHORIZED and seeded_broker.all() == before
     else:
         assert text not in DENIALS and "internal" not in text
 
 
 @every_opcode_of_a_topic
 def test_a_denial_says_nothing_about_what_is_there(op: Op) -> None:
-    estate, row = Estate(), TABLE[op]
+    seeded_broker, row = SeededBroker(), TABLE[op]
     for name in (NOBODY, "guest"):
         replies = set()
         for topic in ("mine", "missing", "secret", "ghost", "__audit", "__delayed", "../x", "a\\b", "a\0b", "x" * 300):
-            peer = estate.peer(name)
-            peer.feed(row.request(estate, topic))
-            estate.world.commit()
+            peer = seeded_broker.peer(name)
+            peer.feed(row.request(seeded_broker, topic))
+            seeded_broker.fixture.commit()
             replies.add(peer.raw())
         assert len(replies) == 1
 
 
 @pytest.mark.parametrize("group", ["g", "nobodys", ""])
 def test_a_denial_says_nothing_about_groups(group: str) -> None:
-    producer = Estate().peer("producer")
+    producer = SeededBroker().peer("producer")
     for request in (
         m.GetOffset("mine", group, 0),
         m.GetLag("mine", group, 0),
@@ -242,19 +244,19 @@ def test_a_denial_says_nothing_about_groups(group: str) -> None:
 
 
 def test_a_delayed_record_of_somebody_elses_topic_is_not_there() -> None:
-    estate = Estate()
-    before = estate.all()
-    number = estate.numbers.delayed["secret"]
-    clerk = estate.peer("clerk")
+    seeded_broker = SeededBroker()
+    before = seeded_broker.all()
+    number = seeded_broker.numbers.delayed["secret"]
+    clerk = seeded_broker.peer("clerk")
     assert said(clerk, m.CancelDelayed(str(number))) == f"message not found: {number}"
     assert said(clerk, m.CancelDelayed("999")) == "message not found: 999"
-    assert estate.all() == before
-    assert estate.owner.ask(m.CancelDelayed(str(number))) == m.Done()
+    assert seeded_broker.all() == before
+    assert seeded_broker.owner.ask(m.CancelDelayed(str(number))) == m.Done()
 
 
 def test_dead_letters_are_kept_from_those_from_whom_the_topic_is() -> None:
-    estate = Estate()
-    clerk, letter = estate.peer("clerk"), estate.numbers.letters["secret"]
+    seeded_broker = SeededBroker()
+    clerk, letter = seeded_broker.peer("clerk"), seeded_broker.numbers.letters["secret"]
     for request in (
         m.FetchDlq("secret", 10),
         m.FetchDlq("secret", 0),
@@ -267,14 +269,14 @@ def test_dead_letters_are_kept_from_those_from_whom_the_topic_is() -> None:
     ):
         assert said(clerk, request) == UNAUTHORIZED
     # A letter of one topic cannot be had through another one.
-    before = estate.all()
+    before = seeded_broker.all()
     assert said(clerk, m.ReplayDlq("mine", letter)) == f"message not found: {letter}"
-    assert estate.all() == before
+    assert seeded_broker.all() == before
 
 
 def test_lists_show_what_one_may_see_and_no_more() -> None:
-    estate = Estate()
-    clerk, owner, admin = (estate.peer(name) for name in ("clerk", "owner", "admin"))
+    seeded_broker = SeededBroker()
+    clerk, owner, admin = (seeded_broker.peer(name) for name in ("clerk", "owner", "admin"))
     mine, secret = ["mine", "mine.dlq"], ["secret", "secret.dlq"]
     assert clerk.ask(m.ListTopics()) == m.TopicList(mine)
     assert owner.ask(m.ListTopics()) == m.TopicList(secret)
@@ -293,13 +295,13 @@ def test_lists_show_what_one_may_see_and_no_more() -> None:
 
 
 def test_roles_of_the_tenant_are_for_those_who_belong_to_it() -> None:
-    estate = Estate()
-    gone = estate.peer("guest")
-    for peer, there in ((estate.peer(NOBODY), False), (gone, True)):
+    seeded_broker = SeededBroker()
+    gone = seeded_broker.peer("guest")
+    for peer, there in ((seeded_broker.peer(NOBODY), False), (gone, True)):
         roles = peer.ask(m.ListRoles())
         assert isinstance(roles, m.RoleList)
         assert ("clerk" in [role.name for role in roles.roles]) is there
-    estate.world.broker.users.update(ADMINISTRATOR, "default", "guest", enabled=False)
+    seeded_broker.fixture.broker.users.update(ADMINISTRATOR, "default", "guest", enabled=False)
     roles = gone.ask(m.ListRoles())
     assert isinstance(roles, m.RoleList) and "clerk" not in [role.name for role in roles.roles]
 
@@ -313,24 +315,24 @@ MOVES_A_GROUP = {Op.SUBSCRIBE, Op.COMMIT, Op.RESET_OFFSET, Op.SEEK_TO_TIMESTAMP}
 @every_opcode_of_a_topic
 @pytest.mark.parametrize("topic", ["__audit", "__delayed", "__new"])
 def test_an_administrator_may_look_at_the_brokers_own_topics_and_nobody_may_change_them(op: Op, topic: str) -> None:
-    estate, row = Estate(), TABLE[op]
-    before = estate.all()
-    admin = estate.peer("admin")
+    seeded_broker, row = SeededBroker(), TABLE[op]
+    before = seeded_broker.all()
+    admin = seeded_broker.peer("admin")
     # A transaction of the administrator's own, so that it is not that which is refused.
     if op is Op.TXN_PRODUCE:
         begun = admin.ask(m.BeginTransaction())
         assert isinstance(begun, m.TransactionState)
-        before = estate.all()
+        before = seeded_broker.all()
         request: m.Request = m.ProduceInTransaction(begun.transaction_id, topic, b"v")
     else:
-        request = row.request(estate, topic)
+        request = row.request(seeded_broker, topic)
     text = said(admin, request)
     assert text not in DENIALS and "internal error" not in text
     if row.need not in LOOKING and op not in (Op.ACL_GET, Op.ACL_DELETE):  # of which there is none
         assert "broker's own" in text
     if op not in MOVES_A_GROUP:
-        assert estate.all() == before
-    assert said(estate.peer("clerk"), row.request(estate, topic)) == UNAUTHORIZED
+        assert seeded_broker.all() == before
+    assert said(seeded_broker.peer("clerk"), row.request(seeded_broker, topic)) == UNAUTHORIZED
 
 
 # -- while connected
@@ -351,64 +353,64 @@ LOSSES = {
 @pytest.mark.parametrize("loss", LOSSES)
 @every_opcode
 def test_who_loses_the_right_while_connected_is_denied_at_once(op: Op, loss: str) -> None:
-    estate, row = Estate(), TABLE[op]
-    peer = estate.peer("second")
+    seeded_broker, row = SeededBroker(), TABLE[op]
+    peer = seeded_broker.peer("second")
     full, empty = peer.all(m.BeginTransaction(), m.BeginTransaction())
     assert isinstance(full, m.TransactionState) and isinstance(empty, m.TransactionState)
     peer.ask(m.ProduceInTransaction(full.transaction_id, "mine", b"v"))
-    LOSSES[loss].happens(estate.world)
-    estate.world.commit()
-    before = estate.all()
+    LOSSES[loss].happens(seeded_broker.fixture)
+    seeded_broker.fixture.commit()
+    before = seeded_broker.all()
     if op is Op.TXN_ROLLBACK:  # letting go of what is one's own needs no right
         assert peer.ask(m.RollbackTransaction(full.transaction_id)) == m.TransactionState(full.transaction_id)
     elif op in ENDS:
         for begun in (full, empty):
             assert said(peer, ENDS[op](begun.transaction_id)) == LOSSES[loss].text
-        assert estate.all() == before
+        assert seeded_broker.all() == before
     elif row.need is Need.NOTHING:
-        assert said(peer, row.request(estate, "mine")) not in DENIALS
-        assert estate.all() == before
+        assert said(peer, row.request(seeded_broker, "mine")) not in DENIALS
+        assert seeded_broker.all() == before
     else:
-        assert said(peer, row.request(estate, "mine")) == LOSSES[loss].text
-        assert estate.all() == before
+        assert said(peer, row.request(seeded_broker, "mine")) == LOSSES[loss].text
+        assert seeded_broker.all() == before
 
 
 def test_a_run_of_produces_is_denied_one_by_one() -> None:
-    estate = Estate()
-    peer = estate.peer("second")
-    LOSSES["disabled"].happens(estate.world)
-    estate.world.commit()
-    before = estate.all()
+    seeded_broker = SeededBroker()
+    peer = seeded_broker.peer("second")
+    LOSSES["disabled"].happens(seeded_broker.fixture)
+    seeded_broker.fixture.commit()
+    before = seeded_broker.all()
     assert peer.all(*[m.Produce("mine", None, FITS)] * 5) == [m.Failure(DISABLED)] * 5
-    assert estate.all() == before
+    assert seeded_broker.all() == before
 
 
 def test_a_fetch_that_waits_ends_when_the_right_is_lost() -> None:
-    estate = Estate()
-    world = estate.world
-    world.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "mine", TopicSettings(fetch_wait_seconds=5))
-    world.commit()
-    peer = estate.peer("second")
+    seeded_broker = SeededBroker()
+    fixture = seeded_broker.fixture
+    fixture.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "mine", TopicSettings(fetch_wait_seconds=5))
+    fixture.commit()
+    peer = seeded_broker.peer("second")
     peer.feed(m.Fetch("mine", 1, 0, 10))
     assert peer.raw() == b""
-    LOSSES["disabled"].happens(world)
-    world.broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "mine", 1, [b"not for you"])
-    world.commit()
+    LOSSES["disabled"].happens(fixture)
+    fixture.broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "mine", 1, [b"not for you"])
+    fixture.commit()
     assert peer.replies() == [m.Failure(DISABLED)]
 
 
 def test_who_gets_the_name_of_a_deleted_user_is_somebody_else() -> None:
-    estate = Estate()
-    world = estate.world
-    old = estate.peer("second")
-    admin = estate.peer("admin")
+    seeded_broker = SeededBroker()
+    fixture = seeded_broker.fixture
+    old = seeded_broker.peer("second")
+    admin = seeded_broker.peer("admin")
     assert admin.ask(m.DeleteUser("second")) == m.Done(message="second")
-    world.pass_time(1)
+    fixture.pass_time(1)
     assert isinstance(admin.ask(m.CreateUser("second", "another word", "", ["admin"])), m.UserInfo)
     assert said(old, m.Fetch("mine", 0, 0, 10)) == DISABLED
     assert said(old, m.ChangePassword("second", "mine again", "another word", [])) == DISABLED
     assert old.ask(m.WhoAmI()) == m.CurrentUser(False, "", [], [])
-    new = Peer(world)
+    new = Peer(fixture)
     assert new.ask(m.Authenticate("second", "another word")) == m.AuthResult(True)
     assert isinstance(new.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
     assert isinstance(old.ask(m.Authenticate("second", "another word")), m.AuthResult)
@@ -417,12 +419,12 @@ def test_who_gets_the_name_of_a_deleted_user_is_somebody_else() -> None:
 
 @pytest.mark.parametrize("loss", ["disabled", "deleted"])
 def test_whoami_of_one_who_is_nobody_any_more(loss: str) -> None:
-    estate = Estate()
-    peer = estate.peer("second")
+    seeded_broker = SeededBroker()
+    peer = seeded_broker.peer("second")
     assert peer.ask(m.WhoAmI()) == m.CurrentUser(True, "second", ["admin"], ["read", "write", "admin"])
-    LOSSES[loss].happens(estate.world)
+    LOSSES[loss].happens(seeded_broker.fixture)
     assert peer.ask(m.WhoAmI()) == m.CurrentUser(False, "", [], [])
-    assert Peer(estate.world).ask(m.WhoAmI()) == m.CurrentUser(False, "", [], [])
+    assert Peer(seeded_broker.fixture).ask(m.WhoAmI()) == m.CurrentUser(False, "", [], [])
 
 
 def test_work_under_way_is_not_finished_for_one_who_lost_the_right() -> None:
@@ -432,70 +434,72 @@ def test_work_under_way_is_not_finished_for_one_who_lost_the_right() -> None:
         m.CreateUser("new", "word", "", ["admin"]),
         m.ChangePassword("guest", "word", "", []),
     ):
-        estate = Estate()
-        peer, world = estate.peer("second"), estate.world
+        seeded_broker = SeededBroker()
+        peer, fixture = seeded_broker.peer("second"), seeded_broker.fixture
         # Everything that takes its time now waits here.
-        for bounded in (world.broker.users._executor, world.broker.schemas._executor):
+        for bounded in (fixture.broker.users._executor, fixture.broker.schemas._executor):
             bounded._executor = later(calls)
         peer.feed(request)
         assert peer.raw() == b"" and len(calls) == 1
-        LOSSES["disabled"].happens(world)
-        world.commit()
-        before = estate.all()
+        LOSSES["disabled"].happens(fixture)
+        fixture.commit()
+        before = seeded_broker.all()
         work, done = calls.pop()
         work()
         done()
-        world.commit()
+        fixture.commit()
         assert peer.replies() == [m.Failure(DISABLED)], request
-        assert estate.all() == before
+        assert seeded_broker.all() == before
 
 
 # -- public topics
 
 
 def test_public_topics_are_for_those_who_may_and_nothing_else_is() -> None:
-    estate = Estate(users=UserPolicy(allow_anonymous=True))
-    world = estate.world
-    world.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("mine", True))
-    world.commit()
-    nobody = Peer(world)
+    seeded_broker = SeededBroker(users=UserPolicy(allow_anonymous=True))
+    fixture = seeded_broker.fixture
+    fixture.broker.users.set_acl(ADMINISTRATOR, DEFAULT_SCOPE, Acl("mine", True))
+    fixture.commit()
+    nobody = Peer(fixture)
     assert isinstance(nobody.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
     assert isinstance(nobody.ask(m.Produce("mine", None, b"v")), m.RecordMetadata)
     assert nobody.ask(m.ListTopics()) == m.TopicList(["mine", "mine.dlq"])
-    before = estate.all()
+    before = seeded_broker.all()
     for op, row in TABLE.items():
         if row.need is Need.ADMIN:
-            assert said(nobody, row.request(estate, "mine")) == LOG_IN, op.name
+            assert said(nobody, row.request(seeded_broker, "mine")) == LOG_IN, op.name
         if row.topic:
-            assert said(nobody, row.request(estate, "secret")) == LOG_IN, op.name
-    assert estate.all() == before
+            assert said(nobody, row.request(seeded_broker, "secret")) == LOG_IN, op.name
+    assert seeded_broker.all() == before
 
 
 # -- logging in
 
 
-def entered(world: BrokerFixture, name: str) -> Peer:
-    peer = Peer(world)
+def entered(fixture: BrokerFixture, name: str) -> Peer:
+    peer = Peer(fixture)
     assert peer.ask(m.Authenticate(name, WORD)) == m.AuthResult(True)
     return peer
 
 
 def test_a_login_makes_the_user_of_the_connection() -> None:
-    estate = Estate()
-    peer = Peer(estate.world)
+    seeded_broker = SeededBroker()
+    peer = Peer(seeded_broker.fixture)
     assert said(peer, m.Fetch("mine", 0, 0, 10)) == LOG_IN
     assert peer.ask(m.Authenticate("consumer", WORD)) == m.AuthResult(True)
-    assert isinstance(peer.session, FlyMqSession) and peer.session._context.identity == estate.identity("consumer")
+    assert isinstance(peer.session, FlyMqSession) and peer.session._context.identity == seeded_broker.identity(
+        "consumer"
+    )
     assert isinstance(peer.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
     assert said(peer, m.Produce("mine", None, FITS)) == UNAUTHORIZED
     assert peer.ask(m.WhoAmI()) == m.CurrentUser(True, "consumer", ["consumer"], ["read"])
 
 
 def test_requests_behind_a_login_wait_for_it() -> None:
-    estate = Estate()
+    seeded_broker = SeededBroker()
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    estate.world.broker.users._executor._executor = later(calls)
-    peer = Peer(estate.world)
+    seeded_broker.fixture.broker.users._executor._executor = later(calls)
+    peer = Peer(seeded_broker.fixture)
     peer.feed(m.Authenticate("consumer", WORD), m.Fetch("mine", 0, 0, 10), m.Produce("mine", None, FITS))
     assert peer.raw() == b""
     work, done = calls.pop()
@@ -518,8 +522,8 @@ SUCCESS = {
 
 @pytest.mark.parametrize("style", m.AuthStyle)
 def test_the_bytes_of_an_answer_in_every_style(style: m.AuthStyle) -> None:
-    estate = Estate()
-    peer = Peer(estate.world, settings=FlyMqSettings(style))
+    seeded_broker = SeededBroker()
+    peer = Peer(seeded_broker.fixture, settings=FlyMqSettings(style))
     peer.feed(m.Authenticate("clerk", WORD))
     (frame,) = peer.frames()
     assert (frame.opcode, frame.payload) == (0x71, bytes.fromhex(SUCCESS[style]))
@@ -530,16 +534,16 @@ def test_the_bytes_of_an_answer_in_every_style(style: m.AuthStyle) -> None:
 
 
 def test_a_login_that_fails_leaves_things_as_they_are() -> None:
-    estate = Estate()
-    peer = entered(estate.world, "consumer")
+    seeded_broker = SeededBroker()
+    peer = entered(seeded_broker.fixture, "consumer")
     assert peer.ask(m.Authenticate("admin", "wrong")) == m.AuthResult(False, "invalid username or password")
     assert isinstance(peer.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
     assert said(peer, m.Produce("mine", None, FITS)) == UNAUTHORIZED
 
 
 def test_another_login_makes_another_user() -> None:
-    estate = Estate()
-    peer = entered(estate.world, "admin")
+    seeded_broker = SeededBroker()
+    peer = entered(seeded_broker.fixture, "admin")
     begun = peer.ask(m.BeginTransaction())
     assert isinstance(begun, m.TransactionState)
     assert peer.ask(m.Authenticate("consumer", WORD)) == m.AuthResult(True)
@@ -572,67 +576,67 @@ def test_another_login_makes_another_user() -> None:
     ],
 )
 def test_every_login_that_fails_is_told_the_same(name: str, word: str) -> None:
-    estate = Estate()
-    peer = Peer(estate.world)
+    seeded_broker = SeededBroker()
+    peer = Peer(seeded_broker.fixture)
     assert peer.ask(m.Authenticate(name, word)) == m.AuthResult(False, "invalid username or password")
     assert said(peer, m.ListTopics()) == LOG_IN
 
 
 def test_a_disabled_user_is_told_so_with_the_right_password_only() -> None:
-    estate = Estate()
-    LOSSES["disabled"].happens(estate.world)
-    peer = Peer(estate.world)
+    seeded_broker = SeededBroker()
+    LOSSES["disabled"].happens(seeded_broker.fixture)
+    peer = Peer(seeded_broker.fixture)
     assert peer.ask(m.Authenticate("second", WORD)) == m.AuthResult(False, DISABLED)
     assert peer.ask(m.Authenticate("second", "wrong")) == m.AuthResult(False, "invalid username or password")
     assert said(peer, m.ListTopics()) == LOG_IN
 
 
 def test_a_host_that_fails_too_often_is_locked_out_for_a_while() -> None:
-    estate = Estate(lockout=LockoutPolicy(3, 60))
-    world = estate.world
-    inside = entered(world, "clerk")
-    peer = Peer(world)
+    seeded_broker = SeededBroker(lockout=LockoutPolicy(3, 60))
+    fixture = seeded_broker.fixture
+    inside = entered(fixture, "clerk")
+    peer = Peer(fixture)
     locked = m.AuthResult(False, "too many failed attempts; try again later")
     for _ in range(3):
         assert peer.ask(m.Authenticate("clerk", "wrong")) == m.AuthResult(False, "invalid username or password")
     assert peer.ask(m.Authenticate("clerk", WORD)) == locked
-    assert Peer(world, port=1).ask(m.Authenticate("admin", WORD)) == locked  # another connection of the same host
+    assert Peer(fixture, port=1).ask(m.Authenticate("admin", WORD)) == locked  # another connection of the same host
     assert isinstance(inside.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)  # who is in stays in
     assert inside.ask(m.Authenticate("admin", WORD)) == locked
     assert isinstance(inside.ask(m.Fetch("mine", 0, 0, 10)), m.Fetched)
     assert said(inside, m.ChangePassword("clerk", "new", WORD, [])) == locked.error
-    world.pass_time(61)
+    fixture.pass_time(61)
     assert peer.ask(m.Authenticate("clerk", WORD)) == m.AuthResult(True)
 
 
 def test_guessing_by_changing_a_password_locks_out_too() -> None:
-    estate = Estate(lockout=LockoutPolicy(3, 60))
-    peer = estate.peer("clerk")
+    seeded_broker = SeededBroker(lockout=LockoutPolicy(3, 60))
+    peer = seeded_broker.peer("clerk")
     for _ in range(3):
         assert said(peer, m.ChangePassword("clerk", "new", "wrong", [])) == "invalid current password"
     assert said(peer, m.ChangePassword("clerk", "new", WORD, [])) == "too many failed attempts; try again later"
 
 
 def test_a_changed_password_is_the_only_one() -> None:
-    estate = Estate()
-    peer = entered(estate.world, "clerk")
+    seeded_broker = SeededBroker()
+    peer = entered(seeded_broker.fixture, "clerk")
     assert said(peer, m.ChangePassword("clerk", "", WORD, [])).startswith("A password has")
     assert said(peer, m.ChangePassword("clerk", "x" * 2000, WORD, [])).startswith("A password has")
     assert said(peer, m.ChangePassword("admin", "new", WORD, [])) == UNAUTHORIZED
     assert said(peer, m.ChangePassword("clerk", "new", "wrong", [])) == "invalid current password"
     assert peer.ask(m.ChangePassword("clerk", "new", WORD, [])) == m.Done(message="clerk")
-    outside = Peer(estate.world)
+    outside = Peer(seeded_broker.fixture)
     assert outside.ask(m.Authenticate("clerk", WORD)) == m.AuthResult(False, "invalid username or password")
     assert outside.ask(m.Authenticate("clerk", "new")) == m.AuthResult(True)
-    estate.world.restart()
-    outside = Peer(estate.world)
+    seeded_broker.fixture.restart()
+    outside = Peer(seeded_broker.fixture)
     assert outside.ask(m.Authenticate("clerk", WORD)) == m.AuthResult(False, "invalid username or password")
     assert outside.ask(m.Authenticate("clerk", "new")) == m.AuthResult(True)
 
 
 def test_a_password_is_in_no_reply_and_in_no_audit_event() -> None:
-    estate = Estate()
-    admin = entered(estate.world, "admin")
+    seeded_broker = SeededBroker()
+    admin = entered(seeded_broker.fixture, "admin")
     admin.ask(m.CreateUser("new", "s3cret-one", "", []))
     admin.ask(m.ChangePassword("new", "s3cret-two", "s3cret-one", []))
     admin.ask(m.Authenticate("new", "s3cret-bad"))
@@ -643,8 +647,8 @@ def test_a_password_is_in_no_reply_and_in_no_audit_event() -> None:
 
 
 def test_the_last_administrator_stays() -> None:
-    estate = Estate()
-    admin = estate.peer("admin")
+    seeded_broker = SeededBroker()
+    admin = seeded_broker.peer("admin")
     assert admin.ask(m.DeleteUser("second")) == m.Done(message="second")
     assert "cannot delete your own account" in said(admin, m.DeleteUser("admin"))
     assert "last administrator" in said(admin, m.UpdateUser("admin", "", "", ["guest"], True))
@@ -654,9 +658,9 @@ def test_the_last_administrator_stays() -> None:
 
 def test_with_security_off_nothing_of_this_ends_a_connection() -> None:
     """The original dies of AUTH and of everything about users if it has none."""
-    world = BrokerFixture(access=AccessPolicy(False, [ADMINISTRATION]))
-    peer = Peer(world)
+    fixture = BrokerFixture(access=AccessPolicy(False, [ADMINISTRATION]))
+    peer = Peer(fixture)
     for op, row in TABLE.items():
         if Op.AUTH <= op <= Op.ROLE_DELETE and not row.topic:
-            peer.ask(row.request(Estate, "mine"))  # type: ignore[arg-type]
+            peer.ask(row.request(SeededBroker, "mine"))  # type: ignore[arg-type]
             assert not peer.closed

@@ -28,13 +28,13 @@ MS = START // 1000
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: BrokerFixture) -> Peer:
-    return Peer(world)
+def peer(fixture: BrokerFixture) -> Peer:
+    return Peer(fixture)
 
 
 def fetch(
@@ -65,18 +65,18 @@ REPLY = bytes.fromhex(
 
 @pytest.mark.parametrize("pieces", [1, 3, 31])
 def test_the_documents_example_holds_byte_for_byte_and_the_connection_goes_on(
-    world: BrokerFixture, pieces: int
+    fixture: BrokerFixture, pieces: int
 ) -> None:
-    peer = Peer(world)
-    world.now = 0x18D5A3B2C00 * 1000
+    peer = Peer(fixture)
+    fixture.now = 0x18D5A3B2C00 * 1000
     peer.all(*[m.Produce("test", None, b"x") for _ in range(42)])
     step = -(-len(EXAMPLE) // pieces)
     for at in range(0, len(EXAMPLE), step):
         peer.feed(EXAMPLE[at : at + step])
-    world.commit()
+    fixture.commit()
     assert peer.raw() == REPLY
     assert peer.ask(m.Consume("test", 0, 42)) == m.Consumed(None, b"hello")
-    assert peer.ask(m.Produce("test", None, b"again")) == m.RecordMetadata("test", 0, 43, world.now // 1000, -1, 5)
+    assert peer.ask(m.Produce("test", None, b"again")) == m.RecordMetadata("test", 0, 43, fixture.now // 1000, -1, 5)
 
 
 # -- every opcode is served
@@ -94,11 +94,11 @@ def test_an_unknown_opcode_is_told_and_the_connection_goes_on(peer: Peer, opcode
 
 @pytest.mark.parametrize("opcode", sorted(HANDLERS), ids=lambda opcode: Op(opcode).name)
 def test_junk_under_every_opcode_is_told_and_the_connection_goes_on(
-    world: BrokerFixture, peer: Peer, opcode: int
+    fixture: BrokerFixture, peer: Peer, opcode: int
 ) -> None:
     for payload in (b"", b"\x00", b"\xff" * 40, b"\x00\x04test" + b"\xff" * 30):
         peer.feed(frame(opcode, payload))
-        world.commit()
+        fixture.commit()
         assert len(peer.frames()) == 1
     assert not peer.closed
     assert isinstance(peer.ask(m.ListTopics()), m.TopicList)
@@ -109,11 +109,11 @@ def test_junk_under_every_opcode_is_told_and_the_connection_goes_on(
     [b"\xae\x01\x01\x01\0\0\0\0", b"\xaf\x02\x01\x01\0\0\0\0", b"\xaf\x01\x01\x01\x02\x00\x00\x01"],
     ids=["magic", "version", "length"],
 )
-def test_what_is_no_frame_closes_without_a_word_after_what_came_before(world: BrokerFixture, data: bytes) -> None:
-    peer = Peer(world)
+def test_what_is_no_frame_closes_without_a_word_after_what_came_before(fixture: BrokerFixture, data: bytes) -> None:
+    peer = Peer(fixture)
     peer.feed(m.Produce("t", None, b"v"), data, m.ListTopics())
     assert not peer.closed
-    world.commit()
+    fixture.commit()
     assert [frame.opcode for frame in peer.frames()] == [Op.PRODUCE]
     assert peer.closed
 
@@ -169,8 +169,8 @@ def test_what_is_refused_brings_no_topic_into_being() -> None:
 
 
 def test_one_bad_record_in_a_run_is_refused_alone_and_in_its_place() -> None:
-    world = BrokerFixture(limits=Limits(record_bytes=100))
-    peer = Peer(world)
+    fixture = BrokerFixture(limits=Limits(record_bytes=100))
+    peer = Peer(fixture)
     found = peer.all(
         m.Produce("t", None, b"a"),
         m.Produce("t", None, b"x" * 101),
@@ -181,36 +181,36 @@ def test_one_bad_record_in_a_run_is_refused_alone_and_in_its_place() -> None:
     assert values(fetch(peer)) == [b"a", b"b", b"c"]
 
 
-def test_a_run_costs_one_append(world: BrokerFixture, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_costs_one_append(fixture: BrokerFixture, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     appends: list[Any] = []
-    real = world.engine.append
+    real = fixture.engine.append
 
     def counted(*given: Any) -> Any:
         appends.append(given)
         return real(*given)
 
-    monkeypatch.setattr(world.engine, "append", counted)
+    monkeypatch.setattr(fixture.engine, "append", counted)
     peer.ask(m.CreateTopic("t", 1))
     appends.clear()
     peer.all(*[m.Produce("t", None, b"v") for _ in range(500)])
     assert len(appends) == 1
 
 
-def test_no_reply_before_the_commit(world: BrokerFixture, peer: Peer) -> None:
+def test_no_reply_before_the_commit(fixture: BrokerFixture, peer: Peer) -> None:
     peer.feed(m.Produce("t", None, b"v"), m.Fetch("t", 0, 0, 10))
     assert peer.sent == []
-    world.commit()
+    fixture.commit()
     produced, fetched = peer.replies()
     assert isinstance(produced, m.RecordMetadata)
     assert isinstance(fetched, m.Fetched) and values(fetched) == [b"v"]
 
 
-def test_a_failed_commit_is_told_to_each(world: BrokerFixture, peer: Peer) -> None:
+def test_a_failed_commit_is_told_to_each(fixture: BrokerFixture, peer: Peer) -> None:
     peer.ask(m.CreateTopic("t", 1))
-    fault = world.fill_disk()
+    fault = fixture.fill_disk()
     found = peer.all(m.Produce("t", None, b"a"), m.Produce("t", None, b"b"))
     assert [type(reply) for reply in found] == [m.Failure, m.Failure]
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert isinstance(peer.ask(m.Produce("t", None, b"c")), m.RecordMetadata)
     assert values(fetch(peer)) == [b"c"]
 
@@ -285,12 +285,12 @@ def test_a_filter_takes_no_more_than_wanted(peer: Peer) -> None:
     assert [record.offset for record in second.records] == [7, 9, 11]
 
 
-def test_a_fetch_waits_for_a_record(world: BrokerFixture) -> None:
-    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+def test_a_fetch_waits_for_a_record(fixture: BrokerFixture) -> None:
+    reader, writer = Peer(fixture, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(fixture)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10), m.ListTopics())
-    world.pass_time(1)
-    world.broker.sweep(world.now)
+    fixture.pass_time(1)
+    fixture.broker.sweep(fixture.now)
     assert reader.sent == []
     writer.ask(m.Produce("t", None, b"v"))
     found, topics = reader.replies()
@@ -298,34 +298,34 @@ def test_a_fetch_waits_for_a_record(world: BrokerFixture) -> None:
     assert topics == m.TopicList(["t"])
 
 
-def test_a_fetch_waits_no_longer_than_it_may(world: BrokerFixture) -> None:
-    reader = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000))
+def test_a_fetch_waits_no_longer_than_it_may(fixture: BrokerFixture) -> None:
+    reader = Peer(fixture, settings=FlyMqSettings(fetch_wait=5_000_000))
     reader.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10))
-    world.pass_time(4.9)
-    world.broker.sweep(world.now)
+    fixture.pass_time(4.9)
+    fixture.broker.sweep(fixture.now)
     assert reader.raw() == b""
-    world.pass_time(0.2)
-    world.broker.sweep(world.now)
+    fixture.pass_time(0.2)
+    fixture.broker.sweep(fixture.now)
     assert reader.replies() == [m.Fetched([], 0)]
 
 
-def test_a_topics_own_wait_counts_more(world: BrokerFixture) -> None:
-    reader = Peer(world)
+def test_a_topics_own_wait_counts_more(fixture: BrokerFixture) -> None:
+    reader = Peer(fixture)
     reader.ask(m.CreateTopic("t", 1))
-    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(fetch_wait_seconds=2))
-    world.commit()
+    fixture.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(fetch_wait_seconds=2))
+    fixture.commit()
     reader.feed(m.Fetch("t", 0, 0, 10))
     assert reader.sent[1:] == []
-    world.pass_time(3)
-    world.broker.sweep(world.now)
+    fixture.pass_time(3)
+    fixture.broker.sweep(fixture.now)
     assert reader.replies()[-1] == m.Fetched([], 0)
 
 
 def test_what_comes_while_a_filter_looks_is_found_without_waiting() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls))
-    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    fixture = BrokerFixture(executor=later(calls))
+    reader, writer = Peer(fixture, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(fixture)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
     writer.ask(m.Produce("t", None, b"yes"))  # behind what the filter was planned to look at
@@ -339,8 +339,8 @@ def test_what_comes_while_a_filter_looks_is_found_without_waiting() -> None:
 
 def test_a_topic_that_goes_while_a_filter_looks() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls))
-    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+    fixture = BrokerFixture(executor=later(calls))
+    reader, writer = Peer(fixture, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(fixture)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10, "yes", code_order=True))
     writer.ask(m.DeleteTopic("t"))
@@ -350,32 +350,32 @@ def test_a_topic_that_goes_while_a_filter_looks() -> None:
     assert reader.replies() == [m.Failure("topic not found: t")]
 
 
-def test_who_leaves_while_waiting_is_forgotten(world: BrokerFixture) -> None:
-    reader, writer = Peer(world, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(world)
+def test_who_leaves_while_waiting_is_forgotten(fixture: BrokerFixture) -> None:
+    reader, writer = Peer(fixture, settings=FlyMqSettings(fetch_wait=5_000_000)), Peer(fixture)
     writer.ask(m.CreateTopic("t", 1))
     reader.feed(m.Fetch("t", 0, 0, 10))
     reader.session.lost()
     writer.ask(m.Produce("t", None, b"v"))
-    world.pass_time(10)
-    world.broker.sweep(world.now)
+    fixture.pass_time(10)
+    fixture.broker.sweep(fixture.now)
     assert reader.sent == []
 
 
-def test_a_fetch_below_the_start_goes_on_at_the_start(world: BrokerFixture, peer: Peer) -> None:
+def test_a_fetch_below_the_start_goes_on_at_the_start(fixture: BrokerFixture, peer: Peer) -> None:
     peer.all(*[m.Produce("t", None, b"%d" % number) for number in range(10)])
-    topic = world.broker.topics.ensure(ANONYMOUS, DEFAULT_SCOPE, "t")
-    world.engine.trim({partition_id(topic.id, 0): 4})
-    world.commit()
+    topic = fixture.broker.topics.ensure(ANONYMOUS, DEFAULT_SCOPE, "t")
+    fixture.engine.trim({partition_id(topic.id, 0): 4})
+    fixture.commit()
     assert [record.offset for record in fetch(peer).records] == [4, 5, 6, 7, 8, 9]
 
 
 def test_a_read_from_disk_holds_up_this_connection_only() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(executor=later(calls))
-    writer = Peer(world)
+    fixture = BrokerFixture(executor=later(calls))
+    writer = Peer(fixture)
     writer.all(*[m.Produce("t", None, b"v" * 1000) for _ in range(100)])
-    world.restart()
-    reader, other = Peer(world), Peer(world)
+    fixture.restart()
+    reader, other = Peer(fixture), Peer(fixture)
     reader.feed(m.Fetch("t", 0, 0, 10), m.ListTopics())
     assert reader.sent == [] and len(calls) == 1
     assert other.ask(m.ListTopics()) == m.TopicList(["t"])
@@ -410,7 +410,7 @@ def test_names_that_no_topic_may_have(peer: Peer, name: str) -> None:
     assert peer.ask(m.ListTopics()) == m.TopicList([])
 
 
-def test_groups(world: BrokerFixture, peer: Peer) -> None:
+def test_groups(fixture: BrokerFixture, peer: Peer) -> None:
     peer.ask(m.CreateTopic("t", 2))
     assert peer.ask(m.Subscribe("t", "g", 0, "latest")) == m.Position(0)
     assert peer.ask(m.Subscribe("t", "", 0, "")) == m.Position(0)
@@ -434,8 +434,8 @@ def test_groups(world: BrokerFixture, peer: Peer) -> None:
         assert peer.ask(m.GetOffset("t", "g", 0)) == m.Position(offset)
     assert peer.ask(m.ResetOffset("t", "g", 0, "offset", 2)) == m.Done()
     assert peer.refused(m.ResetOffset("t", "g", 0, "sideways")) == "unknown reset mode: sideways"
-    world.restart()
-    peer = Peer(world)
+    fixture.restart()
+    peer = Peer(fixture)
     assert peer.ask(m.GetOffset("t", "g", 0)) == m.Position(2)
     assert peer.ask(m.DescribeGroup("t", "g")) == m.GroupInfo("t", "g", 0, [m.PartitionOffset(0, 2)])
     assert peer.ask(m.DeleteGroup("t", "g")) == m.Done()
@@ -444,8 +444,8 @@ def test_groups(world: BrokerFixture, peer: Peer) -> None:
     assert peer.refused(m.GetLag("t", "g", 0)) == "consumer group not found: t:g"
 
 
-def test_members_leave_with_their_connection(world: BrokerFixture) -> None:
-    first, second = Peer(world, port=1), Peer(world, port=2)
+def test_members_leave_with_their_connection(fixture: BrokerFixture) -> None:
+    first, second = Peer(fixture, port=1), Peer(fixture, port=2)
     first.ask(m.CreateTopic("t", 1))
     for member in (first, second):
         member.ask(m.Subscribe("t", "g", 0, "earliest"))
@@ -454,13 +454,13 @@ def test_members_leave_with_their_connection(world: BrokerFixture) -> None:
     first.session.lost()
     assert second.ask(m.ListGroups()) == m.GroupList([m.GroupInfo("t", "g", 1, []), m.GroupInfo("t", "h", 1, [])])
     second.session.end_of_input()
-    assert Peer(world).ask(m.ListGroups()) == m.GroupList([])
+    assert Peer(fixture).ask(m.ListGroups()) == m.GroupList([])
 
 
-def test_seek_to_timestamp(world: BrokerFixture, peer: Peer) -> None:
+def test_seek_to_timestamp(fixture: BrokerFixture, peer: Peer) -> None:
     for _ in range(3):
         peer.ask(m.Produce("t", None, b"v"))
-        world.pass_time(10)
+        fixture.pass_time(10)
     assert peer.ask(m.SeekToTimestamp("t", "", 0, MS)) == m.Position(0)
     assert peer.ask(m.SeekToTimestamp("t", "", 0, MS + 1)) == m.Position(1)
     assert peer.ask(m.SeekToTimestamp("t", "g", 0, MS + 20_000)) == m.Position(2)
@@ -474,7 +474,7 @@ def test_seek_to_timestamp(world: BrokerFixture, peer: Peer) -> None:
 SCHEMA = b'{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}'
 
 
-def test_schemas(world: BrokerFixture, peer: Peer) -> None:
+def test_schemas(fixture: BrokerFixture, peer: Peer) -> None:
     assert peer.ask(m.RegisterSchema("s", "json", SCHEMA)) == m.SchemaSummary("s", "json", 1)
     assert peer.ask(m.ListSchemas()) == m.SchemaList([m.SchemaSummary("s", "json", 1)])
     assert peer.ask(m.GetSchema("s", 0)) == m.SchemaInfo("s", "json", 1, "s-v1", SCHEMA, "backward")
@@ -486,8 +486,8 @@ def test_schemas(world: BrokerFixture, peer: Peer) -> None:
     stricter = SCHEMA.replace(b'["a"]', b'["a", "b"]')
     assert "schema compatibility check failed" in peer.refused(m.RegisterSchema("s", "json", stricter))
     assert peer.ask(m.SetCompatibility("s", "none")) == m.Done()
-    world.restart()
-    peer = Peer(world)
+    fixture.restart()
+    peer = Peer(fixture)
     assert peer.ask(m.RegisterSchema("s", "json", stricter)) == m.SchemaSummary("s", "json", 2)
     assert peer.ask(m.DeleteSchema("s", 2)) == m.Done()
     assert peer.refused(m.GetSchema("s", 2)) == "schema not found: s v2"
@@ -499,11 +499,11 @@ def test_schemas(world: BrokerFixture, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("rejected", ["error", "dead-letter"])
-def test_a_topics_schema_counts_at_every_door(world: BrokerFixture, peer: Peer, rejected: Any) -> None:
+def test_a_topics_schema_counts_at_every_door(fixture: BrokerFixture, peer: Peer, rejected: Any) -> None:
     peer.ask(m.RegisterSchema("s", "json", SCHEMA))
     peer.ask(m.CreateTopic("t", 1))
-    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected=rejected))
-    world.commit()
+    fixture.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected=rejected))
+    fixture.commit()
     found = peer.all(m.Produce("t", None, b'{"a": 1}'), m.Produce("t", None, b"{}"), m.Produce("t", None, b'{"a": 2}'))
     assert values(fetch(peer)) == [b'{"a": 1}', b'{"a": 2}']
     if rejected == "error":
@@ -520,21 +520,21 @@ def letters(peer: Peer, topic: str = "t") -> list[m.DlqMessage]:
     return reply.messages
 
 
-def test_dead_letters(world: BrokerFixture, peer: Peer) -> None:
+def test_dead_letters(fixture: BrokerFixture, peer: Peer) -> None:
     assert letters(peer) == []
     peer.ask(m.RegisterSchema("s", "json", SCHEMA))
     peer.ask(m.CreateTopic("t", 1))
-    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected="dead-letter"))
-    world.commit()
+    fixture.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected="dead-letter"))
+    fixture.commit()
     peer.all(*[m.Produce("t", b"k%d" % number, b"bad %d" % number) for number in range(3)])
-    world.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings())
-    world.commit()
+    fixture.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings())
+    fixture.commit()
     first, second, third = letters(peer)
     assert peer.ask(m.ReplayDlq("t", second.message_id)) == m.Done()
     assert "not found" in peer.refused(m.ReplayDlq("t", second.message_id))
     assert [letter.value for letter in letters(peer)] == [b"bad 0", b"bad 2"]
-    world.restart()
-    peer = Peer(world)
+    fixture.restart()
+    peer = Peer(fixture)
     assert [letter.value for letter in letters(peer)] == [b"bad 0", b"bad 2"]
     assert peer.ask(m.ReplayDlq("t", None, 0)) == m.Done()
     assert "not found" in peer.refused(m.ReplayDlq("t", first.message_id))
@@ -544,7 +544,7 @@ def test_dead_letters(world: BrokerFixture, peer: Peer) -> None:
     assert "not found" in peer.refused(m.ReplayDlq("t", third.message_id))
 
 
-def test_delayed_records(world: BrokerFixture, peer: Peer) -> None:
+def test_delayed_records(fixture: BrokerFixture, peer: Peer) -> None:
     first = peer.ask(m.ProduceDelayed("t", b"late", 5000))
     second = peer.ask(m.ProduceDelayed("t", b"early", 2000, b"k", 0))
     third = peer.ask(m.ProduceDelayed("t", b"never", 3000))
@@ -554,26 +554,26 @@ def test_delayed_records(world: BrokerFixture, peer: Peer) -> None:
     assert "not found" in peer.refused(m.CancelDelayed(str(third.offset)))
     assert "not found" in peer.refused(m.CancelDelayed("x"))
     for seconds, expected in ((1.9, []), (0.2, [b"early"]), (2.8, [b"early"]), (0.2, [b"early", b"late"])):
-        world.pass_time(seconds)
-        world.broker.sweep(world.now)
-        world.commit()
+        fixture.pass_time(seconds)
+        fixture.broker.sweep(fixture.now)
+        fixture.commit()
         assert values(fetch(peer)) == expected
     assert "exceeds maximum allowed delay" in peer.refused(m.ProduceDelayed("t", b"v", 25 * 3_600_000))
     assert peer.refused(m.ProduceDelayed("t", b"v", -1))
 
 
-def test_records_that_expire(world: BrokerFixture, peer: Peer) -> None:
+def test_records_that_expire(fixture: BrokerFixture, peer: Peer) -> None:
     peer.all(m.Produce("t", None, b"a"), m.ProduceWithTtl("t", b"short", 1000), m.ProduceWithTtl("t", b"b", 0))
     assert values(fetch(peer)) == [b"a", b"short", b"b"]
     assert peer.ask(m.Consume("t", 0, 1)) == m.Consumed(None, b"short")
-    world.pass_time(1.1)
+    fixture.pass_time(1.1)
     assert [(record.offset, record.value) for record in fetch(peer).records] == [(0, b"a"), (2, b"b")]
     assert peer.refused(m.Consume("t", 0, 1)) == "EOF"
     assert peer.refused(m.ProduceWithTtl("t", b"v", -5))
 
 
-def test_transactions(world: BrokerFixture) -> None:
-    peer, reader = Peer(world), Peer(world)
+def test_transactions(fixture: BrokerFixture) -> None:
+    peer, reader = Peer(fixture), Peer(fixture)
     begun = peer.ask(m.BeginTransaction())
     assert isinstance(begun, m.TransactionState) and begun.success
     txn = begun.transaction_id
@@ -584,16 +584,16 @@ def test_transactions(world: BrokerFixture) -> None:
     assert peer.ask(m.CommitTransaction(txn)) == m.TransactionState(txn)
     assert peer.ask(m.CommitTransaction(txn)) == m.TransactionState(txn)
     assert values(fetch(reader)) == [b"a", b"c"] and values(fetch(reader, "u")) == [b"b"]
-    world.restart()
-    peer = Peer(world)
+    fixture.restart()
+    peer = Peer(fixture)
     assert peer.ask(m.CommitTransaction(txn)) == m.TransactionState(txn)
     assert values(fetch(peer)) == [b"a", b"c"]
     assert "transaction not found" in peer.refused(m.CommitTransaction("txn-nope"))
 
 
 @pytest.mark.parametrize("how", ["rollback", "lost", "end_of_input", "timeout", "restart"])
-def test_a_transaction_that_is_not_committed_leaves_nothing(world: BrokerFixture, how: str) -> None:
-    peer = Peer(world)
+def test_a_transaction_that_is_not_committed_leaves_nothing(fixture: BrokerFixture, how: str) -> None:
+    peer = Peer(fixture)
     peer.ask(m.CreateTopic("t", 1))
     begun = peer.ask(m.BeginTransaction())
     assert isinstance(begun, m.TransactionState)
@@ -602,19 +602,19 @@ def test_a_transaction_that_is_not_committed_leaves_nothing(world: BrokerFixture
     if how == "rollback":
         assert peer.ask(m.RollbackTransaction(txn)) == m.TransactionState(txn)
     elif how == "timeout":
-        world.pass_time(61)
-        world.broker.sweep(world.now)
+        fixture.pass_time(61)
+        fixture.broker.sweep(fixture.now)
     elif how == "restart":
-        world.restart()
+        fixture.restart()
     else:
         getattr(peer.session, how)()
-    after = Peer(world)
+    after = Peer(fixture)
     assert "transaction" in after.refused(m.CommitTransaction(txn))
     assert values(fetch(after)) == []
 
 
-def test_the_cluster_is_this_node(world: BrokerFixture) -> None:
-    peer = Peer(world, settings=FlyMqSettings(address="localhost:9092"))
+def test_the_cluster_is_this_node(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, settings=FlyMqSettings(address="localhost:9092"))
     peer.ask(m.CreateTopic("t", 2))
     node = m.ClusterNode("penstock", "localhost:9092", "online", True)
     assert peer.ask(m.GetClusterStatus()) == m.ClusterStatus("standalone", "penstock", [node])
@@ -652,8 +652,8 @@ def test_with_security_off_logins_and_users_answer_sensibly(peer: Peer) -> None:
 # -- other doors
 
 
-def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(world: BrokerFixture, peer: Peer) -> None:
-    rustlog = RustLogPeer(world)
+def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(fixture: BrokerFixture, peer: Peer) -> None:
+    rustlog = RustLogPeer(fixture)
     placed = peer.ask(m.Produce("t", None, b"from flymq"))
     assert isinstance(placed, m.RecordMetadata)
     assert isinstance(rustlog.ask(Produce("t", 0, [b"from rustlog"])), ProduceResponse)
@@ -666,23 +666,23 @@ def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(world: B
 
 
 def test_a_mistake_of_ours_is_told_and_ends_this_connection_only(
-    world: BrokerFixture, peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fixture: BrokerFixture, peer: Peer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_given: Any) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(world.broker.topics, "list", broken)
+    monkeypatch.setattr(fixture.broker.topics, "list", broken)
     with caplog.at_level(logging.ERROR):
         peer.feed(m.ListTopics(), m.WhoAmI())
     assert peer.replies() == [m.Failure("internal error")]
     assert peer.closed and "planted" in caplog.text
 
 
-def test_end_of_input_answers_what_was_received(world: BrokerFixture, peer: Peer) -> None:
+def test_end_of_input_answers_what_was_received(fixture: BrokerFixture, peer: Peer) -> None:
     peer.feed(m.Produce("t", None, b"v"))
     peer.session.end_of_input()
     assert not peer.closed
-    world.commit()
+    fixture.commit()
     assert len(peer.frames()) == 1 and peer.closed
 
 
@@ -712,13 +712,13 @@ def test_any_split_gives_the_same_replies(data: st.DataObject) -> None:
     stream = b"".join(map(requests.encode, asked))
     whole = Peer(BrokerFixture())
     whole.feed(stream)
-    whole.world.commit()
+    whole.fixture.commit()
     expected = whole.raw()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     split = Peer(BrokerFixture())
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         split.feed(stream[start:end])
         if data.draw(st.booleans()):
-            split.world.commit()
-    split.world.commit()
+            split.fixture.commit()
+    split.fixture.commit()
     assert split.raw() == expected

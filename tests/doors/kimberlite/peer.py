@@ -19,7 +19,7 @@ class Peer(Channel):
 
     def __init__(
         self,
-        world: BrokerFixture,
+        fixture: BrokerFixture,
         dialect: str = "5b",
         *,
         tenant: int = TENANT,
@@ -31,13 +31,13 @@ class Peer(Channel):
         port: int = 50000,
     ) -> None:
         super().__init__(port)
-        self.world = world
+        self.fixture = fixture
         self.tenant = tenant
         self.wire = ClientCodec(dialect, castagnoli=castagnoli)
         self.pushed: list[m.Message] = []
         self._id = 0
         door = kimberlite_door(KimberliteSettings() if settings is None else settings)
-        self.session = door.open(world.broker, self, identity._replace(peer=self.peer))
+        self.session = door.open(fixture.broker, self, identity._replace(peer=self.peer))
         if greets:
             reply = self.greet(token)
             assert isinstance(reply, m.HandshakeResponse), reply
@@ -75,13 +75,13 @@ class Peer(Channel):
     def all(self, *data: bytes | m.Message) -> list[m.Message]:
         """All answers to these requests, once everything is committed."""
         self.feed(*data)
-        self.world.commit()
+        self.fixture.commit()
         return [response.payload for response in self.responses()]
 
     def ask(self, payload: m.Message, tenant: int | None = None, audit: m.AuditMetadata | None = None) -> m.Message:
         data = self.frame(payload, tenant, audit)
         self.feed(data)
-        self.world.commit()
+        self.fixture.commit()
         (response,) = self.responses()
         assert response.request_id == self._id
         return response.payload
@@ -107,9 +107,9 @@ class Peer(Channel):
 
     def length(self, stream: int) -> int:
         """Where it ends, whatever this client's version can ask."""
-        for topic in self.world.broker.state_log.state.topics_by_id.values():
+        for topic in self.fixture.broker.state_log.state.topics_by_id.values():
             if topic.id == stream:
-                return self.world.engine.bounds(stream << 32).high_watermark  # type: ignore[arg-type]
+                return self.fixture.engine.bounds(stream << 32).high_watermark  # type: ignore[arg-type]
         raise AssertionError(stream)
 
     def read(self, stream: int, offset: int = 0, most: int = 1 << 20) -> m.ReadEventsResponse:

@@ -1,4 +1,4 @@
-"""A world in which statements of SQL are carried out, by the code of the process for SQL but in this one."""
+"""A broker in which statements of SQL are carried out, by the code of the process for SQL but in this one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 SETTINGS = SqlSettings("", "warning", seconds=20.0, memory_bytes=256 << 20, rows=10_000, threads=1)
 
 
-class SqlWorld(BrokerFixture):
+class SqlBrokerFixture(BrokerFixture):
     """Statements that wait are carried out by `commit`, all with the same few engines, as in the process."""
 
     def __init__(self, **options: Any) -> None:

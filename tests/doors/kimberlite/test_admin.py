@@ -21,24 +21,24 @@ NOW = START * 1000  # ns
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: BrokerFixture) -> Peer:
-    return Peer(world, settings=KimberliteSettings(assume="5b", started=START - 90_000_000))
+def peer(fixture: BrokerFixture) -> Peer:
+    return Peer(fixture, settings=KimberliteSettings(assume="5b", started=START - 90_000_000))
 
 
 # -- tenants
 
 
-def test_a_tenant_is_created_once_found_listed_and_deleted_with_its_streams(world: BrokerFixture, peer: Peer) -> None:
+def test_a_tenant_is_created_once_found_listed_and_deleted_with_its_streams(fixture: BrokerFixture, peer: Peer) -> None:
     seven = m.TenantInfo(7, "seven", 0, NOW)
     assert peer.ask(m.TenantCreate(7, "seven")) == m.TenantCreateResponse(seven, True)
     assert peer.ask(m.TenantCreate(7, "seven")) == m.TenantCreateResponse(seven, False)
     assert peer.refused(m.TenantCreate(7, "another")).code == ErrorCode.TENANT_ALREADY_EXISTS
-    other = Peer(world, tenant=7)
+    other = Peer(fixture, tenant=7)
     number = other.create()
     assert peer.ask(m.TenantGet(7)) == m.TenantGetResponse(m.TenantInfo(7, "seven", 1, NOW))
     assert peer.ask(m.TenantList()) == m.TenantListResponse([m.TenantInfo(7, "seven", 1, NOW)])
@@ -49,20 +49,20 @@ def test_a_tenant_is_created_once_found_listed_and_deleted_with_its_streams(worl
     assert peer.ask(m.TenantList()) == m.TenantListResponse([])
 
 
-def test_tenants_that_have_no_number_are_not_listed(world: BrokerFixture) -> None:
-    peer = Peer(world, settings=KimberliteSettings(tenants={9: "acme"}))
+def test_tenants_that_have_no_number_are_not_listed(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, settings=KimberliteSettings(tenants={9: "acme"}))
     for name in ("acme", "default", "8"):
-        world.broker.topics.create(ANONYMOUS, Scope(name, "default"), "t", 1)
+        fixture.broker.topics.create(ANONYMOUS, Scope(name, "default"), "t", 1)
     listed = peer.ask(m.TenantList())
     assert isinstance(listed, m.TenantListResponse)
     assert [tenant.tenant_id for tenant in listed.tenants] == [8, 9]
 
 
 def test_the_administrator_of_a_tenant_sees_that_one_and_creates_none() -> None:
-    world = secured()
-    peer = Peer(world, token=key(world), settings=KimberliteSettings(assume="5b"))
+    fixture = secured()
+    peer = Peer(fixture, token=key(fixture), settings=KimberliteSettings(assume="5b"))
     peer.create()
-    Peer(world, tenant=7, token=key(world, 7)).create()
+    Peer(fixture, tenant=7, token=key(fixture, 7)).create()
     listed = peer.ask(m.TenantList())
     assert isinstance(listed, m.TenantListResponse)
     assert [tenant.tenant_id for tenant in listed.tenants] == [TENANT]
@@ -74,12 +74,12 @@ def test_the_administrator_of_a_tenant_sees_that_one_and_creates_none() -> None:
 
 
 def test_an_api_key_opens_the_door_with_its_roles_until_it_is_revoked() -> None:
-    world = secured()
-    admin = Peer(world, token=key(world))
+    fixture = secured()
+    admin = Peer(fixture, token=key(fixture))
     made = admin.ask(m.ApiKeyRegister("app", TENANT, ["User"], NOW + 60_000_000_000))
     assert isinstance(made, m.ApiKeyRegisterResponse)
     assert made.info == m.ApiKeyInfo("2", "app", TENANT, ["User"], NOW + 60_000_000_000)
-    app = Peer(world, token=made.key)
+    app = Peer(fixture, token=made.key)
     number = app.create()
     assert app.refused(m.ApiKeyList()).code == ErrorCode.AUTHENTICATION_FAILED
     listed = admin.ask(m.ApiKeyList(TENANT))
@@ -89,29 +89,29 @@ def test_an_api_key_opens_the_door_with_its_roles_until_it_is_revoked() -> None:
     assert admin.ask(m.ApiKeyRevoke(made.key)) == m.ApiKeyRevokeResponse(True)
     assert admin.ask(m.ApiKeyRevoke("2")) == m.ApiKeyRevokeResponse(False)
     assert app.refused(m.ReadEvents(number, 0, 10)).code == ErrorCode.AUTHENTICATION_FAILED
-    assert isinstance(Peer(world, greets=False).greet(made.key), m.ErrorResponse)
+    assert isinstance(Peer(fixture, greets=False).greet(made.key), m.ErrorResponse)
     assert len(admin.ask(m.ApiKeyList()).keys) == 1  # type: ignore[attr-defined]
 
 
 def test_a_key_expires() -> None:
-    world = secured()
-    made = Peer(world, token=key(world)).ask(m.ApiKeyRegister("app", TENANT, ["User"], NOW + 60_000_000_000))
+    fixture = secured()
+    made = Peer(fixture, token=key(fixture)).ask(m.ApiKeyRegister("app", TENANT, ["User"], NOW + 60_000_000_000))
     assert isinstance(made, m.ApiKeyRegisterResponse)
-    app = Peer(world, token=made.key)
-    world.pass_time(61)
+    app = Peer(fixture, token=made.key)
+    fixture.pass_time(61)
     assert app.refused(m.Sync()).code == ErrorCode.AUTHENTICATION_FAILED
 
 
 def test_a_key_is_rotated_at_once() -> None:
-    world = secured()
-    admin = Peer(world, token=key(world))
+    fixture = secured()
+    admin = Peer(fixture, token=key(fixture))
     made = admin.ask(m.ApiKeyRegister("app", TENANT, ["User"]))
     assert isinstance(made, m.ApiKeyRegisterResponse)
     rotated = admin.ask(m.ApiKeyRotate(made.key))
     assert isinstance(rotated, m.ApiKeyRotateResponse)
     assert rotated.info == m.ApiKeyInfo("3", "app", TENANT, ["User"], None)
-    assert isinstance(Peer(world, greets=False).greet(made.key), m.ErrorResponse)
-    assert Peer(world, token=rotated.new_key).create() > 0
+    assert isinstance(Peer(fixture, greets=False).greet(made.key), m.ErrorResponse)
+    assert Peer(fixture, token=rotated.new_key).create() > 0
     assert admin.refused(m.ApiKeyRotate(made.key)).code == ErrorCode.API_KEY_NOT_FOUND
     assert admin.refused(m.ApiKeyRevoke("psk_99_none")).code == ErrorCode.API_KEY_NOT_FOUND
 
@@ -121,9 +121,9 @@ def test_a_key_without_roles_or_with_unknown_ones_is_refused(peer: Peer) -> None
         assert peer.refused(m.ApiKeyRegister("app", TENANT, roles)).code == ErrorCode.INVALID_REQUEST
 
 
-def test_old_versions_are_told_of_missing_keys_with_a_code_that_they_know(world: BrokerFixture) -> None:
-    assert Peer(world, "v2").refused(m.ApiKeyRevoke("psk_99_none")).code < 20
-    assert Peer(world, "v3").refused(m.ApiKeyRevoke("psk_99_none")).code == ErrorCode.API_KEY_NOT_FOUND
+def test_old_versions_are_told_of_missing_keys_with_a_code_that_they_know(fixture: BrokerFixture) -> None:
+    assert Peer(fixture, "v2").refused(m.ApiKeyRevoke("psk_99_none")).code < 20
+    assert Peer(fixture, "v3").refused(m.ApiKeyRevoke("psk_99_none")).code == ErrorCode.API_KEY_NOT_FOUND
 
 
 # -- the audit log
@@ -136,10 +136,10 @@ def events(peer: Peer, request: m.AuditQuery) -> list[m.AuditEventInfo]:
 
 
 def test_the_audit_log_is_asked_by_subject_action_actor_and_time() -> None:
-    world = secured()
-    peer = Peer(world, token=key(world))
+    fixture = secured()
+    peer = Peer(fixture, token=key(fixture))
     peer.create("first")
-    world.pass_time(10)
+    fixture.pass_time(10)
     peer.create("second")
     created = events(peer, m.AuditQuery(action_type="topic.create"))
     assert [event.subject_id for event in created] == ["second", "first"]
@@ -156,10 +156,10 @@ def test_the_audit_log_is_asked_by_subject_action_actor_and_time() -> None:
 
 
 def test_the_audit_log_is_for_auditors_and_administrators() -> None:
-    world = secured()
-    Peer(world, token=key(world)).create()
+    fixture = secured()
+    Peer(fixture, token=key(fixture)).create()
     for role, allowed in (("Auditor", True), ("User", False), ("Analyst", False)):
-        peer = Peer(world, token=key(world, TENANT, role), settings=KimberliteSettings(assume="5b"))
+        peer = Peer(fixture, token=key(fixture, TENANT, role), settings=KimberliteSettings(assume="5b"))
         for request in (m.AuditQuery(), m.VerifyAuditChain()):
             reply = peer.ask(request)
             refused = isinstance(reply, m.ErrorResponse) and reply.code == ErrorCode.AUTHENTICATION_FAILED
@@ -167,22 +167,22 @@ def test_the_audit_log_is_for_auditors_and_administrators() -> None:
 
 
 def test_before_version_4_nobody_knows_what_an_event_looks_like() -> None:
-    world = BrokerFixture(audit=AuditPolicy(enabled=True))
-    assert Peer(world, "v3").refused(m.AuditQuery()).code == ErrorCode.INVALID_REQUEST
-    assert isinstance(Peer(world, "v4").ask(m.AuditQuery()), m.AuditQueryResponse)
+    fixture = BrokerFixture(audit=AuditPolicy(enabled=True))
+    assert Peer(fixture, "v3").refused(m.AuditQuery()).code == ErrorCode.INVALID_REQUEST
+    assert isinstance(Peer(fixture, "v4").ask(m.AuditQuery()), m.AuditQueryResponse)
 
 
 def test_the_chain_of_audit_events_holds_until_somebody_changes_one() -> None:
-    world = BrokerFixture(audit=AuditPolicy(enabled=True))
-    peer = Peer(world, settings=KimberliteSettings(assume="5b"))
+    fixture = BrokerFixture(audit=AuditPolicy(enabled=True))
+    peer = Peer(fixture, settings=KimberliteSettings(assume="5b"))
     for name in ("a", "b", "c"):
         peer.create(name)
     verified = peer.ask(m.VerifyAuditChain())
     assert isinstance(verified, m.VerifyAuditChainResponse) and verified.ok and verified.event_count >= 3
     assert len(verified.chain_head_hex) == 64 and verified.error_message is None
-    log = world.broker.state_log.state.topics[Scope(str(TENANT), "default")]["__audit"]
-    world.engine.append((Records(partition_id(log.id, 0), (b'{"forged": true}',)),))
-    world.commit()
+    log = fixture.broker.state_log.state.topics[Scope(str(TENANT), "default")]["__audit"]
+    fixture.engine.append((Records(partition_id(log.id, 0), (b'{"forged": true}',)),))
+    fixture.commit()
     forged = peer.ask(m.VerifyAuditChain())
     assert isinstance(forged, m.VerifyAuditChainResponse) and not forged.ok
     assert forged.mismatch_at_index == verified.event_count and forged.error_message
@@ -195,9 +195,9 @@ def test_without_an_audit_log_that_is_said(peer: Peer) -> None:
 # -- the server
 
 
-def test_the_server_says_what_it_is(world: BrokerFixture, peer: Peer) -> None:
+def test_the_server_says_what_it_is(fixture: BrokerFixture, peer: Peer) -> None:
     peer.create()
-    Peer(world, tenant=7).create()
+    Peer(fixture, tenant=7).create()
     info = peer.ask(m.GetServerInfo())
     assert isinstance(info, m.ServerInfoResponse)
     assert (info.build_version, info.protocol_version) == (f"penstock {__version__}", 5)
@@ -206,9 +206,9 @@ def test_the_server_says_what_it_is(world: BrokerFixture, peer: Peer) -> None:
 
 
 def test_whoever_is_of_one_tenant_does_not_learn_how_many_there_are() -> None:
-    world = secured()
-    Peer(world, tenant=7, token=key(world, 7)).create()
-    info = Peer(world, token=key(world)).ask(m.GetServerInfo())
+    fixture = secured()
+    Peer(fixture, tenant=7, token=key(fixture, 7)).create()
+    info = Peer(fixture, token=key(fixture)).ask(m.GetServerInfo())
     assert isinstance(info, m.ServerInfoResponse) and info.tenant_count == 1
 
 
@@ -227,9 +227,9 @@ def test_what_is_not_served_is_told_with_what_to_do_instead(peer: Peer, kind: ty
     assert peer.create() > 0
 
 
-def test_a_request_that_might_delete_a_tenant_is_not_guessed_at(world: BrokerFixture) -> None:
+def test_a_request_that_might_delete_a_tenant_is_not_guessed_at(fixture: BrokerFixture) -> None:
     """Number 16 is TenantGet of one generation of version 5 and TenantDelete of another."""
-    peer = Peer(world)
+    peer = Peer(fixture)
     peer.ask(m.CreateStream("t", DataClass.PII, m.Everywhere()))
     refused = peer.refused(m.TenantDelete(TENANT))
     assert refused.code == ErrorCode.INVALID_REQUEST and "kimberlite.assume" in refused.message

@@ -11,14 +11,14 @@ from penstock.wire.kimberlite.messages import ErrorCode
 
 def test_nobody_hears_of_a_conflict_before_what_is_in_the_way_is_stored() -> None:
     """A client that repeats an append and is told that its place is taken believes that the first one arrived."""
-    world = BrokerFixture()
-    first, second = Peer(world), Peer(world, port=50001)
+    fixture = BrokerFixture()
+    first, second = Peer(fixture), Peer(fixture, port=50001)
     stream = first.create()
     first.append(stream, b"zero")
     first.feed(m.AppendEvents(stream, [b"one"], 1))
     second.feed(m.AppendEvents(stream, [b"another"], 1))
     assert first.responses() == second.responses() == []
-    world.commit()
+    fixture.commit()
     assert [reply.payload for reply in first.responses()] == [m.AppendEventsResponse(1, 1)]
     (refused,) = second.responses()
     assert isinstance(refused.payload, m.ErrorResponse) and refused.payload.code is ErrorCode.OFFSET_MISMATCH

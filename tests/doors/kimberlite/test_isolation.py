@@ -20,7 +20,7 @@ import pytest
 from tests.broker.security.test_tokens import SHARED, signed
 from tests.doors.kimberlite.asking import ABOUT, Target
 from tests.doors.kimberlite.peer import Peer
-from tests.doors.kimberlite.sql_broker_fixture import SqlWorld
+from tests.doors.kimberlite.sql_broker_fixture import SqlBrokerFixture
 from tests.doors.kimberlite.test_session import key
 
 from penstock.broker.errors import TopicExists
@@ -78,7 +78,7 @@ class Scene:
     streams and keys, and the position of the log, are the same whoever the owner is."""
 
     def __init__(self, owner: int, *, gone: bool = False, sql: bool = True) -> None:
-        self.world = SqlWorld(
+        self.fixture = SqlBrokerFixture(
             access=AccessPolicy(True, [ADMINISTRATION]),
             audit=AuditPolicy(enabled=True),
             tokens=TokenPolicy((SHARED,)),
@@ -87,21 +87,21 @@ class Scene:
         self.steps: list[str] | None = None
         roles = (None, "Admin", "User", "Auditor")
         self.tokens = {
-            name: key(self.world, OWN) if role is None else signed(tenant_id=OWN, roles=[role])
+            name: key(self.fixture, OWN) if role is None else signed(tenant_id=OWN, roles=[role])
             for name, role in zip(CREDENTIALS, roles, strict=True)
         }
-        self.key = key(self.world, owner)
+        self.key = key(self.fixture, owner)
         first = self.peer(CREDENTIALS[0])
         self.own = first.create("mine")
         first.append(self.own, b'{"who": "me"}')
         self.stream, subscription = self._furnish(owner, sql=sql)
         if gone:
-            self.world.broker.tenants.delete(ADMINISTRATOR, str(owner))
+            self.fixture.broker.tenants.delete(ADMINISTRATOR, str(owner))
         self._fill_up()
         self.target = Target(OTHER, self.stream, "secret", self.key, "2", subscription, position=20)
 
     def _furnish(self, owner: int, *, sql: bool) -> tuple[int, int]:
-        self.owner = Peer(self.world, tenant=owner, token=self.key, settings=SETTINGS)
+        self.owner = Peer(self.fixture, tenant=owner, token=self.key, settings=SETTINGS)
         stream = self.owner.create("secret")
         self.owner.append(stream, SECRET, SECRET)
         subscribed = self.owner.ask(m.Subscribe(stream, 0, 1, "group"))
@@ -118,26 +118,26 @@ class Scene:
         assert isinstance(reply, m.QueryResponse), reply
 
     def _fill_up(self) -> None:
-        broker = self.world.broker
+        broker = self.fixture.broker
         broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 1)
-        self.world.commit()
+        self.fixture.commit()
         while broker.position < POSITION:
             broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 0, [b""])
-            self.world.commit()
+            self.fixture.commit()
         assert broker.position == POSITION
 
     def peer(self, credential: str, dialect: str = "5b") -> Peer:
         generation = dialect.partition("/")[0]
         settings = KimberliteSettings(assume="auto" if generation in ("v2", "v3", "v4") else generation)
-        return Peer(self.world, dialect, tenant=OWN, token=self.tokens[credential], settings=settings)
+        return Peer(self.fixture, dialect, tenant=OWN, token=self.tokens[credential], settings=settings)
 
     def ask(self, credential: str, request: m.Message, tenant: int, dialect: str = "5b") -> Heard:
         """On a connection of its own."""
         peer = self.peer(credential, dialect)
-        frame, before = peer.frame(request, tenant), self.world.broker.position
+        frame, before = peer.frame(request, tenant), self.fixture.broker.position
         with self.watched():
             peer.feed(frame)
-            self.world.commit()
+            self.fixture.commit()
         data = peer.raw()
         peer.wire.feed(data)
         replies = []
@@ -145,8 +145,8 @@ class Scene:
             replies.append(reply.payload)
         if not peer.closed:
             peer.session.lost()
-            self.world.commit()
-        return Heard(data, replies, self.world.broker.position - before)
+            self.fixture.commit()
+        return Heard(data, replies, self.fixture.broker.position - before)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -170,20 +170,20 @@ class Scene:
 
     def others(self) -> object:
         """Everything of the other tenant that a request could have changed."""
-        state = self.world.broker.state_log.state
+        state = self.fixture.broker.state_log.state
         topics = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == str(OTHER)]
-        ends = [self.world.engine.next_offset(partition_id(topic.id, 0)) for topic in topics]
+        ends = [self.fixture.engine.next_offset(partition_id(topic.id, 0)) for topic in topics]
         keys = [one for one in state.keys.values() if one.tenant == str(OTHER)]
         groups = {scope: repr(found) for scope, found in state.groups.items() if scope.tenant == str(OTHER)}
         return topics, ends, keys, groups, str(OTHER) in state.registered
 
     def close(self) -> None:
-        self.world.close()
+        self.fixture.close()
 
 
 @pytest.fixture(autouse=True)
 def no_lots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is otherwise drawn by lot is the same in all worlds: keys differ by their numbers."""
+    """What is otherwise drawn by lot is the same in all brokers: keys differ by their numbers."""
     monkeypatch.setattr(keys, "secrets", SimpleNamespace(token_bytes=bytes))
 
 
@@ -263,7 +263,7 @@ def test_what_is_there_takes_no_longer_to_refuse(kind: type[m.Message]) -> None:
                 scene.steps = None
 
 
-def test_worlds_differ_only_in_the_other_tenant() -> None:
+def test_scenes_differ_only_in_the_other_tenant() -> None:
     """Else the comparisons would prove nothing."""
     with scenes(m.Query) as (theirs, elsewhere, nowhere):
         assert (theirs.own, theirs.target) == (
@@ -305,7 +305,7 @@ def test_streams_and_tables_of_the_same_name_are_different_ones() -> None:
         ("SELECT who FROM ledger JOIN secret USING (who)", [["me"]], []),
         ("WITH x AS (SELECT * FROM ledger) SELECT COUNT(*) FROM x, secret", [[1]], [[2]]),
         ("SELECT COUNT(*) FROM information_schema.tables", [[3]], [[2]]),
-        (f"SELECT COUNT(*) FROM secret AT OFFSET {scene.world.broker.position}", [[1]], [[2]]),
+        (f"SELECT COUNT(*) FROM secret AT OFFSET {scene.fixture.broker.position}", [[1]], [[2]]),
         ("SHOW INDEXES FROM ledger", [], [["ledger_pkey", "who"]]),
     ):
         for peer, rows in ((spy, own), (owner, others), (spy, own)):  # the engines are the same ones

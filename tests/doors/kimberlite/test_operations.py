@@ -28,13 +28,13 @@ FIRST = ("v0.1", "seed", "seed/bincode", "seed/postcard", "v0.4")
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     return BrokerFixture()
 
 
 @pytest.fixture
-def peer(world: BrokerFixture) -> Peer:
-    return Peer(world)
+def peer(fixture: BrokerFixture) -> Peer:
+    return Peer(fixture)
 
 
 def create(name: str, data_class: DataClass = DataClass.PII, placement: m.Placement | None = None) -> m.CreateStream:
@@ -44,9 +44,9 @@ def create(name: str, data_class: DataClass = DataClass.PII, placement: m.Placem
 # -- streams
 
 
-def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(world: BrokerFixture, peer: Peer) -> None:
+def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(fixture: BrokerFixture, peer: Peer) -> None:
     number = peer.create("events", DataClass.FINANCIAL)
-    topic = world.broker.topics.describe(ANONYMOUS, SCOPE, "events").topic
+    topic = fixture.broker.topics.describe(ANONYMOUS, SCOPE, "events").topic
     assert (topic.id, topic.partitions) == (number, 1)
     assert topic.settings == TopicSettings(data_class="Financial", placement="global")
 
@@ -60,9 +60,9 @@ def test_a_stream_is_a_topic_of_its_tenant_with_its_class_and_placement(world: B
         (m.Regional(m.CustomRegion("eu-central-1")), "region:eu-central-1"),
     ],
 )
-def test_a_placement_is_kept_as_text(world: BrokerFixture, peer: Peer, placement: m.Placement, kept: str) -> None:
+def test_a_placement_is_kept_as_text(fixture: BrokerFixture, peer: Peer, placement: m.Placement, kept: str) -> None:
     peer.ask(create("t", placement=placement))
-    assert world.broker.topics.describe(ANONYMOUS, SCOPE, "t").topic.settings.placement == kept
+    assert fixture.broker.topics.describe(ANONYMOUS, SCOPE, "t").topic.settings.placement == kept
 
 
 @pytest.mark.parametrize("region", ["", "x" * 256, "a\nb"])
@@ -72,9 +72,9 @@ def test_a_region_without_a_proper_name_is_refused(peer: Peer, region: str) -> N
 
 @pytest.mark.parametrize("dialect", FIRST)
 def test_in_version_1_a_name_is_taken_once_and_has_letters_digits_and_underscores(
-    world: BrokerFixture, dialect: str
+    fixture: BrokerFixture, dialect: str
 ) -> None:
-    peer = Peer(world, dialect)
+    peer = Peer(fixture, dialect)
     number = peer.create("Events_1")
     again = peer.refused(create("Events_1", DataClass.DEIDENTIFIED))
     assert again.code == ErrorCode.STREAM_ALREADY_EXISTS and f"stream {number}" in again.message
@@ -83,8 +83,8 @@ def test_in_version_1_a_name_is_taken_once_and_has_letters_digits_and_underscore
 
 
 @pytest.mark.parametrize("dialect", LATER)
-def test_later_versions_find_a_stream_by_creating_it_again_as_it_is(world: BrokerFixture, dialect: str) -> None:
-    peer = Peer(world, dialect)
+def test_later_versions_find_a_stream_by_creating_it_again_as_it_is(fixture: BrokerFixture, dialect: str) -> None:
+    peer = Peer(fixture, dialect)
     region = m.Regional(m.CustomRegion("eu"))
     made = peer.ask(create("a-b.c", DataClass.PHI, region))
     assert peer.ask(create("a-b.c", DataClass.PHI, region)) == made
@@ -94,20 +94,20 @@ def test_later_versions_find_a_stream_by_creating_it_again_as_it_is(world: Broke
 
 
 def test_a_topic_of_another_door_is_found_by_whoever_asks_for_nothing_to_keep_to(
-    world: BrokerFixture, peer: Peer
+    fixture: BrokerFixture, peer: Peer
 ) -> None:
-    topic, _ = world.broker.topics.create(ANONYMOUS, SCOPE, "orders", 3)
+    topic, _ = fixture.broker.topics.create(ANONYMOUS, SCOPE, "orders", 3)
     assert peer.create("orders", DataClass.PUBLIC) == topic.id
     assert peer.refused(create("orders", DataClass.PHI)).code == ErrorCode.STREAM_ALREADY_EXISTS
     regional = create("orders", DataClass.PUBLIC, m.Regional(m.UsEast1()))
     assert peer.refused(regional).code == ErrorCode.STREAM_ALREADY_EXISTS
 
 
-def test_every_partition_of_a_topic_is_a_stream(world: BrokerFixture, peer: Peer) -> None:
-    topic, _ = world.broker.topics.create(ANONYMOUS, SCOPE, "orders", 3)
+def test_every_partition_of_a_topic_is_a_stream(fixture: BrokerFixture, peer: Peer) -> None:
+    topic, _ = fixture.broker.topics.create(ANONYMOUS, SCOPE, "orders", 3)
     second = topic.id + (1 << 32)
     assert peer.ask(m.AppendEvents(second, [b"x"], 0)) == m.AppendEventsResponse(0, 1)
-    assert world.engine.bounds(partition_id(topic.id, 1)).high_watermark == 1
+    assert fixture.engine.bounds(partition_id(topic.id, 1)).high_watermark == 1
     assert peer.read(second) == m.ReadEventsResponse([b"x"], None)
     assert peer.read(topic.id) == m.ReadEventsResponse([], None)
     for number in (topic.id + (3 << 32), topic.id + 1, 0, 2**64 - 1):
@@ -118,29 +118,29 @@ def test_the_brokers_own_topics_are_not_to_be_created(peer: Peer) -> None:
     assert peer.refused(create("__mine")).code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_tenant_comes_into_being_with_its_first_stream_or_has_to_be_there(world: BrokerFixture, peer: Peer) -> None:
+def test_a_tenant_comes_into_being_with_its_first_stream_or_has_to_be_there(fixture: BrokerFixture, peer: Peer) -> None:
     peer.refused(create("a//b"))
-    assert world.broker.tenants.list(ANONYMOUS) == []
+    assert fixture.broker.tenants.list(ANONYMOUS) == []
     peer.create()
-    assert [tenant.name for tenant in world.broker.tenants.list(ANONYMOUS)] == ["42"]
-    strict = Peer(world, tenant=43, settings=KimberliteSettings(auto_create_tenants=False))
+    assert [tenant.name for tenant in fixture.broker.tenants.list(ANONYMOUS)] == ["42"]
+    strict = Peer(fixture, tenant=43, settings=KimberliteSettings(auto_create_tenants=False))
     assert strict.refused(create("t")).code == ErrorCode.TENANT_NOT_FOUND
     strict.ask(m.TenantCreate(43, "forty-three"))
     assert strict.create("t") > 0
 
 
-def test_a_tenant_may_have_a_name_instead_of_its_number(world: BrokerFixture) -> None:
-    peer = Peer(world, settings=KimberliteSettings(tenants={TENANT: "default"}))
+def test_a_tenant_may_have_a_name_instead_of_its_number(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, settings=KimberliteSettings(tenants={TENANT: "default"}))
     number = peer.create()
-    assert world.broker.topics.describe(ANONYMOUS, Scope("default", "default"), "events").topic.id == number
+    assert fixture.broker.topics.describe(ANONYMOUS, Scope("default", "default"), "events").topic.id == number
 
 
 # -- appending
 
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
-def test_events_are_appended_and_read_in_every_dialect(world: BrokerFixture, dialect: str) -> None:
-    peer = Peer(world, dialect)
+def test_events_are_appended_and_read_in_every_dialect(fixture: BrokerFixture, dialect: str) -> None:
+    peer = Peer(fixture, dialect)
     number = peer.create()
     assert peer.append(number, b"event1", b"event2") == m.AppendEventsResponse(0, 2)
     assert peer.append(number, b"", b"\x00\xff") == m.AppendEventsResponse(2, 2)
@@ -149,9 +149,9 @@ def test_events_are_appended_and_read_in_every_dialect(world: BrokerFixture, dia
 
 @pytest.mark.parametrize("dialect", ("v0.4", *LATER))
 def test_an_append_at_another_offset_than_expected_is_refused_and_changes_nothing(
-    world: BrokerFixture, dialect: str
+    fixture: BrokerFixture, dialect: str
 ) -> None:
-    peer = Peer(world, dialect)
+    peer = Peer(fixture, dialect)
     number = peer.create()
     peer.append(number, b"a", b"b")
     for expected in (0, 1, 3):
@@ -162,8 +162,8 @@ def test_an_append_at_another_offset_than_expected_is_refused_and_changes_nothin
 
 
 @pytest.mark.parametrize("dialect", ("v0.1", "seed", "seed/postcard"))
-def test_the_first_clients_append_wherever_a_stream_ends(world: BrokerFixture, dialect: str) -> None:
-    peer = Peer(world, dialect)
+def test_the_first_clients_append_wherever_a_stream_ends(fixture: BrokerFixture, dialect: str) -> None:
+    peer = Peer(fixture, dialect)
     number = peer.create()
     replies = peer.all(*[m.AppendEvents(number, [b"x"]) for _ in range(3)])
     assert replies == [m.AppendEventsResponse(offset, 1) for offset in range(3)]
@@ -180,35 +180,35 @@ def test_a_batch_has_1_to_10000_events_and_4_mib(peer: Peer) -> None:
 
 
 def test_an_event_that_does_not_fit_the_schema_refuses_the_whole_batch_with_reasons(
-    world: BrokerFixture, peer: Peer
+    fixture: BrokerFixture, peer: Peer
 ) -> None:
     schema = b'{"type": "object", "required": ["a"]}'
-    work = world.broker.schemas.register(ANONYMOUS, SCOPE, "s", SchemaKind.JSON, schema)
+    work = fixture.broker.schemas.register(ANONYMOUS, SCOPE, "s", SchemaKind.JSON, schema)
     work.run()
     work.finish()
     for rejected in ("error", "dead-letter"):
         settings = TopicSettings(schema="s", rejected=rejected)
-        topic, _ = world.broker.topics.create(ANONYMOUS, SCOPE, rejected, 1, settings)
+        topic, _ = fixture.broker.topics.create(ANONYMOUS, SCOPE, rejected, 1, settings)
         refused = peer.refused(m.AppendEvents(topic.id, [b'{"a": 1}', b"{}"], 0))
         assert refused.code == ErrorCode.INVALID_REQUEST and "missing required field: a" in refused.message
         assert peer.length(topic.id) == 0
         assert peer.append(topic.id, b'{"a": 1}').count == 1
 
 
-def test_an_append_that_cannot_be_kept_is_a_storage_error(world: BrokerFixture, peer: Peer) -> None:
+def test_an_append_that_cannot_be_kept_is_a_storage_error(fixture: BrokerFixture, peer: Peer) -> None:
     number = peer.create()
-    world.fill_disk()
+    fixture.fill_disk()
     refused = peer.refused(m.AppendEvents(number, [b"x"], 0))
     assert (refused.code, refused.message) == (ErrorCode.STORAGE_ERROR, "no space left")
 
 
 def test_appends_are_answered_when_they_are_committed_and_do_not_wait_for_each_other(
-    world: BrokerFixture, peer: Peer
+    fixture: BrokerFixture, peer: Peer
 ) -> None:
     number = peer.create()
     peer.feed(*[m.AppendEvents(number, [b"x" * 10_000], offset) for offset in range(5)])
     assert peer.responses() == [] and peer.session.held_bytes > 50_000
-    world.commit()
+    fixture.commit()
     assert [response.payload for response in peer.responses()] == [m.AppendEventsResponse(at, 1) for at in range(5)]
     assert peer.session.held_bytes == 0
 
@@ -235,10 +235,10 @@ def test_at_the_end_there_is_nothing_and_nowhere_to_go_on(peer: Peer) -> None:
         assert peer.read(number, offset) == m.ReadEventsResponse([], None)
 
 
-def test_from_version_2_on_a_reply_has_120_kib_or_one_event(world: BrokerFixture) -> None:
+def test_from_version_2_on_a_reply_has_120_kib_or_one_event(fixture: BrokerFixture) -> None:
     events = [bytes([number]) * 1000 for number in range(200)]
     for dialect, most in (("5b", 120 * 1024), ("v0.4", 200_000)):
-        peer = Peer(world, dialect, tenant=len(dialect))
+        peer = Peer(fixture, dialect, tenant=len(dialect))
         number = peer.create()
         peer.append(number, *events)
         found, at = list[bytes](), 0
@@ -250,30 +250,30 @@ def test_from_version_2_on_a_reply_has_120_kib_or_one_event(world: BrokerFixture
                 break
             at = reply.next_offset
         assert found == events
-    peer = Peer(world, tenant=7)
+    peer = Peer(fixture, tenant=7)
     number = peer.create()
     peer.append(number, b"x" * 500_000, b"y")
     assert peer.read(number) == m.ReadEventsResponse([b"x" * 500_000], 1)
 
 
 def test_what_retention_removed_is_an_invalid_offset_that_says_where_the_stream_begins(
-    world: BrokerFixture, peer: Peer
+    fixture: BrokerFixture, peer: Peer
 ) -> None:
     number = peer.create()
     peer.append(number, b"a", b"b", b"c")
-    world.engine.trim({partition_id(number, 0): 2})
-    world.commit()
+    fixture.engine.trim({partition_id(number, 0): 2})
+    fixture.commit()
     refused = peer.refused(m.ReadEvents(number, 1, 100))
     assert refused.code == ErrorCode.INVALID_OFFSET and "begins at 2" in refused.message
     assert peer.read(number, 2) == m.ReadEventsResponse([b"c"], None)
 
 
-def test_what_expired_is_passed_by_however_much_it_is(world: BrokerFixture, peer: Peer) -> None:
+def test_what_expired_is_passed_by_however_much_it_is(fixture: BrokerFixture, peer: Peer) -> None:
     number = peer.create()
     for _ in range(4):
         peer.append(number, *[b"old"] * 10_000)
-    world.pass_time(100)
-    world.broker.topics.change(ANONYMOUS, SCOPE, "events", TopicSettings(expiry_seconds=50))
+    fixture.pass_time(100)
+    fixture.broker.topics.change(ANONYMOUS, SCOPE, "events", TopicSettings(expiry_seconds=50))
     assert peer.read(number) == m.ReadEventsResponse([], None)
     peer.append(number, b"new")
     assert peer.read(number) == m.ReadEventsResponse([b"new"], None)
@@ -281,13 +281,13 @@ def test_what_expired_is_passed_by_however_much_it_is(world: BrokerFixture, peer
 
 def test_a_read_from_the_disk_is_off_the_loop_and_nobody_hears_of_it_if_the_client_is_gone() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     number = peer.create()
     peer.append(number, b"x")
-    world.restart()  # nothing of it is in memory now
-    world.broker.executor = later(calls)
-    peer, other = Peer(world), Peer(world)
+    fixture.restart()  # nothing of it is in memory now
+    fixture.broker.executor = later(calls)
+    peer, other = Peer(fixture), Peer(fixture)
     for each in (peer, other):
         each.feed(m.ReadEvents(number, 0, 100), m.StreamInfo(number))
         assert each.responses() == []
@@ -304,28 +304,28 @@ def test_a_read_from_the_disk_is_off_the_loop_and_nobody_hears_of_it_if_the_clie
 
 def test_a_stream_that_is_deleted_while_it_is_read_is_not_found() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    world = BrokerFixture()
-    number = Peer(world).create()
-    Peer(world).append(number, b"x")
-    world.restart()
-    world.broker.executor = later(calls)
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    number = Peer(fixture).create()
+    Peer(fixture).append(number, b"x")
+    fixture.restart()
+    fixture.broker.executor = later(calls)
+    peer = Peer(fixture)
     peer.feed(m.ReadEvents(number, 0, 100))
-    world.broker.topics.delete(ANONYMOUS, SCOPE, "events")
-    world.broker.topics.create(ANONYMOUS, SCOPE, "events", 1)
+    fixture.broker.topics.delete(ANONYMOUS, SCOPE, "events")
+    fixture.broker.topics.create(ANONYMOUS, SCOPE, "events", 1)
     for work, done in calls:
         work()
         done()
-    world.commit()
+    fixture.commit()
     (response,) = peer.responses()
     assert isinstance(response.payload, m.ErrorResponse) and response.payload.code == ErrorCode.STREAM_NOT_FOUND
 
 
-def test_a_client_reads_its_own_writes_without_waiting_for_them(world: BrokerFixture, peer: Peer) -> None:
+def test_a_client_reads_its_own_writes_without_waiting_for_them(fixture: BrokerFixture, peer: Peer) -> None:
     number = peer.create()
     peer.feed(m.AppendEvents(number, [b"x"], 0), m.ReadEvents(number, 0, 100), m.StreamInfo(number))
     assert peer.responses() == []
-    world.commit()
+    fixture.commit()
     assert [response.payload for response in peer.responses()] == [
         m.AppendEventsResponse(0, 1),
         m.ReadEventsResponse([b"x"], None),
@@ -338,19 +338,19 @@ def test_a_client_reads_its_own_writes_without_waiting_for_them(world: BrokerFix
 # -- sync
 
 
-def test_sync_is_answered_when_everything_is_on_disk(world: BrokerFixture, peer: Peer) -> None:
+def test_sync_is_answered_when_everything_is_on_disk(fixture: BrokerFixture, peer: Peer) -> None:
     number, seen = peer.create(), list[int]()
-    sync = world.engine.sync
+    sync = fixture.engine.sync
 
     def watched() -> bool:
         seen.append(peer.length(number))
         return sync()
 
-    world.engine.sync = watched  # type: ignore[method-assign]
+    fixture.engine.sync = watched  # type: ignore[method-assign]
     replies = peer.all(m.AppendEvents(number, [b"x"], 0), m.Sync())
     assert replies == [m.AppendEventsResponse(0, 1), m.SyncResponse(True)]
     assert seen == [1]  # what was appended before it is committed when it runs
-    world.engine.sync = lambda: False  # type: ignore[method-assign]
+    fixture.engine.sync = lambda: False  # type: ignore[method-assign]
     assert peer.refused(m.Sync()).code == ErrorCode.STORAGE_ERROR
 
 
@@ -406,38 +406,38 @@ class Queries:
         return statement
 
 
-def queries(world: BrokerFixture, *found: Rows | Exception, waits: bool = False) -> Queries:
-    world.broker.queries = made = Queries(*found, waits=waits)  # type: ignore[assignment]
+def queries(fixture: BrokerFixture, *found: Rows | Exception, waits: bool = False) -> Queries:
+    fixture.broker.queries = made = Queries(*found, waits=waits)  # type: ignore[assignment]
     return made
 
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
-def test_a_query_goes_to_sql_as_it_is_and_its_rows_come_back(world: BrokerFixture, dialect: str) -> None:
+def test_a_query_goes_to_sql_as_it_is_and_its_rows_come_back(fixture: BrokerFixture, dialect: str) -> None:
     params: list[wire.Value] = [-42, "hi", True, None, wire.Timestamp(1_700_000_000_000_000_000)]
     rows = Rows(["a", "b"], [[1, "x"], [None, False], [Timestamp(-1), 2**63 - 1]])
-    asked = queries(world, rows, rows)
+    asked = queries(fixture, rows, rows)
     cells: list[list[wire.Value]] = [[1, "x"], [None, False], [wire.Timestamp(-1), 2**63 - 1]]
-    peer = Peer(world, dialect)
+    peer = Peer(fixture, dialect)
     assert peer.ask(m.Query("SELECT $1", params)) == m.QueryResponse(rows.columns, cells)
     assert peer.ask(m.QueryAt("SELECT 2", [], 17)) == m.QueryAtResponse(rows.columns, cells)
     assert asked.asked == [(SCOPE, "SELECT $1", params, None, None), (SCOPE, "SELECT 2", [], 17, None)]
     assert type(asked.asked[0][2][-1]) is Timestamp  # the broker's, not the wire's
 
 
-def test_the_reason_for_breaking_the_glass_is_passed_on(world: BrokerFixture, peer: Peer) -> None:
-    asked = queries(world, Rows([], []), Rows([], []))
+def test_the_reason_for_breaking_the_glass_is_passed_on(fixture: BrokerFixture, peer: Peer) -> None:
+    asked = queries(fixture, Rows([], []), Rows([], []))
     peer.all(m.Query("a", [], "emergency"), m.QueryAt("b", [], 1, "surgery"))
     assert [reason for *_, reason in asked.asked] == ["emergency", "surgery"]
 
 
-def test_tables_are_asked_for_in_sql(world: BrokerFixture, peer: Peer) -> None:
+def test_tables_are_asked_for_in_sql(fixture: BrokerFixture, peer: Peer) -> None:
     columns: list[list[Value]] = [["id", "BIGINT", False, True], ["t", "VARCHAR", True, False]]
     found = [
         Rows(["name", "column_count"], [["events", 4]]),
         Rows(["name", "data_type", "nullable", "primary_key"], columns),
         Rows(["name", "columns"], [["pk", "id,t"]]),
     ]
-    asked = queries(world, *found)
+    asked = queries(fixture, *found)
     assert peer.ask(m.ListTables()) == m.ListTablesResponse([m.TableSummary("events", 4)])
     described = m.DescribeTableResponse('a"b', [m.ColumnInfo(*column) for column in columns])  # type: ignore[arg-type]
     assert peer.ask(m.DescribeTable('a"b')) == described
@@ -445,9 +445,9 @@ def test_tables_are_asked_for_in_sql(world: BrokerFixture, peer: Peer) -> None:
     assert [sql for _, sql, *_ in asked.asked] == ["SHOW TABLES", 'DESCRIBE "a""b"', 'SHOW INDEXES FROM "t"']
 
 
-def test_a_statement_holds_up_the_requests_behind_it_and_ends_with_its_client(world: BrokerFixture) -> None:
-    asked = queries(world, Rows(["a"], []), Rows(["a"], []), waits=True)
-    peer, other = Peer(world), Peer(world)
+def test_a_statement_holds_up_the_requests_behind_it_and_ends_with_its_client(fixture: BrokerFixture) -> None:
+    asked = queries(fixture, Rows(["a"], []), Rows(["a"], []), waits=True)
+    peer, other = Peer(fixture), Peer(fixture)
     for each in (peer, other):
         each.feed(m.Query("SELECT", []), m.Sync())
         assert each.responses() == []
@@ -460,8 +460,8 @@ def test_a_statement_holds_up_the_requests_behind_it_and_ends_with_its_client(wo
     assert peer.progressed == 1
 
 
-def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(world: BrokerFixture, peer: Peer) -> None:
-    queries(world, Rows(["a"], [["x" * (17 << 20)]]))
+def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(fixture: BrokerFixture, peer: Peer) -> None:
+    queries(fixture, Rows(["a"], [["x" * (17 << 20)]]))
     refused = peer.refused(m.Query("SELECT", []))
     assert refused.code == ErrorCode.QUERY_EXECUTION_ERROR and "ask for less" in refused.message
 
@@ -485,9 +485,9 @@ def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(world: Bro
         (core.ShuttingDown(), ErrorCode.INTERNAL_ERROR),
     ],
 )
-def test_errors_of_a_statement_have_their_codes(world: BrokerFixture, error: Exception, code: ErrorCode) -> None:
-    peer = Peer(world, settings=KimberliteSettings(assume="5b"))  # or code 29 would not be known to be understood
-    queries(world, error)
+def test_errors_of_a_statement_have_their_codes(fixture: BrokerFixture, error: Exception, code: ErrorCode) -> None:
+    peer = Peer(fixture, settings=KimberliteSettings(assume="5b"))  # or code 29 would not be known to be understood
+    queries(fixture, error)
     assert peer.refused(m.Query("SELECT", [])).code == code
     assert not peer.closed
 

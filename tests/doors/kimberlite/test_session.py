@@ -32,7 +32,7 @@ CAPABILITIES = ["query", "append", "subscribe", "query_at", "sync"]
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
+def fixture() -> BrokerFixture:
     return BrokerFixture()
 
 
@@ -40,10 +40,10 @@ def secured(**options: Any) -> BrokerFixture:
     return BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options)
 
 
-def key(world: BrokerFixture, tenant: int = TENANT, *roles: str) -> str:
+def key(fixture: BrokerFixture, tenant: int = TENANT, *roles: str) -> str:
     terms = KeyTerms("test", str(tenant), (), roles=roles or ("Admin",))
-    new, _ = world.broker.keys.add(ADMINISTRATOR, terms)
-    world.commit()
+    new, _ = fixture.broker.keys.add(ADMINISTRATOR, terms)
+    fixture.commit()
     return new.secret
 
 
@@ -56,9 +56,9 @@ def frame(payload: bytes, version: int = 5) -> bytes:
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
 @pytest.mark.parametrize("castagnoli", [False, True])
-def test_the_specifications_example_session(world: BrokerFixture, dialect: str, castagnoli: bool) -> None:
-    queries(world, Rows(["count"], [[2]]))
-    peer = Peer(world, dialect, greets=False, castagnoli=castagnoli)
+def test_the_specifications_example_session(fixture: BrokerFixture, dialect: str, castagnoli: bool) -> None:
+    queries(fixture, Rows(["count"], [[2]]))
+    peer = Peer(fixture, dialect, greets=False, castagnoli=castagnoli)
     assert peer.greet() == m.HandshakeResponse(peer.wire.version, True, CAPABILITIES)
     made = peer.ask(m.CreateStream("events", DataClass.PHI, m.Everywhere()))
     assert isinstance(made, m.CreateStreamResponse)
@@ -70,9 +70,9 @@ def test_the_specifications_example_session(world: BrokerFixture, dialect: str, 
     assert peer.closed
 
 
-def test_the_frames_of_the_newest_version_byte_for_byte(world: BrokerFixture) -> None:
+def test_the_frames_of_the_newest_version_byte_for_byte(fixture: BrokerFixture) -> None:
     """The requests are those that the original's client sent; see the reference, section 5."""
-    peer = Peer(world, greets=False)
+    peer = Peer(fixture, greets=False)
     exchanges = [
         ("00 01 2a 00 00 05 00", "01 01 01 05 01" + GREETED),
         ("00 02 2a 00 01 06 65 76 65 6e 74 73 00 01", "01 02 02 01"),
@@ -83,18 +83,18 @@ def test_the_frames_of_the_newest_version_byte_for_byte(world: BrokerFixture) ->
     ]
     for request, reply in exchanges:
         peer.feed(frame(bytes.fromhex(request)))
-        world.commit()
+        fixture.commit()
         assert peer.raw() == frame(bytes.fromhex(reply))
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 13])
-def test_frames_may_come_in_any_pieces(world: BrokerFixture, size: int) -> None:
-    peer = Peer(world)
+def test_frames_may_come_in_any_pieces(fixture: BrokerFixture, size: int) -> None:
+    peer = Peer(fixture)
     number = peer.create()
     data = b"".join(peer.frame(m.AppendEvents(number, [b"x" * 50], offset)) for offset in range(3))
     for at in range(0, len(data), size):
         peer.session.receive(data[at : at + size])
-    world.commit()
+    fixture.commit()
     assert [response.payload for response in peer.responses()] == [m.AppendEventsResponse(at, 1) for at in range(3)]
 
 
@@ -108,24 +108,24 @@ def test_every_request_of_every_generation_has_an_operation() -> None:
 
 
 @pytest.mark.parametrize("dialect", FIRST + LATER)
-def test_without_a_handshake_nothing_is_served_and_the_connection_goes_on(world: BrokerFixture, dialect: str) -> None:
-    peer = Peer(world, dialect, greets=False)
+def test_without_a_handshake_nothing_is_served_and_the_connection_goes_on(fixture: BrokerFixture, dialect: str) -> None:
+    peer = Peer(fixture, dialect, greets=False)
     refused = peer.refused(m.CreateStream("a_stream_with_a_name", DataClass.PHI, m.Everywhere()))
     assert (refused.code, refused.message) == (ErrorCode.INVALID_REQUEST, "handshake required")
     assert isinstance(peer.greet(), m.HandshakeResponse)
     assert peer.create() > 0
 
 
-def test_a_version_that_is_not_that_of_the_frames_is_refused(world: BrokerFixture) -> None:
-    refused = Peer(world, greets=False).refused(m.Handshake(4))
+def test_a_version_that_is_not_that_of_the_frames_is_refused(fixture: BrokerFixture) -> None:
+    refused = Peer(fixture, greets=False).refused(m.Handshake(4))
     assert refused.code == ErrorCode.INVALID_REQUEST
     assert refused.message == "unsupported client version: 4, server is 5"
 
 
 @pytest.mark.parametrize("dialect", ("seed", "v0.1", "v0.4", "v3", "5b"))
 def test_a_key_of_the_tenant_opens_the_connection(dialect: str) -> None:
-    world = secured()
-    peer = Peer(world, dialect, token=key(world))
+    fixture = secured()
+    peer = Peer(fixture, dialect, token=key(fixture))
     assert peer.create() > 0
 
 
@@ -140,53 +140,53 @@ def test_without_a_token_the_connection_is_of_no_use_where_security_is_on() -> N
 
 
 def test_a_key_that_was_chosen_may_have_points_in_it() -> None:
-    world = secured()
+    fixture = secured()
     chosen = "a.key.that.somebody.chose"
-    world.broker.keys.add(ADMINISTRATOR, KeyTerms("test", str(TENANT), (), roles=("Admin",)), chosen)
-    world.commit()
-    assert isinstance(Peer(world, greets=False).greet(chosen), m.HandshakeResponse)
+    fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("test", str(TENANT), (), roles=("Admin",)), chosen)
+    fixture.commit()
+    assert isinstance(Peer(fixture, greets=False).greet(chosen), m.HandshakeResponse)
 
 
 def test_a_wrong_token_is_an_error_and_after_too_many_the_host_is_locked_out() -> None:
-    world = secured(lockout=LockoutPolicy(3, 60))
-    good = key(world)
-    peer = Peer(world, greets=False)
+    fixture = secured(lockout=LockoutPolicy(3, 60))
+    good = key(fixture)
+    peer = Peer(fixture, greets=False)
     for token in ("psk_1_wrong", "a.b.c", "eyJhbGciOiJub25lIn0.e30."):
         reply = peer.greet(token)
         assert isinstance(reply, m.ErrorResponse) and reply.code == ErrorCode.AUTHENTICATION_FAILED
     assert isinstance(locked := peer.greet(good), m.ErrorResponse) and "try again later" in locked.message
-    world.pass_time(61)
+    fixture.pass_time(61)
     assert peer.greet(good) == m.HandshakeResponse(5, True, CAPABILITIES)
 
 
 def test_a_key_is_for_its_own_tenant_in_the_handshake_and_in_every_request() -> None:
-    world = secured()
-    token = key(world)
-    other = Peer(world, tenant=43, greets=False)
+    fixture = secured()
+    token = key(fixture)
+    other = Peer(fixture, tenant=43, greets=False)
     assert isinstance(reply := other.greet(token), m.ErrorResponse)
     assert (reply.code, reply.message) == (ErrorCode.AUTHENTICATION_FAILED, "the token is not for this tenant")
     assert other.refused(m.Sync()).message == "authentication required"
-    peer = Peer(world, token=token)
+    peer = Peer(fixture, token=token)
     assert peer.refused(m.Sync(), tenant=43) == reply
     assert peer.ask(m.Sync()) == m.SyncResponse(True)
 
 
 def test_a_key_that_is_revoked_is_of_no_use_on_open_connections() -> None:
-    world = secured()
-    peer = Peer(world, token=key(world))
+    fixture = secured()
+    peer = Peer(fixture, token=key(fixture))
     number = peer.create()
-    (one,) = world.broker.keys.list(ADMINISTRATOR)
-    world.broker.keys.revoke(ADMINISTRATOR, one.id)
+    (one,) = fixture.broker.keys.list(ADMINISTRATOR)
+    fixture.broker.keys.revoke(ADMINISTRATOR, one.id)
     for request in (m.ReadEvents(number, 0, 10), m.Sync(), m.GetServerInfo(), m.AppendEvents(number, [b"x"], 0)):
         assert peer.refused(request).code == ErrorCode.AUTHENTICATION_FAILED
 
 
 def test_a_second_handshake_changes_who_the_client_is() -> None:
-    world = secured()
-    peer = Peer(world, token=key(world, TENANT, "Analyst"))
+    fixture = secured()
+    peer = Peer(fixture, token=key(fixture, TENANT, "Analyst"))
     refused = peer.refused(m.CreateStream("t", DataClass.PII, m.Everywhere()))
     assert refused.code == ErrorCode.AUTHENTICATION_FAILED
-    peer.greet(key(world))
+    peer.greet(key(fixture))
     assert peer.create("t") > 0
     peer.greet("psk_9_wrong")  # changes nothing
     assert peer.create("u") > 0
@@ -196,63 +196,63 @@ def test_a_second_handshake_changes_who_the_client_is() -> None:
 
 
 def test_a_tenant_has_so_many_connections_and_no_more() -> None:
-    world = BrokerFixture(limits=Limits(tenant_connections=2))
-    peers = [Peer(world), Peer(world)]
-    third = Peer(world, greets=False)
+    fixture = BrokerFixture(limits=Limits(tenant_connections=2))
+    peers = [Peer(fixture), Peer(fixture)]
+    third = Peer(fixture, greets=False)
     assert isinstance(reply := third.greet(), m.ErrorResponse) and reply.code == ErrorCode.RATE_LIMITED
-    assert isinstance(Peer(world, tenant=7), Peer)  # another tenant's do not count
+    assert isinstance(Peer(fixture, tenant=7), Peer)  # another tenant's do not count
     assert isinstance(peers[0].greet(), m.HandshakeResponse)  # nor does a second handshake
     peers[0].session.lost()
     assert third.greet() == m.HandshakeResponse(5, True, CAPABILITIES)
-    assert world.broker.rate_limits.connections("42") == 2
+    assert fixture.broker.rate_limits.connections("42") == 2
     for peer in (peers[1], third):
         peer.session.end_of_input()
         peer.session.lost()  # once more changes nothing
-    assert world.broker.rate_limits.connections("42") == 0
+    assert fixture.broker.rate_limits.connections("42") == 0
 
 
-def test_a_connection_counts_for_the_tenant_that_it_greeted_last(world: BrokerFixture) -> None:
-    peer, rate_limits = Peer(world), world.broker.rate_limits
+def test_a_connection_counts_for_the_tenant_that_it_greeted_last(fixture: BrokerFixture) -> None:
+    peer, rate_limits = Peer(fixture), fixture.broker.rate_limits
     peer.ask(m.Handshake(5), tenant=7)
     assert (rate_limits.connections("42"), rate_limits.connections("7")) == (0, 1)
 
 
 def test_a_tenant_that_asks_too_often_is_told_so() -> None:
-    world = BrokerFixture(limits=Limits(tenant_requests=5))
-    peer = Peer(world)
+    fixture = BrokerFixture(limits=Limits(tenant_requests=5))
+    peer = Peer(fixture)
     replies = peer.all(*[m.Sync()] * 7)
     assert replies[:5] == [m.SyncResponse(True)] * 5
     assert all(isinstance(reply, m.ErrorResponse) and reply.code == ErrorCode.RATE_LIMITED for reply in replies[5:])
-    assert Peer(world, tenant=7).ask(m.Sync()) == m.SyncResponse(True)
-    world.pass_time(1)
+    assert Peer(fixture, tenant=7).ask(m.Sync()) == m.SyncResponse(True)
+    fixture.pass_time(1)
     assert peer.ask(m.Sync()) == m.SyncResponse(True)
 
 
 # -- what cannot be read
 
 
-def test_a_frame_that_cannot_be_read_is_answered_and_ends_the_connection(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_frame_that_cannot_be_read_is_answered_and_ends_the_connection(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     number = peer.create()
     peer.feed(peer.frame(m.AppendEvents(number, [b"x"], 0)), frame(b"\x00\x09\x2a\x00\x63"), peer.frame(m.Sync()))
     assert not peer.closed
-    world.commit()
+    fixture.commit()
     first, second = [response.payload for response in peer.responses()]
     assert first == m.AppendEventsResponse(0, 1)
     assert isinstance(second, m.ErrorResponse) and second.code == ErrorCode.INVALID_REQUEST
     assert peer.closed and peer.session.held_bytes == 0
 
 
-def test_before_the_dialect_is_known_the_connection_just_closes(world: BrokerFixture) -> None:
+def test_before_the_dialect_is_known_the_connection_just_closes(fixture: BrokerFixture) -> None:
     for data in (b"GET / HTTP/1.1\r\n\r\n", frame(b"\x63" * 30, 1), frame(b"", 5), b"VDB \x00\x05\x7f\xff\xff\xff    "):
-        peer = Peer(world, greets=False)
+        peer = Peer(fixture, greets=False)
         peer.feed(data)
         assert peer.closed and peer.raw() == b""
 
 
 @pytest.mark.parametrize("version", [0, 6, 65535])
-def test_an_unknown_version_is_told_so_under_its_own_number(world: BrokerFixture, version: int) -> None:
-    peer = Peer(world, greets=False)
+def test_an_unknown_version_is_told_so_under_its_own_number(fixture: BrokerFixture, version: int) -> None:
+    peer = Peer(fixture, greets=False)
     peer.feed(frame(b"\x00\x01\x2a\x00\x00\x06\x00", version))
     reply = peer.raw()
     assert peer.closed
@@ -270,8 +270,8 @@ def test_whatever_comes_is_answered_or_ends_the_connection(
     dialect: str, kinds: list[int], cuts: list[tuple[int, int]], tail: bytes
 ) -> None:
     """Requests with bytes changed in them, checksums too: nothing is raised, and the broker is as it was."""
-    world = BrokerFixture()
-    peer = Peer(world, dialect)
+    fixture = BrokerFixture()
+    peer = Peer(fixture, dialect)
     about = [m.Sync(), m.ReadEvents(1, 0, 10), m.AppendEvents(1, [b"x"], 0), m.Query("SELECT 1", [1, "x", None])]
     about += [m.QueryAt("SELECT 1", [], 3), m.CreateStream("s", DataClass.PHI, m.Everywhere()), m.Handshake(1)]
     about += [m.AppendEvents(2**63, [], 2**64 - 1), m.ReadEvents(2**64 - 1, 2**64 - 1, 2**64 - 1)]
@@ -280,33 +280,33 @@ def test_whatever_comes_is_answered_or_ends_the_connection(
         if place < len(data):
             data[place] = byte
     peer.feed(bytes(data) + tail)
-    world.commit()
+    fixture.commit()
     if peer.closed:
         assert peer.session.held_bytes == 0
     else:
         peer.session.end_of_input()
         assert peer.closed
-    assert Peer(world).create("fine") > 0
+    assert Peer(fixture).create("fine") > 0
 
 
 # -- order, ends
 
 
-def test_the_answer_is_void_if_what_it_depends_on_is_lost(world: BrokerFixture) -> None:
-    peer = Peer(world)
-    world.fill_disk()
+def test_the_answer_is_void_if_what_it_depends_on_is_lost(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
+    fixture.fill_disk()
     replies = peer.all(
         m.CreateStream("a", DataClass.PII, m.Everywhere()), m.CreateStream("a", DataClass.PII, m.Everywhere())
     )
     assert [reply.code for reply in replies if isinstance(reply, m.ErrorResponse)] == [ErrorCode.STORAGE_ERROR] * 2
 
 
-def test_nobody_is_told_of_what_a_crash_could_take_back(world: BrokerFixture) -> None:
-    peer, other = Peer(world), Peer(world)
+def test_nobody_is_told_of_what_a_crash_could_take_back(fixture: BrokerFixture) -> None:
+    peer, other = Peer(fixture), Peer(fixture)
     peer.feed(m.CreateStream("a", DataClass.PII, m.Everywhere()))
     other.feed(m.CreateStream("a", DataClass.PCI, m.Everywhere()), m.CreateStream("a", DataClass.PII, m.Everywhere()))
     assert peer.responses() == other.responses() == []
-    world.commit()
+    fixture.commit()
     (made,) = [response.payload for response in peer.responses()]
     refused, found = [response.payload for response in other.responses()]
     assert isinstance(refused, m.ErrorResponse) and refused.code == ErrorCode.STREAM_ALREADY_EXISTS
@@ -314,28 +314,28 @@ def test_nobody_is_told_of_what_a_crash_could_take_back(world: BrokerFixture) ->
 
 
 def test_an_answer_that_no_message_can_hold_is_a_mistake_of_ours(
-    world: BrokerFixture, caplog: pytest.LogCaptureFixture
+    fixture: BrokerFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queries(world, Rows(["a"], [[1 << 70]]))
-    peer = Peer(world)
+    queries(fixture, Rows(["a"], [[1 << 70]]))
+    peer = Peer(fixture)
     with caplog.at_level(logging.ERROR):
         assert peer.refused(m.Query("SELECT", [])).code == ErrorCode.INTERNAL_ERROR
     assert peer.closed and caplog.records
 
 
 def test_a_mistake_of_ours_is_logged_told_and_the_end_of_the_connection_only(
-    world: BrokerFixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fixture: BrokerFixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer, other = Peer(world), Peer(world)
-    monkeypatch.setattr(world.broker, "sync", lambda *_: 1 / 0)
+    peer, other = Peer(fixture), Peer(fixture)
+    monkeypatch.setattr(fixture.broker, "sync", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR):
         assert peer.refused(m.Sync()) == m.ErrorResponse(ErrorCode.INTERNAL_ERROR, "internal error")
     assert "ZeroDivisionError" in caplog.text and peer.closed
     assert other.create() > 0
 
 
-def test_requests_wait_while_the_client_does_not_take_its_replies(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_requests_wait_while_the_client_does_not_take_its_replies(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     number = peer.create()
     peer.append(number, b"x" * 100_000)
     peer.limit = 0
@@ -347,34 +347,34 @@ def test_requests_wait_while_the_client_does_not_take_its_replies(world: BrokerF
     assert len(peer.responses()) == 20 and peer.session.held_bytes == 0
 
 
-def test_at_shutdown_what_was_accepted_is_answered(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_at_shutdown_what_was_accepted_is_answered(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     number = peer.create()
     peer.feed(m.AppendEvents(number, [b"x"], 0))
     peer.session.stop()
     peer.session.receive(peer.frame(m.Sync()))
     assert not peer.closed
-    world.commit()
+    fixture.commit()
     assert [response.payload for response in peer.responses()] == [m.AppendEventsResponse(0, 1)]
     assert peer.closed
 
 
-def test_after_a_lost_connection_nothing_is_sent(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_after_a_lost_connection_nothing_is_sent(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     number = peer.create()
     peer.feed(m.AppendEvents(number, [b"x"], 0), m.ReadEvents(number, 0, 100))
     peer.session.lost()
-    world.commit()
+    fixture.commit()
     assert peer.responses() == [] and peer.session.held_bytes == 0
-    assert Peer(world).read(number) == m.ReadEventsResponse([b"x"], None)
+    assert Peer(fixture).read(number) == m.ReadEventsResponse([b"x"], None)
 
 
 # -- what a request says about itself
 
 
 def test_who_acts_and_why_is_in_the_audit_log_with_what_was_done() -> None:
-    world = secured()
-    peer = Peer(world, token=key(world))
+    fixture = secured()
+    peer = Peer(fixture, token=key(fixture))
     told = m.AuditMetadata("dr@x", "chart", "c-17", "once")
     made = peer.ask(m.CreateStream("charts", DataClass.PHI, m.Everywhere()), audit=told)
     assert isinstance(made, m.CreateStreamResponse)
@@ -395,8 +395,11 @@ def test_who_acts_and_why_is_in_the_audit_log_with_what_was_done() -> None:
 
 
 def test_phi_streams_take_a_permission_of_their_own() -> None:
-    world = secured()
-    doctor, clerk = Peer(world, token=key(world, TENANT, "User", "phi")), Peer(world, token=key(world, TENANT, "User"))
+    fixture = secured()
+    doctor, clerk = (
+        Peer(fixture, token=key(fixture, TENANT, "User", "phi")),
+        Peer(fixture, token=key(fixture, TENANT, "User")),
+    )
     refused = clerk.refused(m.CreateStream("charts", DataClass.PHI, m.Everywhere()))
     assert refused.code == ErrorCode.AUTHENTICATION_FAILED
     number = doctor.create("charts", DataClass.PHI)
@@ -416,14 +419,14 @@ def test_settings_know_tenants_by_number_and_by_name() -> None:
 
 
 def test_a_writer_may_ask_how_long_a_stream_is() -> None:
-    world = secured()
-    number = Peer(world, token=key(world)).create()
+    fixture = secured()
+    number = Peer(fixture, token=key(fixture)).create()
     for permission in (Permission.WRITE, Permission.READ, Permission.DESCRIBE):
-        new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("w", str(TENANT), (permission,)))
-        peer = Peer(world, token=new.secret)
+        new, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("w", str(TENANT), (permission,)))
+        peer = Peer(fixture, token=new.secret)
         assert peer.ask(m.StreamInfo(number)) == m.StreamInfoResponse(0)
-    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("c", str(TENANT), (Permission.CREATE,)))
-    assert Peer(world, token=new.secret).refused(m.StreamInfo(number)).code == ErrorCode.STREAM_NOT_FOUND
+    new, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("c", str(TENANT), (Permission.CREATE,)))
+    assert Peer(fixture, token=new.secret).refused(m.StreamInfo(number)).code == ErrorCode.STREAM_NOT_FOUND
 
 
 def test_the_documents_table_has_the_numbers_of_every_version_and_what_is_served() -> None:

@@ -76,21 +76,21 @@ def offsets(peer: Peer) -> list[int]:
     return [offset for offset, _ in events(peer)]
 
 
-def position(world: BrokerFixture, group: str = "g", topic: str = "events") -> int | None:
-    return world.broker.groups.committed(ANONYMOUS, SCOPE, group, topic, 0)
+def position(fixture: BrokerFixture, group: str = "g", topic: str = "events") -> int | None:
+    return fixture.broker.groups.committed(ANONYMOUS, SCOPE, group, topic, 0)
 
 
 class Scene:
     """A stream with some events, and one who appends to it."""
 
     def __init__(self, count: int = 0, **options: Any) -> None:
-        self.world = BrokerFixture(**options)
-        self.author = Peer(self.world, port=1)
+        self.fixture = BrokerFixture(**options)
+        self.author = Peer(self.fixture, port=1)
         self.stream = self.author.create()
         self.append(count)
 
     def peer(self, dialect: str = "5b", **options: Any) -> Peer:
-        return Peer(self.world, dialect, **options)
+        return Peer(self.fixture, dialect, **options)
 
     def append(self, count: int) -> None:
         if count:
@@ -99,14 +99,14 @@ class Scene:
 
     def secure(self) -> None:
         """The same broker, started with security on."""
-        self.world.options["access"] = AccessPolicy(True, [ADMINISTRATION])
-        self.world.restart()
+        self.fixture.options["access"] = AccessPolicy(True, [ADMINISTRATION])
+        self.fixture.restart()
         self.author, _ = self.keyed(Permission.WRITE, Permission.READ)
 
     def keyed(self, *permissions: Permission, topics: Sequence[str] = ("*",)) -> tuple[Peer, int]:
         """A client with a key, and the key's number."""
-        new, _ = self.world.broker.keys.add(ADMINISTRATOR, KeyTerms("k", SCOPE.tenant, permissions, topics))
-        self.world.commit()
+        new, _ = self.fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("k", SCOPE.tenant, permissions, topics))
+        self.fixture.commit()
         return self.peer(token=new.secret), new.key.id
 
 
@@ -127,7 +127,7 @@ def test_the_reply_comes_before_the_first_push() -> None:
     scene = Scene(2)
     peer = scene.peer()
     peer.feed(m.Subscribe(scene.stream, 0, MANY))
-    scene.world.commit()
+    scene.fixture.commit()
     peer.wire.feed(peer.raw())
     kinds = []
     while (message := peer.wire.next()) is not None:
@@ -150,10 +150,10 @@ def test_one_event_goes_in_a_frame_unless_the_settings_say_otherwise() -> None:
 def test_events_in_a_frame_are_without_gaps() -> None:
     scene = Scene()
     for number in range(6):
-        expires = [scene.world.now + 1] if number in (2, 3) else None
-        scene.world.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [b"e%d" % number], expires=expires)
-    scene.world.commit()
-    scene.world.pass_time(1)
+        expires = [scene.fixture.now + 1] if number in (2, 3) else None
+        scene.fixture.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [b"e%d" % number], expires=expires)
+    scene.fixture.commit()
+    scene.fixture.pass_time(1)
     peer = scene.peer(settings=KimberliteSettings(push_events=100))
     number = subscribe(peer, scene.stream, credit=10)
     found = pushed(peer)
@@ -195,19 +195,19 @@ def test_an_offset_beyond_the_end_is_waited_for() -> None:
 
 def test_a_partition_of_a_topic_with_several_is_a_stream_of_its_own() -> None:
     scene = Scene()
-    topic, _ = scene.world.broker.topics.create(ANONYMOUS, SCOPE, "wide", 3)
+    topic, _ = scene.fixture.broker.topics.create(ANONYMOUS, SCOPE, "wide", 3)
     peer = scene.peer()
     subscribe(peer, topic.id + (2 << 32))
     for partition in range(3):
-        scene.world.broker.produce.append(ANONYMOUS, SCOPE, "wide", partition, [b"p%d" % partition])
-    scene.world.commit()
+        scene.fixture.broker.produce.append(ANONYMOUS, SCOPE, "wide", partition, [b"p%d" % partition])
+    scene.fixture.commit()
     assert events(peer) == [(0, b"p2")]
 
 
 def test_a_record_that_no_frame_can_hold_ends_the_subscription_behind_what_came_before() -> None:
     scene = Scene(2)
-    scene.world.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [bytes(16 << 20)])
-    scene.world.commit()
+    scene.fixture.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [bytes(16 << 20)])
+    scene.fixture.commit()
     peer = scene.peer()
     subscribe(peer, scene.stream)
     *before, last = pushed(peer)
@@ -277,7 +277,7 @@ def test_pushes_that_wait_behind_a_reply_are_bounded_and_go_on_when_it_has_left(
     subscription(peer, number).slot.resume()
     assert HELD_BYTES < peer.session.held_bytes < 2 * HELD_BYTES
     assert peer.raw() == b""
-    scene.world.commit()
+    scene.fixture.commit()
     assert offsets(peer) == list(range(100))
 
 
@@ -314,10 +314,12 @@ def test_who_unsubscribes_while_its_events_are_read_gets_none_of_them() -> None:
 
 def test_events_behind_expired_ones_cost_credit_as_well() -> None:
     scene = Scene()
-    scene.world.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [b"dead"] * 3, expires=[scene.world.now + 1] * 3)
-    scene.world.commit()
+    scene.fixture.broker.produce.append(
+        ANONYMOUS, SCOPE, "events", 0, [b"dead"] * 3, expires=[scene.fixture.now + 1] * 3
+    )
+    scene.fixture.commit()
     scene.append(5)
-    scene.world.pass_time(1)
+    scene.fixture.pass_time(1)
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=2)
     assert offsets(peer) == [3, 4]
@@ -337,7 +339,7 @@ def test_a_client_that_goes_while_its_events_are_read_is_forgotten() -> None:
     subscribe(other, scene.stream, group="g")
     assert offsets(other) == [0, 1]
     run(calls)
-    assert position(scene.world) == 0
+    assert position(scene.fixture) == 0
 
 
 def test_a_long_stretch_of_events_leaves_everybody_else_a_turn() -> None:
@@ -355,15 +357,15 @@ def test_what_depends_on_a_change_that_fails_is_not_sent() -> None:
     scene = Scene(3)
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=0)
-    scene.world.broker.topics.create(ANONYMOUS, SCOPE, "other", 1)  # a change of state, as a removal would be
+    scene.fixture.broker.topics.create(ANONYMOUS, SCOPE, "other", 1)  # a change of state, as a removal would be
     peer.feed(m.SubscribeCredit(number, 2))
     assert peer.raw() == b""
-    fault = scene.world.fill_disk()
-    scene.world.commit()
+    fault = scene.fixture.fill_disk()
+    scene.fixture.commit()
     peer.responses()
     assert peer.pushed == [m.SubscriptionClosed(number, m.CloseReason.PROTOCOL_ERROR)]
-    scene.world.free_disk(fault)
-    assert len(scene.world.broker.subscriptions) == 0
+    scene.fixture.free_disk(fault)
+    assert len(scene.fixture.broker.subscriptions) == 0
 
 
 # -- ending
@@ -401,10 +403,10 @@ def test_a_deleted_stream_closes_its_subscriptions() -> None:
     peer = scene.peer()
     number = subscribe(peer, scene.stream)
     assert offsets(peer) == [0]
-    scene.world.broker.topics.delete(ANONYMOUS, SCOPE, "events")
-    scene.world.broker.sweep(scene.world.now)
+    scene.fixture.broker.topics.delete(ANONYMOUS, SCOPE, "events")
+    scene.fixture.broker.sweep(scene.fixture.now)
     assert pushed(peer) == []  # it may still fail
-    scene.world.commit()
+    scene.fixture.commit()
     assert pushed(peer) == [m.SubscriptionClosed(number, m.CloseReason.STREAM_DELETED)]
     assert peer.refused(m.SubscribeCredit(number, 1)).code is m.ErrorCode.SUBSCRIPTION_NOT_FOUND
 
@@ -424,10 +426,10 @@ def test_a_connection_that_ends_leaves_nothing_behind(end: str) -> None:
     peer = scene.peer()
     subscribe(peer, scene.stream)
     subscribe(peer, scene.stream, group="g")
-    assert len(scene.world.broker.subscriptions) == 2
+    assert len(scene.fixture.broker.subscriptions) == 2
     getattr(peer.session, end)()
-    assert len(scene.world.broker.subscriptions) == 0
-    assert scene.world.engine._partitions[partition_id(scene.stream, 0)].watchers == []
+    assert len(scene.fixture.broker.subscriptions) == 0
+    assert scene.fixture.engine._partitions[partition_id(scene.stream, 0)].watchers == []
     sent = len(peer.sent)
     scene.append(1)
     assert len(peer.sent) == sent
@@ -440,7 +442,7 @@ def test_a_key_that_is_revoked_gets_no_more() -> None:
     number = subscribe(peer, scene.stream)
     scene.append(1)
     assert offsets(peer) == [0]
-    scene.world.broker.keys.revoke(ADMINISTRATOR, key)
+    scene.fixture.broker.keys.revoke(ADMINISTRATOR, key)
     scene.append(1)
     assert pushed(peer) == [m.SubscriptionClosed(number, m.CloseReason.PROTOCOL_ERROR)]
 
@@ -478,8 +480,8 @@ def test_an_unknown_stream_is_not_found() -> None:
 @pytest.mark.parametrize("dialect", [*PUSHING, *ALONE])
 def test_what_retention_has_removed_is_an_invalid_offset(dialect: str) -> None:
     scene = Scene(5)
-    scene.world.engine.trim({partition_id(scene.stream, 0): 3})
-    scene.world.commit()
+    scene.fixture.engine.trim({partition_id(scene.stream, 0): 3})
+    scene.fixture.commit()
     peer = scene.peer(dialect)
     reply = peer.refused(m.Subscribe(scene.stream, 2, 1))
     assert reply.code is m.ErrorCode.INVALID_OFFSET
@@ -529,7 +531,7 @@ def test_a_group_goes_on_where_it_was_after_a_restart() -> None:
     number = subscribe(peer, scene.stream, 2, credit=6, group="g")
     assert offsets(peer) == [2, 3, 4, 5, 6, 7]
     credit(peer, number, 4)
-    scene.world.restart()
+    scene.fixture.restart()
     again = scene.peer()
     reply = again.ask(m.Subscribe(scene.stream, 0, MANY, "g"))
     assert isinstance(reply, m.SubscribeResponse) and reply.start_offset == 6
@@ -541,11 +543,11 @@ def test_a_credit_given_back_is_an_event_done_with_but_none_that_was_not_sent() 
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=4, group="g")
     credit(peer, number, 3)
-    assert position(scene.world) == 3
+    assert position(scene.fixture) == 3
     credit(peer, number, 1000)
-    assert position(scene.world) == 4
+    assert position(scene.fixture) == 4
     scene.append(2)
-    assert position(scene.world) == 4
+    assert position(scene.fixture) == 4
 
 
 def test_who_unsubscribes_is_done_with_what_it_was_sent() -> None:
@@ -553,7 +555,7 @@ def test_who_unsubscribes_is_done_with_what_it_was_sent() -> None:
     peer = scene.peer()
     number = subscribe(peer, scene.stream, credit=3, group="g")
     peer.ask(m.Unsubscribe(number))
-    assert position(scene.world) == 3
+    assert position(scene.fixture) == 3
 
 
 def test_an_acknowledged_credit_is_in_the_journal() -> None:
@@ -562,20 +564,20 @@ def test_an_acknowledged_credit_is_in_the_journal() -> None:
     number = subscribe(peer, scene.stream, credit=4, group="g")
     peer.feed(m.SubscribeCredit(number, 2))
     assert peer.responses() == []
-    scene.world.commit()
+    scene.fixture.commit()
     assert len(peer.responses()) == 1
-    scene.world.restart()
-    assert position(scene.world) == 2
+    scene.fixture.restart()
+    assert position(scene.fixture) == 2
 
 
 def test_a_group_that_cannot_begin_has_no_subscription() -> None:
     scene = Scene(1)
     peer = scene.peer()
-    fault = scene.world.fill_disk()
+    fault = scene.fixture.fill_disk()
     assert peer.refused(m.Subscribe(scene.stream, 0, 1, "g")).code is m.ErrorCode.STORAGE_ERROR
     assert pushed(peer) == []
-    assert len(scene.world.broker.subscriptions) == 0
-    scene.world.free_disk(fault)
+    assert len(scene.fixture.broker.subscriptions) == 0
+    scene.fixture.free_disk(fault)
     subscribe(peer, scene.stream, group="g")
     assert offsets(peer) == [0]
 
@@ -605,7 +607,7 @@ def test_version_1_is_told_where_to_begin_and_gets_no_pushes(dialect: str) -> No
         assert reply == m.SubscribeResponse(subscription_id(TENANT, scene.stream), 1, 128)
     scene.append(1)
     assert peer.raw() == b""
-    assert len(scene.world.broker.subscriptions) == 0
+    assert len(scene.fixture.broker.subscriptions) == 0
 
 
 def test_version_1_begins_where_its_group_is() -> None:
@@ -613,7 +615,7 @@ def test_version_1_begins_where_its_group_is() -> None:
     member, peer = scene.peer(), scene.peer("v0.4")
     reply = peer.ask(m.Subscribe(scene.stream, 1, 128, "g"))
     assert isinstance(reply, m.SubscribeResponse) and reply.start_offset == 1
-    assert position(scene.world) is None
+    assert position(scene.fixture) is None
     number = subscribe(member, scene.stream, credit=3, group="g")
     member.ask(m.Unsubscribe(number))
     reply = peer.ask(m.Subscribe(scene.stream, 1, 128, "g"))

@@ -15,11 +15,11 @@ from penstock.wire.rustlog.messages import Request, Response
 class Peer(Channel):
     """A client and the channel it came by. It understands the replies of both dialects."""
 
-    def __init__(self, world: BrokerFixture, dialect: Dialect = JSON, identity: Identity = ANONYMOUS) -> None:
+    def __init__(self, fixture: BrokerFixture, dialect: Dialect = JSON, identity: Identity = ANONYMOUS) -> None:
         super().__init__()
-        self.world = world
+        self.fixture = fixture
         self.dialect = dialect
-        self.session = DOOR.open(world.broker, self, identity)
+        self.session = DOOR.open(fixture.broker, self, identity)
 
     # -- the client
 
@@ -46,7 +46,7 @@ class Peer(Channel):
 
     def ask_all(self, *requests: Request) -> list[Response]:
         self.send_requests(*requests)
-        self.world.commit()
+        self.fixture.commit()
         replies = self.replies()
         assert len(replies) == len(requests)
         return replies

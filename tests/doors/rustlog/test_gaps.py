@@ -28,23 +28,23 @@ ON_DISK = LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0)
 
 
 @pytest.fixture(params=[None, ON_DISK], ids=["memory", "disk"])
-def world(request: pytest.FixtureRequest) -> BrokerFixture:
-    world = BrokerFixture(request.param)
-    world.broker.topics.create(ME, HERE, "t", 1)
-    world.commit()
-    return world
+def fixture(request: pytest.FixtureRequest) -> BrokerFixture:
+    fixture = BrokerFixture(request.param)
+    fixture.broker.topics.create(ME, HERE, "t", 1)
+    fixture.commit()
+    return fixture
 
 
-def store(world: BrokerFixture, count: int, *, expire: bool = False, start: int = 0) -> None:
+def store(fixture: BrokerFixture, count: int, *, expire: bool = False, start: int = 0) -> None:
     values = [b"%d" % number for number in range(start, start + count)]
-    expires = [world.now + SECOND] * count if expire else None
-    world.broker.produce.append(ME, HERE, "t", 0, values, expires=expires)
-    world.commit()
+    expires = [fixture.now + SECOND] * count if expire else None
+    fixture.broker.produce.append(ME, HERE, "t", 0, values, expires=expires)
+    fixture.commit()
 
 
-def take_out(world: BrokerFixture, *offsets: int) -> None:
-    world.broker.state_log.commit((RecordsRemoved(1, 0, list(offsets)),))
-    world.commit()
+def take_out(fixture: BrokerFixture, *offsets: int) -> None:
+    fixture.broker.state_log.commit((RecordsRemoved(1, 0, list(offsets)),))
+    fixture.commit()
 
 
 def told(response: Response) -> tuple[list[tuple[int, bytes]], int]:
@@ -66,60 +66,60 @@ def read_all(peer: Peer, max_bytes: int = BIG) -> list[tuple[int, bytes]]:
 
 @both
 @pytest.mark.parametrize("max_bytes", [1, 30, BIG])
-def test_what_is_live_comes_with_its_true_offsets(world: BrokerFixture, dialect: Dialect, max_bytes: int) -> None:
-    store(world, 4)
-    store(world, 3, expire=True, start=4)
-    store(world, 5, start=7)
-    store(world, 2, expire=True, start=12)
-    take_out(world, 0, 9)
-    world.pass_time(2)
-    assert read_all(Peer(world, dialect), max_bytes) == [(n, b"%d" % n) for n in (1, 2, 3, 7, 8, 10, 11)]
+def test_what_is_live_comes_with_its_true_offsets(fixture: BrokerFixture, dialect: Dialect, max_bytes: int) -> None:
+    store(fixture, 4)
+    store(fixture, 3, expire=True, start=4)
+    store(fixture, 5, start=7)
+    store(fixture, 2, expire=True, start=12)
+    take_out(fixture, 0, 9)
+    fixture.pass_time(2)
+    assert read_all(Peer(fixture, dialect), max_bytes) == [(n, b"%d" % n) for n in (1, 2, 3, 7, 8, 10, 11)]
 
 
-def test_json_tells_all_that_is_live_at_once(world: BrokerFixture) -> None:
-    store(world, 6)
-    take_out(world, 0, 3, 5)
-    assert told(Peer(world).ask(Fetch("t", 0, 0, BIG))) == ([(1, b"1"), (2, b"2"), (4, b"4")], 6)
+def test_json_tells_all_that_is_live_at_once(fixture: BrokerFixture) -> None:
+    store(fixture, 6)
+    take_out(fixture, 0, 3, 5)
+    assert told(Peer(fixture).ask(Fetch("t", 0, 0, BIG))) == ([(1, b"1"), (2, b"2"), (4, b"4")], 6)
 
 
-def test_binary_ends_at_the_gap(world: BrokerFixture) -> None:
-    store(world, 6)
-    take_out(world, 0, 3, 5)
-    peer = Peer(world, BINARY)
+def test_binary_ends_at_the_gap(fixture: BrokerFixture) -> None:
+    store(fixture, 6)
+    take_out(fixture, 0, 3, 5)
+    peer = Peer(fixture, BINARY)
     assert told(peer.ask(Fetch("t", 0, 0, BIG))) == ([(1, b"1"), (2, b"2")], 3)
     assert told(peer.ask(Fetch("t", 0, 3, BIG))) == ([(4, b"4")], 5)
     assert told(peer.ask(Fetch("t", 0, 5, BIG))) == ([], 6)
 
 
 @both
-def test_a_topic_whose_records_have_all_expired(world: BrokerFixture, dialect: Dialect) -> None:
-    world.broker.topics.change(ME, HERE, "t", TopicSettings(expiry_seconds=1))
-    store(world, 5)
-    world.pass_time(1)
-    assert told(Peer(world, dialect).ask(Fetch("t", 0, 0, BIG))) == ([], 5)
+def test_a_topic_whose_records_have_all_expired(fixture: BrokerFixture, dialect: Dialect) -> None:
+    fixture.broker.topics.change(ME, HERE, "t", TopicSettings(expiry_seconds=1))
+    store(fixture, 5)
+    fixture.pass_time(1)
+    assert told(Peer(fixture, dialect).ask(Fetch("t", 0, 0, BIG))) == ([], 5)
 
 
 @both
-def test_only_what_is_delivered_counts(world: BrokerFixture, dialect: Dialect) -> None:
-    store(world, 2)
-    store(world, 5, expire=True, start=2)
-    store(world, 3, start=7)
-    world.pass_time(2)
-    read_all(Peer(world, dialect))
-    assert world.broker.metrics.messages_fetched == 5
-    assert world.broker.metrics.bytes_out == 5
+def test_only_what_is_delivered_counts(fixture: BrokerFixture, dialect: Dialect) -> None:
+    store(fixture, 2)
+    store(fixture, 5, expire=True, start=2)
+    store(fixture, 3, start=7)
+    fixture.pass_time(2)
+    read_all(Peer(fixture, dialect))
+    assert fixture.broker.metrics.messages_fetched == 5
+    assert fixture.broker.metrics.bytes_out == 5
 
 
 @both
 def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: Dialect) -> None:
     calls: list[Any] = []
-    world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
-    world.broker.topics.create(ME, HERE, "t", 1)
+    fixture = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
+    fixture.broker.topics.create(ME, HERE, "t", 1)
     for start in range(0, 4 * MAX_CHECKED_PER_STEP, MAX_CHECKED_PER_STEP):
-        store(world, MAX_CHECKED_PER_STEP, expire=True, start=start)
-    store(world, 1, start=4 * MAX_CHECKED_PER_STEP)
-    world.pass_time(2)
-    peer, other = Peer(world, dialect), Peer(world, dialect)
+        store(fixture, MAX_CHECKED_PER_STEP, expire=True, start=start)
+    store(fixture, 1, start=4 * MAX_CHECKED_PER_STEP)
+    fixture.pass_time(2)
+    peer, other = Peer(fixture, dialect), Peer(fixture, dialect)
     peer.send_requests(Fetch("t", 0, 0, 100), Ping())
     assert peer.replies() == []
     assert other.ask(Ping()) == Pong()
@@ -140,12 +140,12 @@ def test_many_expired_records_are_passed_aside_while_others_are_served(dialect: 
 
 def test_a_client_that_leaves_ends_the_search() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
-    world.broker.topics.create(ME, HERE, "t", 1)
+    fixture = BrokerFixture(LogSettings(file_bytes=1 << 20), executor=later(calls))
+    fixture.broker.topics.create(ME, HERE, "t", 1)
     for _ in range(3):
-        store(world, MAX_CHECKED_PER_STEP, expire=True)
-    world.pass_time(2)
-    peer = Peer(world)
+        store(fixture, MAX_CHECKED_PER_STEP, expire=True)
+    fixture.pass_time(2)
+    peer = Peer(fixture)
     peer.send_requests(Fetch("t", 0, 0, 100))
     work, done = calls.pop(0)
     work()
@@ -156,35 +156,35 @@ def test_a_client_that_leaves_ends_the_search() -> None:
 
 def test_a_reply_that_depends_on_a_removal_waits_until_that_is_kept() -> None:
     calls: list[Any] = []
-    world = BrokerFixture(ON_DISK, executor=later(calls))
-    world.broker.topics.create(ME, HERE, "t", 1)
-    world.commit()
-    store(world, 2)
-    peer = Peer(world)
-    fault = world.fill_disk()
+    fixture = BrokerFixture(ON_DISK, executor=later(calls))
+    fixture.broker.topics.create(ME, HERE, "t", 1)
+    fixture.commit()
+    store(fixture, 2)
+    peer = Peer(fixture)
+    fault = fixture.fill_disk()
     for outcome in ("failed", "committed"):
-        world.broker.state_log.commit((RecordsRemoved(1, 0, [0]),))
+        fixture.broker.state_log.commit((RecordsRemoved(1, 0, [0]),))
         peer.send_requests(Fetch("t", 0, 0, 100))
         work, done = calls.pop(0)
         work()
         done()
         assert peer.replies() == []
-        world.commit()
+        fixture.commit()
         (reply,) = peer.replies()
         if outcome == "failed":
             assert isinstance(reply, Error), reply
-            world.free_disk(fault)
+            fixture.free_disk(fault)
             calls.clear()  # the broker's own care may be among them
         else:
             assert told(reply) == ([(1, b"1")], 2)
 
 
 def test_a_json_reply_has_room_for_its_next_offset_however_far_that_is() -> None:
-    world = BrokerFixture(LogSettings(file_bytes=64 << 20))
-    world.broker.topics.create(ME, HERE, "t", 1)
-    world.engine.append([Records(partition_id(1, 0), [b"x" * MAX_RECORD])])
-    world.commit()
-    slices = world.broker.fetch.plan(ME, HERE, "t", 0, 0, BIG, 1).run()
+    fixture = BrokerFixture(LogSettings(file_bytes=64 << 20))
+    fixture.broker.topics.create(ME, HERE, "t", 1)
+    fixture.engine.append([Records(partition_id(1, 0), [b"x" * MAX_RECORD])])
+    fixture.commit()
+    slices = fixture.broker.fetch.plan(ME, HERE, "t", 0, 0, BIG, 1).run()
     far = 10 ** (MAX_FRAME - len(JSON.encode_fetch(slices, 1)) + 1)  # one digit more than there is room for
     payload = JSON.encode_fetch(slices, far)
     assert len(payload) <= MAX_FRAME

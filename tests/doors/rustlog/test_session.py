@@ -53,11 +53,11 @@ both = pytest.mark.parametrize("dialect", [JSON, BINARY], ids=["json", "binary"]
 
 
 @pytest.fixture
-def world() -> BrokerFixture:
-    world = BrokerFixture()
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
-    world.commit()
-    return world
+def fixture() -> BrokerFixture:
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 2)
+    fixture.commit()
+    return fixture
 
 
 def payloads(response: object) -> list[bytes]:
@@ -70,9 +70,9 @@ def code(response: object) -> int:
     return response.code
 
 
-def trim(world: BrokerFixture, start: int, partition: int = 0) -> None:
-    world.engine.trim({partition_id(1, partition): start})
-    world.commit()
+def trim(fixture: BrokerFixture, start: int, partition: int = 0) -> None:
+    fixture.engine.trim({partition_id(1, partition): start})
+    fixture.commit()
 
 
 # -- every request
@@ -93,10 +93,10 @@ def test_an_empty_list_of_topics(dialect: Dialect) -> None:
 
 
 @both
-def test_produce_and_fetch(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_produce_and_fetch(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     assert peer.ask(Produce("t", 1, [b"a", b""])) == ProduceResponse(0, 2)
-    world.pass_time(1)
+    fixture.pass_time(1)
     assert peer.ask(Produce("t", 1, [b"\x00\xff"])) == ProduceResponse(2, 1)
     reply = peer.ask(Fetch("t", 1, 0, BIG))
     stamps = [START, START, START + 1_000_000] if dialect is JSON else [None] * 3
@@ -107,8 +107,8 @@ def test_produce_and_fetch(world: BrokerFixture, dialect: Dialect) -> None:
 
 
 @both
-def test_commit_and_fetch_offsets(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_commit_and_fetch_offsets(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     assert peer.ask(OffsetFetch("g", "t", 0)) == OffsetFetchResponse(None)
     assert peer.ask(OffsetCommit("g", "t", 0, 7)) == OffsetCommitResponse(True)
     assert peer.ask(OffsetCommit("g", "t", 0, 5)) == OffsetCommitResponse(True)
@@ -118,10 +118,10 @@ def test_commit_and_fetch_offsets(world: BrokerFixture, dialect: Dialect) -> Non
 
 
 @both
-def test_describe(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_describe(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     peer.ask(Produce("t", 1, [b"v"] * 5))
-    trim(world, 2, partition=1)
+    trim(fixture, 2, partition=1)
     expected: list[tuple[int | None, ...]] = [(0, 0, 0, 0), (1, 5, 2, 1)]
     if dialect is BINARY:
         expected = [(partition, end, None, None) for partition, end, _, _ in expected]
@@ -136,8 +136,8 @@ def test_ping(dialect: Dialect) -> None:
 
 
 @both
-def test_metrics_are_true(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_metrics_are_true(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     peer.ask(Produce("t", 0, [b"12345"] * 10))
     peer.ask(Fetch("t", 0, 4, BIG))
     peer.ask(Fetch("t", 0, 0, 30))
@@ -151,8 +151,8 @@ def test_metrics_are_true(world: BrokerFixture, dialect: Dialect) -> None:
     assert f"bytes_out_total {fetched * 5}.0" in lines
 
 
-def test_the_group_of_a_json_fetch_is_for_metrics_only(world: BrokerFixture) -> None:
-    peer = Peer(world, JSON)
+def test_the_group_of_a_json_fetch_is_for_metrics_only(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, JSON)
     peer.ask(Produce("t", 0, [b"a", b"b", b"c"]))
     peer.ask(OffsetCommit("g", "t", 0, 2))
     assert payloads(peer.ask(Fetch("t", 0, 0, 1, "other"))) == [b"a"]
@@ -165,8 +165,8 @@ def test_the_group_of_a_json_fetch_is_for_metrics_only(world: BrokerFixture) -> 
     assert 'consumer_lag{group="g",namespace="default",partition="0",tenant="default",topic="t"} 1.0' in reply.metrics
 
 
-def test_the_group_of_a_binary_fetch_says_where_to_start(world: BrokerFixture) -> None:
-    peer = Peer(world, BINARY)
+def test_the_group_of_a_binary_fetch_says_where_to_start(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, BINARY)
     peer.ask(Produce("t", 0, [b"a", b"b", b"c"]))
     assert peer.ask(Fetch("t", 0, 1, BIG, "g")) == FetchResponse([], 0)
     assert peer.ask(Fetch("unknown", 9, 1, BIG, "g")) == FetchResponse([], 0)
@@ -178,8 +178,8 @@ def test_the_group_of_a_binary_fetch_says_where_to_start(world: BrokerFixture) -
     assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == [b"a", b"b", b"c"]
 
 
-def test_both_dialects_on_one_connection_see_the_same_log(world: BrokerFixture) -> None:
-    peer = Peer(world, JSON)
+def test_both_dialects_on_one_connection_see_the_same_log(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, JSON)
     peer.ask(Produce("t", 0, [b"from json"]))
     peer.dialect = BINARY
     peer.ask(Produce("t", 0, [b"from binary"]))
@@ -215,9 +215,9 @@ ERRORS: list[tuple[Request, int, str, int, str]] = [
 
 @pytest.mark.parametrize(("request_", "json_code", "json_text", "binary_code", "binary_text"), ERRORS)
 def test_errors(
-    world: BrokerFixture, request_: Request, json_code: int, json_text: str, binary_code: int, binary_text: str
+    fixture: BrokerFixture, request_: Request, json_code: int, json_text: str, binary_code: int, binary_text: str
 ) -> None:
-    peer = Peer(world, JSON)
+    peer = Peer(fixture, JSON)
     error = peer.ask(request_)
     assert isinstance(error, Error)
     assert (error.code, error.message) == (json_code, json_text)
@@ -227,8 +227,8 @@ def test_errors(
 
 
 @both
-def test_names_that_no_topic_or_group_may_have(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_names_that_no_topic_or_group_may_have(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     invalid = 400 if dialect is JSON else 2
     assert code(peer.ask(CreateTopic("", 1))) == invalid
     assert code(peer.ask(CreateTopic("a/../b", 1))) == invalid
@@ -237,8 +237,8 @@ def test_names_that_no_topic_or_group_may_have(world: BrokerFixture, dialect: Di
 
 @both
 def test_limits_of_the_broker_are_told(dialect: Dialect) -> None:
-    world = BrokerFixture(limits=Limits(topics=1, groups_per_scope=1))
-    peer = Peer(world, dialect)
+    fixture = BrokerFixture(limits=Limits(topics=1, groups_per_scope=1))
+    peer = Peer(fixture, dialect)
     peer.ask(CreateTopic("t", 1))
     refusal = peer.ask(CreateTopic("u", 1))
     assert isinstance(refusal, Error)
@@ -251,12 +251,12 @@ def test_limits_of_the_broker_are_told(dialect: Dialect) -> None:
 @both
 def test_what_may_not_be_done_is_refused_and_nothing_is_revealed(dialect: Dialect) -> None:
     grants = [Grant("alice", frozenset({Permission.READ, Permission.DESCRIBE}), topic="open")]
-    world = BrokerFixture(
+    fixture = BrokerFixture(
         access=AccessPolicy(enforced=True, grants=[*grants, Grant("root", frozenset({Permission.ADMIN}))])
     )
-    root = Peer(world, dialect, Identity("root"))
+    root = Peer(fixture, dialect, Identity("root"))
     root.ask_all(CreateTopic("open", 1), CreateTopic("secret", 1))
-    alice = Peer(world, dialect, Identity("alice"))
+    alice = Peer(fixture, dialect, Identity("alice"))
     denied = 403 if dialect is JSON else 15
     requests: list[Callable[[str], Request]] = [
         lambda topic: Produce(topic, 0, [b"v"]),
@@ -286,25 +286,25 @@ def test_a_missing_topic_is_told_with_the_names_that_this_client_may_see() -> No
         Grant("alice", frozenset({Permission.DESCRIBE}), topic="open-*"),
         Grant("bob", allowed),
     ]
-    world = BrokerFixture()
+    fixture = BrokerFixture()
     for name in ("open-b", "secret", "open-a"):
-        world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)
-    world.commit()
-    world.broker.access.apply(AccessPolicy(enforced=True, grants=grants))
-    error = Peer(world, JSON, Identity("alice")).ask(Fetch("x", 0, 0, 1))
+        fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)
+    fixture.commit()
+    fixture.broker.access.apply(AccessPolicy(enforced=True, grants=grants))
+    error = Peer(fixture, JSON, Identity("alice")).ask(Fetch("x", 0, 0, 1))
     assert isinstance(error, Error) and error.details == {"available_topics": ["open-a", "open-b"]}
-    error = Peer(world, JSON, Identity("bob")).ask(Fetch("x", 0, 0, 1))
+    error = Peer(fixture, JSON, Identity("bob")).ask(Fetch("x", 0, 0, 1))
     assert isinstance(error, Error) and error.details == {"available_topics": []}
 
 
 def test_a_mistake_of_ours_is_told_logged_and_ends_the_connection(
-    world: BrokerFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(world.broker.topics, "list", fail)
-    peer = Peer(world, JSON)
+    monkeypatch.setattr(fixture.broker.topics, "list", fail)
+    peer = Peer(fixture, JSON)
     with caplog.at_level(logging.ERROR):
         peer.send_requests(Ping(), ListTopics(), Ping())
     assert peer.replies() == [Pong(), Error(500, "Internal server error")]
@@ -314,10 +314,10 @@ def test_a_mistake_of_ours_is_told_logged_and_ends_the_connection(
 
 @both
 def test_a_reply_too_large_for_a_frame_is_an_error_not_a_dead_connection(
-    world: BrokerFixture, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+    fixture: BrokerFixture, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(world.broker, "metrics_text", lambda _: "x" * MAX_FRAME)
-    peer = Peer(world, dialect)
+    monkeypatch.setattr(fixture.broker, "metrics_text", lambda _: "x" * MAX_FRAME)
+    peer = Peer(fixture, dialect)
     replies = peer.ask_all(MetricsFetch(), Ping())
     assert code(replies[0]) == 500
     assert replies[1] == Pong()
@@ -327,17 +327,17 @@ def test_a_reply_too_large_for_a_frame_is_an_error_not_a_dead_connection(
 
 
 @both
-def test_decision_02_fetch_beyond_the_end_is_empty(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_decision_02_fetch_beyond_the_end_is_empty(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     peer.ask(Produce("t", 0, [b"v"]))
     for offset in (1, 2, 5000, 2**63, 2**64 - 1):
         assert peer.ask(Fetch("t", 0, offset, BIG)) == FetchResponse([], offset)
 
 
-def test_decision_03_fetch_below_the_start_is_416(world: BrokerFixture) -> None:
-    peer = Peer(world, JSON)
+def test_decision_03_fetch_below_the_start_is_416(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, JSON)
     peer.ask(Produce("t", 0, [b"v"] * 5))
-    trim(world, 3)
+    trim(fixture, 3)
     details = {"valid_range": {"start": 3, "end": 5}, "high_watermark": 5}
     assert peer.ask(Fetch("t", 0, 2, BIG)) == Error(416, "Offset 2 out of range", details)
     peer.dialect = BINARY
@@ -347,8 +347,8 @@ def test_decision_03_fetch_below_the_start_is_416(world: BrokerFixture) -> None:
 
 @both
 def test_decision_05_record_over_the_limit_is_413(dialect: Dialect) -> None:
-    world = BrokerFixture(limits=Limits(record_bytes=100))
-    peer = Peer(world, dialect)
+    fixture = BrokerFixture(limits=Limits(record_bytes=100))
+    peer = Peer(fixture, dialect)
     peer.ask(CreateTopic("t", 1))
     too_large = 413 if dialect is JSON else 500
     assert code(peer.ask(Produce("t", 0, [b"x" * 101]))) == too_large
@@ -357,8 +357,8 @@ def test_decision_05_record_over_the_limit_is_413(dialect: Dialect) -> None:
 
 @both
 def test_decision_05_the_largest_record_can_be_produced_and_fetched(dialect: Dialect) -> None:
-    world = BrokerFixture(LogSettings(file_bytes=64 << 20), limits=Limits(record_bytes=1 << 30))
-    peer = Peer(world, dialect)
+    fixture = BrokerFixture(LogSettings(file_bytes=64 << 20), limits=Limits(record_bytes=1 << 30))
+    peer = Peer(fixture, dialect)
     peer.ask(CreateTopic("t", 1))
     assert code(peer.ask(Produce("t", 0, [b"x" * (MAX_RECORD + 1)]))) == (413 if dialect is JSON else 500)
     assert peer.ask(Produce("t", 0, [b"x" * MAX_RECORD])) == ProduceResponse(0, 1)
@@ -367,8 +367,8 @@ def test_decision_05_the_largest_record_can_be_produced_and_fetched(dialect: Dia
 
 @both
 def test_decision_06_fetch_never_exceeds_a_frame(dialect: Dialect) -> None:
-    world = BrokerFixture(LogSettings(file_bytes=64 << 20))
-    peer = Peer(world, dialect)
+    fixture = BrokerFixture(LogSettings(file_bytes=64 << 20))
+    peer = Peer(fixture, dialect)
     peer.ask(CreateTopic("t", 1))
     records = [bytes([number]) * 1_000_000 for number in range(25)]
     for start in range(0, 25, 5):
@@ -386,12 +386,12 @@ def test_decision_06_fetch_never_exceeds_a_frame(dialect: Dialect) -> None:
     assert rounds == (4 if dialect is JSON else 3)
 
 
-def test_decision_06_a_record_that_no_frame_can_hold_is_named(world: BrokerFixture) -> None:
+def test_decision_06_a_record_that_no_frame_can_hold_is_named(fixture: BrokerFixture) -> None:
     """It came through another door."""
     value = b"x" * (MAX_FRAME + 1)
-    world.engine.append([Records(partition_id(1, 0), [b"small", value, b"small"])])
-    world.commit()
-    peer = Peer(world, JSON)
+    fixture.engine.append([Records(partition_id(1, 0), [b"small", value, b"small"])])
+    fixture.commit()
+    peer = Peer(fixture, JSON)
     assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == [b"small"]
     error = peer.ask(Fetch("t", 0, 1, BIG))
     assert isinstance(error, Error)
@@ -401,8 +401,8 @@ def test_decision_06_a_record_that_no_frame_can_hold_is_named(world: BrokerFixtu
     assert payloads(peer.ask(Fetch("t", 0, 2, BIG))) == [b"small"]
 
 
-def test_decision_07_max_bytes_counts_payload_bytes(world: BrokerFixture) -> None:
-    peer = Peer(world, JSON)
+def test_decision_07_max_bytes_counts_payload_bytes(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, JSON)
     peer.ask(Produce("t", 0, [b"x" * 10] * 10))
     for max_bytes, expected in ((0, 1), (9, 1), (10, 1), (19, 1), (20, 2), (99, 9), (100, 10)):
         assert len(payloads(peer.ask(Fetch("t", 0, 0, max_bytes)))) == expected
@@ -414,14 +414,14 @@ def test_decision_07_max_bytes_counts_payload_bytes(world: BrokerFixture) -> Non
 
 
 @both
-def test_decision_08_empty_fetch_keeps_the_offset(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_decision_08_empty_fetch_keeps_the_offset(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     assert peer.ask(Fetch("t", 0, 0, BIG)) == FetchResponse([], 0)
     assert peer.ask(Fetch("t", 0, 42, BIG)) == FetchResponse([], 42)
 
 
-def test_decision_09_commit_for_unknown_topic(world: BrokerFixture) -> None:
-    peer = Peer(world, JSON)
+def test_decision_09_commit_for_unknown_topic(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, JSON)
     for topic, partition in (("x", 0), ("t", 2)):
         assert peer.ask(OffsetCommit("g", topic, partition, 1)) == OffsetCommitResponse(False)
         assert peer.ask(OffsetFetch("g", topic, partition)) == OffsetFetchResponse(None)
@@ -432,22 +432,22 @@ def test_decision_09_commit_for_unknown_topic(world: BrokerFixture) -> None:
 
 
 @both
-def test_decision_10_offset_of_unknown_topic_is_null(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_decision_10_offset_of_unknown_topic_is_null(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     assert peer.ask(OffsetFetch("g", "x", 0)) == OffsetFetchResponse(None)
     assert peer.ask(OffsetFetch("g", "t", 99)) == OffsetFetchResponse(None)
 
 
-def test_decision_14_duplicate_topic_is_400(world: BrokerFixture) -> None:
-    peer = Peer(world, JSON)
+def test_decision_14_duplicate_topic_is_400(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, JSON)
     assert peer.ask(CreateTopic("t", 5)) == Error(400, "Topic 't' already exists", {"partition_count": 2})
     peer.dialect = BINARY
     assert peer.ask(CreateTopic("t", 5)) == Error(11, "Topic 't' already exists")
     assert peer.ask(ListTopics()) == ListTopicsResponse([TopicSummary("t", 2)])
 
 
-def test_decision_15_topic_404_partition_405(world: BrokerFixture) -> None:
-    peer = Peer(world, JSON)
+def test_decision_15_topic_404_partition_405(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, JSON)
     for request in (Produce("x", 0, [b"v"]), Fetch("x", 0, 0, 1), DescribeTopic("x"), DescribePartition("x", 0)):
         assert peer.ask(request) == Error(404, "Topic 'x' not found", {"available_topics": ["t"]})
     for request in (Produce("t", 2, [b"v"]), Fetch("t", 2, 0, 1), DescribePartition("t", 2)):
@@ -455,8 +455,8 @@ def test_decision_15_topic_404_partition_405(world: BrokerFixture) -> None:
 
 
 @both
-def test_decision_16_recoverable_errors_keep_the_connection(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_decision_16_recoverable_errors_keep_the_connection(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     peer.ask(Produce("x", 0, [b"v"]))
     assert peer.ask(Ping()) == Pong()
     assert not peer.closed
@@ -466,25 +466,25 @@ def test_decision_16_recoverable_errors_keep_the_connection(world: BrokerFixture
     assert peer.closed
 
 
-def test_decision_17_wrong_json_keeps_unparsable_closes(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_decision_17_wrong_json_keeps_unparsable_closes(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     for wrong in (b"{}", b"[]", b"7", b'{"type":"Nothing"}', b'{"type":"Fetch"}'):
         peer.session.receive(frame(wrong))
         assert [code(reply) for reply in peer.replies()] == [400]
     assert peer.ask(Ping()) == Pong()
     for broken in (b"{", b'{"type":"Ping"', b'{"type":"Ping"} x', b'"\xff"'):
-        peer = Peer(world)
+        peer = Peer(fixture)
         peer.session.receive(frame(broken))
         assert [code(reply) for reply in peer.replies()] == [400]
         assert peer.closed
 
 
 @both
-def test_decision_18_zero_length_frame_closes(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_decision_18_zero_length_frame_closes(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     peer.session.receive(peer.encode(Produce("t", 0, [b"v"]), Fetch("t", 0, 0, BIG)) + bytes(4) + peer.encode(Ping()))
     assert peer.replies() == []
-    world.commit()
+    fixture.commit()
     produced, fetched, error = peer.replies()
     assert produced == ProduceResponse(0, 1)
     assert payloads(fetched) == [b"v"]
@@ -492,8 +492,8 @@ def test_decision_18_zero_length_frame_closes(world: BrokerFixture, dialect: Dia
     assert peer.closed
 
 
-def test_decision_18_without_a_frame_before_it_the_error_is_json(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_decision_18_without_a_frame_before_it_the_error_is_json(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     peer.session.receive(bytes(4))
     assert [code(reply) for reply in peer.replies()] == [400]
     assert peer.closed
@@ -503,8 +503,8 @@ def test_decision_18_without_a_frame_before_it_the_error_is_json(world: BrokerFi
     "violation",
     [b"\x00\xa0\x00\x01", b"\xff\xff\xff\xff", b"\x00\x00\x00\x00", frame(b'{"a":'), frame(b'{"type":"\xff"}')],
 )
-def test_decision_19_error_is_sent_before_the_close(world: BrokerFixture, violation: bytes) -> None:
-    peer = Peer(world)
+def test_decision_19_error_is_sent_before_the_close(fixture: BrokerFixture, violation: bytes) -> None:
+    peer = Peer(fixture)
     peer.session.receive(violation)
     peer.session.receive(peer.encode(Ping()))
     assert [code(reply) for reply in peer.replies()] == [400]
@@ -512,22 +512,22 @@ def test_decision_19_error_is_sent_before_the_close(world: BrokerFixture, violat
     assert peer.session.held_bytes == 0
 
 
-def test_decision_22_committed_offset_is_the_next_to_process(world: BrokerFixture) -> None:
-    peer = Peer(world, BINARY)
+def test_decision_22_committed_offset_is_the_next_to_process(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, BINARY)
     peer.ask(Produce("t", 0, [b"a", b"b", b"c"]))
     peer.ask(OffsetCommit("g", "t", 0, 1))
-    world.restart()
-    peer = Peer(world, BINARY)
+    fixture.restart()
+    peer = Peer(fixture, BINARY)
     assert peer.ask(OffsetFetch("g", "t", 0)) == OffsetFetchResponse(1)
     assert payloads(peer.ask(Fetch("t", 0, 0, BIG, "g"))) == [b"b", b"c"]
     peer.ask(OffsetCommit("g", "t", 0, 3))
     assert peer.ask(Fetch("t", 0, 0, BIG, "g")) == FetchResponse([], 3)
 
 
-def test_decision_23_range_end_is_exclusive(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_decision_23_range_end_is_exclusive(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     peer.ask(Produce("t", 0, [b"v"] * 4))
-    trim(world, 1)
+    trim(fixture, 1)
     error = peer.ask(Fetch("t", 0, 0, 1))
     described = peer.ask(DescribePartition("t", 0))
     assert isinstance(error, Error) and error.details is not None
@@ -537,54 +537,54 @@ def test_decision_23_range_end_is_exclusive(world: BrokerFixture) -> None:
 
 
 @both
-def test_decision_27_held_bytes_follow_the_bytes_present(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_decision_27_held_bytes_follow_the_bytes_present(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     assert peer.session.held_bytes == 0
     peer.session.receive((10_000_000).to_bytes(4, "big"))
     assert peer.session.held_bytes <= 4
-    peer = Peer(world, dialect)
+    peer = Peer(fixture, dialect)
     data = peer.encode(Produce("t", 0, [b"x" * 1000]))
     peer.session.receive(data[:500])
     assert peer.session.held_bytes == 500
     peer.session.receive(data[500:])
     assert peer.session.held_bytes >= len(data) - 4  # until it is committed
-    world.commit()
+    fixture.commit()
     assert peer.session.held_bytes == 0
     assert peer.progressed
 
 
 @both
-def test_decision_28_busy_and_stopping_are_503(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_decision_28_busy_and_stopping_are_503(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     writes = (Produce("t", 0, [b"v"]), OffsetCommit("g", "t", 0, 1), CreateTopic("n", 1))
-    world.break_disk()
+    fixture.break_disk()
     for _ in range(2):  # the requests that meet the failure, and those that come later
         codes = [code(reply) for reply in peer.ask_all(*writes)]
         assert codes == ([503, 503, 503] if dialect is JSON else [500, 5, 500])
     assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == []
-    world.broker.close()
+    fixture.broker.close()
     assert code(peer.ask(Fetch("t", 0, 0, BIG))) == (503 if dialect is JSON else 500)
     assert code(peer.ask(Produce("t", 0, [b"v"]))) == (503 if dialect is JSON else 500)
 
 
 @both
-def test_decision_28_a_full_disk_is_507(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
-    fault = world.fill_disk()
+def test_decision_28_a_full_disk_is_507(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
+    fault = fixture.fill_disk()
     writes = (Produce("t", 0, [b"lost"]), OffsetCommit("g", "t", 0, 1), CreateTopic("n", 1))
     for _ in range(2):
         codes = [code(reply) for reply in peer.ask_all(*writes)]
         assert codes == ([507, 507, 507] if dialect is JSON else [500, 5, 500])
     assert peer.ask(ListTopics()) == ListTopicsResponse([TopicSummary("t", 2)])
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert peer.ask(Produce("t", 0, [b"kept"])) == ProduceResponse(0, 1)
     assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == [b"kept"]
 
 
 @both
 def test_decision_32_produce_is_all_or_nothing(dialect: Dialect) -> None:
-    world = BrokerFixture(limits=Limits(record_bytes=10))
-    peer = Peer(world, dialect)
+    fixture = BrokerFixture(limits=Limits(record_bytes=10))
+    peer = Peer(fixture, dialect)
     peer.ask(CreateTopic("t", 1))
     assert isinstance(peer.ask(Produce("t", 0, [b"a", b"x" * 11, b"b"])), Error)
     assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == []
@@ -599,23 +599,23 @@ def test_decision_32_produce_is_all_or_nothing(dialect: Dialect) -> None:
 
 @both
 def test_nothing_that_was_written_is_acknowledged_before_it_is_committed(
-    world: BrokerFixture, dialect: Dialect
+    fixture: BrokerFixture, dialect: Dialect
 ) -> None:
-    peer = Peer(world, dialect)
+    peer = Peer(fixture, dialect)
     peer.send_requests(Produce("t", 0, [b"v"]), OffsetCommit("g", "t", 0, 1), CreateTopic("n", 1))
     assert peer.sent == []
-    world.committer.run()
+    fixture.committer.run()
     assert len(peer.sent) == 1  # all three replies at once
     assert [type(reply) for reply in peer.replies()] == [ProduceResponse, OffsetCommitResponse, CreateTopicResponse]
 
 
 @both
-def test_replies_keep_the_order_of_requests(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_replies_keep_the_order_of_requests(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     good, bad = Produce("t", 0, [b"v"]), Produce("x", 0, [b"v"])
     peer.send_requests(Ping(), good, Ping(), bad, good, Ping())
     assert peer.replies() == [Pong()]
-    world.commit()
+    fixture.commit()
     first, pong, error, second, last = peer.replies()
     assert (first, second) == (ProduceResponse(0, 1), ProduceResponse(1, 1))
     assert pong == last == Pong()
@@ -623,8 +623,8 @@ def test_replies_keep_the_order_of_requests(world: BrokerFixture, dialect: Diale
 
 
 @both
-def test_a_client_that_does_not_wait_reads_its_own_writes(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_a_client_that_does_not_wait_reads_its_own_writes(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     replies = peer.ask_all(
         CreateTopic("mine", 1),
         Produce("mine", 0, [b"a"]),
@@ -644,50 +644,50 @@ def test_a_client_that_does_not_wait_reads_its_own_writes(world: BrokerFixture, 
     assert isinstance(listed, ListTopicsResponse) and [topic.name for topic in listed.topics] == ["mine", "t"]
 
 
-def test_a_read_that_waits_is_held_and_the_requests_behind_it_too(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_a_read_that_waits_is_held_and_the_requests_behind_it_too(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     peer.send_requests(Produce("t", 0, [b"a"]), Fetch("t", 0, 0, BIG), Produce("t", 0, [b"b"]))
-    world.committer.run()
+    fixture.committer.run()
     first, fetched = peer.replies()
     assert first == ProduceResponse(0, 1)
     assert payloads(fetched) == [b"a"]  # the second write was not carried out before the read
-    world.committer.run()
+    fixture.committer.run()
     assert peer.replies() == [ProduceResponse(1, 1)]
 
 
 @both
-def test_nobody_is_shown_what_a_crash_could_take_back(world: BrokerFixture, dialect: Dialect) -> None:
-    writer, reader = Peer(world, dialect), Peer(world, dialect)
+def test_nobody_is_shown_what_a_crash_could_take_back(fixture: BrokerFixture, dialect: Dialect) -> None:
+    writer, reader = Peer(fixture, dialect), Peer(fixture, dialect)
     writer.send_requests(CreateTopic("new", 1), OffsetCommit("g", "t", 0, 5))
     looks = (ListTopics(), OffsetFetch("g", "t", 0), CreateTopic("new", 1), DescribeTopic("new"), Fetch("new", 0, 0, 1))
     for request in looks:
-        reader = Peer(world, dialect)
+        reader = Peer(fixture, dialect)
         reader.send_requests(request)
         assert reader.sent == [], request
-    world.committer.run()
+    fixture.committer.run()
     assert len(reader.replies()) == 1
 
 
 @both
-def test_what_was_seen_of_a_change_that_failed_is_taken_back(world: BrokerFixture, dialect: Dialect) -> None:
-    writer, reader = Peer(world, dialect), Peer(world, dialect)
-    fault = world.fill_disk()
+def test_what_was_seen_of_a_change_that_failed_is_taken_back(fixture: BrokerFixture, dialect: Dialect) -> None:
+    writer, reader = Peer(fixture, dialect), Peer(fixture, dialect)
+    fault = fixture.fill_disk()
     writer.send_requests(CreateTopic("new", 1))
     reader.send_requests(ListTopics())
-    world.commit()
+    fixture.commit()
     assert isinstance(writer.replies()[0], Error)
     assert isinstance(reader.replies()[0], Error)
-    world.free_disk(fault)
+    fixture.free_disk(fault)
     assert reader.ask(ListTopics()) == ListTopicsResponse([TopicSummary("t", 2)])
 
 
 @both
 def test_each_request_that_waits_hears_of_a_failed_commit_and_the_rest_goes_on(
-    world: BrokerFixture, dialect: Dialect
+    fixture: BrokerFixture, dialect: Dialect
 ) -> None:
-    peer = Peer(world, dialect)
+    peer = Peer(fixture, dialect)
     peer.ask(Produce("t", 0, [b"before"]))
-    world.fill_disk()
+    fixture.fill_disk()
     produce = Produce("t", 0, [b"lost"])
     full = 507 if dialect is JSON else 500
     replies = peer.ask_all(produce, produce, Fetch("t", 0, 0, BIG), produce, Ping())
@@ -697,29 +697,29 @@ def test_each_request_that_waits_hears_of_a_failed_commit_and_the_rest_goes_on(
 
 
 @both
-def test_one_callback_for_each_group_however_many_requests(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_one_callback_for_each_group_however_many_requests(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     peer.send_requests(*[Produce("t", 0, [b"v"])] * 100)
     (group,) = {entry[0] for entry in peer.session.replies.waiting}  # type: ignore[attr-defined]
     assert len(group._callbacks) == 2  # the session's, and that of the metrics
-    world.commit()
+    fixture.commit()
     assert len(peer.sent) == 1
     assert peer.replies() == [ProduceResponse(number, 1) for number in range(100)]
 
 
-def test_batches_of_several_connections_stay_whole(world: BrokerFixture) -> None:
-    peers = [Peer(world, dialect) for dialect in (JSON, BINARY) * 2]
+def test_batches_of_several_connections_stay_whole(fixture: BrokerFixture) -> None:
+    peers = [Peer(fixture, dialect) for dialect in (JSON, BINARY) * 2]
     for _ in range(3):
         for number, peer in enumerate(peers):
             peer.send_requests(Produce("t", 0, [b"%d" % number] * 5))
-    world.commit()
-    found = payloads(Peer(world).ask(Fetch("t", 0, 0, BIG)))
+    fixture.commit()
+    found = payloads(Peer(fixture).ask(Fetch("t", 0, 0, BIG)))
     assert found == [b"%d" % number for _ in range(3) for number in range(4) for _ in range(5)]
 
 
 @both
-def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(world, dialect)
+def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
     peer.ask(Produce("t", 0, [b"x" * 100_000]))
     fetch = Fetch("t", 0, 0, BIG)
     peer.limit = 500_000
@@ -739,11 +739,11 @@ def test_a_client_that_takes_nothing_does_not_make_replies_pile_up(world: Broker
 
 
 @pytest.mark.parametrize("request_", [Produce("x", 0, [b"v"]), Fetch("x", 0, 0, 1), DescribeTopic("x")])
-def test_errors_do_not_pile_up_either(world: BrokerFixture, request_: Request) -> None:
+def test_errors_do_not_pile_up_either(fixture: BrokerFixture, request_: Request) -> None:
     for number in range(100):
-        world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, f"{number}".rjust(255, "n"), 1)
-    world.commit()
-    peer = Peer(world)
+        fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, f"{number}".rjust(255, "n"), 1)
+    fixture.commit()
+    peer = Peer(fixture)
     peer.limit = 500_000
     peer.send_requests(*[request_] * 200)  # each is answered with all these names
     assert 500_000 < sum(map(len, peer.sent)) < 1_000_000
@@ -760,17 +760,17 @@ def test_errors_do_not_pile_up_either(world: BrokerFixture, request_: Request) -
 def disk_world() -> BrokerFixture:
     """Nothing stays in memory, so that every read goes to the disk; the test decides when it is done."""
     calls: list[Any] = []
-    world = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
-    world.options["calls"] = calls
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
+    fixture = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
+    fixture.options["calls"] = calls
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
     for number in range(40):
-        world.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"%d" % number + b"x" * 5000])
-        world.commit()
-    return world
+        fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"%d" % number + b"x" * 5000])
+        fixture.commit()
+    return fixture
 
 
-def run(world: BrokerFixture) -> None:
-    work, done = world.options["calls"].pop(0)
+def run(fixture: BrokerFixture) -> None:
+    work, done = fixture.options["calls"].pop(0)
     work()
     done()
 
@@ -841,14 +841,14 @@ def test_a_shutdown_waits_for_a_read(disk_world: BrokerFixture) -> None:
 
 @both
 @pytest.mark.parametrize("end", ["end_of_input", "stop"])
-def test_at_the_end_what_was_accepted_is_answered_first(world: BrokerFixture, dialect: Dialect, end: str) -> None:
-    peer = Peer(world, dialect)
+def test_at_the_end_what_was_accepted_is_answered_first(fixture: BrokerFixture, dialect: Dialect, end: str) -> None:
+    peer = Peer(fixture, dialect)
     peer.send_requests(Produce("t", 0, [b"v"]), Fetch("t", 0, 0, BIG), Produce("t", 0, [b"w"]))
     peer.session.receive(peer.encode(Ping())[:3])
     getattr(peer.session, end)()
     assert not peer.closed
     peer.session.receive(peer.encode(Ping())[3:] + peer.encode(Ping()))
-    world.commit()
+    fixture.commit()
     produced, fetched, second = peer.replies()
     assert (produced, second) == (ProduceResponse(0, 1), ProduceResponse(1, 1))
     assert payloads(fetched) == [b"v"]
@@ -856,20 +856,20 @@ def test_at_the_end_what_was_accepted_is_answered_first(world: BrokerFixture, di
 
 
 @pytest.mark.parametrize("end", ["end_of_input", "stop"])
-def test_an_idle_connection_is_closed_at_once(world: BrokerFixture, end: str) -> None:
-    peer = Peer(world)
+def test_an_idle_connection_is_closed_at_once(fixture: BrokerFixture, end: str) -> None:
+    peer = Peer(fixture)
     getattr(peer.session, end)()
     assert peer.closed and peer.sent == []
 
 
-def test_after_the_connection_is_lost_nothing_is_sent(world: BrokerFixture) -> None:
-    peer = Peer(world)
+def test_after_the_connection_is_lost_nothing_is_sent(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
     peer.send_requests(Produce("t", 0, [b"v"]), Fetch("t", 0, 0, BIG))
     peer.session.lost()
-    world.commit()
+    fixture.commit()
     assert peer.sent == [] and not peer.closed and peer.progressed == 0
     assert peer.session.held_bytes == 0
-    assert payloads(Peer(world).ask(Fetch("t", 0, 0, BIG))) == [b"v"]  # it had been accepted
+    assert payloads(Peer(fixture).ask(Fetch("t", 0, 0, BIG))) == [b"v"]  # it had been accepted
 
 
 # -- any split
@@ -896,16 +896,16 @@ one_request = st.tuples(st.sampled_from([JSON, BINARY]), st.sampled_from(REQUEST
 
 
 def transcript(data: bytes, cuts: list[int]) -> tuple[bytes, bool]:
-    world = BrokerFixture()
-    peer = Peer(world)
+    fixture = BrokerFixture()
+    peer = Peer(fixture)
     points = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
     for start, end in pairwise(points):
         if not peer.closed:
             peer.session.receive(data[start:end])
-            world.commit()
+            fixture.commit()
     if not peer.closed:
         peer.session.end_of_input()
-        world.commit()
+        fixture.commit()
     return b"".join(peer.sent), peer.closed
 
 
@@ -925,13 +925,13 @@ def test_any_split_of_the_input_gives_the_same_output(
 def test_no_input_makes_a_session_fail(data: bytes, framed: bool) -> None:
     peer = Peer(BrokerFixture())
     peer.session.receive(frame(data) if framed and data else data)
-    peer.world.commit()
+    peer.fixture.commit()
     assert 500 not in [reply.code for reply in peer.replies() if isinstance(reply, Error)]
 
 
-def test_topics_with_names_of_other_doors_can_be_used(world: BrokerFixture) -> None:
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "eu/Bestellungen.für-uns", 1, TopicSettings())
+def test_topics_with_names_of_other_doors_can_be_used(fixture: BrokerFixture) -> None:
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "eu/Bestellungen.für-uns", 1, TopicSettings())
     for dialect in (JSON, BINARY):
-        peer = Peer(world, dialect)
+        peer = Peer(fixture, dialect)
         peer.ask(Produce("eu/Bestellungen.für-uns", 0, [b"v"]))
         assert payloads(peer.ask(Fetch("eu/Bestellungen.für-uns", 0, 0, 1))) == [b"v"]

@@ -25,7 +25,7 @@ from penstock.flight import wire
 MIB = 1 << 20
 
 
-class Estate(NamedTuple):
+class SeededBroker(NamedTuple):
     broker: BrokerProcess
     flight: Any
     seen: dict[str, list[Seen]]
@@ -33,14 +33,14 @@ class Estate(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
+def seeded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeededBroker]:
     path = tmp_path_factory.mktemp("flight")
     with made(path) as maker:
         first_at = maker.now
         fill(maker)
         seen = {name: maker.seen(name) for name in ("plain", "gaps", "old", "lots")}
     with BrokerProcess(path, *OPEN, PENSTOCK_FLIGHT__STREAMS="6") as broker:
-        yield Estate(broker.ready(), client(broker), seen, first_at)
+        yield SeededBroker(broker.ready(), client(broker), seen, first_at)
 
 
 def fill(maker: Maker) -> None:
@@ -77,46 +77,48 @@ def fill(maker: Maker) -> None:
 
 
 @pytest.mark.parametrize("topic", ["plain", "gaps", "old", "lots"])
-def test_records_are_those_that_a_fetch_gives(estate: Estate, topic: str) -> None:
-    assert rows(get(estate.flight, topic).read_all()) == estate.seen[topic]
-    assert len(estate.seen[topic]) > 1
+def test_records_are_those_that_a_fetch_gives(seeded_broker: SeededBroker, topic: str) -> None:
+    assert rows(get(seeded_broker.flight, topic).read_all()) == seeded_broker.seen[topic]
+    assert len(seeded_broker.seen[topic]) > 1
 
 
-def test_records_are_those_of_another_door(estate: Estate) -> None:
-    with Client(*estate.broker.endpoint("rustlog")) as other:
+def test_records_are_those_of_another_door(seeded_broker: SeededBroker) -> None:
+    with Client(*seeded_broker.broker.endpoint("rustlog")) as other:
         fetched = other.fetch("gaps", 0, 0, 1 << 20).records
-    found = rows(get(estate.flight, "gaps", end=fetched[-1].offset + 1).read_all())
+    found = rows(get(seeded_broker.flight, "gaps", end=fetched[-1].offset + 1).read_all())
     assert [(seen.offset, seen.value) for seen in found] == [(one.offset, one.payload) for one in fetched]
     assert [seen.offset for seen in found[:6]] == [0, 2, 5, 7, 8, 9]  # 1, 3, 6 have expired, 4 was removed
 
 
-def test_every_range_and_any_columns(estate: Estate) -> None:
-    everything = estate.seen["plain"]
+def test_every_range_and_any_columns(seeded_broker: SeededBroker) -> None:
+    everything = seeded_broker.seen["plain"]
     for start, end in ((0, 1), (3, 3), (17, 432), (len(everything) - 1, len(everything)), (400, 3_000)):
-        assert rows(get(estate.flight, "plain", start=start, end=end).read_all()) == everything[start:end]
-    table = get(estate.flight, "plain", columns=["position", "offset", "partition", "topic"], start=5, end=8).read_all()
+        assert rows(get(seeded_broker.flight, "plain", start=start, end=end).read_all()) == everything[start:end]
+    table = get(
+        seeded_broker.flight, "plain", columns=["position", "offset", "partition", "topic"], start=5, end=8
+    ).read_all()
     assert table.column_names == ["position", "offset", "partition", "topic"]
     assert table["topic"].to_pylist() == ["plain"] * 3 and table["partition"].to_pylist() == [0] * 3
     positions = table["position"].to_pylist()
     assert positions == sorted(positions)
-    only = get(estate.flight, "gaps", columns=["expires"], start=2, end=6).read_all()
+    only = get(seeded_broker.flight, "gaps", columns=["expires"], start=2, end=6).read_all()
     assert only.column_names == ["expires"] and [at is None for at in only["expires"].to_pylist()] == [False, True]
 
 
-def test_topics_are_flights_and_partitions_are_endpoints(estate: Estate) -> None:
+def test_topics_are_flights_and_partitions_are_endpoints(seeded_broker: SeededBroker) -> None:
     names = ["empty", "gaps", "large", "lots", "old", "plain"]
-    assert [info.descriptor.path for info in estate.flight.list_flights()] == [[name.encode()] for name in names]
-    assert [info.descriptor.path[0] for info in estate.flight.list_flights(b"pl")] == [b"plain"]
-    info = estate.flight.get_flight_info(flight.FlightDescriptor.for_path("plain"))
-    tables = [estate.flight.do_get(end.ticket).read_all() for end in info.endpoints]
-    assert [len(table) for table in tables] == [len(estate.seen["plain"]), 1]
-    assert info.total_records == len(estate.seen["plain"]) + 1 and info.schema == tables[0].schema
+    assert [info.descriptor.path for info in seeded_broker.flight.list_flights()] == [[name.encode()] for name in names]
+    assert [info.descriptor.path[0] for info in seeded_broker.flight.list_flights(b"pl")] == [b"plain"]
+    info = seeded_broker.flight.get_flight_info(flight.FlightDescriptor.for_path("plain"))
+    tables = [seeded_broker.flight.do_get(end.ticket).read_all() for end in info.endpoints]
+    assert [len(table) for table in tables] == [len(seeded_broker.seen["plain"]), 1]
+    assert info.total_records == len(seeded_broker.seen["plain"]) + 1 and info.schema == tables[0].schema
     by_command = flight.FlightDescriptor.for_command(b'{"topic": "plain", "columns": ["value"]}')
-    assert estate.flight.get_schema(by_command).schema == pa.schema([("value", pa.binary())])
-    narrow = estate.flight.get_flight_info(by_command)
-    assert estate.flight.do_get(narrow.endpoints[1].ticket).read_all().to_pylist() == [{"value": b"other"}]
-    empty = estate.flight.get_flight_info(flight.FlightDescriptor.for_path("empty"))
-    assert [len(estate.flight.do_get(end.ticket).read_all()) for end in empty.endpoints] == [0, 0, 0]
+    assert seeded_broker.flight.get_schema(by_command).schema == pa.schema([("value", pa.binary())])
+    narrow = seeded_broker.flight.get_flight_info(by_command)
+    assert seeded_broker.flight.do_get(narrow.endpoints[1].ticket).read_all().to_pylist() == [{"value": b"other"}]
+    empty = seeded_broker.flight.get_flight_info(flight.FlightDescriptor.for_path("empty"))
+    assert [len(seeded_broker.flight.do_get(end.ticket).read_all()) for end in empty.endpoints] == [0, 0, 0]
 
 
 def act(connection: Any, name: str, options: Any = None, **body: Any) -> Any:
@@ -124,35 +126,35 @@ def act(connection: Any, name: str, options: Any = None, **body: Any) -> Any:
     return json.loads(result.body.to_pybytes())
 
 
-def test_actions_tell_about_the_log(estate: Estate) -> None:
-    assert {action.type for action in estate.flight.list_actions()} == set(wire.ACTIONS)
-    end = len(estate.seen["plain"])
-    assert act(estate.flight, "topics")["topics"]["plain"] == 2
-    assert act(estate.flight, "bounds", topics=["plain", "missing"])["bounds"] == [
+def test_actions_tell_about_the_log(seeded_broker: SeededBroker) -> None:
+    assert {action.type for action in seeded_broker.flight.list_actions()} == set(wire.ACTIONS)
+    end = len(seeded_broker.seen["plain"])
+    assert act(seeded_broker.flight, "topics")["topics"]["plain"] == 2
+    assert act(seeded_broker.flight, "bounds", topics=["plain", "missing"])["bounds"] == [
         {"topic": "plain", "partition": 0, "start": 0, "end": end},
         {"topic": "plain", "partition": 1, "start": 0, "end": 1},
     ]
-    moments = [0, estate.first_at + 2_500, estate.first_at + HOUR]
+    moments = [0, seeded_broker.first_at + 2_500, seeded_broker.first_at + HOUR]
     at = [{"topic": "plain", "partition": 0, "timestamp": moment} for moment in moments]
-    young = next(seen.offset for seen in estate.seen["plain"] if seen.timestamp >= moments[1])
-    assert act(estate.flight, "offsets-at", at=at)["offsets"] == [0, young, None] and young == 4
+    young = next(seen.offset for seen in seeded_broker.seen["plain"] if seen.timestamp >= moments[1])
+    assert act(seeded_broker.flight, "offsets-at", at=at)["offsets"] == [0, young, None] and young == 4
     both = [{"topic": "large", "partition": 0, "start": 8, "end": 48}]
-    (reached,) = act(estate.flight, "fitting", ranges=both, max_bytes=10 * MIB)["ends"]
+    (reached,) = act(seeded_broker.flight, "fitting", ranges=both, max_bytes=10 * MIB)["ends"]
     assert 16 <= reached <= 18
-    assert act(estate.flight, "fitting", ranges=both, max_bytes=1)["ends"] == [9]
-    assert act(estate.flight, "table", topic="empty") == {"table": None}
+    assert act(seeded_broker.flight, "fitting", ranges=both, max_bytes=1)["ends"] == [9]
+    assert act(seeded_broker.flight, "table", topic="empty") == {"table": None}
 
 
-def test_a_group_s_offsets_can_be_kept(estate: Estate) -> None:
-    act(estate.flight, "commit-offsets", group="g", offsets=[{"topic": "plain", "partition": 0, "offset": 7}])
-    with Client(*estate.broker.endpoint("rustlog")) as other:
+def test_a_group_s_offsets_can_be_kept(seeded_broker: SeededBroker) -> None:
+    act(seeded_broker.flight, "commit-offsets", group="g", offsets=[{"topic": "plain", "partition": 0, "offset": 7}])
+    with Client(*seeded_broker.broker.endpoint("rustlog")) as other:
         assert other.fetch_offset("g", "plain", 0) == 7
 
 
-def test_another_tenant_has_its_own_topics(estate: Estate) -> None:
+def test_another_tenant_has_its_own_topics(seeded_broker: SeededBroker) -> None:
     options = header(b"x-penstock-tenant", b"acme")
-    assert act(estate.flight, "topics", options) == {"topics": {"plain": 1}}
-    assert get(estate.flight, "plain", options=options).read_all()["value"].to_pylist() == [b"of acme"]
+    assert act(seeded_broker.flight, "topics", options) == {"topics": {"plain": 1}}
+    assert get(seeded_broker.flight, "plain", options=options).read_all()["value"].to_pylist() == [b"of acme"]
 
 
 # -- what it refuses
@@ -184,12 +186,14 @@ def refused(call: Callable[[], Any], kind: type[Exception], said: str) -> None:
         (b'{"topic": "../plain"}', pa.ArrowKeyError, "not found"),
     ],
 )
-def test_tickets_that_mean_nothing(estate: Estate, ticket: bytes, kind: type[Exception], said: str) -> None:
-    refused(lambda: estate.flight.do_get(flight.Ticket(ticket)).read_all(), kind, said)
+def test_tickets_that_mean_nothing(
+    seeded_broker: SeededBroker, ticket: bytes, kind: type[Exception], said: str
+) -> None:
+    refused(lambda: seeded_broker.flight.do_get(flight.Ticket(ticket)).read_all(), kind, said)
 
 
-def test_descriptors_actions_and_headers_that_mean_nothing(estate: Estate) -> None:
-    plain = estate.flight
+def test_descriptors_actions_and_headers_that_mean_nothing(seeded_broker: SeededBroker) -> None:
+    plain = seeded_broker.flight
     path = flight.FlightDescriptor.for_path
     refused(lambda: plain.get_flight_info(path("a", "b")), pa.ArrowInvalid, "one part")
     refused(lambda: plain.get_flight_info(path("nowhere")), pa.ArrowKeyError, "'nowhere' not found")
@@ -222,12 +226,12 @@ def test_descriptors_actions_and_headers_that_mean_nothing(estate: Estate) -> No
     ],
 )
 def test_puts_that_mean_nothing_leave_nothing(
-    estate: Estate, command: bytes, columns: dict[str, list[Any]], said: str
+    seeded_broker: SeededBroker, command: bytes, columns: dict[str, list[Any]], said: str
 ) -> None:
     table = pa.table(columns)
 
     def send() -> None:
-        writer, answers = estate.flight.do_put(flight.FlightDescriptor.for_command(command), table.schema)
+        writer, answers = seeded_broker.flight.do_put(flight.FlightDescriptor.for_command(command), table.schema)
         try:
             writer.write_table(table)
             writer.done_writing()
@@ -236,7 +240,7 @@ def test_puts_that_mean_nothing_leave_nothing(
             writer.close()
 
     refused(send, pa.ArrowKeyError if "partition" in columns else pa.ArrowInvalid, said)
-    assert act(estate.flight, "bounds", topics=["plain"])["bounds"][1]["end"] == 1
+    assert act(seeded_broker.flight, "bounds", topics=["plain"])["bounds"][1]["end"] == 1
 
 
 def header(name: bytes, value: bytes) -> Any:
@@ -257,9 +261,9 @@ def header(name: bytes, value: bytes) -> Any:
         ).map(lambda value: json.dumps(value).encode()),
     ),
 )
-def test_any_body_gets_an_answer_or_a_plain_refusal(estate: Estate, action: str, body: bytes) -> None:
+def test_any_body_gets_an_answer_or_a_plain_refusal(seeded_broker: SeededBroker, action: str, body: bytes) -> None:
     try:
-        list(estate.flight.do_action(flight.Action(action, body)))
+        list(seeded_broker.flight.do_action(flight.Action(action, body)))
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         assert "Traceback" not in str(error) and '"error"' in str(error)
 
@@ -279,39 +283,39 @@ def resident(pid: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
-def test_no_batch_is_large_unless_a_record_is(estate: Estate) -> None:
-    assert max(chunk.data.nbytes for chunk in get(estate.flight, "lots", columns=["value"])) <= 4 * MIB
-    sizes = [chunk.data.nbytes for chunk in get(estate.flight, "large", columns=["value"])]
+def test_no_batch_is_large_unless_a_record_is(seeded_broker: SeededBroker) -> None:
+    assert max(chunk.data.nbytes for chunk in get(seeded_broker.flight, "lots", columns=["value"])) <= 4 * MIB
+    sizes = [chunk.data.nbytes for chunk in get(seeded_broker.flight, "large", columns=["value"])]
     assert sum(sizes) > 48 * MIB and max(sizes) <= 5 * MIB
 
 
-def test_clients_that_do_not_read_cost_little_and_hold_up_nobody(estate: Estate) -> None:
-    pid = child_of(estate.broker)
-    get(estate.flight, "large").read_all()
+def test_clients_that_do_not_read_cost_little_and_hold_up_nobody(seeded_broker: SeededBroker) -> None:
+    pid = child_of(seeded_broker.broker)
+    get(seeded_broker.flight, "large").read_all()
     before = resident(pid)
-    connections = [client(estate.broker) for _ in range(4)]
+    connections = [client(seeded_broker.broker) for _ in range(4)]
     streams = [get(connection, "large") for connection in connections]
     for stream in streams:
         stream.read_chunk()
     time.sleep(0.3)
     grown = resident(pid) - before
-    assert rows(get(estate.flight, "old").read_all()) == estate.seen["old"]
+    assert rows(get(seeded_broker.flight, "old").read_all()) == seeded_broker.seen["old"]
     assert sum(len(chunk.data) for chunk in streams[0]) > 0  # it goes on where it stopped
     for stream in streams:
         stream.cancel()
     assert grown < 4 * 24 * MIB  # of 4 × 48 that they asked for
 
 
-def test_there_are_so_many_streams_and_a_place_is_free_again_when_one_ends(estate: Estate) -> None:
-    streams = [get(client(estate.broker), "large") for _ in range(6)]
+def test_there_are_so_many_streams_and_a_place_is_free_again_when_one_ends(seeded_broker: SeededBroker) -> None:
+    streams = [get(client(seeded_broker.broker), "large") for _ in range(6)]
     for stream in streams:
         stream.read_chunk()
 
     def call() -> Any:
-        return get(estate.flight, "plain").read_all()
+        return get(seeded_broker.flight, "plain").read_all()
 
     refused(call, flight.FlightUnavailableError, "6 streams are open")
-    assert act(estate.flight, "topics")["topics"]
+    assert act(seeded_broker.flight, "topics")["topics"]
     streams[0].cancel()
     within(5, lambda: len(call()))
     for stream in streams:
@@ -328,11 +332,11 @@ def within(seconds: float, call: Callable[[], Any]) -> Any:
             time.sleep(0.02)
 
 
-def test_a_deadline_ends_a_stream(estate: Estate) -> None:
+def test_a_deadline_ends_a_stream(seeded_broker: SeededBroker) -> None:
     options = flight.FlightCallOptions(timeout=0.2)
-    stream = get(estate.flight, "large", options=options)
+    stream = get(seeded_broker.flight, "large", options=options)
     stream.read_chunk()
     time.sleep(0.4)
     with pytest.raises(flight.FlightTimedOutError):
         stream.read_all()
-    assert within(5, lambda: len(get(estate.flight, "plain").read_all()))
+    assert within(5, lambda: len(get(seeded_broker.flight, "plain").read_all()))

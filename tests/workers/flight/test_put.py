@@ -45,13 +45,13 @@ ALICE = Caller(Identity("alice"), DEFAULT_SCOPE, anonymous=False)
 class Line:
     """The line to a broker that is in this process, and commits whenever somebody waits."""
 
-    def __init__(self, world: BrokerFixture) -> None:
-        self.world = world
+    def __init__(self, fixture: BrokerFixture) -> None:
+        self.fixture = fixture
         self.called: list[str] = []
 
     def call(self, name: str, request: msgspec.Struct, reply: type[T]) -> T:
         self.called.append(name)
-        handler = PublishHandlers(self.world.broker, Durability.SYNCED).handlers()[name]
+        handler = PublishHandlers(self.fixture.broker, Durability.SYNCED).handlers()[name]
 
         async def run() -> bytes:
             async def answer() -> bytes:
@@ -59,7 +59,7 @@ class Line:
 
             task = asyncio.ensure_future(answer())
             while not task.done():
-                self.world.commit()
+                self.fixture.commit()
                 await asyncio.sleep(0)
             return await task
 
@@ -95,130 +95,130 @@ class Stream:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> BrokerFixture:
-    world = BrokerFixture()
-    monkeypatch.setattr(flight_put, "OsFiles", lambda _: world.disk)
-    world.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 2)
-    world.commit()
-    return world
+def fixture(monkeypatch: pytest.MonkeyPatch) -> BrokerFixture:
+    fixture = BrokerFixture()
+    monkeypatch.setattr(flight_put, "OsFiles", lambda _: fixture.disk)
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 2)
+    fixture.commit()
+    return fixture
 
 
 def put(
-    world: BrokerFixture, stream: Stream, *, gone: bool = False, caller: Caller = ALICE, **command: Any
+    fixture: BrokerFixture, stream: Stream, *, gone: bool = False, caller: Caller = ALICE, **command: Any
 ) -> dict[str, Any]:
     settings = FlightSettings("/nowhere", "127.0.0.1", 0)
-    line: Any = Line(world)
+    line: Any = Line(fixture)
     flight_put.put(line, settings, caller, wire.PutCommand(**command), stream, stream, lambda: gone)
     return stream.answer
 
 
-def records(world: BrokerFixture, topic: str, partition: int = 0) -> list[bytes]:
-    parts = world.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, partition, 0, 1 << 20, 1 << 20).run()
+def records(fixture: BrokerFixture, topic: str, partition: int = 0) -> list[bytes]:
+    parts = fixture.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, topic, partition, 0, 1 << 20, 1 << 20).run()
     return [value for part in parts for value in part.values()]
 
 
-def staged(world: BrokerFixture) -> list[str]:
-    return Staging(world.disk).names()
+def staged(fixture: BrokerFixture) -> list[str]:
+    return Staging(fixture.disk).names()
 
 
 TWO = pa.record_batch({"value": ["a", "b"], "partition": [0, 1]})
 
 
-def test_a_put_with_an_application_is_staged_until_it_is_published(world: BrokerFixture) -> None:
-    first = put(world, Stream([TWO, TWO]), app="q", batch=3, topic="orders", task="1", attempt=0)
+def test_a_put_with_an_application_is_staged_until_it_is_published(fixture: BrokerFixture) -> None:
+    first = put(fixture, Stream([TWO, TWO]), app="q", batch=3, topic="orders", task="1", attempt=0)
     assert first["rows"] == 4
-    assert staged(world) == [first["ref"]]
-    world.commit()
-    assert records(world, "orders") == []
-    line: Any = Line(world)
+    assert staged(fixture) == [first["ref"]]
+    fixture.commit()
+    assert records(fixture, "orders") == []
+    line: Any = Line(fixture)
     asked = wire.Publication("q", 3, (first["ref"],))
     assert flight_put.publish(line, ALICE, asked) == wire.Published(4, False)
     assert flight_put.publish(line, ALICE, asked) == wire.Published(0, True)
-    assert records(world, "orders", 0) == [b"a", b"a"]
-    assert records(world, "orders", 1) == [b"b", b"b"]
-    assert staged(world) == []
+    assert records(fixture, "orders", 0) == [b"a", b"a"]
+    assert records(fixture, "orders", 1) == [b"b", b"b"]
+    assert staged(fixture) == []
 
 
-def test_a_put_without_an_application_is_published_at_its_end(world: BrokerFixture) -> None:
+def test_a_put_without_an_application_is_published_at_its_end(fixture: BrokerFixture) -> None:
     batch = pa.record_batch({"value": ["a", "b", "c"], "topic": ["orders", "new", "orders"], "key": ["k", "k", "k"]})
-    assert put(world, Stream([batch])) == {"rows": 3, "repeated": False}
-    assert records(world, "orders", fnv1a(b"k") % 2) == [b"a", b"c"]
-    assert records(world, "new") == [b"b"]
-    assert staged(world) == []
-    assert put(world, Stream([TWO.slice(0, 0)]), topic="orders") == {"rows": 0, "repeated": False}
+    assert put(fixture, Stream([batch])) == {"rows": 3, "repeated": False}
+    assert records(fixture, "orders", fnv1a(b"k") % 2) == [b"a", b"c"]
+    assert records(fixture, "new") == [b"b"]
+    assert staged(fixture) == []
+    assert put(fixture, Stream([TWO.slice(0, 0)]), topic="orders") == {"rows": 0, "repeated": False}
 
 
-def test_what_was_staged_can_be_discarded(world: BrokerFixture) -> None:
-    ref = put(world, Stream([TWO]), app="q", topic="orders")["ref"]
-    line: Any = Line(world)
+def test_what_was_staged_can_be_discarded(fixture: BrokerFixture) -> None:
+    ref = put(fixture, Stream([TWO]), app="q", topic="orders")["ref"]
+    line: Any = Line(fixture)
     flight_put.discard(line, ALICE, wire.Publication("q", 0, (ref,)))
-    assert staged(world) == []
+    assert staged(fixture) == []
 
 
 @pytest.mark.parametrize("command", [{"app": "q"}, {}])
-def test_a_stream_that_breaks_leaves_nothing(world: BrokerFixture, command: dict[str, Any]) -> None:
+def test_a_stream_that_breaks_leaves_nothing(fixture: BrokerFixture, command: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="broke off"):
-        put(world, Stream([TWO] * 3), gone=True, topic="orders", **command)
+        put(fixture, Stream([TWO] * 3), gone=True, topic="orders", **command)
     with pytest.raises(flight.FlightCancelledError):
-        put(world, Stream([TWO], flight.FlightCancelledError("gone")), topic="orders", **command)
-    world.disk.fail("write", error=errno.ENOSPC, path="staging/")
+        put(fixture, Stream([TWO], flight.FlightCancelledError("gone")), topic="orders", **command)
+    fixture.disk.fail("write", error=errno.ENOSPC, path="staging/")
     with pytest.raises(Refused, match="no room") as raised:
-        put(world, Stream([TWO]), topic="orders", **command)
+        put(fixture, Stream([TWO]), topic="orders", **command)
     assert raised.value.kind == "LogFull"
-    world.commit()
-    assert staged(world) == []
-    assert records(world, "orders", 0) == []
+    fixture.commit()
+    assert staged(fixture) == []
+    assert records(fixture, "orders", 0) == []
 
 
-def test_what_is_wrong_with_a_stream_is_told(world: BrokerFixture) -> None:
+def test_what_is_wrong_with_a_stream_is_told(fixture: BrokerFixture) -> None:
     for columns, kind in (
         ({"value": ["x"], "price": [1]}, "UnusableColumns"),
         ({"value": ["x", None]}, "UnusableColumns"),
         ({"value": ["x"], "partition": [2]}, "PartitionNotFound"),
     ):
         with pytest.raises(Refused) as raised:
-            put(world, Stream([pa.record_batch(columns)]), topic="orders")
+            put(fixture, Stream([pa.record_batch(columns)]), topic="orders")
         assert raised.value.kind == kind
     with pytest.raises(RemoteError) as remote:
-        put(world, Stream([TWO]), topic="not\\valid")
+        put(fixture, Stream([TWO]), topic="not\\valid")
     assert remote.value.kind == "InvalidName"
-    assert staged(world) == []
+    assert staged(fixture) == []
 
 
-def test_limits(world: BrokerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    world.options["limits"] = Limits(record_bytes=4, staged_topics=1)
-    world.restart()
-    monkeypatch.setattr(flight_put, "OsFiles", lambda _: world.disk)
+def test_limits(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fixture.options["limits"] = Limits(record_bytes=4, staged_topics=1)
+    fixture.restart()
+    monkeypatch.setattr(flight_put, "OsFiles", lambda _: fixture.disk)
     with pytest.raises(Refused, match="larger than the limit of 4"):
-        put(world, Stream([pa.record_batch({"value": ["12345"]})]), topic="orders")
+        put(fixture, Stream([pa.record_batch({"value": ["12345"]})]), topic="orders")
     with pytest.raises(Refused, match="More than 1 topics"):
-        put(world, Stream([pa.record_batch({"value": ["1", "2"], "topic": ["orders", "x"]})]))
-    world.options["limits"] = Limits(staged_stream_bytes=50)
-    world.restart()
-    monkeypatch.setattr(flight_put, "OsFiles", lambda _: world.disk)
+        put(fixture, Stream([pa.record_batch({"value": ["1", "2"], "topic": ["orders", "x"]})]))
+    fixture.options["limits"] = Limits(staged_stream_bytes=50)
+    fixture.restart()
+    monkeypatch.setattr(flight_put, "OsFiles", lambda _: fixture.disk)
     with pytest.raises(Refused, match="more than 50 bytes"):
-        put(world, Stream([TWO]), topic="orders")
+        put(fixture, Stream([TWO]), topic="orders")
     (tmp_path / "one").write_bytes(bytes(10))
     (tmp_path / "two").write_bytes(bytes(10))
     assert flight_put._usage(str(tmp_path)) == (2, 20)
     assert flight_put._usage(str(tmp_path / "missing")) == (0, 0)
     monkeypatch.setattr(flight_put, "_usage", lambda _: (1, (16 << 30) + 1))
     with pytest.raises(TooMany, match="not published yet"):
-        put(world, Stream([TWO]), topic="orders")
-    assert staged(world) == []
+        put(fixture, Stream([TWO]), topic="orders")
+    assert staged(fixture) == []
 
 
-def test_only_who_may_write_may_stage(world: BrokerFixture) -> None:
+def test_only_who_may_write_may_stage(fixture: BrokerFixture) -> None:
     grants = [Grant("alice", frozenset({Permission.WRITE}), topic="orders")]
-    world.options["access"] = AccessPolicy(enforced=True, grants=grants)
-    world.restart()
+    fixture.options["access"] = AccessPolicy(enforced=True, grants=grants)
+    fixture.restart()
     bob = ALICE._replace(identity=Identity("bob"))
     batch = pa.record_batch({"value": ["x", "y"], "topic": ["orders", "secret"]})
     for caller, stream, topic in ((bob, TWO, "orders"), (bob, batch, None), (ALICE, batch, None)):
         with pytest.raises(RemoteError) as raised:
-            put(world, Stream([stream]), caller=caller, topic=topic)
+            put(fixture, Stream([stream]), caller=caller, topic=topic)
         assert raised.value.kind == "AccessDenied"
-    assert staged(world) == []
+    assert staged(fixture) == []
 
 
 # -- a real broker, and pyarrow's own client

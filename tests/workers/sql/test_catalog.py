@@ -1,4 +1,4 @@
-"""The world of one statement: it stands still, and what the broker refuses comes out as the error that it was."""
+"""The catalog of one statement: it stands still, and what the broker refuses comes out as the error that it was."""
 
 from __future__ import annotations
 

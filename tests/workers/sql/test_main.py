@@ -56,7 +56,7 @@ def refused(directory: Path, statement: str, *flags: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def estate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def seeded_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with 200 orders, of which the first ones are in a table already."""
     root = tmp_path_factory.mktemp("sql") / "data"
     made = Directory(root)
@@ -74,73 +74,76 @@ def estate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def broker(estate: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(estate, PENSTOCK_TABLES__ENABLED="true", PENSTOCK_SQL__SECONDS="5") as process:
+def broker(seeded_dir: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(seeded_dir, PENSTOCK_TABLES__ENABLED="true", PENSTOCK_SQL__SECONDS="5") as process:
         yield process.ready()
 
 
-def test_a_data_directory_can_be_asked_without_a_broker(estate: Path) -> None:
-    assert sql(estate, "SELECT COUNT(*) AS count, SUM(id) AS sum FROM orders") == [{"count": 200, "sum": 19900}]
-    assert sql(estate, "SELECT id FROM orders WHERE id = CAST($1 AS BIGINT)", "--param", "7") == [{"id": 7}]
-    assert "start one" in refused(estate, "INSERT INTO orders (id) VALUES (1)")
-    assert "start one" in refused(estate, "CREATE TABLE new (id BIGINT)")
-    assert "not found" in refused(estate, "SELECT * FROM missing")
+def test_a_data_directory_can_be_asked_without_a_broker(seeded_dir: Path) -> None:
+    assert sql(seeded_dir, "SELECT COUNT(*) AS count, SUM(id) AS sum FROM orders") == [{"count": 200, "sum": 19900}]
+    assert sql(seeded_dir, "SELECT id FROM orders WHERE id = CAST($1 AS BIGINT)", "--param", "7") == [{"id": 7}]
+    assert "start one" in refused(seeded_dir, "INSERT INTO orders (id) VALUES (1)")
+    assert "start one" in refused(seeded_dir, "CREATE TABLE new (id BIGINT)")
+    assert "not found" in refused(seeded_dir, "SELECT * FROM missing")
 
 
 @pytest.mark.usefixtures("broker")
 class TestRunning:
     """In this order: what one test adds, a later one may see."""
 
-    def test_a_select_spans_table_and_journal(self, estate: Path) -> None:
+    def test_a_select_spans_table_and_journal(self, seeded_dir: Path) -> None:
         rows = sql(
-            estate, "SELECT product, COUNT(*) AS n, MIN(id) AS a, MAX(id) AS b FROM orders GROUP BY 1 ORDER BY 1"
+            seeded_dir, "SELECT product, COUNT(*) AS n, MIN(id) AS a, MAX(id) AS b FROM orders GROUP BY 1 ORDER BY 1"
         )
         assert rows == [
             {"product": "anvil", "n": 100, "a": 0, "b": 198},
             {"product": "bell", "n": 100, "a": 1, "b": 199},
         ]
-        assert sql(estate, 'SELECT "offset" FROM orders WHERE id BETWEEN 3 AND 5 ORDER BY 1') == [
+        assert sql(seeded_dir, 'SELECT "offset" FROM orders WHERE id BETWEEN 3 AND 5 ORDER BY 1') == [
             {"offset": number} for number in (3, 4, 5)
         ]
-        assert sql(estate, 'SELECT "partition", "offset", data FROM late ORDER BY 2') == [
+        assert sql(seeded_dir, 'SELECT "partition", "offset", data FROM late ORDER BY 2') == [
             {"partition": 1, "offset": 0, "data": "not JSON"},
             {"partition": 1, "offset": 1, "data": "/wA="},
         ]
 
-    def test_at_a_position_it_holds_what_had_been_appended_by_then(self, estate: Path) -> None:
+    def test_at_a_position_it_holds_what_had_been_appended_by_then(self, seeded_dir: Path) -> None:
         for number in (0, 1, 57, 199, 200):  # position 0 is the event that made the topic
-            found = sql(estate, "SELECT COUNT(*) AS n FROM orders", "--at", str(number + 1))
+            found = sql(seeded_dir, "SELECT COUNT(*) AS n FROM orders", "--at", str(number + 1))
             assert found == [{"n": number}]
-        assert "ahead" in refused(estate, "SELECT 1 FROM orders", "--at", "1000000")
+        assert "ahead" in refused(seeded_dir, "SELECT 1 FROM orders", "--at", "1000000")
 
-    def test_an_insert_tells_the_position_at_which_it_is_seen(self, estate: Path) -> None:
-        created = sql(estate, "CREATE TABLE people (id BIGINT PRIMARY KEY, name VARCHAR)")
+    def test_an_insert_tells_the_position_at_which_it_is_seen(self, seeded_dir: Path) -> None:
+        created = sql(seeded_dir, "CREATE TABLE people (id BIGINT PRIMARY KEY, name VARCHAR)")
         assert list(created[0]) == ["rows_affected", "log_offset"]
         before = created[0]["log_offset"]
-        (inserted,) = sql(estate, "INSERT INTO people VALUES (1, 'Ada'), (2, 'Bo')")
+        (inserted,) = sql(seeded_dir, "INSERT INTO people VALUES (1, 'Ada'), (2, 'Bo')")
         assert inserted["rows_affected"] == 2 and inserted["log_offset"] == before + 2
-        (second,) = sql(estate, "INSERT INTO people VALUES (3, NULL)")
+        (second,) = sql(seeded_dir, "INSERT INTO people VALUES (3, NULL)")
         for position, count in ((before, 0), (inserted["log_offset"], 2), (second["log_offset"], 3)):
-            assert sql(estate, "SELECT COUNT(*) AS n FROM people", "--at", str(position)) == [{"n": count}]
-        assert "people" in refused(estate, "SELECT * FROM people", "--at", str(before - 1))
-        assert "id = 2 already" in refused(estate, "INSERT INTO people VALUES (2, 'again')")
-        assert sql(estate, "SELECT * FROM people ORDER BY id")[1:] == [{"id": 2, "name": "Bo"}, {"id": 3, "name": None}]
+            assert sql(seeded_dir, "SELECT COUNT(*) AS n FROM people", "--at", str(position)) == [{"n": count}]
+        assert "people" in refused(seeded_dir, "SELECT * FROM people", "--at", str(before - 1))
+        assert "id = 2 already" in refused(seeded_dir, "INSERT INTO people VALUES (2, 'again')")
+        assert sql(seeded_dir, "SELECT * FROM people ORDER BY id")[1:] == [
+            {"id": 2, "name": "Bo"},
+            {"id": 3, "name": None},
+        ]
 
-    def test_tenants_do_not_see_each_other(self, estate: Path) -> None:
-        sql(estate, "CREATE TABLE secret (id BIGINT)", "--tenant", "acme")
-        sql(estate, "INSERT INTO secret VALUES (7)", "--tenant", "acme")
-        assert sql(estate, "SELECT id FROM secret", "--tenant", "acme") == [{"id": 7}]
-        assert "not found" in refused(estate, "SELECT * FROM secret")
-        assert "not found" in refused(estate, "SELECT * FROM orders", "--tenant", "acme")
-        assert [row["name"] for row in sql(estate, "SHOW TABLES", "--tenant", "acme")] == ["secret"]
-        names = [row["name"] for row in sql(estate, "SHOW TABLES")]
+    def test_tenants_do_not_see_each_other(self, seeded_dir: Path) -> None:
+        sql(seeded_dir, "CREATE TABLE secret (id BIGINT)", "--tenant", "acme")
+        sql(seeded_dir, "INSERT INTO secret VALUES (7)", "--tenant", "acme")
+        assert sql(seeded_dir, "SELECT id FROM secret", "--tenant", "acme") == [{"id": 7}]
+        assert "not found" in refused(seeded_dir, "SELECT * FROM secret")
+        assert "not found" in refused(seeded_dir, "SELECT * FROM orders", "--tenant", "acme")
+        assert [row["name"] for row in sql(seeded_dir, "SHOW TABLES", "--tenant", "acme")] == ["secret"]
+        names = [row["name"] for row in sql(seeded_dir, "SHOW TABLES")]
         assert {"late", "orders", "people"} <= set(names) and "secret" not in names
 
     def test_a_statement_that_takes_too_long_is_ended_and_others_are_served(
-        self, estate: Path, broker: BrokerProcess
+        self, seeded_dir: Path, broker: BrokerProcess
     ) -> None:
         told: list[str] = []
-        asking = threading.Thread(target=lambda: told.append(_refused_by_process(estate, ENDLESS)))
+        asking = threading.Thread(target=lambda: told.append(_refused_by_process(seeded_dir, ENDLESS)))
         asking.start()
         served = 0
         with Client(*broker.endpoint("rustlog")) as client:
@@ -149,14 +152,14 @@ class TestRunning:
                 served += 1
                 time.sleep(0.1)
         assert served > 10 and "5 s" in told[0]
-        assert sql(estate, "SELECT COUNT(*) AS n FROM orders WHERE id = 1000") == [{"n": served}]
+        assert sql(seeded_dir, "SELECT COUNT(*) AS n FROM orders WHERE id = 1000") == [{"n": served}]
 
-    def test_the_command_prints_tables_and_csv(self, estate: Path) -> None:
+    def test_the_command_prints_tables_and_csv(self, seeded_dir: Path) -> None:
         def printed(form: str) -> str:
             query = (
                 'SELECT id, name, id > 1 AS late, "timestamp" IS NULL AS never FROM people WHERE id <> 2 ORDER BY id'
             )
-            done = penstock("sql", query, "--data-dir", str(estate), "--format", form)
+            done = penstock("sql", query, "--data-dir", str(seeded_dir), "--format", form)
             assert done.returncode == 0, done.stderr
             return done.stdout
 
@@ -168,14 +171,14 @@ class TestRunning:
             "3   NULL  true   false",
         ]
 
-    def test_a_restart_keeps_declared_tables(self, estate: Path, broker: BrokerProcess) -> None:
-        rows = sql(estate, "SELECT * FROM people ORDER BY id")
-        columns = sql(estate, "DESCRIBE people")
+    def test_a_restart_keeps_declared_tables(self, seeded_dir: Path, broker: BrokerProcess) -> None:
+        rows = sql(seeded_dir, "SELECT * FROM people ORDER BY id")
+        columns = sql(seeded_dir, "DESCRIBE people")
         broker.signal(signal.SIGTERM)
         assert broker.finish()[0] == 0
-        with BrokerProcess(estate).ready():
-            assert sql(estate, "SELECT * FROM people ORDER BY id") == rows
-            assert sql(estate, "DESCRIBE people") == columns
+        with BrokerProcess(seeded_dir).ready():
+            assert sql(seeded_dir, "SELECT * FROM people ORDER BY id") == rows
+            assert sql(seeded_dir, "DESCRIBE people") == columns
             assert [column["name"] for column in columns] == ["id", "name"]
 
 
