@@ -33,14 +33,14 @@ def show(
     Works whether or not the broker runs. Clients trust the certificate by its fingerprint, or by its file.
     """
     from penstock.transport.quic.certificate import CertificateUnusable, paths, read
-    from penstock.transport.quic.certificate import show as look
+    from penstock.transport.quic.certificate import show as describe
     from penstock.transport.quic_listener import CERTIFICATES  # here: it loads QUIC
 
     path = settings.tls.cert or paths(os.path.join(settings.data_dir, CERTIFICATES))[0]
     if not settings.tls.cert and not os.path.exists(path):
         fail(f"{path}: there is none yet. The broker makes it when it is first started with the door felix open")
     try:
-        found = look(read(path), path)
+        found = describe(read(path), path)
     except CertificateUnusable as error:
         fail(error)
     if pem:

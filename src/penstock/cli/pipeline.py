@@ -42,7 +42,7 @@ Master = Annotated[
 ]
 
 LOOK_SECONDS = 1.0
-RETRY_SECONDS = 10.0  # until a log that could not be asked is asked again
+RETRY_SECONDS = 10.0  # between two attempts to reach a log
 UNDER_WAY = ("queued", "planning", "starting", "running")
 
 
@@ -88,14 +88,14 @@ def run(
 ) -> None:
     """Run a pipeline: a declarative one until all that is new is taken, a continuous one until Ctrl-C or SIGTERM."""
     project = _project(directory, broker)
-    wanted = Refresh(full_refresh or (), full_refresh_all, refresh or ())
-    if project.file.kind == "continuous" and wanted != Refresh((), False, ()):
+    tables = Refresh(full_refresh or (), full_refresh_all, refresh or ())
+    if project.file.kind == "continuous" and tables != Refresh((), False, ()):
         fail(
             "--full-refresh and --refresh are for declarative pipelines. To begin a continuous one anew, remove its "
             f"checkpoints and tables: {project.place}",
             2,
         )
-    raise typer.Exit(_drive(project, master, broker, wanted))
+    raise typer.Exit(_drive(project, master, broker, tables))
 
 
 @app.command("dry-run")
@@ -170,7 +170,7 @@ def _log_ends(project: Project) -> Callable[[Collection[str]], Ends | None]:
     return ends
 
 
-def _drive(project: Project, master: str | None, broker: str | None, wanted: Refresh) -> int:
+def _drive(project: Project, master: str | None, broker: str | None, refresh: Refresh) -> int:
     """Run it, show its progress, and return the exit code."""
     if remote(os.environ, master) is None:
         try:
@@ -180,14 +180,14 @@ def _drive(project: Project, master: str | None, broker: str | None, wanted: Ref
     _needs_pyspark()
     environment = dict(os.environ) | ({ENV_BROKER: broker} if broker else {})
     began = time.monotonic()
-    driver = Driver(project, master, wanted, environment)
-    with _stopping(driver), _shown(project, wanted) as show:
-        told: list[Event] | None
+    driver = Driver(project, master, refresh, environment)
+    with _stopping(driver), _shown(project, refresh) as show:
+        events: list[Event] | None
         looked = 0.0
-        while (told := driver.events(0.25)) is not None:
-            show(told, (now := time.monotonic()) - looked >= LOOK_SECONDS and not wanted.dry)
+        while (events := driver.events(0.25)) is not None:
+            show(events, (now := time.monotonic()) - looked >= LOOK_SECONDS and not refresh.dry)
             looked = now if now - looked >= LOOK_SECONDS else looked
-        show([], not wanted.dry, True)
+        show([], not refresh.dry, True)
     code = driver.close()
     if code < 0:
         typer.echo(f"penstock: the process that runs Spark was killed; its log is {driver.log}", err=True)
@@ -195,7 +195,7 @@ def _drive(project: Project, master: str | None, broker: str | None, wanted: Ref
     if code == 1:
         typer.echo(f"penstock: all of it is in {driver.log}", err=True)
     elif code == 0:
-        typer.echo(f"{'checked' if wanted.dry else 'ended'} after {seconds_text(time.monotonic() - began)}")
+        typer.echo(f"{'checked' if refresh.dry else 'ended'} after {seconds_text(time.monotonic() - began)}")
     return code
 
 
@@ -214,14 +214,14 @@ def _say(text: str, stream: TextIO | None = None) -> None:
 @contextlib.contextmanager
 def _stopping(driver: Driver) -> Iterator[None]:
     """The first signal asks the run to end, the second does not wait."""
-    asked = False
+    stopping = False
 
     def on_signal(_number: int, _frame: object) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal stopping
+        if stopping:
             driver.kill()
             return
-        asked = True
+        stopping = True
         _say("stopping; a second signal does not wait", sys.stderr)
         driver.stop()
 
@@ -234,14 +234,14 @@ def _stopping(driver: Driver) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(project: Project, wanted: Refresh) -> Iterator[Callable[..., None]]:
+def _shown(project: Project, refresh: Refresh) -> Iterator[Callable[..., None]]:
     """Messages and progress: in place at a terminal, else in lines."""
     watch = _watch(project)
     phases: dict[str, str] = {}
     title = f"{project.name} ({project.file.kind})"
     lines = Lines()
 
-    def heard(events: list[Event]) -> None:
+    def print_events(events: list[Event]) -> None:
         for event in events:
             if event.kind == "ready":
                 _say("Spark is up")
@@ -255,10 +255,10 @@ def _shown(project: Project, wanted: Refresh) -> Iterator[Callable[..., None]]:
             elif event.kind == "line":
                 _say(event.text)
 
-    if not sys.stdout.isatty() or wanted.dry:
+    if not sys.stdout.isatty() or refresh.dry:
 
         def plain(events: list[Event], look: bool, final: bool = False) -> None:
-            heard(events)
+            print_events(events)
             if look:
                 for line in lines.due(watch.look(), time.time(), final=final):
                     typer.echo(line)
@@ -275,7 +275,7 @@ def _shown(project: Project, wanted: Refresh) -> Iterator[Callable[..., None]]:
 
         def in_place(events: list[Event], look: bool, final: bool = False) -> None:
             nonlocal flows
-            heard(events)
+            print_events(events)
             if look or events or final:
                 flows = watch.look()
                 live.update(progress_table(flows, phases, time.time(), title), refresh=True)

@@ -1,4 +1,4 @@
-"""`--server`: which broker a command talks to, over RustLog, and how its failures are told."""
+"""`--server`: the broker that a command talks to, over RustLog; its failures become messages."""
 
 from __future__ import annotations
 

@@ -242,10 +242,10 @@ def _moment(timestamp: int | None) -> str:
 
 def _how_to_read(ref: TableRef) -> str:
     """A line for DuckDB and one for pandas that work as they are, apart from the secrets of an object store."""
-    place = json.dumps(ref.url, ensure_ascii=False) + (", storage_options={...}" if ref.options else "")
+    location = json.dumps(ref.url, ensure_ascii=False) + (", storage_options={...}" if ref.options else "")
     duckdb = (
-        f"import duckdb, deltalake; t = deltalake.DeltaTable({place}).to_pyarrow_dataset(); "
+        f"import duckdb, deltalake; t = deltalake.DeltaTable({location}).to_pyarrow_dataset(); "
         'print(duckdb.sql("SELECT partition, count(*) FROM t GROUP BY 1"))'
     )
-    pandas = f"import deltalake; print(deltalake.DeltaTable({place}).to_pandas())"
+    pandas = f"import deltalake; print(deltalake.DeltaTable({location}).to_pandas())"
     return f"DuckDB\tpython -c {shlex.quote(duckdb)}\npandas\tpython -c {shlex.quote(pandas)}"

@@ -73,8 +73,8 @@ def issue(
     claims = _with_permissions(tenant, permissions) if permissions else _with_roles(tenant, roles or (), security)
     claims = {"sub": subject} | claims | times
     try:
-        said = token_claims.decode(msgspec.json.encode(claims), signer.kind)
-        token_claims.identity(said, token.TokenPolicy(), "", now * 1_000_000)
+        decoded = token_claims.decode(msgspec.json.encode(claims), signer.kind)
+        token_claims.identity(decoded, token.TokenPolicy(), "", now * 1_000_000)
     except token.Unacceptable as error:
         fail(f"no broker would take such a token: {error}", 2)
     text = token_keys.sign(claims, signer)
@@ -92,7 +92,7 @@ def _with_roles(tenant: str, roles: Sequence[str], security: SecuritySection) ->
     number = tenant.isascii() and tenant.isdigit()
     origin = (("iss", security.token_issuer), ("aud", security.token_audience))
     claims: dict[str, object] = {"tenant_id": int(tenant) if number else tenant, "roles": list(roles)}
-    return claims | {name: said for name, said in origin if said}
+    return claims | {name: value for name, value in origin if value}
 
 
 def _with_permissions(tenant: str, permissions: Sequence[str]) -> dict[str, object]:

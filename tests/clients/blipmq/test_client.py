@@ -646,3 +646,41 @@ def test_many_tasks_share_one_failure_to_connect(closed_port: int) -> None:
 
     asyncio.run(publish_all(closed_port))
     assert len(slept) == 2
+
+
+def test_iterations_of_several_tasks_share_a_connection(server: ScriptedServer, version: int) -> None:
+    """Each waits for its own POLLs, also when those of another were sent later."""
+    topics = [f"t{number}" for number in range(5)]
+
+    async def consume(client: AsyncClient, topic: str) -> list[bytes]:
+        subscription = await client.subscribe(topic)
+        await asyncio.to_thread(server.publish, topic, *[b"%s %d" % (topic.encode(), at) for at in range(200)])
+        return [message.value async for message in subscription.messages(prefetch=8, stop_when_empty=True)]
+
+    async def consume_all() -> list[list[bytes]]:
+        async with AsyncClient("127.0.0.1", server.port, key="good", version=version) as client:
+            return list(await asyncio.gather(*(consume(client, topic) for topic in topics)))
+
+    assert asyncio.run(consume_all()) == [[b"%s %d" % (topic.encode(), at) for at in range(200)] for topic in topics]
+    assert server.connections == 1
+    assert all(len(queue.acked) == 200 for queue in server.queues.values())
+
+
+def test_what_nobody_takes_is_left_with_the_server(
+    server: ScriptedServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 2 sends without being asked: a client that does not take its messages stops reading."""
+    monkeypatch.setattr("penstock.clients.blipmq.requests.MAX_BUFFERED", 100_000)
+    client = connect(server.port, version=2)
+    subscription = client.subscribe("t")
+    values = [bytes(50_000) + b"%d" % number for number in range(100)]
+    server.publish("t", *values)
+    for _ in range(5):
+        client.notice()
+        client.publish("other", b"v")  # which looks what has come
+    buffered = client._driver.binding.state.buffered_bytes
+    assert buffered < 2_000_000
+    assert texts(subscription.messages(stop_when_empty=True)) == values
+    client.flush()
+    assert client._driver.binding.state.buffered_bytes == 0
+    assert server.connections == 1

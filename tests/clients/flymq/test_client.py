@@ -120,7 +120,7 @@ REFUSED: list[tuple[Op, str, tuple[Any, ...]]] = [
 ]
 
 
-def test_every_opcode_that_can_be_asked_has_a_method_in_both_clients() -> None:
+def test_every_opcode_has_a_method_in_both_clients() -> None:
     named = {op: name for op, name, _ in CALLS + REFUSED}
     assert set(named) == set(Op) - {Op.ERROR, Op.AUTH_RESPONSE}
     for name in named.values():
@@ -130,7 +130,7 @@ def test_every_opcode_that_can_be_asked_has_a_method_in_both_clients() -> None:
             assert list(inspect.signature(getattr(kind, name)).parameters) == ["self", *shown]
 
 
-def test_every_method_asks_its_opcode_and_is_answered(tmp_path: Path, connect: Connect) -> None:
+def test_every_method_sends_its_opcode_and_is_answered(tmp_path: Path, connect: Connect) -> None:
     with RunningServer(tmp_path, security__audit="on") as server, FaultyProxy(server.port) as proxy:
         client = connect(proxy.port)
         last: Any = None
@@ -245,7 +245,7 @@ def test_a_transaction_is_stored_at_the_end_of_its_block(running: RunningServer,
     assert client.fetch(topic, 0, 0).next_offset == 2
 
 
-def test_a_commit_whose_reply_is_lost_is_asked_again_and_counts_once(
+def test_a_commit_whose_reply_is_lost_is_sent_again_and_counts_once(
     proxy: FaultyProxy, connect: Connect, topic: str
 ) -> None:
     client = connect(proxy.port)
@@ -461,9 +461,9 @@ def test_what_cannot_be_carried_is_refused_before_it_is_sent(proxy: FaultyProxy,
         lambda: client.produce_many("t", [bytes(34_000_000)]),
         lambda: client.subscribe("t", "g", 0, "m" * 300),
     ]
-    for ask in cases:
+    for call in cases:
         with pytest.raises(Unsendable):
-            ask()
+            call()
     with pytest.raises(ValueError, match="as many keys"):
         client.produce_batch("t", [b"", b""], [None])
     assert proxy.requests == []
@@ -493,7 +493,7 @@ def test_it_connects_once_and_when_it_must(proxy: FaultyProxy, connect: Connect)
 
 
 @pytest.mark.parametrize("fault", [Fault.DROP, Fault.HALF])
-def test_what_does_no_harm_is_asked_again(proxy: FaultyProxy, connect: Connect, topic: str, fault: Fault) -> None:
+def test_what_does_no_harm_is_sent_again(proxy: FaultyProxy, connect: Connect, topic: str, fault: Fault) -> None:
     client = connect(proxy.port)
     client.produce(topic, b"one")
     proxy.faults.extend([fault, fault])
@@ -502,7 +502,7 @@ def test_what_does_no_harm_is_asked_again(proxy: FaultyProxy, connect: Connect, 
     assert client.slept == [0.5, 1.0]  # doubled, and half of it by the test's dice
 
 
-def test_it_is_not_asked_for_ever(proxy: FaultyProxy, connect: Connect) -> None:
+def test_it_is_not_sent_for_ever(proxy: FaultyProxy, connect: Connect) -> None:
     client = connect(proxy.port)
     proxy.faults.extend([Fault.DROP] * 4)
     with pytest.raises(ConnectionFailed, match="lost 3 times"):
@@ -557,7 +557,7 @@ def test_a_reply_that_is_none_ends_the_connection(
     proxy.faults.append(fault)
     with pytest.raises(BadReply):
         client.list_topics()
-    assert client.slept == []  # nor is it asked again
+    assert client.slept == []  # nor is it sent again
     client.produce(topic, b"one")
     assert proxy.connections == 2
 
@@ -655,7 +655,7 @@ def test_a_server_that_nobody_vouches_for_is_not_spoken_to(
 # -- many at once
 
 
-def test_a_pipeline_has_an_outcome_for_each_question(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+def test_a_pipeline_has_an_outcome_for_each_request(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
     client = connect(proxy.port)
     stored, missing, fetched = client.pipeline(
         [requests.produce(topic, b"one"), requests.consume(topic, 9), requests.fetch(topic, 0, 0, filter="o")]
@@ -674,11 +674,11 @@ def test_a_slow_stream_of_replies_is_no_silence(proxy: FaultyProxy, connect: Con
     assert proxy.connections == 1
 
 
-def test_what_a_pipeline_was_answered_is_not_asked_again(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+def test_what_a_pipeline_was_answered_is_not_sent_again(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
     client = connect(proxy.port)
     proxy.faults.extend([Fault.NONE, Fault.DROP])
-    asked = [requests.produce(topic, b"one"), requests.list_topics(), requests.fetch(topic, 0, 0)]
-    stored, _, fetched = client.pipeline(asked)
+    specs = [requests.produce(topic, b"one"), requests.list_topics(), requests.fetch(topic, 0, 0)]
+    stored, _, fetched = client.pipeline(specs)
     assert (stored.offset, fetched.next_offset) == (0, 1)
     assert proxy.opcodes.count(Op.PRODUCE) == 1
     assert proxy.opcodes[-2:] == [Op.LIST_TOPICS, Op.FETCH]
@@ -699,8 +699,8 @@ def test_large_requests_and_large_replies_do_not_block_each_other(
     client = connect(running.port)
     client.produce_batch(topic, [bytes(1 << 20)] * 8)
     big = requests.produce_batch(f"{topic}-more", [bytes(1 << 20)] * 8)
-    asked = [requests.fetch(topic, 0, 0), big] * 6
-    outcomes = client.pipeline(asked)
+    specs = [requests.fetch(topic, 0, 0), big] * 6
+    outcomes = client.pipeline(specs)
     assert all(not isinstance(outcome, FlyMqError) for outcome in outcomes)
     assert [len(outcome.records) > 5 for outcome in outcomes[::2]] == [True] * 6
 
@@ -781,8 +781,8 @@ def test_values_that_end_by_an_exception_spoil_no_later_reply(proxy: FaultyProxy
 def test_tasks_share_a_connection_and_keep_their_order(proxy: FaultyProxy, topic: str) -> None:
     async def scene() -> list[int]:
         async with AsyncClient(port=proxy.port) as client:
-            asked = [client.produce(topic, b"%d" % number) for number in range(500)]
-            stored = await asyncio.gather(*asked)
+            calls = [client.produce(topic, b"%d" % number) for number in range(500)]
+            stored = await asyncio.gather(*calls)
             records = (await client.fetch(topic, 0, 0, 1000)).records
             assert [record.value for record in records] == [b"%d" % number for number in range(500)]
             return [one.offset for one in stored]
@@ -797,7 +797,7 @@ def test_a_caller_who_leaves_takes_no_reply_along(proxy: FaultyProxy, topic: str
             await client.create_topic(topic)
             first = asyncio.create_task(client.produce(topic, b"first"))
             second = asyncio.create_task(client.produce(topic, b"second"))
-            await asyncio.sleep(0)  # both are asked now, and not answered
+            await asyncio.sleep(0)  # both are sent now, and not answered
             first.cancel()
             assert (await second).offset == 1
             assert (await client.fetch(topic, 0, 0)).next_offset == 2

@@ -107,7 +107,7 @@ def test_or_those_that_are_given(running: RunningServer, connect: Connect, topic
     assert client.describe_group(topic, "g").offsets == [m.PartitionOffset(number, 1) for number in range(3)]
 
 
-def test_poll_gives_no_more_than_asked_and_keeps_the_rest(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
+def test_poll_gives_no_more_than_its_limit_and_keeps_the_rest(proxy: FaultyProxy, connect: Connect, topic: str) -> None:
     client = connect(proxy.port)
     client.produce_many(topic, numbers(10))
     consumer = client.consumer(topic, mode="earliest")
@@ -213,7 +213,7 @@ def test_commits_are_made_now_and_then(proxy: FaultyProxy, connect: Connect, top
     consumer.poll(1)
     consumer.poll(1)
     assert proxy.opcodes.count(Op.COMMIT) == 1
-    assert client.get_offset(topic, "g") == 3  # the fourth was not done when it was asked for
+    assert client.get_offset(topic, "g") == 3  # the fourth was not done at the time of the commit
     clock.now += 5
     consumer.poll(1)
     assert client.get_offset(topic, "g") == 5

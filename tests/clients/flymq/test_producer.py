@@ -83,7 +83,7 @@ def test_a_batch_has_limits(records: int, size: int, linger: float) -> None:
 # -- what becomes of them
 
 
-def test_records_are_stored_in_order_and_each_is_told_its_place(
+def test_records_are_stored_in_order_and_each_delivery_has_its_offset(
     proxy: FaultyProxy, connect: Connect, topic: str
 ) -> None:
     client = connect(proxy.port)
@@ -117,7 +117,7 @@ def test_a_batch_that_is_refused_fails_its_records_and_the_next_flush(
             with pytest.raises(NotFound):
                 one.result()
         assert good.result().offset == 0
-        producer.flush()  # told once
+        producer.flush()  # raised once
         assert producer.send(topic, b"y").done is False
 
 
