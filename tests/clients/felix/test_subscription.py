@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from itertools import islice
 from typing import Any
 
@@ -535,17 +537,26 @@ def test_beside_others_it_lets_go_and_comes_back() -> None:
     run(main())
 
 
+@contextlib.asynccontextmanager
+async def one_slow_of_two(
+    server: ScriptedServer,
+) -> AsyncIterator[tuple[AsyncFelixClient, AsyncSubscription, AsyncSubscription]]:
+    """Two subscriptions without offsets, of which one does not keep up."""
+    async with client(server, dialect="document", limits=Limits(queue=1000)) as felix:
+        slow, quick = felix.subscribe("visits"), felix.subscribe("other")
+        for each in (slow, quick):
+            await each.__aenter__()
+        server.publish("visits", *[bytes(100)] * 100)
+        server.publish("other", b"later")
+        await turns()
+        assert server.connections[0].paused
+        yield felix, slow, quick
+
+
 def test_without_offsets_it_stops_the_connection_also_beside_others() -> None:
     async def main() -> None:
         server = ScriptedServer()
-        async with client(server, dialect="document", limits=Limits(queue=1000)) as felix:
-            slow, quick = felix.subscribe("visits"), felix.subscribe("other")
-            for each in (slow, quick):
-                await each.__aenter__()
-            server.publish("visits", *[bytes(100)] * 100)
-            server.publish("other", b"later")
-            await turns()
-            assert server.connections[0].paused
+        async with one_slow_of_two(server) as (felix, slow, quick):
             third = felix.subscribe("third")
             await third.__aenter__()  # goes by another connection: this one does not read
             assert len(server.connections) == 2
@@ -557,15 +568,7 @@ def test_without_offsets_it_stops_the_connection_also_beside_others() -> None:
 
 def test_a_full_subscription_that_is_closed_lets_the_others_go_on() -> None:
     async def main() -> None:
-        server = ScriptedServer()
-        async with client(server, dialect="document", limits=Limits(queue=1000)) as felix:
-            slow, quick = felix.subscribe("visits"), felix.subscribe("other")
-            for each in (slow, quick):
-                await each.__aenter__()
-            server.publish("visits", *[bytes(100)] * 100)
-            server.publish("other", b"later")
-            await turns()
-            assert server.connections[0].paused
+        async with one_slow_of_two(ScriptedServer()) as (_, slow, quick):
             await slow.close()
             assert await quick.next() == Event(b"later", None)
 

@@ -27,7 +27,7 @@ class KimberliteRequests(NumberedRequests[m.Response | m.Push]):
     """Requests in flight on one connection, and the event buffers of the subscriptions on it."""
 
     def __init__(self, binding: KimberliteBinding) -> None:
-        super().__init__(binding.timeout, FAMILY, self._request, KEEPALIVE)
+        super().__init__(binding.timeout, FAMILY, binding.encode, KEEPALIVE)
         self.version = binding.version
         self._binding = binding
         self._codec = self.version.codec()
@@ -36,16 +36,6 @@ class KimberliteRequests(NumberedRequests[m.Response | m.Push]):
     @property
     def listening(self) -> bool:
         return bool(self._buffers)
-
-    def _request(self, spec: core.RequestSpec[Any], request_id: int) -> bytes:
-        assert isinstance(spec, r.RequestSpec)
-        version = self.version
-        tenant = self._binding.tenant if spec.tenant is None else spec.tenant
-        request = version.adapt(spec.request, spec.audit)
-        try:
-            return self._codec.request(request_id, tenant, request, spec.audit)
-        except (ValueError, TypeError, LookupError, struct.error) as error:  # a number too large, a text for bytes, …
-            raise Unsendable(f"{spec.name} cannot be sent in version {version.name}: {error}") from error
 
     def frames(self, data: bytes) -> Iterator[m.Response | m.Push]:
         codec = self._codec
@@ -123,9 +113,17 @@ class KimberliteBinding(Binding):
     def __post_init__(self) -> None:
         if not 0 <= self.tenant < 2**64:
             raise ValueError("tenant must be from 0 to 2**64 - 1")
+        self._encoder = self.version.codec()  # of all connections: only reading has a state
 
     def encode(self, spec: core.RequestSpec[Any], request_id: int) -> bytes:
-        raise NotImplementedError("requests are encoded by their connection")
+        assert isinstance(spec, r.RequestSpec)
+        version = self.version
+        tenant = self.tenant if spec.tenant is None else spec.tenant
+        request = version.adapt(spec.request, spec.audit)
+        try:
+            return self._encoder.request(request_id, tenant, request, spec.audit)
+        except (ValueError, TypeError, LookupError, struct.error) as error:  # a number too large, a text for bytes, …
+            raise Unsendable(f"{spec.name} cannot be sent in version {version.name}: {error}") from error
 
     def in_flight(self) -> KimberliteRequests:
         return KimberliteRequests(self)
