@@ -36,7 +36,7 @@ def publish(context: FelixContext, batch: ProduceBatch) -> Reply:
     try:
         appended = produce()
     except TopicNotFound:
-        ensure_topic(context, scope, topic)
+        ensure_topic(context, scope, topic, Permission.WRITE)
         appended = produce()
     return Reply(reply, appended.group)
 

@@ -52,7 +52,7 @@ def _partitions(context: FelixContext, scope: Scope, place: StreamTarget) -> Seq
     broker, topic = context.broker, place.topic
     broker.access.require(context.identity, Permission.READ, scope, topic)
     if not broker.topics.exists(scope, topic):
-        ensure_topic(context, scope, topic)
+        ensure_topic(context, scope, topic, Permission.READ)
     bounds = broker.topics.bounds(context.identity, scope, [topic])[topic]
     if place.partition is None:
         return list(enumerate(bounds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from penstock.broker.errors import InvalidArgument, PartitionNotFound, RecordRejected, TopicNotFound
@@ -49,22 +50,32 @@ def append(
     *,
     allow_dead_letters: bool = True,
 ) -> ProducedPartitioned:
-    """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
-    are stored."""
+    """Append records of one topic, which is created on first use. `keys`: None if no record has one, so that none are
+    stored."""
     broker, identity = context.broker, context.identity
     try:
         return broker.produce.append_partitioned(
             identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
         )
-    except TopicNotFound:  # rarely so: asked only then
-        if broker.topics.auto_create:  # what would be refused anyway brings no topic into being
-            broker.validator.measure(values, keys)
-            if (highest := max(partitions)) > 0:
-                raise PartitionNotFound(topic, highest, 1) from None
-        broker.topics.ensure(identity, SCOPE, topic)
+    except TopicNotFound:  # rarely so: looked at only then
+        check = partial(_check_first, context, topic, values, keys, partitions)
+        broker.topics.ensure(identity, SCOPE, topic, prepare=check)
         return broker.produce.append_partitioned(
             identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
         )
+
+
+def _check_first(
+    context: FlyMqContext,
+    topic: str,
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None,
+    partitions: Sequence[int],
+) -> None:
+    """Raise for records that would be refused anyway: no topic is created for them."""
+    context.broker.validator.measure(values, keys)
+    if (highest := max(partitions)) > 0:
+        raise PartitionNotFound(topic, highest, 1)
 
 
 def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
