@@ -43,7 +43,7 @@ class Code(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuicPort:
-    """What the connections of one listener share."""
+    """Collaborators that the connections of one listener share."""
 
     door: StreamsDoor
     broker: Broker
