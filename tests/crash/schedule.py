@@ -186,7 +186,7 @@ class Schedule:
         self.committer = LaggingCommitter(self.rng) if self.plan.lagging else InlineCommitter()
         self.engine = WatchedEngine(self.disk, self.plan.settings, committer=self.committer, clock=lambda: self.now)
         self.engine.on_trim = self.trimmed
-        self.engine.past_from(self.table)
+        self.engine.read_tiered_from(self.table)
         events = all_events(self.engine.recover())
         # What the log has shown once it must not lose later, not even what it found unsynced.
         self._safe = self.model.settle(self.engine, events, floor, self.rng.choice((1, 300, 1 << 30)))

@@ -25,7 +25,7 @@ SETTINGS = LogSettings(file_bytes=FIRST_GROUP_AT + 1280, tail_bytes=0, cache_byt
 def open_engine(disk: SimDisk, table: MemoryTable) -> tuple[FileEngine, InlineCommitter]:
     committer = InlineCommitter()
     engine = FileEngine(disk, SETTINGS, committer=committer, clock=lambda: NOW)
-    engine.past_from(table)
+    engine.read_tiered_from(table)
     engine.snapshot_from(lambda: b"state")
     return engine, committer
 

@@ -126,7 +126,7 @@ def test_it_sees_what_is_appended_and_where_files_begin() -> None:
         tailer.refresh()
         assert_same(tailer, writer.engine)
     assert sorted(tailer.partitions()) == sorted([A, B, C])
-    assert [file.sequence for file in tailer.journals] == sequences(writer.disk)
+    assert [file.sequence for file in tailer.segments] == sequences(writer.disk)
 
 
 def test_a_reader_that_asks_for_what_is_new_finds_it_without_a_refresh() -> None:

@@ -46,13 +46,13 @@ def hand_over(log: Harness, table: MemoryTable, files: int = 1 << 30) -> None:
         time.sleep(0.0005)
 
 
-def tabled(log: Harness, files: int = 1 << 30) -> MemoryTable:
+def table_ends(log: Harness, files: int = 1 << 30) -> MemoryTable:
     """A log that begins in a table, with nothing in memory."""
     table = MemoryTable()
     fill(log)
     hand_over(log, table, files)
     log.reopen()
-    log.engine.past_from(table)
+    log.engine.read_tiered_from(table)
     return table
 
 
@@ -62,7 +62,7 @@ class PastContract:
         before = {partition: read_all(log.engine, partition) for partition in (A, B)}
         moments = [log.engine.offset_at(A, record.timestamp) for record in before[A]]
         table = MemoryTable()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         closed = log.engine.closed_files()
         hand_over(log, table)
         for _ in range(2):
@@ -75,14 +75,14 @@ class PastContract:
             assert log.engine.table_end(A) == (closed[-1].spans[A].end if closed else 0)
             assert not {file.sequence for file in log.engine.closed_files()} & {file.sequence for file in closed}
             log.reopen()
-            log.engine.past_from(table)
+            log.engine.read_tiered_from(table)
         assert not closed or table.reads
 
     def test_limits_hold_across_the_seam(self, log: Harness) -> None:
         fill(log)
         before = read_all(log.engine, A)
         table = MemoryTable()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         hand_over(log, table, files=2)
         for offset in range(0, END, 7):
             for max_bytes, max_records in ((1, 5), (500, 3), (4000, PLENTY), (PLENTY, 30), (60_000, PLENTY)):
@@ -92,7 +92,7 @@ class PastContract:
                 assert len(found) == 1 or size(found) <= max_bytes
 
     def test_a_read_goes_on_in_the_journal_where_the_table_ends(self, log: Harness) -> None:
-        table = tabled(log, files=2)
+        table = table_ends(log, files=2)
         seam = table.end(A)
         assert len(read(log.engine, A, max(0, seam - 3))) > 3
 
@@ -102,18 +102,18 @@ class PastContract:
         log.reopen()
         log.engine.snapshot_from(lambda: b"state")
         table = MemoryTable()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         plans = [log.engine.read(A, offset, PLENTY, PLENTY) for offset in (0, 50)]
         hand_over(log, table)
         assert [len(plan.run()) > 0 for plan in plans] == [True, True]
         assert plans[0].run()[0].values()[0] == before[0].value
 
     def test_a_read_of_the_past_is_not_ready(self, log: Harness) -> None:
-        tabled(log)
+        table_ends(log)
         assert not log.engine.read(A, 0, PLENTY, PLENTY).ready
 
     def test_a_table_that_cannot_be_read_fails_the_read_and_nothing_else(self, log: Harness) -> None:
-        table = tabled(log)
+        table = table_ends(log)
         if not log.engine.table_end(A):
             return
         table.failure = OSError("the store does not answer")
@@ -129,7 +129,7 @@ class PastContract:
         assert len(read_all(log.engine, A)) == END + 1
 
     def test_a_table_that_lacks_something_is_found_out(self, log: Harness) -> None:
-        table = tabled(log)
+        table = table_ends(log)
         if not log.engine.table_end(A):
             return
         first = table.parts[A].pop(0)
@@ -139,13 +139,13 @@ class PastContract:
         assert log.engine.health().writable
 
     def test_without_tables_their_records_cannot_be_read(self, log: Harness) -> None:
-        table = tabled(log)
+        table = table_ends(log)
         if not log.engine.table_end(A):
             return
         log.reopen()
         with pytest.raises(TableUnreadable, match="without its tables"):
             log.engine.read(A, 0, PLENTY, PLENTY).run()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         assert len(read_all(log.engine, A)) == END
 
     def test_ends_of_tables_never_move_down(self, log: Harness) -> None:
@@ -174,12 +174,12 @@ class PastContract:
         for file in log.engine.closed_files():
             assert A not in file.spans or file.spans[A].first >= 100
         table = MemoryTable()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         hand_over(log, table)
         assert [record.offset for record in read_all(log.engine, A)] == list(range(100, END))
 
     def test_nothing_of_a_dropped_partition_is_tabled(self, log: Harness) -> None:
-        table = tabled(log, files=2)
+        table = table_ends(log, files=2)
         log.engine.trim({A: END}, drop=True)
         log.engine.advance_table_ends({A: END})
         log.settle()
@@ -187,7 +187,7 @@ class PastContract:
         assert not any(A in file.spans for file in log.engine.closed_files())
         hand_over(log, table)
         log.reopen()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         log.engine.advance_table_ends({A: END})
         log.settle()
         assert log.engine.table_end(A) == 0
@@ -198,7 +198,7 @@ class PastContract:
     def test_age_keeps_a_file_as_long_as_the_table_before_it_is_young(self, log: Harness) -> None:
         """The clock was set back by a day while the log was being written."""
         table = MemoryTable()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         fill(log, COUNT // 2)
         hand_over(log, table)
         log.now -= 24 * 3600 * SECOND
@@ -211,7 +211,7 @@ class PastContract:
         assert log.engine.bounds(A).start > log.engine.table_end(A) or not log.engine.table_end(A)
 
     def test_bytes_in_the_journal_alone_may_be_enough(self, log: Harness) -> None:
-        table = tabled(log, files=1)
+        table = table_ends(log, files=1)
         end = log.engine.table_end(A)
         log.engine.maintain(log.now, lambda p: Retention(bytes=1) if p == A else Retention())
         log.settle()
@@ -223,7 +223,7 @@ class PastContract:
 
     def test_closing_closes_the_past(self, log: Harness) -> None:
         table = MemoryTable()
-        log.engine.past_from(table)
+        log.engine.read_tiered_from(table)
         log.reopen()
         assert table.closed
 

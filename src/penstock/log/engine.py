@@ -263,7 +263,7 @@ class Engine(Protocol):
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
         """The first offset whose record is not older than `timestamp` (µs). Blocks on the disk; any thread."""
 
-    def past_from(self, past: TieredReader) -> None:
+    def read_tiered_from(self, tiered: TieredReader) -> None:
         """Set the reader of records that are in tables only. The engine closes it when it is closed."""
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
@@ -302,7 +302,7 @@ class Engine(Protocol):
         """Set the source of the broker's state. The engine calls `source` now and then, at a moment when the state
         holds exactly the events appended so far, so that start-up need not replay them."""
 
-    # -- care
+    # -- maintenance
 
     def maintain(self, now: int, retention: Callable[[PartitionId], Retention]) -> None:
         """Retention, closing of old files, syncing at level `written`. Called about once a second."""

@@ -53,9 +53,9 @@ from penstock.log.producers import Produced
 from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, first_at
 from penstock.log.recovery import Trimmed
 from penstock.log.removal import remove_files
-from penstock.log.segment import JournalWriter, Segment
+from penstock.log.segment import Segment, SegmentWriter
 from penstock.log.settings import LogSettings as LogSettings
-from penstock.log.tiered_read import PastPlan, offset_in_past
+from penstock.log.tiered_read import PastPlan, offset_in_table
 from penstock.log.tiering_state import TieringState, closed_files, extents_of, new_ends, usage
 
 logger = logging.getLogger(__name__)
@@ -88,8 +88,8 @@ class FileEngine:
         events = recovery.replay(opened.files, snapshot.group if snapshot else 0, opened.last_group, opened.events)
         self._core_events: list[bytes] | None = []  # for a call of `recover` before anything is committed
         view = recovery.rebuild(opened.files, opened.held, opened.last_group, snapshot, events, self._core_events)
-        self._journals = opened.files
-        self._writer = JournalWriter(
+        self._segments = opened.files
+        self._writer = SegmentWriter(
             files,
             settings.file_bytes,
             opened.files[-1],
@@ -103,8 +103,8 @@ class FileEngine:
         }
         self._dropped = view.dropped
         self._producers = view.producers
-        self._table_ends = view.tabled
-        self._past: TieredReader | None = None
+        self._table_ends = view.table_ends
+        self._tiered: TieredReader | None = None
         self._tail = Tail(settings.tail_bytes)
         self._cache = BatchCache(settings.cache_bytes)
 
@@ -199,7 +199,7 @@ class FileEngine:
         for partition, end in known.items():
             if end > self._partitions[partition].high_watermark:
                 raise ValueError(f"a table cannot have offset {end - 1}: it is not committed")
-        moved = new_ends(self._journals[:-1], known)
+        moved = new_ends(self._segments[:-1], known)
         group = self._group_for(0)
         group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(TieringState(moved))))
         self._table_ends.add(group.outcome, moved, self._dropped)
@@ -299,25 +299,25 @@ class FileEngine:
             self._committer.aside(lambda: self._store_snapshot(sealed.number, snapshot))
 
     def _index(self, sealed: PendingGroup) -> None:
-        journal = sealed.file
-        while (closed := self._journals[-1]) is not journal:
-            self._journals.append(self._writer.started.pop(0))
+        segment = sealed.file
+        while (closed := self._segments[-1]) is not segment:
+            self._segments.append(self._writer.started.pop(0))
             self._committer.aside(partial(self._close_file, closed))
         at = sealed.place + HEADER_SIZE + sum(map(len, sealed.events))
         for batch in sealed.batches:
             length = len(batch.data)
-            journal.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
+            segment.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
             at += length
         self._since_snapshot += at - sealed.place
         if self._writer.wants_spare():
             self._committer.aside(self._writer.prepare_spare)
 
-    def _close_file(self, journal: Segment) -> None:
+    def _close_file(self, segment: Segment) -> None:
         """An index that cannot be written is no failure: it stays in memory, and is rebuilt at the next start."""
         try:
-            recovery.close_index(self._files, journal)
+            recovery.close_index(self._files, segment)
         except OSError as error:
-            logger.warning("the index of %s could not be written: %s", journal.path, error)
+            logger.warning("the index of %s could not be written: %s", segment.path, error)
 
     def _publish(self, sealed: PendingGroup) -> None:
         """Make a group readable, then tell those who wait for it."""
@@ -396,9 +396,9 @@ class FileEngine:
         slices = log.slices(offset, max_bytes, max_records)
         if slices is not None:
             return ReadyPlan(slices)
-        files, first = files_from(self._journals, partition, offset)
-        tabled = self._table_ends.get(partition).offset
-        in_table = offset < tabled and (not files or offset < first)
+        files, first = files_from(self._segments, partition, offset)
+        table_end = self._table_ends.get(partition).offset
+        in_table = offset < table_end and (not files or offset < first)
         plan = DiskPlan(
             files,
             partition,
@@ -411,21 +411,21 @@ class FileEngine:
         )
         if not in_table:
             return plan
-        seam = first if files else tabled
-        return PastPlan(self._past, partition, offset, seam, max_bytes, max_records, plan if files else None)
+        seam = first if files else table_end
+        return PastPlan(self._tiered, partition, offset, seam, max_bytes, max_records, plan if files else None)
 
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
-        bounds, journals = self.bounds(partition), list(self._journals)
+        bounds, segments = self.bounds(partition), list(self._segments)
         if bounds.start < self._table_ends.get(partition).offset:
-            files, first = files_from(journals, partition, bounds.start)
+            files, first = files_from(segments, partition, bounds.start)
             if not files or bounds.start < first:
-                found = offset_in_past(self._past, partition, timestamp, bounds.start)
+                found = offset_in_table(self._tiered, partition, timestamp, bounds.start)
                 if found is not None:
                     return found
-        return first_at(journals, partition, timestamp, bounds, self._cache)
+        return first_at(segments, partition, timestamp, bounds, self._cache)
 
-    def past_from(self, past: TieredReader) -> None:
-        self._past = past
+    def read_tiered_from(self, tiered: TieredReader) -> None:
+        self._tiered = tiered
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
         self._partition(partition).watchers.append(callback)
@@ -436,7 +436,7 @@ class FileEngine:
 
     def segment_count(self, partition: PartitionId) -> int:
         start, end = self.bounds(partition)
-        extents = [journal.index.extent(partition) for journal in self._journals]
+        extents = [segment.index.extent(partition) for segment in self._segments]
         held = [extent for extent in extents if extent is not None and extent.end_offset > start]
         only_in_table = start < (held[0].first_offset if held else end)
         return len(held) + only_in_table
@@ -445,18 +445,18 @@ class FileEngine:
 
     def closed_files(self) -> list[ClosedFile]:
         starts = {partition: log.start for partition, log in self._partitions.items()}
-        return closed_files(self._journals[:-1], self._table_ends, starts, self._dropped)
+        return closed_files(self._segments[:-1], self._table_ends, starts, self._dropped)
 
     def table_end(self, partition: PartitionId) -> int:
         return self._table_ends.get(partition).offset
 
     def stored_bytes(self, partition: PartitionId, offset: int) -> int:
-        extents = (journal.index.extent(partition) for journal in self._journals)
+        extents = (segment.index.extent(partition) for segment in self._segments)
         return sum(extent.byte_size for extent in extents if extent is not None and extent.first_offset >= offset)
 
     def usage(self) -> dict[int, int]:
         starts = {partition: log.start for partition, log in self._partitions.items()}
-        return usage(self._journals, self._table_ends, starts)
+        return usage(self._segments, self._table_ends, starts)
 
     # -- state
 
@@ -465,7 +465,7 @@ class FileEngine:
         events, self._core_events = self._core_events, None
         if events is None or self._last_group != self._opened_at:
             after = snapshot.group if snapshot else 0
-            replayed = recovery.replay(self._journals, after, self._last_group)
+            replayed = recovery.replay(self._segments, after, self._last_group)
             events = [payload for owner, payload in replayed if owner == CORE]
         return Recovered(snapshot.core if snapshot else None, iter(events), list(self.notes))
 
@@ -502,7 +502,7 @@ class FileEngine:
         except OSError as error:
             logger.warning("a snapshot could not be written: %s", error)
 
-    # -- care
+    # -- maintenance
 
     def maintain(self, now: int, retention: Callable[[PartitionId], Retention]) -> None:
         if self._failure is not None or self._closed:
@@ -512,7 +512,7 @@ class FileEngine:
         if self._settings.durability is not Durability.SYNCED and now - self._last_sync >= SYNC_INTERVAL:
             self._last_sync = now
             self._committer.aside(self._sync)
-        active = self._journals[-1]
+        active = self._segments[-1]
         if now - active.created >= self._settings.roll_seconds * 1_000_000 and active.index.partitions():
             self._want_roll = True
         if not self._witnessed and now - self._last_commit >= IDLE:
@@ -547,13 +547,13 @@ class FileEngine:
 
     def _retain(self, now: int, wanted: Callable[[PartitionId], Retention]) -> None:
         """Move log starts, and remove the files that nobody needs any more."""
-        if len(self._journals) == 1:
+        if len(self._segments) == 1:
             return
-        closed = [extents_of(journal) for journal in self._journals[:-1]]
-        active = extents_of(self._journals[-1])
+        closed = [extents_of(segment) for segment in self._segments[:-1]]
+        active = extents_of(self._segments[-1])
         starts = {PartitionId(partition): log.start for partition, log in self._partitions.items()}
-        past = self._table_ends.newest_before((*closed, active), starts)
-        moved = retention.new_starts(closed, active, starts, wanted, now, past)
+        newest_in_tables = self._table_ends.newest_before((*closed, active), starts)
+        moved = retention.new_starts(closed, active, starts, wanted, now, newest_in_tables)
         if moved:
             self.trim(moved)
         wanted_from = {partition: max(start, self.table_end(partition)) for partition, start in starts.items()}
@@ -563,11 +563,11 @@ class FileEngine:
         # Their state must be in every snapshot that a start may have to use.
         kept = snapshots.groups(self._files)
         covered = kept[0] if len(kept) == snapshots.KEPT else 0
-        removed = [journal for journal in self._journals[:count] if journal.index.last_group <= covered]
+        removed = [segment for segment in self._segments[:count] if segment.index.last_group <= covered]
         if len(removed) < count:
             self._want_snapshot = True
         if removed:
-            self._journals = self._journals[len(removed) :]
+            self._segments = self._segments[len(removed) :]
             self._committer.aside(lambda: self._remove(removed))
             self._forget_dropped()
 
@@ -579,18 +579,18 @@ class FileEngine:
         sequence, group = self._let_go
         if self._writer.synced_through < group:
             return 0
-        self._let_go = (self._journals[count - 1].sequence, self._last_group)
-        return sum(journal.sequence <= sequence for journal in self._journals[:count])
+        self._let_go = (self._segments[count - 1].sequence, self._last_group)
+        return sum(segment.sequence <= sequence for segment in self._segments[:count])
 
-    def _remove(self, journals: list[Segment]) -> None:
+    def _remove(self, segments: list[Segment]) -> None:
         self._sync()  # what allows it, trims and ends of tables, must not be lost when the files are
         if self._failure is not None:
             return
-        for journal in remove_files(self._files, journals):
-            self.reclaimed = Reclaimed(self.reclaimed.files + 1, self.reclaimed.bytes + journal.size)
+        for segment in remove_files(self._files, segments):
+            self.reclaimed = Reclaimed(self.reclaimed.files + 1, self.reclaimed.bytes + segment.size)
 
     def _forget_dropped(self) -> None:
-        used = {partition for journal in self._journals for partition in journal.index.partitions()}
+        used = {partition for segment in self._segments for partition in segment.index.partitions()}
         for partition in self._dropped - used:
             self._dropped.discard(partition)
             self._partitions.pop(partition, None)
@@ -614,10 +614,10 @@ class FileEngine:
                 self.complete(sealed, None)
             except (OSError, LogError) as error:
                 logger.warning("the log could not be closed cleanly: %s", error)
-        for journal in self._journals:
-            journal.file.close()
-        if self._past is not None:
-            self._past.close()
+        for segment in self._segments:
+            segment.file.close()
+        if self._tiered is not None:
+            self._tiered.close()
 
 
 _EMPTY: Final = PartitionLog()

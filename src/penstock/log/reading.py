@@ -163,14 +163,14 @@ def read_batches(file: Segment, places: list[BatchPlace], cache: BatchCache) -> 
         yield batch
 
 
-def files_from(journals: Sequence[Segment], partition: int, offset: int) -> tuple[list[Segment], int]:
+def files_from(segments: Sequence[Segment], partition: int, offset: int) -> tuple[list[Segment], int]:
     """The files that hold the partition from `offset` on, or from where they begin, and the first offset in them."""
     files: list[Segment] = []
     first = 0
-    for journal in reversed(journals):
-        extent = journal.index.extent(partition)
+    for segment in reversed(segments):
+        extent = segment.index.extent(partition)
         if extent is not None:
-            files.append(journal)
+            files.append(segment)
             first = extent.first_offset
             if first <= offset:
                 break
@@ -178,17 +178,17 @@ def files_from(journals: Sequence[Segment], partition: int, offset: int) -> tupl
 
 
 def first_at(
-    journals: Sequence[Segment], partition: int, timestamp: int, bounds: Bounds, cache: BatchCache
+    segments: Sequence[Segment], partition: int, timestamp: int, bounds: Bounds, cache: BatchCache
 ) -> int | None:
     """The first offset in these files, within `bounds`, whose record is not older than `timestamp`."""
-    for journal in journals:
-        extent = journal.index.extent(partition)
+    for segment in segments:
+        extent = segment.index.extent(partition)
         if extent is None or extent.max_timestamp < timestamp or extent.end_offset <= bounds.start:
             continue
-        index = journal.index.partition(partition)
+        index = segment.index.partition(partition)
         assert index is not None
         for place in index.from_time(timestamp):
-            (batch,) = read_batches(journal, [place], cache)
+            (batch,) = read_batches(segment, [place], cache)
             if batch.end_offset <= bounds.start:
                 continue
             first = max(batch.base_offset, bounds.start)

@@ -41,7 +41,7 @@ Event = tuple[int, int, bytes]  # number of its group, owner, payload
 
 
 @dataclass(slots=True)
-class OpenedJournal:
+class OpenedLog:
     files: list[Segment]
     held: dict[int, tuple[int, int]]  # first and end offset of each partition in the files
     end: int  # in the last file
@@ -58,17 +58,17 @@ class View:
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
     dropped: set[int]
     producers: ProducerTable
-    tabled: TableEnds = field(default_factory=TableEnds)
+    table_ends: TableEnds = field(default_factory=TableEnds)
 
 
-def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
+def open_journal(files: Files, file_bytes: int, now: int) -> OpenedLog:
     """Raises LogDamaged, and then nothing has been changed."""
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.make_directory(directory)
     sequences = segment.sequences(files)
     if not sequences:
         first = segment.create_file(files, 1, file_bytes, 1, 0, now)
-        return OpenedJournal([first], {}, segment.FIRST_GROUP_AT, 0, 0)
+        return OpenedLog([first], {}, segment.FIRST_GROUP_AT, 0, 0)
     for expected, sequence in enumerate(sequences, sequences[0]):
         if sequence != expected:
             raise LogDamaged(journal_path(expected), 0, "the file is missing")
@@ -87,7 +87,7 @@ def open_journal(files: Files, file_bytes: int, now: int) -> OpenedJournal:
     last.file.sync()
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.sync_directory(directory)
-    return OpenedJournal(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
+    return OpenedLog(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
 
 
 def _settle_end(scan: Scan, last: Segment, notes: list[str]) -> None:
@@ -257,7 +257,7 @@ def rebuild(
     producers = ProducerTable()
     ranges: dict[int, tuple[int, int]] = {}
     dropped: set[int] = set()
-    tabled = TableEnds(snapshot.tabled if snapshot else None)
+    table_ends = TableEnds(snapshot.table_ends if snapshot else None)
     if snapshot is not None:
         ranges, dropped = dict(snapshot.ranges), set(snapshot.dropped)
         producers.load(snapshot.producers)
@@ -270,27 +270,27 @@ def rebuild(
             producers.replay(event)
             continue
         if isinstance(event, TieringState):
-            tabled.replay(event.ends, dropped)
+            table_ends.replay(event.ends, dropped)
             continue
         for partition, start in event.starts.items():
             known, end = ranges.get(partition, (0, 0))
             ranges[partition] = (max(known, start), end)
         if event.drop:
             dropped |= event.starts.keys()
-            tabled.drop(event.starts)
+            table_ends.drop(event.starts)
     complete = {}
     for partition in ranges.keys() | held.keys():
         start, end = ranges.get(partition, (0, 0))
         low, high = held.get(partition, (end, end))
-        if low > start and high > start and tabled.get(partition).offset < low:
-            start = max(start, tabled.get(partition).offset)
+        if low > start and high > start and table_ends.get(partition).offset < low:
+            start = max(start, table_ends.get(partition).offset)
             reason = f"offsets {start} to {low - 1} of a partition are missing: a segment before this is gone"
             raise LogDamaged(first.path, 0, reason)
         if high < end:
             reason = f"offsets {high} to {end - 1} of a partition are missing"
             raise LogDamaged(last.path, last.index.end_position, reason)
         complete[partition] = (min(start, high), high)
-    return View(complete, dropped, producers, tabled)
+    return View(complete, dropped, producers, table_ends)
 
 
 def held_ranges(files: list[Segment]) -> dict[int, tuple[int, int]]:

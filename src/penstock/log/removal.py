@@ -12,24 +12,24 @@ from penstock.log.segment import DIRECTORY, Segment, index_path
 logger = logging.getLogger(__name__)
 
 
-def remove_files(files: Files, journals: Sequence[Segment]) -> Iterator[Segment]:
+def remove_files(files: Files, segments: Sequence[Segment]) -> Iterator[Segment]:
     """Remove them, oldest first, each for good before the next: a gap would look like damage. Gives those that are
     gone; one that cannot be removed is the last, and the next start finds it again."""
-    for journal in journals:
+    for segment in segments:
         try:
-            _keep_readable(files, journal)
-            files.remove(journal.path)
+            _keep_readable(files, segment)
+            files.remove(segment.path)
             files.sync_directory(DIRECTORY)
-            files.remove(index_path(journal.sequence))
+            files.remove(index_path(segment.sequence))
         except OSError as error:
-            logger.warning("%s could not be removed: %s", journal.path, error)
+            logger.warning("%s could not be removed: %s", segment.path, error)
             return
-        logger.info("removed %s, which nobody needs any more", journal.path)
-        yield journal
+        logger.info("removed %s, which nobody needs any more", segment.path)
+        yield segment
 
 
-def _keep_readable(files: Files, journal: Segment) -> None:
+def _keep_readable(files: Files, segment: Segment) -> None:
     """For reads that were planned before: they hold the segment open, but its index only by name."""
     with contextlib.suppress(FileNotFoundError):  # it was never written, and is in memory
-        side = files.open(index_path(journal.sequence), writable=False)
-        journal.index.reach_by(side.read)
+        side = files.open(index_path(segment.sequence), writable=False)
+        segment.index.reach_by(side.read)

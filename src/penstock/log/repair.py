@@ -41,7 +41,7 @@ def repair(files: Files, keep: str) -> Report:
             f"the journal starts at group {cut.first_group} and no readable snapshot reaches that far: "
             "what is left cannot be made a working log"
         )
-    cut.tabled = _known_ends(files, cut)
+    cut.table_ends = _known_ends(files, cut)
     files.make_directory(keep)
     doomed = [snapshots.snapshot_path(group) for group in snapshots.groups(files) if group not in usable]
     for sequence in segment.sequences(files):
@@ -75,15 +75,15 @@ def _with_starts(files: Files, group: int, cut: _Cut) -> bytes | None:
     ranges = {}
     for partition, (start, end) in snapshot.ranges.items():
         first, _ = cut.held.get(partition, (end, end))
-        begins = start if cut.tabled.get(partition, NONE).offset >= first else first
+        begins = start if cut.table_ends.get(partition, NONE).offset >= first else first
         ranges[partition] = (min(max(start, begins), end), end)
     for partition, (first, _) in cut.held.items():
         if partition not in ranges and first > 0:
             ranges[partition] = (first, first)
-    tabled = {partition: end for partition, end in cut.tabled.items() if partition not in snapshot.dropped}
-    if (ranges, tabled) == (snapshot.ranges, snapshot.tabled):
+    table_ends = {partition: end for partition, end in cut.table_ends.items() if partition not in snapshot.dropped}
+    if (ranges, table_ends) == (snapshot.ranges, snapshot.table_ends):
         return None
-    snapshot.ranges, snapshot.tabled = ranges, tabled
+    snapshot.ranges, snapshot.table_ends = ranges, table_ends
     return snapshots.encode(snapshot)
 
 
@@ -97,7 +97,7 @@ class _Cut:
     end: int
     size: int = 0  # of the file
     held: dict[int, tuple[int, int]] = field(default_factory=dict)  # offsets of each partition that are kept
-    tabled: dict[int, TableEnd] = field(default_factory=dict)  # what tables have
+    table_ends: dict[int, TableEnd] = field(default_factory=dict)  # what tables have
 
 
 def _find_cut(files: Files) -> _Cut:
@@ -128,8 +128,8 @@ def _known_ends(files: Files, cut: _Cut) -> dict[int, TableEnd]:
     known = TableEnds()
     for group in snapshots.groups(files):
         if (snapshot := snapshots.load(files, group)) is not None:
-            known.replay(snapshot.tabled)
-    known.replay(cut.tabled)
+            known.replay(snapshot.table_ends)
+    known.replay(cut.table_ends)
     for sequence in segment.sequences(files):
         if sequence > cut.sequence:
             with contextlib.suppress(LogDamaged):
@@ -152,7 +152,7 @@ def _good_groups(scan: Scan, cut: _Cut) -> Iterator[tuple[int, int]]:
             if batch.base_offset != end:
                 return
             cut.held[batch.partition] = (first, batch.end_offset)
-        cut.tabled |= table_ends(group)
+        cut.table_ends |= table_ends(group)
         yield group.place + len(group.data), group.number
 
 

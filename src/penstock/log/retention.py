@@ -8,7 +8,7 @@ from typing import Final
 from penstock.log.engine import PartitionId, Retention
 from penstock.log.index import Extent
 
-_NO_PAST: Final[Mapping[PartitionId, int]] = {}
+_NO_TABLES: Final[Mapping[PartitionId, int]] = {}
 
 
 def new_starts(
@@ -17,13 +17,13 @@ def new_starts(
     starts: Mapping[PartitionId, int],
     retention: Callable[[PartitionId], Retention],
     now: int,
-    past: Mapping[PartitionId, int] = _NO_PAST,
+    newest_in_tables: Mapping[PartitionId, int] = _NO_TABLES,
 ) -> dict[PartitionId, int]:
     """Log starts that retention moves up. `closed` are the closed files, oldest first; a file's share of a
     partition goes as a whole, and never the share of the active file.
 
-    `past` says of partitions that begin in a table how old the newest record is that only the table has. What is in
-    the table goes before anything in a file; as long as it is young enough, age takes nothing here."""
+    `newest_in_tables` is, for partitions that begin in a table, the time of the newest record that only the table has.
+    What is in the table goes before anything in a file; as long as it is young enough, age removes nothing here."""
     moved = {}
     kept = {partition: extent.byte_size for partition, extent in active.items()}
     for extents in closed:
@@ -36,7 +36,7 @@ def new_starts(
             if partition in stopped or extent.end_offset <= starts.get(partition, 0):
                 continue
             limit = retention(partition)
-            newest = max(extent.max_timestamp, past.get(partition, 0))
+            newest = max(extent.max_timestamp, newest_in_tables.get(partition, 0))
             too_old = limit.seconds is not None and newest < now - limit.seconds * 1_000_000
             too_much = limit.bytes is not None and kept[partition] - extent.byte_size >= limit.bytes
             if too_old or too_much:

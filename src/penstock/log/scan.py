@@ -41,11 +41,11 @@ class Scan:
 
     While the file is being written, `groups` may be called again: it goes on where it stopped."""
 
-    def __init__(self, journal: Segment) -> None:
-        self._journal = journal
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
         self.end = FIRST_GROUP_AT  # behind the last whole group
-        self.next_group = journal.first_group
-        self.next_position = journal.first_position
+        self.next_group = segment.first_group
+        self.next_position = segment.first_position
         self.ended = False  # the file says that the journal goes on in the next one
         self.broken = ""  # why the scan stopped, if it did not stop at untouched zeros
 
@@ -58,22 +58,22 @@ class Scan:
 
     def _groups(self) -> Iterator[ScannedGroup]:
         """Reads far ahead, because groups can be small and many: a few µs each decide how long a start takes."""
-        journal = self._journal
+        segment = self._segment
         window, base = b"", self.end  # `base` is where the window starts in the file
         ahead = _FIRST_WINDOW
         while True:
             at = self.end - base
             if len(window) - at < HEADER_SIZE:
-                window, base, at = journal.file.read(self.end, ahead), self.end, 0
+                window, base, at = segment.file.read(self.end, ahead), self.end, 0
                 ahead = min(2 * ahead, _WINDOW)
             if len(window) < HEADER_SIZE or window.startswith(_ZEROS, at):
                 return
-            header = decode_header(window, at, journal.salt)
+            header = decode_header(window, at, segment.salt)
             if self._is_end(header):
                 return
             length = header.length
             if len(window) - at < length:
-                window, base, at = journal.file.read(self.end, max(length, ahead)), self.end, 0
+                window, base, at = segment.file.read(self.end, max(length, ahead)), self.end, 0
                 ahead = min(2 * ahead, _WINDOW)
                 if len(window) < length:
                     raise GroupDamaged("a group runs past its file")
@@ -93,22 +93,22 @@ class Scan:
             return True
         if header.number != self.next_group or header.position != self.next_position:
             raise GroupDamaged(f"group {header.number} where group {self.next_group} belongs")
-        if not HEADER_SIZE <= header.length <= self._journal.size - self.end:
+        if not HEADER_SIZE <= header.length <= self._segment.size - self.end:
             raise GroupDamaged("a group runs past its file")
         return False
 
     def proof_of_damage(self) -> int | None:
         """The position of a later group that proves that the unreadable part had been synced; None if no group does."""
-        journal = self._journal
-        magic, salt = search_pattern(journal.salt)
+        segment = self._segment
+        magic, salt = search_pattern(segment.salt)
         at = self.end
-        rest = journal.file.read(at, journal.size - at)
+        rest = segment.file.read(at, segment.size - at)
         found = rest.find(salt)
         while found >= 0:
             start = found - 8
             if start >= 0 and start & 7 == 0 and rest.startswith(magic, start) and len(rest) - start >= HEADER_SIZE:
                 try:
-                    header = decode_header(rest, start, journal.salt)
+                    header = decode_header(rest, start, segment.salt)
                 except GroupDamaged:
                     pass
                 else:
@@ -119,12 +119,12 @@ class Scan:
 
     def cut_torn_tail(self) -> int:
         """Put zeros where the scan ended, if anything is there; returns how many bytes were not zero's."""
-        journal = self._journal
-        rest = journal.file.read(self.end, journal.size - self.end).rstrip(b"\0")
+        segment = self._segment
+        rest = segment.file.read(self.end, segment.size - self.end).rstrip(b"\0")
         if rest:
-            journal.file.write(self.end, bytes(len(rest)))
-            journal.file.sync()
+            segment.file.write(self.end, bytes(len(rest)))
+            segment.file.sync()
         return len(rest)
 
     def damaged(self, reason: str) -> LogDamaged:
-        return LogDamaged(self._journal.path, self.end, reason)
+        return LogDamaged(self._segment.path, self.end, reason)

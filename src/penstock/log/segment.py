@@ -89,24 +89,24 @@ class Segment:
     @classmethod
     def open(cls, files: Files, sequence: int, *, writable: bool, whole: bool = True) -> Segment:
         """Raises LogDamaged if the header is not whole, or, with `whole`, if the file is shorter than it was made."""
-        journal = cls(files.open(journal_path(sequence), writable=writable), sequence)
-        head = journal.file.read(0, _HEAD.size)
+        segment = cls(files.open(journal_path(sequence), writable=writable), sequence)
+        head = segment.file.read(0, _HEAD.size)
         if len(head) < _HEAD.size or head[:8] != _MAGIC:
-            raise LogDamaged(journal.path, 0, "this is not a segment")
+            raise LogDamaged(segment.path, 0, "this is not a segment")
         version, checksum = struct.unpack_from("<II", head, 8)
         if crc32c(head[16:]) != checksum:
-            raise LogDamaged(journal.path, 0, "wrong checksum of the file header")
+            raise LogDamaged(segment.path, 0, "wrong checksum of the file header")
         if version != _VERSION:
-            raise LogDamaged(journal.path, 8, f"format {version} was written by another version of penstock")
-        (_, _, _, journal.salt, named, journal.first_group, journal.first_position, journal.size, journal.created) = (
+            raise LogDamaged(segment.path, 8, f"format {version} was written by another version of penstock")
+        (_, _, _, segment.salt, named, segment.first_group, segment.first_position, segment.size, segment.created) = (
             _HEAD.unpack(head)
         )
         if named != sequence:
-            raise LogDamaged(journal.path, 24, f"this is the content of segment {named}")
-        actual = journal.file.size()
-        if whole and actual < journal.size:
-            raise LogDamaged(journal.path, actual, f"the file has {actual} bytes instead of {journal.size}")
-        return journal
+            raise LogDamaged(segment.path, 24, f"this is the content of segment {named}")
+        actual = segment.file.size()
+        if whole and actual < segment.size:
+            raise LogDamaged(segment.path, actual, f"the file has {actual} bytes instead of {segment.size}")
+        return segment
 
 
 def make_file(files: Files, path: str, size: int, *, filled: bool = True, gently: bool = False) -> File:
@@ -141,15 +141,15 @@ def create_file(
     """Make a segment appear, complete and durable, or not at all; from the `spare` file if there is one of the
     right size. Raises OSError. For `filled` see `make_file`."""
     source = SPARE if spare is not None else f"{DIRECTORY}/new.tmp"
-    journal = Segment(spare or make_file(files, source, size, filled=filled), sequence)
-    journal.salt = int.from_bytes(os.urandom(8), "little")
-    journal.first_group, journal.first_position = first_group, first_position
-    journal.size, journal.created = size, now
-    journal.file.write(0, journal.encode_head())
-    journal.file.sync()
-    files.rename(source, journal.path)
+    segment = Segment(spare or make_file(files, source, size, filled=filled), sequence)
+    segment.salt = int.from_bytes(os.urandom(8), "little")
+    segment.first_group, segment.first_position = first_group, first_position
+    segment.size, segment.created = size, now
+    segment.file.write(0, segment.encode_head())
+    segment.file.sync()
+    files.rename(source, segment.path)
     files.sync_directory(DIRECTORY)
-    return journal
+    return segment
 
 
 def _as_full(error: OSError, what: str) -> Exception:
@@ -159,14 +159,14 @@ def _as_full(error: OSError, what: str) -> Exception:
     return error
 
 
-class JournalWriter:
+class SegmentWriter:
     """Appends groups to the last file and starts new ones. Used by one thread at a time."""
 
     def __init__(
         self,
         files: Files,
         file_bytes: int,
-        journal: Segment,
+        segment: Segment,
         end: int,
         last_group: int,
         position: int,
@@ -176,7 +176,7 @@ class JournalWriter:
         self._files = files
         self._file_bytes = file_bytes
         self._filled = filled  # new files; see `make_file`
-        self.journal = journal
+        self.segment = segment
         self.started: list[Segment] = []  # files begun, for the engine to take over
         self.end = end  # where the next group goes
         self._last_group = last_group
@@ -198,19 +198,19 @@ class JournalWriter:
         length = HEADER_SIZE + sum(map(len, entries))
         with self._lock:
             self._make_room(length, timestamp, roll=roll)
-            journal, at = self.journal, self.end
+            segment, at = self.segment, self.end
             data = encode_group(
-                journal.salt, number, self.synced_through, position, timestamp, length, entries, advance
+                segment.salt, number, self.synced_through, position, timestamp, length, entries, advance
             )
             self._dirty_until = at + length
             try:
-                journal.file.write(at, data)
+                segment.file.write(at, data)
             except OSError as error:
                 raise _as_full(error, "a commit group") from error
             self.end = self._dirty_until
             self._last_group = number
             self._position += advance
-            return journal, at
+            return segment, at
 
     def find_room(self, length: int, timestamp: int) -> None:
         """Find out whether the disk has room again for a group of about this length. Raises LogFull or OSError."""
@@ -222,21 +222,21 @@ class JournalWriter:
         if self._dirty_until > self.end:
             self._clear()
         # Room for the mark at the end of the file is always kept.
-        if roll or self.end + length + HEADER_SIZE > self.journal.size:
+        if roll or self.end + length + HEADER_SIZE > self.segment.size:
             self._roll(length, timestamp)
 
     def _clear(self) -> None:
         try:
-            self.journal.file.write(self.end, bytes(self._dirty_until - self.end))
+            self.segment.file.write(self.end, bytes(self._dirty_until - self.end))
         except OSError as error:
             raise _as_full(error, "a commit group") from error
-        self.journal.file.sync()
+        self.segment.file.sync()
         self._dirty_until = self.end
 
     def _roll(self, length: int, timestamp: int) -> None:
         # The old file is synced before the new one appears: a later file proves that an earlier one was whole.
         self.sync()
-        old = self.journal
+        old = self.segment
         size = max(self._file_bytes, FIRST_GROUP_AT + length + HEADER_SIZE)
         spare, self._spare = (self._spare, None) if size == self._file_bytes else (None, self._spare)
         try:
@@ -262,16 +262,16 @@ class JournalWriter:
         old.file.sync()
         old.index.last_group = self._last_group
         old.index.end_position = self.end
-        self.journal = new
+        self.segment = new
         self.started.append(new)
         self.end = self._dirty_until = FIRST_GROUP_AT
 
     def wants_spare(self) -> bool:
         """True once for each file, when a quarter of it is used: then the next one should be prepared, so that
         starting it costs no more than a few syncs."""
-        if self._spare_tried == self.journal.sequence or self.end < self.journal.size // 4:
+        if self._spare_tried == self.segment.sequence or self.end < self.segment.size // 4:
             return False
-        self._spare_tried = self.journal.sequence
+        self._spare_tried = self.segment.sequence
         return True
 
     def prepare_spare(self) -> None:
@@ -295,5 +295,5 @@ class JournalWriter:
     def sync(self) -> None:
         """Everything written so far survives a loss of power."""
         written = self._last_group
-        self.journal.file.sync()
+        self.segment.file.sync()
         self.synced_through = max(self.synced_through, written)

@@ -33,7 +33,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     dropped: list[int]  # partitions to forget when no file holds them any more
     producers: list[tuple[bytes, Known]]
     core: bytes
-    tabled: dict[int, TableEnd] = {}  # what tables have of each partition
+    table_ends: dict[int, TableEnd] = {}  # what tables have of each partition
 
 
 def snapshot_path(group: int) -> str:

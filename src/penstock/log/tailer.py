@@ -1,4 +1,4 @@
-"""Following a journal that another process may be writing. Changes nothing and takes no lock.
+"""Tailer: follows a journal that another process may be writing. Changes nothing and takes no lock.
 
 Closed files are known by their index; the last file is scanned, and scanned on from where that stopped. A group that
 is not whole is being written, or was when the writer ended: it is looked at again later. Only if something proves that
@@ -105,7 +105,7 @@ class Tailer:
         return (files[-1].salt if files else 0), self.next_group, self._latest[1] if self._latest else b""
 
     @property
-    def journals(self) -> list[Segment]:
+    def segments(self) -> list[Segment]:
         """All files, as of the last refresh; the last one may be being written."""
         return list(self._seen.files)
 

@@ -20,12 +20,12 @@ T = TypeVar("T")
 class PastPlan:
     """A read that begins in a table. `rest` reads the same partition from `seam` on, or nothing if that is the end."""
 
-    __slots__ = ("_max_bytes", "_max_records", "_offset", "_partition", "_past", "_rest", "_seam")
+    __slots__ = ("_max_bytes", "_max_records", "_offset", "_partition", "_rest", "_seam", "_tiered")
     ready = False
 
     def __init__(
         self,
-        past: TieredReader | None,
+        tiered: TieredReader | None,
         partition: PartitionId,
         offset: int,
         seam: int,
@@ -33,7 +33,7 @@ class PastPlan:
         max_records: int,
         rest: DiskPlan | None,
     ) -> None:
-        self._past = past
+        self._tiered = tiered
         self._partition = partition
         self._offset = offset
         self._seam = seam
@@ -42,7 +42,7 @@ class PastPlan:
         self._rest = rest
 
     def run(self) -> list[RecordSlice]:
-        found = read_past(self._past, self._partition, self._offset, self._seam, self._max_bytes, self._max_records)
+        found = read_past(self._tiered, self._partition, self._offset, self._seam, self._max_bytes, self._max_records)
         if self._rest is None or found[-1].end_offset < self._seam:
             return found
         left = self._max_bytes - sum(part.byte_size() for part in found)
@@ -51,13 +51,13 @@ class PastPlan:
 
 
 def read_past(
-    past: TieredReader | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
+    tiered: TieredReader | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
 ) -> list[RecordSlice]:
     """The result of `TieredReader.read`, checked. Raises LogError, and nothing else."""
-    if past is None:
+    if tiered is None:
         raise TableUnreadable(f"offset {offset} is in a table only, and this log was opened without its tables")
     try:
-        found = past.read(partition, offset, end, max_bytes, max_records)
+        found = tiered.read(partition, offset, end, max_bytes, max_records)
     except LogError:
         raise
     except Exception as error:
@@ -73,33 +73,33 @@ def read_past(
     raise TableUnreadable(f"the table that should have offsets {offset} to {end - 1} does not have offset {at}")
 
 
-def offset_in_past(past: TieredReader | None, partition: PartitionId, timestamp: int, start: int) -> int | None:
+def offset_in_table(tiered: TieredReader | None, partition: PartitionId, timestamp: int, start: int) -> int | None:
     """The result of `TieredReader.offset_at`. Raises LogError, and nothing else."""
-    if past is None:
+    if tiered is None:
         raise TableUnreadable(f"offset {start} is in a table only, and this log was opened without its tables")
     try:
-        return past.offset_at(partition, timestamp, start)
+        return tiered.offset_at(partition, timestamp, start)
     except LogError:
         raise
     except Exception as error:
         raise TableUnreadable(f"the table that has offset {start} cannot be read: {error}") from error
 
 
-class LatePast:
-    """A past that is opened when somebody reads from it: what reads tables takes a while to load. It tells the operator
-    what clients are not told: why a read failed."""
+class LazyTieredReader:
+    """A tiered reader that is opened at the first read: the libraries for tables take a while to load. It logs why a
+    read failed, which clients are not told."""
 
     def __init__(self, opens: Callable[[], TieredReader]) -> None:
         self._opens = opens
         self._lock = Lock()
-        self._past: TieredReader | None = None
+        self._tiered: TieredReader | None = None
         self.trouble = ""  # why the last read failed
 
     def _opened(self) -> TieredReader:
         with self._lock:
-            if self._past is None:
-                self._past = self._opens()
-            return self._past
+            if self._tiered is None:
+                self._tiered = self._opens()
+            return self._tiered
 
     def read(
         self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
@@ -123,5 +123,5 @@ class LatePast:
 
     def close(self) -> None:
         with self._lock:
-            if self._past is not None:
-                self._past.close()
+            if self._tiered is not None:
+                self._tiered.close()

@@ -101,40 +101,40 @@ def new_ends(closed: Sequence[Segment], ends: Mapping[PartitionId, int]) -> dict
     """The ends with the time of the newest record before each, as far as the closed files can tell."""
     found = {}
     for partition, end in ends.items():
-        extents = (journal.index.extent(partition) for journal in closed)
+        extents = (segment.index.extent(partition) for segment in closed)
         stamps = [extent.max_timestamp for extent in extents if extent is not None and extent.first_offset < end]
         found[int(partition)] = TableEnd(end, max(stamps, default=0))
     return found
 
 
-def extents_of(journal: Segment) -> dict[PartitionId, Extent]:
+def extents_of(segment: Segment) -> dict[PartitionId, Extent]:
     """The extents of each partition in a segment."""
-    found = ((PartitionId(partition), journal.index.extent(partition)) for partition in journal.index.partitions())
+    found = ((PartitionId(partition), segment.index.extent(partition)) for partition in segment.index.partitions())
     return {partition: extent for partition, extent in found if extent is not None}
 
 
-def usage(journals: Sequence[Segment], tabled: TableEnds, starts: Mapping[int, int]) -> dict[int, int]:
+def usage(segments: Sequence[Segment], table_ends: TableEnds, starts: Mapping[int, int]) -> dict[int, int]:
     """See `Engine.usage`."""
     sizes: dict[int, int] = {}
-    for journal in journals:
-        for partition, extent in extents_of(journal).items():
-            if extent.end_offset > max(starts.get(partition, 0), tabled.get(partition).offset):
+    for segment in segments:
+        for partition, extent in extents_of(segment).items():
+            if extent.end_offset > max(starts.get(partition, 0), table_ends.get(partition).offset):
                 topic = topic_of(partition)
                 sizes[topic] = sizes.get(topic, 0) + extent.byte_size
     return sizes
 
 
 def closed_files(
-    closed: Sequence[Segment], tabled: TableEnds, starts: Mapping[int, int], dropped: Container[int]
+    closed: Sequence[Segment], table_ends: TableEnds, starts: Mapping[int, int], dropped: Container[int]
 ) -> list[ClosedFile]:
     """See `Engine.closed_files`."""
     found = []
-    for journal in closed:
+    for segment in closed:
         spans = {}
-        for partition, extent in extents_of(journal).items():
-            first = max(extent.first_offset, tabled.ahead(partition).offset, starts.get(partition, 0))
+        for partition, extent in extents_of(segment).items():
+            first = max(extent.first_offset, table_ends.ahead(partition).offset, starts.get(partition, 0))
             if first < extent.end_offset and partition not in dropped:
                 spans[partition] = ClosedSpan(first, extent.end_offset, extent.byte_size)
         if spans:
-            found.append(ClosedFile(journal.sequence, spans))
+            found.append(ClosedFile(segment.sequence, spans))
     return found

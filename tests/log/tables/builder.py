@@ -29,7 +29,7 @@ def work(root: Path, seed: int) -> None:
     ref = table_ref(str(root / "tables"), {}, "default", "default", "orders", TOPIC)
     tailer = Tailer(OsFiles(str(root / "data")))
     tailer.refresh()
-    for file in tailer.journals[:-1]:
+    for file in tailer.segments[:-1]:
         # What the broker knows lags behind the table: it asks for everything again.
         build(ref, file, spans(file))
         if random.random() < 0.3:

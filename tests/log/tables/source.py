@@ -65,7 +65,7 @@ class Source:
 
     def closed(self) -> list[Segment]:
         self.tailer.refresh()
-        return self.tailer.journals[:-1]
+        return self.tailer.segments[:-1]
 
     def build_all(self) -> dict[int, int]:
         ends: dict[int, int] = {}

@@ -217,7 +217,7 @@ def test_damage_in_the_journal_is_told_and_nothing_is_taken(source: Source) -> N
     tailer = Tailer(OsFiles(str(source.root / "data")))
     tailer.refresh()
     with pytest.raises(LogDamaged):
-        build(source.ref, tailer.journals[0], spans(file))
+        build(source.ref, tailer.segments[0], spans(file))
     assert Table.open(source.ref) is None
     assert Store(source.ref).data_files() == []
 

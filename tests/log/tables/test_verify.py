@@ -22,9 +22,9 @@ from penstock.log.tables.table import Table
 from penstock.log.tables.verify import MOST_DIFFERENCES, Outcome, verify
 
 
-def check(source: Source, starts: dict[int, int] | None = None, tabled: dict[int, int] | None = None) -> Outcome:
+def check(source: Source, starts: dict[int, int] | None = None, table_ends: dict[int, int] | None = None) -> Outcome:
     source.tailer.refresh()
-    return verify(source.ref, source.tailer, starts or {0: 0, 1: 0, 2: 0}, tabled or {})
+    return verify(source.ref, source.tailer, starts or {0: 0, 1: 0, 2: 0}, table_ends or {})
 
 
 def test_a_sound_table(source: Source) -> None:
@@ -62,7 +62,7 @@ def test_after_retention(source: Source) -> None:
 def test_without_a_table(source: Source) -> None:
     outcome = check(source)
     assert outcome.sound and outcome.version is None
-    outcome = check(source, tabled={1: 5})
+    outcome = check(source, table_ends={1: 5})
     assert outcome.differences == [(1, 0, "there is no table, but it should reach to offset 5")]
     assert check(source, {1: 5}, {1: 5}).sound
 
@@ -151,7 +151,7 @@ def test_a_hole_between_table_and_journal(source: Source) -> None:
     for file in (first, second):
         for path in (source.root / "data" / "journal").glob(f"{file.sequence:020d}.*"):
             path.unlink()
-    outcome = check(source, tabled={0: ends[0] + 1})
+    outcome = check(source, table_ends={0: ends[0] + 1})
     said = {(difference.partition, difference.offset) for difference in outcome.differences}
     assert said == {(number, end) for number, end in ends.items()}
     held = source.tailer.extent(partition_id(TOPIC, 1))

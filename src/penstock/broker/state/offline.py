@@ -89,7 +89,7 @@ class OfflineLog:
 
     def table_end(self, partition: PartitionId) -> int:
         """Up to which offset, exclusive, the journal knows tables to have the partition."""
-        return self._known.view.tabled.get(partition).offset
+        return self._known.view.table_ends.get(partition).offset
 
     def view(self, topic: Topic, partition: int, now: int) -> visible_read.VisibilityFilter:
         """What of a partition is live at `now` (µs)."""
@@ -109,7 +109,7 @@ class OfflineLog:
         if tailer.mark == self._known.mark:
             return
         tailer.check_end()
-        files = tailer.journals
+        files = tailer.segments
         if not files:
             self._known = _NOTHING
             return

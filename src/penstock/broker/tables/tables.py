@@ -41,7 +41,7 @@ from penstock.broker.topics import topic_rules
 from penstock.log.engine import CommitGroup, PartitionId, Retention, TieredReader, partition_id, topic_of
 from penstock.log.errors import LogError
 from penstock.log.tables.location import TableRef, table_ref
-from penstock.log.tiered_read import LatePast
+from penstock.log.tiered_read import LazyTieredReader
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +78,8 @@ class Tables:
         self._moving: dict[int, int] = {}  # bytes of the last build, by topic
         self._built = False  # the last job was a build: now it is the turn of something else
         self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
-        self._past = LatePast(self._open_past)
-        state_log.engine.past_from(self._past)
+        self._past = LazyTieredReader(self._open_past)
+        state_log.engine.read_tiered_from(self._past)
 
     # -- for clients
 

@@ -41,7 +41,7 @@ def _at_once() -> None:
 
 def build(
     ref: TableRef,
-    journal: Segment,
+    segment: Segment,
     partitions: Mapping[int, PartitionSpan],
     *,
     file_bytes: int = FILE_BYTES,
@@ -64,7 +64,7 @@ def build(
     parts: list[Part] = []
     try:
         for number, first in wanted.items():
-            _write(ref, store, journal, number, first, partitions[number].end, file_bytes, rest, parts)
+            _write(ref, store, segment, number, first, partitions[number].end, file_bytes, rest, parts)
     except BaseException as error:
         with contextlib.suppress(Exception):  # what cannot be removed now is found by `maintenance.clean`
             store.remove([part.path for part in parts])
@@ -95,7 +95,7 @@ def _missing(ref: TableRef, ends: Mapping[int, int], partitions: Mapping[int, Pa
 def _write(
     ref: TableRef,
     store: Store,
-    journal: Segment,
+    segment: Segment,
     number: int,
     first: int,
     end: int,
@@ -104,7 +104,7 @@ def _write(
     parts: list[Part],
 ) -> None:
     """Write one partition's records to as many Parquet files as needed, and add them to `parts`."""
-    slices = file_slices(journal, partition_id(ref.topic, number), first, end)
+    slices = file_slices(segment, partition_id(ref.topic, number), first, end)
     writer: PartWriter | None = None
     at = first
     try:
@@ -124,7 +124,7 @@ def _write(
             writer.abandon()
         raise
     if at != end:
-        raise TableGap(f"{journal.path} has partition {number} of topic {ref.name!r} up to offset {at}, not {end}")
+        raise TableGap(f"{segment.path} has partition {number} of topic {ref.name!r} up to offset {at}, not {end}")
 
 
 def _outdated(table: Table | None, ends: Mapping[int, int], wanted: Mapping[int, int]) -> list[str]:

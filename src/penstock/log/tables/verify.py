@@ -56,17 +56,17 @@ def verify(
     ref: TableRef,
     tailer: Tailer,
     starts: Mapping[int, int],
-    tabled: Mapping[int, int],
+    table_ends: Mapping[int, int],
     progress: Progress | None = None,
 ) -> Outcome:
-    """`starts` are the log starts of all partitions, `tabled` is up to where the journal believes the table has them.
+    """`starts` are the log starts of all partitions, `table_ends` where the journal believes that the table ends.
 
     The records of the newest version are read once. What retention takes meanwhile is not compared. Raises LogError.
     """
     outcome = Outcome(ref.name)
     table = Table.open(ref)
     if table is None:
-        for number, end in tabled.items():
+        for number, end in table_ends.items():
             if end > starts.get(number, 0):
                 outcome.differ(number, starts.get(number, 0), f"there is no table, but it should reach to offset {end}")
         return outcome
@@ -75,8 +75,8 @@ def verify(
     total = sum(file.rows for number in table.partitions() for file in table.extents(number))
     for number in sorted({*table.partitions(), *ends, *starts}):
         start, end = starts.get(number, 0), ends.get(number, 0)
-        if tabled.get(number, 0) > max(end, start):
-            outcome.differ(number, end, f"the table ends here; the log counts on it up to offset {tabled[number]}")
+        if table_ends.get(number, 0) > max(end, start):
+            outcome.differ(number, end, f"the table ends here; the log counts on it up to offset {table_ends[number]}")
         _check_files(outcome, table.extents(number), number, start, ends.get(number))
         _check_seam(outcome, tailer, ref.topic, number, start, end)
         if table.extents(number):
