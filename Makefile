@@ -60,8 +60,8 @@ lint: $(VENV)/.ready-to-test
 types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
-# Two processes; the tests of a file stay together and in order, as do those that share a Spark session.
-PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+# Two processes; the tests of a file stay together and in order.
+PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
 	$(PYTEST)

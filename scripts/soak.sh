@@ -33,12 +33,12 @@ while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     seed=$(date +%s)
     try "round $round: one worker" "$pytest" -q --random-order "$seed" "$@"
-    try "round $round: four workers" "$pytest" -q --random-order "$seed" -n 4 --dist loadgroup "$@"
+    try "round $round: four workers" "$pytest" -q --random-order "$seed" -n 4 --dist loadfile "$@"
     try "round $round: one processor" taskset -c 0 "$pytest" -q --random-order "$seed" "$@"
     sh -c 'while :; do :; done' &
     busy=$!
     trap 'kill "$busy" 2>/dev/null' EXIT INT TERM
-    try "round $round: beside a busy process" "$pytest" -q --random-order "$seed" -n 2 --dist loadgroup "$@"
+    try "round $round: beside a busy process" "$pytest" -q --random-order "$seed" -n 2 --dist loadfile "$@"
     kill "$busy"
     if unshare --net true 2>/dev/null; then
         try "round $round: small socket buffers" buffers "4096 4608 8192" "$pytest" -q --random-order "$seed" "$@"

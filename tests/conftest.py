@@ -40,7 +40,6 @@ LONGEST = (
     "test_docs.py",
     "test_kill.py",
 )
-SPARK_SESSION = "spark session"  # tests that share one: those of one process
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,15 +50,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before the tests are selected by marker, and shared out
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Before all tests are ordered, and selected by marker."""
+    tier = tier_of(item)
+    if item.get_closest_marker(tier) is None:
+        item.add_marker(tier)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        tier = tier_of(item)
-        if item.get_closest_marker(tier) is None:
-            item.add_marker(tier)
-        item.add_marker(
-            pytest.mark.xdist_group(SPARK_SESSION if shares_session(item) else item.nodeid.partition("::")[0])
-        )
     seed = config.getoption("--random-order")
     items[:] = sorted(items, key=_rank) if seed is None else _shuffled(items, seed)
 
@@ -99,7 +98,8 @@ def _shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
     files = [list(group) for _, group in groupby(items, key=lambda item: item.path)]
     chance.shuffle(files)
     for tests in files:
-        chance.shuffle(tests)
+        if tests[0].get_closest_marker("in_order") is None:
+            chance.shuffle(tests)
     return [item for tests in files for item in tests]
 
 

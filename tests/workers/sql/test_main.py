@@ -55,6 +55,9 @@ def refused(directory: Path, statement: str, *flags: str) -> str:
 # -- a broker process, and what it found when it started
 
 
+pytestmark = pytest.mark.in_order  # with one broker, which takes long to start: later ones see what earlier ones add
+
+
 @pytest.fixture(scope="module")
 def seeded_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with 200 orders, of which the first ones are in a table already."""
