@@ -86,7 +86,7 @@ class Store:
         return len(self._order)
 
     def find(self, name: CacheName, key: str, now: int) -> Entry | None:
-        """What is there and not over; it is now the last that was asked for."""
+        """The entry, unless it has expired; it is now the most recently used."""
         cache = self._caches.get(name)
         entry = None if cache is None else cache.entries.get(key)
         if entry is None or entry.deadline <= now:
@@ -95,12 +95,12 @@ class Store:
         return entry
 
     def held(self, name: CacheName, key: str) -> Entry | None:
-        """What is there, be it over or not."""
+        """The entry, expired or not."""
         cache = self._caches.get(name)
         return None if cache is None else cache.entries.get(key)
 
     def victims(self, name: CacheName, key: str, value: bytes) -> Sequence[Entry]:
-        """What has to be removed before this can be set. Raises InvalidArgument if it is larger than the room."""
+        """The entries to remove before this can be set. Raises InvalidArgument if it is larger than the room."""
         cache = self._caches.get(name)
         old = None if cache is None else cache.entries.get(key)
         size = _size(key, value) + (CACHE_BYTES if cache is None else 0)
@@ -112,7 +112,7 @@ class Store:
         return self._oldest(size, 1)
 
     def excess(self, most: int) -> Sequence[Entry]:
-        """What has to go because there is too much, but not more than so many at once."""
+        """The entries to evict because there are too many, up to so many at once."""
         return self._oldest(0, 0, most)
 
     def _oldest(self, bytes_more: int, entries_more: int, most: int | None = None) -> Sequence[Entry]:
@@ -208,7 +208,7 @@ def check_sizes(policy: CachePolicy, key: str, value: bytes | None = None) -> No
 
 
 def deadline(now: int, ttl_ms: int | None) -> int:
-    """When a value is over that is put now. Raises InvalidArgument."""
+    """The deadline of a value that is put now. Raises InvalidArgument."""
     if ttl_ms is None:
         return NEVER
     if ttl_ms < 0:

@@ -39,7 +39,7 @@ SPARE_ENTRIES: Final = 1_024  # void entries of the heap that are always put up 
 
 
 class Delays:
-    """What is scheduled, in the order in which it falls due."""
+    """Scheduled records, in the order in which they fall due."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ def _waiters(state: State, delayed: Delayed) -> bool:
 
 
 def _runs(due: list[Delayed]) -> list[list[Delayed]]:
-    """Those that follow each other in the order of time and in the log, to be read together."""
+    """Runs of records that follow each other in time and in the log, to be read together."""
     runs: list[list[Delayed]] = []
     for delayed in due:
         if runs and runs[-1][-1].offset + 1 == delayed.offset:

@@ -58,7 +58,7 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:
-    """What a publication needs of the broker."""
+    """The parts of the broker that a publication needs."""
 
     state_log: StateLog
     access: Access
@@ -267,7 +267,7 @@ class PublicationRun:
             self._guard(self._go_on)
 
     def _writes(self, state: State, parts: Sequence[_Part], columns: Sequence[Columns]) -> _Writes:
-        """What is to be appended. Records for a topic that was deleted meanwhile go with it."""
+        """The writes of a step. Records for a topic that was deleted meanwhile go with it."""
         writes: list[Write] = []
         created: list[TopicCreated] = []
         rows = size = diverted = 0
@@ -313,7 +313,7 @@ class PublicationRun:
 
 
 def _weight(state: State, chunk: Chunk) -> int:
-    """What a chunk costs, in bytes of records that need not be looked at."""
+    """The cost of a chunk, in bytes of records that need not be checked."""
     topic = state.topics_by_id.get(chunk.topic)
     if topic is None or topic.settings.schema is None:
         return chunk.size
@@ -327,7 +327,7 @@ def _topic(state: State, part: _Part) -> Topic | None:
 
 
 def _checked(topic: Topic, *, begun: bool) -> bool:
-    """Whether records are checked when they are appended. If bad ones would be refused, and not become dead letters,
+    """True if records are checked when they are appended. If bad ones would be refused, and not become dead letters,
     that was done before the publication began."""
     return topic.settings.schema is not None and not (begun and topic.settings.rejected != "dead-letter")
 

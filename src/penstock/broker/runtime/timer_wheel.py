@@ -18,7 +18,7 @@ NOWHERE: Final = -1
 
 
 class Timed(Protocol):
-    """What can lie in a slot. Two are never equal."""
+    """An item of a slot. Two are never equal."""
 
     deadline: int  # µs
     slot: int  # the wheel's; NOWHERE outside of it
@@ -72,7 +72,7 @@ class TimerWheel(Generic[T]):
 
 
 def _slot(deadline: int, now: int) -> int:
-    """When to look: behind a deadline that is close, before one that is far."""
+    """The slot to look at: behind a deadline that is close, before one that is far."""
     distance = deadline - now
     if distance < NEAR:
         return -(-deadline // FINE) * FINE

@@ -220,7 +220,7 @@ class Audit:
 
     @property
     def pending_commit(self) -> CommitGroup | None:
-        """What to wait for, before something is shown that must not be seen without a trace."""
+        """The group to wait for before something is shown that must not be seen without a trace."""
         return self._last if self._last is not None and self._last.state is not GroupState.COMMITTED else None
 
     def _done(self, group: CommitGroup, topic: int, link: bytes) -> None:
@@ -232,7 +232,7 @@ class Audit:
     # -- reading
 
     def query(self, identity: Identity, tenant: str, query: AuditQuery) -> Deferred[AuditPage, AuditPage]:
-        """What is kept of the tenant and fits the query, newest first. Only what is committed."""
+        """The committed events of the tenant that fit the query, newest first."""
         scan = self._scan(identity, tenant, query)
         limit = min(query.limit or audit_event.DEFAULT_PAGE, audit_event.MAX_PAGE)
 
@@ -265,7 +265,7 @@ class Audit:
     def verify(
         self, identity: Identity, scope: Scope, mark: ChainMark | None = None, most: int | None = None
     ) -> Deferred[ChainReport, ChainReport]:
-        """Whether the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
+        """Check that the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
         With `most`, so many events of it: then the report has a `mark`, from which to go on."""
         self._access.require(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
         state, engine = self._state_log.current(), self._state_log.engine
@@ -368,7 +368,7 @@ class _Scan:
         return fitting
 
     def events(self, skip: int, most: int) -> Iterator[AuditEvent]:
-        """Those that fit, newest first, after `count`."""
+        """The events that fit, newest first, after `count`."""
         for plan, fitting in reversed(self._found):
             wanted = fitting[::-1][skip : skip + most]
             skip = max(0, skip - len(fitting))

@@ -1,4 +1,4 @@
-"""What becomes of an attempt to prove who somebody is, whatever it was proved with: figures, lock-out, audit log."""
+"""The outcome of an authentication, by whatever means: figures, lock-out, audit log."""
 
 from __future__ import annotations
 

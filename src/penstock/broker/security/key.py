@@ -72,7 +72,7 @@ class Key(msgspec.Struct, array_like=True, frozen=True):
         return "expired" if self.expires is not None and self.expires <= now else "active"
 
     def grants(self) -> tuple[Grant, ...]:
-        """What its permissions are; what its roles allow is not known here."""
+        """The grants of its permissions; those of its roles are not known here."""
         permissions = frozenset(self.permissions)
         if not permissions:
             return ()
@@ -116,7 +116,7 @@ def apply_revoked(keys: dict[int, Key], event: KeyRevoked) -> None:
 
 
 class KeyTerms(NamedTuple):
-    """What a new key is to allow."""
+    """The permissions of a new key."""
 
     name: str
     tenant: str
@@ -169,7 +169,7 @@ def add(
 
 
 def terms_of(key: Key) -> KeyTerms:
-    """What another key has to have instead of this one."""
+    """The terms of a key that replaces this one."""
     return KeyTerms(key.name, key.tenant, key.permissions, key.topics, key.namespace, key.expires, key.roles)
 
 

@@ -145,7 +145,7 @@ class Keys:
         raise KeyNotFound(missing)
 
     def _administers(self, identity: Identity) -> bool:
-        """Whether anything may be told by the time that it takes to look for a secret."""
+        """True if the time that it takes to look for a secret may tell something."""
         return self._access.allows(identity, Permission.ADMIN, _home(identity), "")
 
     def _require(self, identity: Identity, tenant: str) -> None:
@@ -162,7 +162,7 @@ class Keys:
 
 
 def _home(identity: Identity) -> Scope:
-    """Where an identity has to be administrator to hear anything of keys that it does not know."""
+    """The scope in which an identity has to be administrator to hear of keys that it does not know."""
     return EVERYWHERE if identity.tenant is None else Scope(identity.tenant, "*")
 
 

@@ -48,7 +48,7 @@ _DEFAULT_SETTINGS: Final = TopicSettings()
 
 
 class Committed(NamedTuple):
-    """What a commit has done, once its group is committed."""
+    """The result of a commit, once its group is committed."""
 
     records: int
     diverted: int  # how many of them became dead letters
@@ -228,7 +228,7 @@ class Transactions:
     def _writes(
         self, identity: Identity, transaction: Transaction
     ) -> tuple[list[Records], list[TopicCreated], int, int]:
-        """What a commit appends, how many bytes of keys and values that is, and how many dead letters."""
+        """The writes of a commit, their bytes of keys and values, and the number of dead letters."""
         writes: list[Records] = []
         created: list[TopicCreated] = []
         size = diverted = 0
