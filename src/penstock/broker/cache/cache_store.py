@@ -111,16 +111,16 @@ class Store:
             return self._oldest(size - old.size, 0)
         return self._oldest(size, 1)
 
-    def excess(self, most: int) -> Sequence[Entry]:
+    def excess(self, max_count: int) -> Sequence[Entry]:
         """The entries to evict because there are too many, up to so many at once."""
-        return self._oldest(0, 0, most)
+        return self._oldest(0, 0, max_count)
 
-    def _oldest(self, bytes_more: int, entries_more: int, most: int | None = None) -> Sequence[Entry]:
+    def _oldest(self, bytes_more: int, entries_more: int, max_count: int | None = None) -> Sequence[Entry]:
         size, count = self.bytes + bytes_more - self._max_bytes, len(self._order) + entries_more - self._max_entries
         if size <= 0 and count <= 0:
             return _NOTHING
         found = []
-        for entry in islice(self._order, most):
+        for entry in islice(self._order, max_count):
             if size <= 0 and count <= 0:
                 break
             found.append(entry)
@@ -163,9 +163,9 @@ class Store:
             if not cache.dropped:
                 del self._caches[cache.name]
 
-    def due(self, now: int, most: int) -> Sequence[Entry]:
+    def due(self, now: int, max_count: int) -> Sequence[Entry]:
         """Some of what is over, to be removed; see `TimerWheel.due`."""
-        return self._wheel.due(now, most)
+        return self._wheel.due(now, max_count)
 
     def drop(self, tenant: str) -> None:
         """All caches of a tenant are empty from now on. Their room is free after some calls of `purge`."""
@@ -174,13 +174,13 @@ class Store:
             cache.dropped = True
             self._gone.append(cache)
 
-    def purge(self, most: int) -> None:
+    def purge(self, max_count: int) -> None:
         """Remove up to so many of what was dropped."""
-        while self._gone and most > 0:
+        while self._gone and max_count > 0:
             entries = self._gone[-1].entries
-            for entry in list(islice(entries.values(), most)):
+            for entry in list(islice(entries.values(), max_count)):
                 self.remove(entry)
-                most -= 1
+                max_count -= 1
             if not entries:
                 self._gone.pop()
 

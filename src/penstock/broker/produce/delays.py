@@ -95,7 +95,7 @@ class Delays:
         columns = [value], None if key is None else [key], [headers] if headers else None
         self._validator.check_room(scope.tenant)
         admitted = self._validator.validate(found, [partition], *columns)
-        if admitted.diverted:
+        if admitted.dead_lettered:
             appended = self._state_log.append(admitted.writes, admitted.events)
             self._metrics.records_diverted += 1
             return appended.base_offsets[0], appended.group

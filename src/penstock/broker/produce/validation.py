@@ -32,7 +32,7 @@ class ValidatedRecords(NamedTuple):
     members: list[Sequence[int]]  # for each of `writes`: which of the records given it holds
     partitions: Sequence[int]  # of each record; of a dead letter: its partition in their topic
     size: int  # of all keys and values
-    diverted: Sequence[int] = ()  # the records that became dead letters
+    dead_lettered: Sequence[int] = ()  # the records that became dead letters
     events: Sequence[TopicCreated] = ()
 
     def offsets(self, base_offsets: Sequence[int]) -> list[int]:
@@ -56,7 +56,7 @@ class ProducedPartitioned(NamedTuple):
     partitions: Sequence[int]  # those of dead letters are of their topic, as are their offsets
     offsets: Sequence[int]
     timestamp: int  # µs since 1970
-    diverted: dict[int, int]  # which records became dead letters, and their offsets there
+    dead_lettered: dict[int, int]  # which records became dead letters, and their offsets there
 
 
 class RecordValidator:
@@ -142,9 +142,9 @@ class RecordValidator:
             first = min(bad)
             raise RecordRejected(bad[first], first if len(columns.values) > 1 else None)
         rejected = sorted(bad)
-        letters = columns.records(target, rejected)
-        letters.expires = None
-        letters.headers = [
+        dead_letters = columns.records(target, rejected)
+        dead_letters.expires = None
+        dead_letters.headers = [
             dead_letter.headers(
                 () if columns.headers is None else columns.headers[index],
                 {
@@ -164,7 +164,7 @@ class RecordValidator:
         }
         writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
         return ValidatedRecords(
-            [*writes, letters],
+            [*writes, dead_letters],
             [*members.values(), rejected],
             [0 if index in bad else number for index, number in enumerate(partitions)],
             size,

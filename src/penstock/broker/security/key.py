@@ -129,16 +129,16 @@ class KeyTerms(NamedTuple):
 
 def add(
     keys: Mapping[int, Key], number: int, terms: KeyTerms, chosen: str | None, now: int, random: Callable[[int], bytes],
-    most: int = MAX_KEYS,
+    max_count: int = MAX_KEYS,
 ) -> tuple[KeyAdded, str]:  # fmt: skip
-    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `most` keys."""
+    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `max_count` keys."""
     _check(terms, now)
     live = [key for key in keys.values() if key.revoked is None]
     if len(live) >= MAX_KEYS:
         raise LimitReached(f"The broker holds {MAX_KEYS} keys, which is its limit; revoke those that have expired")
-    if most < MAX_KEYS and sum(key.tenant == terms.tenant for key in live) >= most:
+    if max_count < MAX_KEYS and sum(key.tenant == terms.tenant for key in live) >= max_count:
         raise LimitReached(
-            f"Tenant '{terms.tenant}' has {most} keys, which is its limit; revoke those that have expired"
+            f"Tenant '{terms.tenant}' has {max_count} keys, which is its limit; revoke those that have expired"
         )
     if chosen is None:
         text = base64.urlsafe_b64encode(random(_SECRET_BYTES)).rstrip(b"=").decode()
