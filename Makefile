@@ -12,6 +12,8 @@ TEST_WITH := $(RUN_WITH) requirements/dev.txt
 UP ?=
 BENCH ?=
 CRASH ?=
+FUZZ ?= 20
+SOAK ?= 1
 
 # Tests start hundreds of processes, which are not to compile the same sources again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,7 +37,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest bench bench-spark crash compiled test-compiled lock clean
+.PHONY: help up setup check test lint types pytest bench bench-spark crash fuzz soak compiled test-compiled lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +81,15 @@ bench-spark: $(VENV)/.ready-to-test ## measure the Spark side against Spark's ow
 crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
 	$(BIN)/python -m tests.crash.long $(CRASH)
 
+fuzz: $(VENV)/.ready-to-test ## hours of fuzzing, with other seeds in each round (rounds: make fuzz FUZZ=100)
+	@for round in $$(seq $(FUZZ)); do \
+	  export PENSTOCK_FUZZ_ROUND=$$(date +%s)-$$round; echo "PENSTOCK_FUZZ_ROUND=$$PENSTOCK_FUZZ_ROUND"; \
+	  $(BIN)/pytest -q -x tests/fuzz; \
+	done
+
+soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
+	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)
+
 compiled: build/compiled/.ready ## compile the hot modules (optional, needs gcc); then: make up FAST=1, make bench FAST=1
 
 build/compiled/.ready: scripts/compile.py $(shell find src/penstock -name '*.py') | $(VENV)/.ready-to-test
@@ -90,7 +101,7 @@ test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and wh
 	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest tests/log tests/crash tests/e2e tests/broker/test_broker.py \
 	  --ignore tests/crash/test_schedules.py \
 	  tests/broker/queues/test_queues.py tests/broker/transactions/test_transactions.py tests/wire/flymq/test_frames.py \
-	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_produce_batch.py tests/wire/blipmq/test_frames.py
+	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_coalesced_produce.py tests/wire/blipmq/test_frames.py
 
 $(BIN)/uv: requirements/bootstrap.txt
 	@python=$$($(FIND_PYTHON)) || exit 1; \

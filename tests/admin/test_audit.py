@@ -59,7 +59,7 @@ def test_a_body_that_is_no_query_is_refused(body: bytes) -> None:
         AuditResource(fixture().broker, enforced=True)(b"POST", b"/audit", body)
 
 
-def test_what_the_log_refuses_is_told() -> None:
+def test_what_the_log_refuses_is_reported() -> None:
     with pytest.raises(InvalidArgument):
         ask(fixture(), b"/audit/export", b'{"format": "xml"}')
     with pytest.raises(AuditOff):

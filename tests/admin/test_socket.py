@@ -179,7 +179,7 @@ def test_a_stop_does_not_wait_for_a_silent_client_or_a_commit_that_never_comes(t
     run("asyncio", scene)
 
 
-def test_a_commit_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_commit_that_fails_is_reported(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
 
@@ -221,7 +221,7 @@ def test_a_commit_that_fails_is_told(tmp_path: Path) -> None:
         ("GET", "/locks", None, 404, "there are"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     tmp_path: Path, method: str, path: str, body: object, status: int, said: str
 ) -> None:
     async def scene() -> None:

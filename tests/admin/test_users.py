@@ -103,7 +103,7 @@ def test_what_was_accepted_is_done_although_nobody_waits_for_it_any_more(tmp_pat
     run("asyncio", scene)
 
 
-def test_a_refusal_that_comes_after_the_work_is_told(tmp_path: Path) -> None:
+def test_a_refusal_that_comes_after_the_work_is_reported(tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
             calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -148,7 +148,7 @@ def test_a_refusal_that_comes_after_the_work_is_told(tmp_path: Path) -> None:
         ("DELETE", "/roles/default/x", None, 404, "not found"),
     ],
 )
-def test_what_cannot_be_done_is_told(
+def test_what_cannot_be_done_is_reported(
     tmp_path: Path, method: str, path: str, body: object, status: int, said: str
 ) -> None:
     async def scene() -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.launcher import BrokerProcess, other_doors, penstock
 from tests.workers.flight.seeded_flight_broker import OPEN, made
-from tests.workers.flight.test_flight import child_of
+from tests.workers.flight.test_flight import flight_process_of
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.clients.rustlog import Client
@@ -52,12 +52,12 @@ def test_a_read_survives_the_end_of_the_process_and_of_the_broker(tmp_path: Path
             maker.append("t", [os.urandom(MIB // 4) for _ in range(8)])
     with BrokerProcess(tmp_path, *OPEN) as broker:
         log = log_of(broker.ready())
-        first, port = child_of(broker), broker.endpoint("flight")[1]
+        first, port = flight_process_of(broker), broker.endpoint("flight")[1]
         stream = log.read(PLACE, 0, 96, ["offset", "value"])
         found = [next(stream)]
         os.kill(first, signal.SIGKILL)
         found += [next(stream) for _ in range(4)]
-        second = child_of(broker)
+        second = flight_process_of(broker)
         assert second != first and broker.process.poll() is None
         broker.signal(signal.SIGKILL)
         broker.finish()
@@ -66,7 +66,7 @@ def test_a_read_survives_the_end_of_the_process_and_of_the_broker(tmp_path: Path
             again.ready()
             found += list(stream)
             assert offsets(found) == list(range(96))
-            third = child_of(again)
+            third = flight_process_of(again)
             again.signal(signal.SIGTERM)
             code, _, errors = again.finish()
             assert code == 0 and gone(third) and "Traceback" not in errors

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from tests.fuzz.felix_peers import (
     until,
     varint,
 )
+from tests.fuzz.seeds import seeded
 from tests.fuzz.test_resources import MIB
 
 from penstock.wire.felix import messages as m
@@ -69,7 +69,7 @@ def initials(place: tuple[str, int], count: int) -> list[bytes]:
 
 def rubbish(place: tuple[str, int]) -> Iterator[bytes]:
     """10,000 datagrams that look more and more like the beginning of a connection."""
-    chance = random.Random(SEED)
+    chance = seeded(SEED)
     real = initials(place, 5)
     for _ in range(2000):
         yield chance.randbytes(chance.randrange(1, 1500))
@@ -343,7 +343,7 @@ def test_what_has_no_business_on_a_stream_without_replies_ends_it_alone(siege: S
 
 def test_streams_are_opened_and_given_up_without_end(siege: Siege) -> None:
     """5,000 of them, in all the ways in which a stream can end: nothing of them is left."""
-    chance = random.Random(SEED)
+    chance = seeded(SEED)
 
     async def scene() -> None:
         async with joined(siege.place) as peer:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.flymq.peer import Peer
+from tests.fuzz.seeds import examples, seeded
 from tests.fuzz.test_resources import MIB, RECORD, Besieged, besieged, flood
 from tests.fuzz.test_streams import no_complaints
 from tests.fuzz.wire import DEADLINE, JSON_PING, Wire
@@ -92,7 +93,7 @@ REQUESTS += [(form.opcode, form.request_payload) for form in FORMS]
 UNSTEADY = {0x10, 0x40, *range(0x70, 0x80)}
 STEADY = [request for request in REQUESTS if request[0] not in UNSTEADY]
 
-EXAMPLES = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = examples(80)
 
 steady = st.sampled_from(STEADY)
 cuts = st.lists(st.integers(0, 1 << 16), max_size=12)
@@ -266,7 +267,7 @@ def mutated(rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_mutated_streams_are_answered_in_frames_and_harm_nobody(broker: Besieged, seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     with connected(broker) as witness:
         for _ in range(60):
             with connected(broker) as wire:
@@ -279,7 +280,7 @@ def test_mutated_streams_are_answered_in_frames_and_harm_nobody(broker: Besieged
 
 
 def test_random_bytes_behind_a_good_frame(broker: Besieged) -> None:
-    rng = random.Random(7)
+    rng = seeded(7)
     for _ in range(100):
         with connected(broker) as wire:
             wire.socket.sendall(frame(WHOAMI) + rng.randbytes(rng.randrange(1, 2000)))
@@ -375,7 +376,7 @@ def test_a_path_through_a_record_of_many_small_values(broker: Besieged) -> None:
 
 
 def test_an_expression_that_takes_seconds_holds_up_nobody(broker: Besieged) -> None:
-    rng = random.Random(1)
+    rng = seeded(1)
     value = bytes(rng.choices(b"ab", k=400_000))
     with connected(broker) as wire:
         assert wire.asked(produce(b"slow", value)).opcode == PRODUCE
@@ -410,7 +411,7 @@ def test_logins_that_fail_take_no_more_than_their_share(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_was_attacked_stops_and_starts_again(tmp_path: Path) -> None:
-    rng = random.Random(11)
+    rng = seeded(11)
     with besieged(tmp_path) as one:
         with connected(one) as wire:
             assert wire.asked(produce(b"kept", b"v")).opcode == PRODUCE

@@ -25,6 +25,7 @@ from tests.fuzz.kimberlite_wire import (
     greeting,
     replies_of,
 )
+from tests.fuzz.seeds import seeded
 from tests.fuzz.test_resources import Besieged, besieged
 from tests.fuzz.test_streams import no_complaints
 
@@ -91,7 +92,7 @@ def refusal(name: str, reply: Reply) -> tuple[int, m.ErrorCode]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_how_a_stream_is_cut_changes_neither_replies_nor_state(name: str) -> None:
-    rng = random.Random(name)
+    rng = seeded(name)
     for _ in range(12):
         stream = steady_stream(name, rng)
         whole, cut = furnished(), furnished()
@@ -106,7 +107,7 @@ def test_how_a_stream_is_cut_changes_neither_replies_nor_state(name: str) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_of_request_at_random_is_answered_and_is_no_mistake_of_ours(name: str) -> None:
     """Unchanged ones are answered each; damaged ones with an error and the close, or answered too."""
-    rng = random.Random(name)
+    rng = seeded(name)
     of = DIALECTS[name]
     for kind in of.generation.requests().variants:
         for change in (False, False, True, True, True):
@@ -134,7 +135,7 @@ def connected(one: Besieged, of: str = "5b", *, greets: bool = True) -> KimWire:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_damaged_streams_are_answered_in_frames_and_harm_nobody(broker: Besieged, name: str) -> None:
-    rng = random.Random(name)
+    rng = seeded(name)
     with connected(broker, name) as witness:
         for _ in range(25):
             with connected(broker, greets=False) as wire:
@@ -183,7 +184,7 @@ def test_half_a_frame_and_the_end(broker: Besieged) -> None:
 
 
 def test_random_bytes_behind_a_good_frame(broker: Besieged) -> None:
-    rng = random.Random(7)
+    rng = seeded(7)
     for number in range(100):
         name = NAMES[number % len(NAMES)]
         with connected(broker, greets=False) as wire:

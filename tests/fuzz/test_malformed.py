@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import json
-import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
+from tests.fuzz.seeds import seeded
 from tests.fuzz.wire import (
     BINARY_PING,
     JSON_PING,
@@ -527,7 +527,7 @@ def test_the_reply_and_what_becomes_of_the_connection(served: Served, case: Case
 def test_junk_of_every_kind_gets_errors_or_a_close_and_changes_nothing(served: Served) -> None:
     """Fixed seeds, so that the same bytes come every time: plain noise, and good requests with noise in them."""
     good = [binary_produce(b"t", 0, b"v"), fetch(), produce(), commit(), binary_fetch(b"t", 0, 0, 9), JSON_PING]
-    noise = random.Random(20)
+    noise = seeded(20)
     for number in range(150):
         if number % 3 == 0:
             data = noise.randbytes(noise.randrange(1, 400))

@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.rustlog.peer import Peer
+from tests.fuzz.seeds import examples
 from tests.fuzz.wire import (
     BINARY_PING,
     JSON_PING,
@@ -33,7 +34,7 @@ from tests.fuzz.wire import (
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
 
-EXAMPLES = settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = examples(120)
 
 # -- what is sent. Few names and small numbers, so that requests meet each other.
 
@@ -206,7 +207,7 @@ def tells_metrics(reply: bytes) -> bool:
     return reply[0] == 0x09 or reply.startswith(b'{"type":"MetricsFetchResponse"')
 
 
-@settings(EXAMPLES, max_examples=40)
+@examples(40)
 @given(st.lists(good | damaged(), min_size=1, max_size=6))
 def test_a_byte_at_a_time_is_as_good_as_all_at_once(payloads: list[bytes]) -> None:
     stream = b"".join(map(frame, payloads))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.transport.harness import LOOPS, broker_in, run, until
-from tests.transport.quic.peers import Household, Tape, aioquic, certificate
+from tests.transport.quic.peers import RecordingHandler, RecordingReceiver, aioquic, certificate
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ANONYMOUS, Identity
-from penstock.doors.streams import Line, StreamChannel, StreamsDoor, StreamsUsedUp
+from penstock.doors.streams import MultiplexedChannel, StreamChannel, StreamsDoor, StreamsUsedUp
 from penstock.transport import quic_sessions
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
 from penstock.transport.endpoint import Endpoint
@@ -99,7 +99,7 @@ class EchoStream:
 
 
 class EchoHost:
-    def __init__(self, line: Line, identity: Identity) -> None:
+    def __init__(self, line: MultiplexedChannel, identity: Identity) -> None:
         self.line = line
         self.identity = identity
         self.streams: list[EchoStream] = []
@@ -132,13 +132,13 @@ class Stage:
         self.listener = QuicListener(BindAddress(Endpoint("127.0.0.1", 0), ("felix",)))
         self.port = self.listener.endpoint.port
 
-    def open(self, broker: Broker, line: Line, identity: Identity) -> EchoHost:
+    def open(self, broker: Broker, line: MultiplexedChannel, identity: Identity) -> EchoHost:
         assert broker is self.broker and identity == ANONYMOUS._replace(peer=line.peer)
         self.hosts.append(EchoHost(line, identity))
         return self.hosts[-1]
 
-    async def call(self) -> tuple[QuicConnection, Household]:
-        handler = Household()
+    async def call(self) -> tuple[QuicConnection, RecordingHandler]:
+        handler = RecordingHandler()
         settings = QuicSettings(fingerprint=certificate().fingerprint)
         return await connect("127.0.0.1", self.port, settings, handler), handler
 
@@ -168,9 +168,9 @@ async def stage(path: Path, quic: QuicSettings | None = None, **changes: Any) ->
         broker.close()
 
 
-def opened(connection: QuicConnection, *, bidirectional: bool = True) -> tuple[Stream, Tape]:
-    tape = Tape()
-    return connection.open(tape, bidirectional=bidirectional), tape
+def opened(connection: QuicConnection, *, bidirectional: bool = True) -> tuple[Stream, RecordingReceiver]:
+    receiver = RecordingReceiver()
+    return connection.open(receiver, bidirectional=bidirectional), receiver
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -206,11 +206,11 @@ def test_a_closed_stream_ends_behind_what_was_sent_and_wants_no_more(tmp_path: P
     async def scene() -> None:
         async with stage(tmp_path) as here:
             connection, _ = await here.call()
-            stream, tape = opened(connection)
+            stream, receiver = opened(connection)
             stream.send(b"BYE")
-            await tape.ended.wait()
-            assert bytes(tape.data) == b"bye"
-            await until(lambda: ("refused", 0) in tape.calls)
+            await receiver.ended.wait()
+            assert bytes(receiver.data) == b"bye"
+            await until(lambda: ("refused", 0) in receiver.calls)
             assert here.host.streams[0].events == []
             await until(lambda: connection.streams == 0)
             connection.close()
@@ -251,12 +251,12 @@ def test_a_client_that_gives_streams_up_may_open_others(tmp_path: Path, heard: b
         async with stage(tmp_path, QuicSettings(streams=8)) as here:
             connection, _ = await here.call()
             for number in range(20):
-                stream, tape = opened(connection)
+                stream, receiver = opened(connection)
                 stream.send(b"x")
                 if heard:
                     await until(lambda: len(here.host.streams) > number)  # noqa: B023
                 stream.reset(9)
-                await until(lambda: ("reset", 0) in tape.calls)  # noqa: B023
+                await until(lambda: ("reset", 0) in receiver.calls)  # noqa: B023
             await until(lambda: connection.streams == 0)
             connection.close()
 
@@ -281,7 +281,7 @@ def test_what_was_held_for_a_stream_is_held_no_more_when_it_is_given_up(tmp_path
     run("uvloop", scene)
 
 
-def test_streams_to_the_client_come_from_the_host_and_their_limit_is_told(tmp_path: Path) -> None:
+def test_streams_to_the_client_come_from_the_host_and_their_limit_is_reported(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here, aioquic(here.port) as peer:
             peer.send(b"x")
@@ -300,13 +300,13 @@ def test_streams_to_the_client_come_from_the_host_and_their_limit_is_told(tmp_pa
     run("uvloop", scene)
 
 
-def test_a_session_is_told_when_its_stream_has_drained(tmp_path: Path) -> None:
+def test_a_session_is_reported_when_its_stream_has_drained(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path) as here:
             connection, _ = await here.call()
-            stream, tape = opened(connection)
+            stream, receiver = opened(connection)
             stream.send(b"FLOOD")
-            await until(lambda: len(tape.data) == 6 << 20)
+            await until(lambda: len(receiver.data) == 6 << 20)
             assert here.host.streams[0].events == ["drained"]
             connection.close()
 
@@ -324,9 +324,9 @@ def test_an_error_in_a_session_ends_its_connection_only(tmp_path: Path, caplog: 
             assert handler.endings == [(Code.INTERNAL, "internal error")]
             await until(lambda: len(here.tracker) == 1)
             assert [host.events for host in here.hosts if host.streams] == [["lost"]]
-            bystander, tape = opened(other)
+            bystander, receiver = opened(other)
             bystander.send(b"still here")
-            await until(lambda: tape.data)
+            await until(lambda: receiver.data)
             other.close()
 
     run("uvloop", scene)
@@ -402,15 +402,15 @@ def test_streams_in_the_middle_of_large_frames_get_done_although_together_they_a
             for stream, _ in pairs:
                 stream.send(bytes(300_000))
                 stream.finish()
-            for _, tape in pairs:
-                await tape.ended.wait()
+            for _, receiver in pairs:
+                await receiver.ended.wait()
             assert not handler.endings
             connection.close()
 
     run("uvloop", scene)
 
 
-def test_more_connections_than_allowed_are_told_so(tmp_path: Path) -> None:
+def test_more_connections_than_allowed_are_reported_so(tmp_path: Path) -> None:
     async def scene() -> None:
         async with stage(tmp_path, connections=1) as here:
             connection, _ = await here.call()
@@ -443,13 +443,13 @@ def test_when_the_broker_stops_everything_accepted_is_answered_and_then_the_conn
         async with stage(tmp_path) as here:
             connection, handler = await here.call()
             idle, idle_owner = await here.call()
-            stream, tape = opened(connection)
+            stream, receiver = opened(connection)
             stream.send(b"x" * 300_000)
             await until(lambda: here.hosts and any(host.streams for host in here.hosts))
             here.listener.stop_accepting()
             assert await here.tracker.drain(5) == 0
             await until(lambda: handler.endings and idle_owner.endings)
-            assert bytes(tape.data[-7:]) == b"STOPPED" and ("end", 0) in tape.calls
+            assert bytes(receiver.data[-7:]) == b"STOPPED" and ("end", 0) in receiver.calls
             assert handler.endings == idle_owner.endings == [(0, "broker shutting down")]
             assert {tuple(host.events) for host in here.hosts} == {("stop", "lost")}
             assert connection.closed and idle.closed
@@ -461,12 +461,12 @@ def test_a_stream_that_is_left_when_the_broker_stops_has_no_end_but_that_of_the_
     async def scene() -> None:
         async with stage(tmp_path) as here:
             connection, handler = await here.call()
-            stream, tape = opened(connection)
+            stream, receiver = opened(connection)
             stream.send(b"LEAVE")
             await until(lambda: here.hosts and here.host.streams)
             assert await here.tracker.drain(5) == 0
             await until(lambda: handler.endings)
-            assert bytes(tape.data[-4:]) == b"LEFT" and ("end", 0) not in tape.calls
+            assert bytes(receiver.data[-4:]) == b"LEFT" and ("end", 0) not in receiver.calls
             assert handler.endings == [(0, "broker shutting down")]
             assert here.host.streams[0].events == ["stop"]
 
@@ -497,10 +497,10 @@ def test_a_stream_that_is_opened_while_the_broker_stops_is_stopped_as_well(tmp_p
             await until(lambda: here.hosts and here.host.streams)
             draining = asyncio.create_task(here.tracker.drain(5))
             await until(lambda: here.host.events)
-            late, tape = opened(connection)
+            late, receiver = opened(connection)
             late.send(b"x")
-            await tape.ended.wait()
-            assert bytes(tape.data) == b"STOPPED" and not handler.endings
+            await receiver.ended.wait()
+            assert bytes(receiver.data) == b"STOPPED" and not handler.endings
             assert here.host.streams[1].events == ["stop"] and here.host.streams[1].data == b""
             here.host.streams[0].finish(b"done")
             assert await draining == 0
@@ -515,7 +515,7 @@ def test_nobody_is_let_in_while_the_broker_stops(tmp_path: Path) -> None:
             here.listener.stop_accepting()
             settings = QuicSettings(verify=False, handshake_seconds=0.2)
             with pytest.raises(ConnectFailed, match="no answer"):
-                await connect("127.0.0.1", here.port, settings, Household())
+                await connect("127.0.0.1", here.port, settings, RecordingHandler())
             assert not here.hosts
 
     run("uvloop", scene)

@@ -83,7 +83,7 @@ def test_no_time_means_never() -> None:
     assert not SpinBudget(0).begin()
 
 
-def test_a_lookout_waits_no_longer_than_it_was_told_or_than_it_must() -> None:
+def test_socket_busy_polling_waits_no_longer_than_it_was_told_or_than_it_must() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         lookout = SocketBusyPoll(ours, 0.05)

@@ -61,7 +61,7 @@ def administration_settings(settings: Settings) -> BrokerSettings:
 
 
 def access_policy(settings: Settings) -> AccessPolicy:
-    """Whether access is enforced, and the grants of the configuration beside the administrator's."""
+    """`[security]`: enforcement, and the grants of the configuration beside the administrator's."""
     grants = [
         Grant(grant.principal, frozenset(grant.permissions), grant.tenant, grant.namespace, grant.topic)
         for grant in settings.security.grants

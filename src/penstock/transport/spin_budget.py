@@ -27,7 +27,7 @@ BUSY_POLL: Final = 0.0001  # seconds, for a client
 
 
 def spare_processor() -> bool:
-    """Whether there is a processor beside the one that polls."""
+    """True if there is a processor beside the one that polls."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0)) > 1
     return (os.cpu_count() or 1) > 1
@@ -52,7 +52,7 @@ class SpinBudget:
         self._skip = 0  # waits that are left out
 
     def begin(self) -> bool:
-        """Whether to poll at all this time."""
+        """Begin a wait; False: do not poll this time."""
         if self._skip:
             self._skip -= 1
             return False

@@ -1,4 +1,4 @@
-"""One stream connection: from the socket to a session and back.
+"""One TCP connection: from the socket to a session and back.
 
 It finds out which protocol the peer speaks, makes the session, feeds it, and obeys it. It decides when to read and
 when to close. What the bytes mean is the session's business; what all connections together may do is the tracker's.
@@ -53,7 +53,7 @@ CLOSED: Final = Phase.CLOSED
 
 @dataclass(slots=True)
 class Port:
-    """What the connections of one listener share."""
+    """Settings and collaborators that the connections of one listener share."""
 
     protocol: str  # the protocol for first bytes that fit no rule
     doors: Mapping[str, Door]

@@ -85,7 +85,7 @@ def bind(bind_address: BindAddress, kind: socket.SocketKind = socket.SOCK_STREAM
 
 
 def bound_endpoint(bind_address: BindAddress, sockets: Sequence[socket.socket]) -> Endpoint:
-    """Where the sockets really are: the port is the one that the system chose if port 0 was asked for."""
+    """The address of bound sockets: the port is the one that the system chose if port 0 was asked for."""
     return Endpoint(bind_address.endpoint.host, sockets[0].getsockname()[1])
 
 

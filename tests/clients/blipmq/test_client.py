@@ -107,6 +107,7 @@ def test_gap_10_an_empty_poll_is_known_by_the_pong(server: ScriptedServer, conne
     assert subscription.poll() is None
     assert subscription.poll_many(5) == []
     assert client.slept == []
+    assert subscription._buffer.awaited_by == []  # nothing is kept of polls that are over
 
 
 def test_a_message_is_not_kept_waiting_for_the_pong(server: ScriptedServer, connect: Connect, version: int) -> None:

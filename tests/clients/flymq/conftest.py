@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -43,22 +44,16 @@ def proxy(running: RunningServer) -> Iterator[FaultyProxy]:
         yield proxy
 
 
-@pytest.fixture(params=["blocking", "asyncio"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def connect(kind: str) -> Iterator[Connect]:
-    drivers: list[FlyMqDriver] = []
+    with contextlib.ExitStack() as ending:
 
-    def connect(port: int, **options: Any) -> FlyMqDriver:
-        drivers.append(FlyMqDriver(kind, port, **options))
-        return drivers[-1]
+        def connect(port: int, **options: Any) -> FlyMqDriver:
+            driver = FlyMqDriver(kind, port, **options)
+            ending.callback(driver.end)
+            return driver
 
-    yield connect
-    for driver in drivers:
-        driver.end()
+        yield connect
 
 
 _numbers = count()

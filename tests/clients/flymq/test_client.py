@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -580,14 +579,6 @@ def test_replies_may_come_byte_by_byte(proxy: FaultyProxy, connect: Connect, top
     proxy.faults.extend([Fault.BYTEWISE] * 2)
     assert client.produce(topic, b"one").offset == 0
     assert client.fetch(topic, 0, 0).next_offset == 1
-
-
-@pytest.fixture
-def closed_port() -> Iterator[int]:
-    """A port that is taken and refuses connections."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
 
 
 def test_connecting_is_tried_again_with_growing_pauses(connect: Connect, closed_port: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.broker_fixture import BrokerFixture, later
 from tests.doors.flymq.peer import Peer
 from tests.doors.flymq.seeded_broker import FITS, NOBODY, ROLES, SCHEMA, UNFIT, WORD, SeededBroker
+from tests.doors.permissions import without
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy
@@ -123,6 +124,17 @@ def test_every_opcode_has_a_row() -> None:
     seeded_broker = SeededBroker()
     for op, row in TABLE.items():
         assert requests.OPCODES[type(row.request(seeded_broker, "mine"))] == op
+
+
+def test_the_table_names_a_permission_that_the_request_needs() -> None:
+    seeded_broker = SeededBroker()
+    for op, row in TABLE.items():
+        permission = HANDLERS[op].permission
+        if permission is None:
+            assert row.need in (Need.NOTHING, Need.OWN), op
+            continue
+        with without(permission):
+            assert said(seeded_broker.peer("admin"), row.request(seeded_broker, "mine")) in DENIALS, op
 
 
 def said(peer: Peer, request: m.Request) -> str:

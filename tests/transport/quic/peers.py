@@ -31,7 +31,7 @@ def certificate() -> Certificate:
     return kept(tempfile.mkdtemp(prefix="penstock-quic-"), datetime.datetime.now(datetime.UTC))
 
 
-class Tape:
+class RecordingReceiver:
     """A receiver that notes everything. `echo`: and sends it back."""
 
     def __init__(self, stream: Stream | None = None, *, echo: bool = False) -> None:
@@ -63,29 +63,29 @@ class Tape:
         self.calls.append(("drained", 0))
 
 
-class Household:
+class RecordingHandler:
     """A handler that notes everything."""
 
     def __init__(self, connection: QuicConnection | None = None, *, echo: bool = False) -> None:
         self.connection = connection
         self.echo = echo
         self.greeted = 0
-        self.tapes: list[Tape] = []
+        self.receivers: list[RecordingReceiver] = []
         self.endings: list[tuple[int, str]] = []
 
     def connected(self, connection: QuicConnection) -> None:
         self.connection = connection
         self.greeted += 1
 
-    def accepted(self, stream: Stream) -> Tape:
-        self.tapes.append(Tape(stream, echo=self.echo and stream.bidirectional))
-        return self.tapes[-1]
+    def accepted(self, stream: Stream) -> RecordingReceiver:
+        self.receivers.append(RecordingReceiver(stream, echo=self.echo and stream.bidirectional))
+        return self.receivers[-1]
 
     def closed(self, code: int, reason: str) -> None:
         self.endings.append((code, reason))
 
 
-class House:
+class QuicFixture:
     """Our server, and who lives in it."""
 
     def __init__(self, settings: QuicSettings, *, echo: bool, port: int = 0, host: str = "127.0.0.1") -> None:
@@ -96,20 +96,20 @@ class House:
         except OSError:
             own.close()
             raise
-        self.households: list[Household] = []
+        self.handlers: list[RecordingHandler] = []
         self._echo = echo
         self.server = QuicServer(own, settings, certificate(), self._move_in, asyncio.get_running_loop())
         self.host = host
         self.port: int = self.server.address[1]
 
-    def _move_in(self, connection: QuicConnection) -> Household:
-        self.households.append(Household(connection, echo=self._echo))
-        return self.households[-1]
+    def _move_in(self, connection: QuicConnection) -> RecordingHandler:
+        self.handlers.append(RecordingHandler(connection, echo=self._echo))
+        return self.handlers[-1]
 
     @property
-    def only(self) -> Household:
-        (household,) = self.households
-        return household
+    def only(self) -> RecordingHandler:
+        (handler,) = self.handlers
+        return handler
 
     @property
     def connection(self) -> QuicConnection:
@@ -117,27 +117,29 @@ class House:
         assert connection is not None
         return connection
 
-    async def call(self, **settings: Any) -> tuple[QuicConnection, Household]:
+    async def call(self, **settings: Any) -> tuple[QuicConnection, RecordingHandler]:
         """Our own client."""
-        handler = Household()
+        handler = RecordingHandler()
         given = {"fingerprint": certificate().fingerprint} | settings
         return await connect(self.host, self.port, QuicSettings(**given), handler), handler
 
 
 @asynccontextmanager
-async def house(settings: QuicSettings | None = None, *, echo: bool = False, **more: Any) -> AsyncIterator[House]:
-    made = House(settings or QuicSettings(), echo=echo, **more)
+async def quic_fixture(
+    settings: QuicSettings | None = None, *, echo: bool = False, **more: Any
+) -> AsyncIterator[QuicFixture]:
+    made = QuicFixture(settings or QuicSettings(), echo=echo, **more)
     try:
         yield made
     finally:
-        for household in made.households:
-            if household.connection is not None:
-                household.connection.close()
+        for handler in made.handlers:
+            if handler.connection is not None:
+                handler.connection.close()
         made.server.close()
         await asyncio.sleep(0)
 
 
-class Stranger(QuicConnectionProtocol):
+class AioquicClient(QuicConnectionProtocol):
     """aioquic's client, with all that happens to it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -170,12 +172,14 @@ class Stranger(QuicConnectionProtocol):
 
 
 @asynccontextmanager
-async def aioquic(port: int, alpn: list[str] | None = None, **more: Any) -> AsyncIterator[Stranger]:
+async def aioquic(port: int, alpn: list[str] | None = None, **more: Any) -> AsyncIterator[AioquicClient]:
     configuration = QuicConfiguration(
         is_client=True, alpn_protocols=alpn, verify_mode=ssl.CERT_NONE, server_name="localhost", **more
     )
-    async with aioquic_connect("127.0.0.1", port, configuration=configuration, create_protocol=Stranger) as protocol:
-        assert isinstance(protocol, Stranger)
+    async with aioquic_connect(
+        "127.0.0.1", port, configuration=configuration, create_protocol=AioquicClient
+    ) as protocol:
+        assert isinstance(protocol, AioquicClient)
         yield protocol
 
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tests.transport.certificates import Authority
 from tests.transport.harness import LOOPS, run
 from tests.transport.quic import peers
-from tests.transport.quic.peers import House, Tape, aioquic, certificate, house, until
+from tests.transport.quic.peers import QuicFixture, RecordingReceiver, aioquic, certificate, quic_fixture, until
 
 from penstock.transport.quic import certificate as certificates
 from penstock.transport.quic.client import connect
@@ -36,7 +36,7 @@ HERE = ("127.0.0.1", 40_000)
 
 
 @contextmanager
-def outsider(there: House) -> Iterator[socket.socket]:
+def outsider(there: QuicFixture) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.connect(("127.0.0.1", there.port))
         own.setblocking(False)
@@ -61,7 +61,7 @@ def hello() -> bytes:
     return bytes(connection.datagrams_to_send(0.0)[0][0])
 
 
-async def works(there: House) -> None:
+async def works(there: QuicFixture) -> None:
     """Somebody can connect, and gets an answer."""
     async with aioquic(there.port) as peer:
         number = peer.send(b"hello", end=True)
@@ -71,7 +71,7 @@ async def works(there: House) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_rubbish_is_ignored(loop: str) -> None:
     async def scene() -> None:
-        async with house(echo=True) as there:
+        async with quic_fixture(echo=True) as there:
             with outsider(there) as own:
                 first = hello()
                 for rubbish in (
@@ -80,14 +80,14 @@ def test_rubbish_is_ignored(loop: str) -> None:
                 ):  # fmt: skip
                     own.send(rubbish)
                 await works(there)
-            assert len(there.households) == 1
+            assert len(there.handlers) == 1
 
     run(loop, scene)
 
 
 def test_an_unknown_version_is_answered_with_those_that_there_are() -> None:
     async def scene() -> None:
-        async with house() as there:
+        async with quic_fixture() as there:
             with outsider(there) as own:
                 unknown = hello()[:1] + b"\x1a\x2a\x3a\x4a" + hello()[5:]
                 own.send(unknown)
@@ -101,7 +101,7 @@ def test_an_unknown_version_is_answered_with_those_that_there_are() -> None:
 
 def test_packets_of_connections_that_are_not_known_are_answered_with_a_reset_that_is_shorter() -> None:
     async def scene() -> None:
-        async with house() as there:
+        async with quic_fixture() as there:
             with outsider(there) as own:
                 cid = b"12345678"
                 own.send(b"\x41" + cid + bytes(100))
@@ -116,13 +116,13 @@ def test_packets_of_connections_that_are_not_known_are_answered_with_a_reset_tha
 
 def test_a_client_learns_at_once_that_the_server_was_started_anew() -> None:
     async def scene() -> None:
-        async with house() as before:
+        async with quic_fixture() as before:
             port = before.port
             connection, handler = await before.call()
             before.server.endpoint.connections.clear()  # as if killed: nobody is told anything
             before.server.close()
-        async with house(port=port):
-            connection.open(Tape(), bidirectional=True).send(b"x" * 100)
+        async with quic_fixture(port=port):
+            connection.open(RecordingReceiver(), bidirectional=True).send(b"x" * 100)
             await until(lambda: handler.endings, 2)
 
     run("uvloop", scene)
@@ -131,7 +131,7 @@ def test_a_client_learns_at_once_that_the_server_was_started_anew() -> None:
 def test_strangers_have_to_prove_their_address_when_there_are_many_and_more_than_that_are_not_let_in() -> None:
     async def scene() -> None:
         settings = QuicSettings(half_open=4, retry_above=2, handshake_seconds=0.6)
-        async with house(settings, echo=True) as there:
+        async with quic_fixture(settings, echo=True) as there:
             endpoint = there.server.endpoint
             for _ in range(2):
                 with outsider(there) as own:
@@ -152,7 +152,7 @@ def test_strangers_have_to_prove_their_address_when_there_are_many_and_more_than
 
 def test_more_handshakes_than_allowed_are_not_begun() -> None:
     async def scene() -> None:
-        async with house(QuicSettings(half_open=3)) as there:
+        async with quic_fixture(QuicSettings(half_open=3)) as there:
             for _ in range(3):
                 with outsider(there) as own:
                     own.send(hello())
@@ -178,28 +178,28 @@ def test_a_retry_token_is_good_for_its_address_and_for_a_while() -> None:
 
 
 def test_an_error_in_a_reader_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(Tape):
+    class Broken(RecordingReceiver):
         def received(self, data: bytes, end: bool) -> None:  # noqa: ARG002
             raise RuntimeError("planted")
 
     async def scene() -> None:
-        async with house(echo=True) as there:
+        async with quic_fixture(echo=True) as there:
             connection, handler = await there.call()
             bystander, _ = await there.call()
-            stream = connection.open(Tape(), bidirectional=True)
+            stream = connection.open(RecordingReceiver(), bidirectional=True)
             stream.send(b"x")
-            await until(lambda: there.households[0].tapes)
-            theirs = there.households[0].tapes[0].stream
+            await until(lambda: there.handlers[0].receivers)
+            theirs = there.handlers[0].receivers[0].stream
             assert theirs is not None
             theirs.attach(Broken())
             stream.send(b"y")
-            await until(lambda: handler.endings and there.households[0].endings)
+            await until(lambda: handler.endings and there.handlers[0].endings)
             assert handler.endings == [(INTERNAL_ERROR, "internal error")]
-            tape = Tape()
-            other = bystander.open(tape, bidirectional=True)
+            receiver = RecordingReceiver()
+            other = bystander.open(receiver, bidirectional=True)
             other.send(b"still here")
             other.finish()
-            await tape.ended.wait()
+            await receiver.ended.wait()
             bystander.close()
 
     run("uvloop", scene)
@@ -208,7 +208,7 @@ def test_an_error_in_a_reader_ends_its_connection_only(caplog: pytest.LogCapture
 
 def test_a_connection_that_was_closed_here_is_forgotten_after_a_while() -> None:
     async def scene() -> None:
-        async with house() as there:
+        async with quic_fixture() as there:
             _, handler = await there.call()
             endpoint = there.server.endpoint
             there.connection.close(5, "go")
@@ -226,16 +226,16 @@ def test_a_machine_that_breaks_ends_its_connection_only(monkeypatch: pytest.Monk
         raise RuntimeError("planted")
 
     async def scene() -> None:
-        async with house(echo=True) as there:
+        async with quic_fixture(echo=True) as there:
             for number, method in enumerate(("receive_many_datagrams", "datagrams", "take_events", "get_timer")):
                 connection, _ = await there.call()
-                await until(lambda at=number: len(there.households) == at + 1)  # type: ignore[misc]
-                theirs = there.households[number].connection
+                await until(lambda at=number: len(there.handlers) == at + 1)  # type: ignore[misc]
+                theirs = there.handlers[number].connection
                 assert theirs is not None
                 for name in (method, "close"):
                     monkeypatch.setattr(theirs.machine, name, broken)
-                connection.open(Tape(), bidirectional=True).send(b"x")
-                await until(lambda at=number: there.households[at].endings)  # type: ignore[misc]
+                connection.open(RecordingReceiver(), bidirectional=True).send(b"x")
+                await until(lambda at=number: there.handlers[at].endings)  # type: ignore[misc]
                 connection.close()
             await works(there)
             assert there.server.endpoint.half_open == 0
@@ -246,7 +246,7 @@ def test_a_machine_that_breaks_ends_its_connection_only(monkeypatch: pytest.Monk
 def test_a_client_without_a_word_stays_as_long_as_it_answers_pings() -> None:
     async def scene() -> None:
         settings = QuicSettings(idle_seconds=1, keep_alive_seconds=0.25)
-        async with house(settings, echo=True) as there, aioquic(there.port, idle_timeout=1.0) as peer:
+        async with quic_fixture(settings, echo=True) as there, aioquic(there.port, idle_timeout=1.0) as peer:
             await asyncio.sleep(2.2)
             assert not there.only.endings
             number = peer.send(b"hello", end=True)
@@ -258,7 +258,7 @@ def test_a_client_without_a_word_stays_as_long_as_it_answers_pings() -> None:
 def test_a_silent_client_is_kept_alive_by_its_own_idle_timeout_if_that_is_shorter() -> None:
     async def scene() -> None:
         settings = QuicSettings(keep_alive_seconds=10, handshake_seconds=0.8)  # which it looks at four times
-        async with house(settings, echo=True) as there, aioquic(there.port, idle_timeout=1.0) as peer:
+        async with quic_fixture(settings, echo=True) as there, aioquic(there.port, idle_timeout=1.0) as peer:
             await asyncio.sleep(2)
             stream = peer.send(b"still there", end=True)
             await until(lambda: stream in peer.ends)
@@ -269,7 +269,7 @@ def test_a_silent_client_is_kept_alive_by_its_own_idle_timeout_if_that_is_shorte
 
 def test_without_pings_a_silent_connection_ends_after_its_time() -> None:
     async def scene() -> None:
-        async with house(QuicSettings(idle_seconds=1, keep_alive_seconds=0)) as there:
+        async with quic_fixture(QuicSettings(idle_seconds=1, keep_alive_seconds=0)) as there:
             connection, handler = await there.call(keep_alive_seconds=0)
             began = time.monotonic()
             await until(lambda: there.only.endings and handler.endings)
@@ -281,11 +281,11 @@ def test_without_pings_a_silent_connection_ends_after_its_time() -> None:
 
 def test_a_peer_that_is_gone_is_noticed_although_it_is_pinged() -> None:
     async def scene() -> None:
-        async with house(QuicSettings(idle_seconds=1, keep_alive_seconds=0.2)) as there:
+        async with quic_fixture(QuicSettings(idle_seconds=1, keep_alive_seconds=0.2)) as there:
             connection, _ = await there.call()
             connection._driver.connections.clear()  # type: ignore[attr-defined]  # as if killed
             connection._driver.close()  # type: ignore[attr-defined]
-            await until(lambda: there.households and there.only.endings, 5)
+            await until(lambda: there.handlers and there.only.endings, 5)
 
     run("uvloop", scene)
 
@@ -298,7 +298,7 @@ def _refused(**given: object) -> str:
 
     async def scene() -> None:
         nonlocal said
-        async with house() as there:
+        async with quic_fixture() as there:
             with pytest.raises(ConnectFailed) as failure:
                 await there.call(**({"fingerprint": ""} | given))
             said = str(failure.value)
@@ -319,7 +319,7 @@ def test_a_certificate_is_trusted_by_fingerprint_file_or_authority(
     issued = authority.issue("broker")
 
     async def scene() -> None:
-        async with house() as there:
+        async with quic_fixture() as there:
             for given in (
                 {
                     "fingerprint": "SHA256:"
@@ -333,7 +333,7 @@ def test_a_certificate_is_trusted_by_fingerprint_file_or_authority(
             with pytest.raises(CertificateRefused):
                 await there.call(fingerprint="", ca_file=authority.path)
         monkeypatch.setattr(peers, "certificate", lambda: signed)
-        async with house() as there:
+        async with quic_fixture() as there:
             connection, _ = await there.call(fingerprint="", ca_file=authority.path)
             connection.close()
             with pytest.raises(CertificateRefused):
@@ -369,7 +369,7 @@ def test_a_certificate_may_have_a_key_of_another_kind(
     monkeypatch.setattr(peers, "certificate", lambda: loaded)
 
     async def scene() -> None:
-        async with house(echo=True) as there:
+        async with quic_fixture(echo=True) as there:
             connection, _ = await there.call()
             connection.close()
             await works(there)
@@ -377,33 +377,33 @@ def test_a_certificate_may_have_a_key_of_another_kind(
     run("uvloop", scene)
 
 
-def test_who_does_not_answer_or_is_not_there_is_told() -> None:
+def test_who_does_not_answer_or_is_not_there_is_reported() -> None:
     async def scene() -> None:
         settings = QuicSettings(handshake_seconds=0.3, verify=False)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
             deaf.bind(("127.0.0.1", 0))
             port = deaf.getsockname()[1]
             with pytest.raises(ConnectFailed, match=r"no answer within 0\.3 s"):
-                await connect("127.0.0.1", port, settings, peers.Household())
+                await connect("127.0.0.1", port, settings, peers.RecordingHandler())
         with pytest.raises(ConnectFailed, match="nobody listens there"):
-            await connect("127.0.0.1", port, settings, peers.Household())
+            await connect("127.0.0.1", port, settings, peers.RecordingHandler())
         with pytest.raises(ConnectFailed, match="host is not known"):
-            await connect("no.such.host.invalid", 1, settings, peers.Household())
+            await connect("no.such.host.invalid", 1, settings, peers.RecordingHandler())
         with pytest.raises(ConnectFailed, match="cannot be read"):
-            await connect("127.0.0.1", port, QuicSettings(ca_file="/nowhere"), peers.Household())
+            await connect("127.0.0.1", port, QuicSettings(ca_file="/nowhere"), peers.RecordingHandler())
 
     run("asyncio", scene)
 
 
 def test_ipv6() -> None:
     async def scene() -> None:
-        async with house(echo=True, host="::1") as there:
+        async with quic_fixture(echo=True, host="::1") as there:
             connection, _ = await there.call()
-            tape = Tape()
-            stream = connection.open(tape, bidirectional=True)
+            receiver = RecordingReceiver()
+            stream = connection.open(receiver, bidirectional=True)
             stream.send(b"hello")
             stream.finish()
-            await tape.ended.wait()
+            await receiver.ended.wait()
             assert there.connection.peer.startswith("[::1]:")
             connection.close()
 

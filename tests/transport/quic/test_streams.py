@@ -13,7 +13,7 @@ from qh3.asyncio.client import connect as qh3_connect
 from qh3.asyncio.protocol import QuicConnectionProtocol as Qh3Protocol
 from qh3.quic.configuration import QuicConfiguration as Qh3Configuration
 from tests.transport.harness import LOOPS, run
-from tests.transport.quic.peers import Tape, aioquic, house, until
+from tests.transport.quic.peers import RecordingReceiver, aioquic, quic_fixture, until
 
 from penstock.transport.quic.errors import ConnectionClosed, StreamsUsedUp
 from penstock.transport.quic.settings import QuicSettings
@@ -25,15 +25,15 @@ Scene = Callable[[], Awaitable[None]]
 @pytest.mark.parametrize("loop", LOOPS)
 def test_two_megabytes_each_way_on_one_stream(loop: str) -> None:
     async def scene() -> None:
-        async with house(echo=True) as there:
+        async with quic_fixture(echo=True) as there:
             connection, _ = await there.call()
-            tape = Tape()
-            stream = connection.open(tape, bidirectional=True)
+            receiver = RecordingReceiver()
+            stream = connection.open(receiver, bidirectional=True)
             stream.send(BIG)
             stream.finish()
-            await tape.ended.wait()
-            assert tape.data == BIG
-            assert there.only.tapes[0].pieces < 200  # not a call for each datagram
+            await receiver.ended.wait()
+            assert receiver.data == BIG
+            assert there.only.receivers[0].pieces < 200  # not a call for each datagram
             await until(lambda: there.connection.streams == connection.streams == 0)
             connection.close()
 
@@ -43,7 +43,7 @@ def test_two_megabytes_each_way_on_one_stream(loop: str) -> None:
 @pytest.mark.parametrize("alpn", [None, ["felix"], ["x"], ["h3", "felix"]], ids=str)
 def test_aioquic_connects_whatever_protocol_it_offers(alpn: list[str] | None) -> None:
     async def scene() -> None:
-        async with house(echo=True) as there, aioquic(there.port, alpn) as peer:
+        async with quic_fixture(echo=True) as there, aioquic(there.port, alpn) as peer:
             stream = peer.send(b"hello", end=True)
             await until(lambda: stream in peer.ends)
             assert peer.data[stream] == b"hello"
@@ -57,7 +57,7 @@ def test_aioquic_connects_whatever_protocol_it_offers(alpn: list[str] | None) ->
 def test_qh3_as_it_comes_connects(alpn: list[str] | None) -> None:
     async def scene() -> None:
         configuration = Qh3Configuration(alpn_protocols=alpn, verify_mode=ssl.CERT_NONE, server_name="localhost")
-        async with house(echo=True) as there:
+        async with quic_fixture(echo=True) as there:
             connection: Any = qh3_connect("127.0.0.1", there.port, configuration=configuration)
             async with connection as peer:
                 assert isinstance(peer, Qh3Protocol)
@@ -72,7 +72,7 @@ def test_qh3_as_it_comes_connects(alpn: list[str] | None) -> None:
 
 def test_two_megabytes_each_way_with_aioquic() -> None:
     async def scene() -> None:
-        async with house(echo=True) as there, aioquic(there.port) as peer:
+        async with quic_fixture(echo=True) as there, aioquic(there.port) as peer:
             stream = peer.send(BIG, end=True)
             await until(lambda: stream in peer.ends, 15)
             assert peer.data[stream] == BIG
@@ -83,14 +83,14 @@ def test_two_megabytes_each_way_with_aioquic() -> None:
 @pytest.mark.parametrize("size", [1200, 4096, 16_000, 65_000])
 def test_datagrams_of_this_size_arrive(size: int) -> None:
     async def scene() -> None:
-        async with house(QuicSettings(datagram_bytes=size), echo=True) as there:
+        async with quic_fixture(QuicSettings(datagram_bytes=size), echo=True) as there:
             connection, _ = await there.call(datagram_bytes=size)
-            tape = Tape()
-            stream = connection.open(tape, bidirectional=True)
+            receiver = RecordingReceiver()
+            stream = connection.open(receiver, bidirectional=True)
             stream.send(BIG)
             stream.finish()
-            await tape.ended.wait()
-            assert tape.data == BIG
+            await receiver.ended.wait()
+            assert receiver.data == BIG
             connection.close()
 
     run("uvloop", scene)
@@ -98,14 +98,14 @@ def test_datagrams_of_this_size_arrive(size: int) -> None:
 
 def test_both_sides_open_streams_of_one_direction() -> None:
     async def scene() -> None:
-        async with house() as there, aioquic(there.port) as peer:
+        async with quic_fixture() as there, aioquic(there.port) as peer:
             peer.send(b"up", end=True, unidirectional=True)
-            await until(lambda: there.households and there.only.tapes)
-            tape = there.only.tapes[0]
-            assert tape.stream is not None and not tape.stream.bidirectional and not tape.stream.local
-            assert tape.data == b"up"
-            tape.stream.send(b"never")  # nobody can hear it, and nothing breaks
-            down = there.connection.open(Tape(), bidirectional=False)
+            await until(lambda: there.handlers and there.only.receivers)
+            receiver = there.only.receivers[0]
+            assert receiver.stream is not None and not receiver.stream.bidirectional and not receiver.stream.local
+            assert receiver.data == b"up"
+            receiver.stream.send(b"never")  # nobody can hear it, and nothing breaks
+            down = there.connection.open(RecordingReceiver(), bidirectional=False)
             down.send(b"down")
             down.finish()
             await until(lambda: down.id in peer.ends)
@@ -117,18 +117,18 @@ def test_both_sides_open_streams_of_one_direction() -> None:
 
 def test_a_reset_and_a_refusal_reach_the_other_side_with_their_codes() -> None:
     async def scene() -> None:
-        async with house() as there, aioquic(there.port) as peer:
+        async with quic_fixture() as there, aioquic(there.port) as peer:
             gives_up = peer.send(b"abc")
             refuses = peer.send(b"abc")
             ours = peer.send(b"abc")
-            await until(lambda: there.households and len(there.only.tapes) == 3)
+            await until(lambda: there.handlers and len(there.only.receivers) == 3)
             peer.quic.reset_stream(gives_up, 7)
             peer.quic.stop_stream(refuses, 8)
             peer.transmit()
-            tapes = there.only.tapes
-            await until(lambda: tapes[0].calls and tapes[1].calls)
-            assert (tapes[0].calls, tapes[1].calls) == ([("reset", 7)], [("refused", 8)])
-            stream = tapes[2].stream
+            receivers = there.only.receivers
+            await until(lambda: receivers[0].calls and receivers[1].calls)
+            assert (receivers[0].calls, receivers[1].calls) == ([("reset", 7)], [("refused", 8)])
+            stream = receivers[2].stream
             assert stream is not None
             stream.send(b"x" * 1000)
             stream.refuse(9)
@@ -143,17 +143,17 @@ def test_a_reset_and_a_refusal_reach_the_other_side_with_their_codes() -> None:
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_refusal_is_told_also_if_something_was_sent_before_it_was_taken(bidirectional: bool) -> None:
+def test_a_refusal_is_reported_also_if_something_was_sent_before_it_was_taken(bidirectional: bool) -> None:
     async def scene() -> None:
-        async with house() as there:
+        async with quic_fixture() as there:
             connection, handler = await there.call()
-            await until(lambda: there.households)
-            tape = Tape()
-            stream = there.connection.open(tape, bidirectional=bidirectional)
+            await until(lambda: there.handlers)
+            receiver = RecordingReceiver()
+            stream = there.connection.open(receiver, bidirectional=bidirectional)
             stream.send(b"one")
-            await until(lambda: handler.tapes and handler.tapes[0].data == b"one")
+            await until(lambda: handler.receivers and handler.receivers[0].data == b"one")
             there.connection.pause()
-            theirs = handler.tapes[0].stream
+            theirs = handler.receivers[0].stream
             assert theirs is not None
             theirs.refuse(5)
             for _ in range(100):
@@ -163,7 +163,7 @@ def test_a_refusal_is_told_also_if_something_was_sent_before_it_was_taken(bidire
                     break  # the refusal is there, and nobody has looked at it yet
             assert not stream.congested
             there.connection.resume()
-            await until(lambda: tape.calls == [("refused", 5)])
+            await until(lambda: receiver.calls == [("refused", 5)])
             assert there.connection.streams == bidirectional  # of which the peer's side is still open
             connection.close()
 
@@ -172,17 +172,17 @@ def test_a_refusal_is_told_also_if_something_was_sent_before_it_was_taken(bidire
 
 def test_what_comes_after_a_refusal_is_thrown_away() -> None:
     async def scene() -> None:
-        async with house() as there, aioquic(there.port) as peer:
+        async with quic_fixture() as there, aioquic(there.port) as peer:
             number = peer.send(b"first")
-            await until(lambda: there.households and there.only.tapes)
-            (tape,) = there.only.tapes
-            assert tape.stream is not None
-            tape.stream.refuse(1)
+            await until(lambda: there.handlers and there.only.receivers)
+            (receiver,) = there.only.receivers
+            assert receiver.stream is not None
+            receiver.stream.refuse(1)
             peer.send(b"second", stream=number, end=True)
             peer.send(b"other")
-            await until(lambda: len(there.only.tapes) == 2)
-            assert bytes(tape.data) == b"first" and not tape.calls
-            tape.stream.send(b"still")  # the other direction is not touched
+            await until(lambda: len(there.only.receivers) == 2)
+            assert bytes(receiver.data) == b"first" and not receiver.calls
+            receiver.stream.send(b"still")  # the other direction is not touched
             await until(lambda: bytes(peer.data.get(number, b"")) == b"still")
 
     run("uvloop", scene)
@@ -190,47 +190,47 @@ def test_what_comes_after_a_refusal_is_thrown_away() -> None:
 
 def test_more_streams_than_may_be_open_at_once_one_after_the_other() -> None:
     async def scene() -> None:
-        async with house(QuicSettings(streams=5), echo=True) as there:
+        async with quic_fixture(QuicSettings(streams=5), echo=True) as there:
             connection, _ = await there.call()
             for _ in range(40):
-                tape = Tape()
-                stream = connection.open(tape, bidirectional=True)
+                receiver = RecordingReceiver()
+                stream = connection.open(receiver, bidirectional=True)
                 stream.send(b"x")
                 stream.finish()
-                await tape.ended.wait()
-            assert len(there.only.tapes) == 40
+                await receiver.ended.wait()
+            assert len(there.only.receivers) == 40
             connection.close()
 
     run("uvloop", scene)
 
 
-def test_the_peers_limit_of_streams_is_told_as_such() -> None:
+def test_the_peers_limit_of_streams_is_reported_as_such() -> None:
     async def scene() -> None:
-        async with house(QuicSettings(streams=3)) as there:
+        async with quic_fixture(QuicSettings(streams=3)) as there:
             connection, _ = await there.call()
             for _ in range(3):
-                connection.open(Tape(), bidirectional=True)
+                connection.open(RecordingReceiver(), bidirectional=True)
             with pytest.raises(StreamsUsedUp):
-                connection.open(Tape(), bidirectional=True)
-            connection.open(Tape(), bidirectional=False)
+                connection.open(RecordingReceiver(), bidirectional=True)
+            connection.open(RecordingReceiver(), bidirectional=False)
             connection.close()
             with pytest.raises(ConnectionClosed):
-                connection.open(Tape(), bidirectional=False)
+                connection.open(RecordingReceiver(), bidirectional=False)
 
     run("uvloop", scene)
 
 
-def test_a_stream_is_congested_above_a_mark_and_is_told_when_it_has_drained() -> None:
+def test_a_stream_is_congested_above_a_mark_and_is_reported_when_it_has_drained() -> None:
     async def scene() -> None:
-        async with house(QuicSettings(stream_window=1 << 20)) as there:
+        async with quic_fixture(QuicSettings(stream_window=1 << 20)) as there:
             connection, _ = await there.call()
-            tape = Tape()
-            stream = connection.open(tape, bidirectional=True)
+            receiver = RecordingReceiver()
+            stream = connection.open(receiver, bidirectional=True)
             assert not stream.congested
             stream.send(bytes(8 << 20))
             assert stream.congested and stream.unsent == 8 << 20 <= connection.unsent
-            await until(lambda: tape.calls)
-            assert tape.calls == [("drained", 0)] and not stream.congested
+            await until(lambda: receiver.calls)
+            assert receiver.calls == [("drained", 0)] and not stream.congested
             assert stream.unsent <= 128 << 10
             connection.close()
 
@@ -239,14 +239,14 @@ def test_a_stream_is_congested_above_a_mark_and_is_told_when_it_has_drained() ->
 
 def test_nothing_is_drained_that_nobody_found_congested() -> None:
     async def scene() -> None:
-        async with house() as there:
+        async with quic_fixture() as there:
             connection, _ = await there.call()
-            tape = Tape()
-            stream = connection.open(tape, bidirectional=True)
+            receiver = RecordingReceiver()
+            stream = connection.open(receiver, bidirectional=True)
             stream.send(bytes(2 << 20))
-            await until(lambda: there.only.tapes and len(there.only.tapes[0].data) == 2 << 20)
+            await until(lambda: there.only.receivers and len(there.only.receivers[0].data) == 2 << 20)
             await asyncio.sleep(0.02)
-            assert tape.calls == []
+            assert receiver.calls == []
             connection.close()
 
     run("uvloop", scene)

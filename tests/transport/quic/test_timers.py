@@ -39,7 +39,7 @@ def connection() -> QuicConnection:
     return cast(QuicConnection, FakeConnection())
 
 
-def test_the_earliest_time_of_a_link_counts_and_it_is_called_once() -> None:
+def test_the_earliest_time_of_a_connection_counts_and_it_is_called_once() -> None:
     under_test, loop, due = alarms()
     one, other, later = connection(), connection(), connection()
     past = time.monotonic() - 1

@@ -271,7 +271,7 @@ def test_any_body_gets_an_answer_or_a_plain_refusal(seeded_broker: SeededBroker,
 # -- how much it holds
 
 
-def child_of(broker: BrokerProcess) -> int:
+def flight_process_of(broker: BrokerProcess) -> int:
     """The process that serves Flight."""
     children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children").read_text().split()
     (found,) = [int(pid) for pid in children if b"workers.flight.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -290,7 +290,7 @@ def test_no_batch_is_large_unless_a_record_is(seeded_broker: SeededBroker) -> No
 
 
 def test_clients_that_do_not_read_cost_little_and_hold_up_nobody(seeded_broker: SeededBroker) -> None:
-    pid = child_of(seeded_broker.broker)
+    pid = flight_process_of(seeded_broker.broker)
     get(seeded_broker.flight, "large").read_all()
     before = resident(pid)
     connections = [client(seeded_broker.broker) for _ in range(4)]

@@ -48,7 +48,7 @@ class Broker:
         return rpc_messages.ReadViewMessage(1, "t", 1, 0, parts, self.table)
 
 
-class Stage:
+class ServerFixture:
     def __init__(self, server: Any, broker: Broker) -> None:
         self.server = server
         self.broker = broker
@@ -56,7 +56,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFixture]:
     monkeypatch.setattr(traceback, "format_exception", traceback.format_exception)  # put back afterwards
     hide_tracebacks()
     with made(tmp_path) as maker:
@@ -67,27 +67,29 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     settings = rpc_messages.FlightSettings(str(tmp_path), "127.0.0.1", 0)
     reader = Reader(Tailer(OsFiles(str(tmp_path))), patience=0.1)
     server = FlightServer(settings, broker, reader)  # type: ignore[arg-type]
-    yield Stage(server, broker)
+    yield ServerFixture(server, broker)
     server.shutdown()
 
 
-def test_a_stream_ends_when_its_reader_may_no_longer_read(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_when_its_reader_may_no_longer_read(
+    fixture: ServerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flight_server, "RECHECK_SECONDS", 0.0)
-    stream = get(stage.client, "t")
+    stream = get(fixture.client, "t")
     stream.read_chunk()
-    stage.broker.refusal = RemoteError("AccessDenied", "'x' may not read 't'")
+    fixture.broker.refusal = RemoteError("AccessDenied", "'x' may not read 't'")
     with pytest.raises(flight.FlightUnauthenticatedError, match="may not read"):
         stream.read_all()
 
 
-def test_a_stream_asks_the_broker_once_in_a_while_only(stage: Stage) -> None:
-    assert len(get(stage.client, "t").read_all()) == COUNT
-    assert stage.broker.asked == ["flight.read_view"]
+def test_a_stream_asks_the_broker_once_in_a_while_only(fixture: ServerFixture) -> None:
+    assert len(get(fixture.client, "t").read_all()) == COUNT
+    assert fixture.broker.asked == ["flight.read_view"]
 
 
-def test_committed_records_that_are_in_no_file_are_not_passed_over(stage: Stage) -> None:
-    stage.broker.end = COUNT + 1
-    stream = get(stage.client, "t")
+def test_committed_records_that_are_in_no_file_are_not_passed_over(fixture: ServerFixture) -> None:
+    fixture.broker.end = COUNT + 1
+    stream = get(fixture.client, "t")
     with pytest.raises(flight.FlightUnavailableError, match="not in a file yet"):
         stream.read_all()
 
@@ -104,47 +106,51 @@ def test_committed_records_that_are_in_no_file_are_not_passed_over(stage: Stage)
         (INTERNAL, flight.FlightInternalError),
     ],
 )
-def test_what_the_broker_refuses_has_the_code_that_it_should(stage: Stage, kind: str, raised: type[Exception]) -> None:
-    stage.broker.refusal = RemoteError(kind, "the broker's own words")
+def test_what_the_broker_refuses_has_the_code_that_it_should(
+    fixture: ServerFixture, kind: str, raised: type[Exception]
+) -> None:
+    fixture.broker.refusal = RemoteError(kind, "the broker's own words")
     with pytest.raises(raised) as told:
-        get(stage.client, "t").read_all()
+        get(fixture.client, "t").read_all()
     assert f'"error":"{kind}"' in str(told.value) or kind.encode() in told.value.extra_info  # type: ignore[attr-defined]
     assert ("own words" in str(told.value)) is (kind != INTERNAL)
 
 
-def test_a_mistake_of_ours_is_told_as_one_and_its_text_kept(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    stage.broker.refusal = ZeroDivisionError("a secret of the house")
-    calls: list[Callable[[], Any]] = [lambda: get(stage.client, "t").read_all()]
-    calls.append(lambda: act(stage.client, "table", topic="t"))
+def test_a_mistake_of_ours_is_reported_as_one_and_its_text_kept(
+    fixture: ServerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    fixture.broker.refusal = ZeroDivisionError("a secret of the house")
+    calls: list[Callable[[], Any]] = [lambda: get(fixture.client, "t").read_all()]
+    calls.append(lambda: act(fixture.client, "table", topic="t"))
     for call in calls:
         with pytest.raises(flight.FlightInternalError, match="internal error") as told:
             call()
         assert "secret" not in str(told.value)
     assert caplog.text.count("a secret of the house") >= 2
-    stage.broker.refusal = None
-    assert len(get(stage.client, "t", columns=["offset"]).read_all()) == COUNT
+    fixture.broker.refusal = None
+    assert len(get(fixture.client, "t", columns=["offset"]).read_all()) == COUNT
 
 
-def test_the_keys_to_a_store_are_not_for_everybody_who_may_read(stage: Stage) -> None:
+def test_the_keys_to_a_store_are_not_for_everybody_who_may_read(fixture: ServerFixture) -> None:
     options = {
         "AWS_SECRET_ACCESS_KEY": "s3cret",
         "region": "eu",
         "azure_storage_sas_token": "t",
         "aws_access_key_id": "i",
     }
-    stage.broker.table = rpc_messages.TableLocation("s3://bucket/t", options, {0: 5})
-    found = act(stage.client, "table", topic="t")["table"]
+    fixture.broker.table = rpc_messages.TableLocation("s3://bucket/t", options, {0: 5})
+    found = act(fixture.client, "table", topic="t")["table"]
     assert (found["url"], found["options"]) == ("s3://bucket/t", {"region": "eu"})
     assert found["partitions"] == [{"partition": 0, "start": 0, "end": 5, "gone": []}]
 
 
-def test_bytes_that_are_no_flight_harm_nobody(stage: Stage) -> None:
-    with socket.create_connection(("127.0.0.1", stage.server.port)) as raw:
+def test_bytes_that_are_no_flight_harm_nobody(fixture: ServerFixture) -> None:
+    with socket.create_connection(("127.0.0.1", fixture.server.port)) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(range(256)) * 64)
         raw.settimeout(5)
         while raw.recv(4096):
             pass
-    assert len(get(stage.client, "t", columns=["offset"]).read_all()) == COUNT
+    assert len(get(fixture.client, "t", columns=["offset"]).read_all()) == COUNT
 
 
 def test_a_place_is_free_when_nobody_holds_it() -> None:

@@ -148,7 +148,7 @@ def test_an_error_arrives_as_it_left(error: Exception) -> None:
     assert type(again) is type(error) and str(again) == str(error) and vars(again) == vars(error)
 
 
-def test_what_nobody_expected_is_not_told() -> None:
+def test_what_nobody_expected_is_not_reported() -> None:
     sent = _sent(ZeroDivisionError("in /home/somebody/secret.py"))
     assert (sent.kind, sent.text, sent.fields) == (INTERNAL, UNEXPECTED, {})
     again = rebuilt("NoSuchError", "text")

@@ -203,7 +203,7 @@ async def serving(directory: Path) -> AsyncIterator[Server]:
         await server.stop()
 
 
-class House:
+class SqlFixture:
     """A server on an event loop of its own, for tests that take turns."""
 
     def __init__(self, directory: Path) -> None:
@@ -261,151 +261,151 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    made = House(tmp_path_factory.mktemp("house"))
+def fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlFixture]:
+    made = SqlFixture(tmp_path_factory.mktemp("fixture"))
     yield made
     made.close()
 
 
-def test_parameters_values_and_errors_make_the_whole_way(house: House) -> None:
+def test_parameters_values_and_errors_make_the_whole_way(fixture: SqlFixture) -> None:
     async def scene() -> None:
         moment = Timestamp(1_700_000_000_000_000_001)
-        rows = await house.ask("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", 7, "x", True, None, moment)
+        rows = await fixture.ask("SELECT $1 AS a, $2 AS b, $3 AS c, $4 AS d, $5 AS e", 7, "x", True, None, moment)
         assert rows == Rows(["a", "b", "c", "d", "e"], [[7, "x", True, None, moment]])
         with pytest.raises(TableNotFound) as raised:
-            await house.ask("SELECT * FROM missing")
+            await fixture.ask("SELECT * FROM missing")
         assert raised.value.table == "missing"
         with pytest.raises(QueryInvalid):
-            await house.ask("SELEKT 1")
-        many = await house.ask("SELECT range AS n, repeat('x', 100) AS x FROM range(20000)")  # several pages
+            await fixture.ask("SELEKT 1")
+        many = await fixture.ask("SELECT range AS n, repeat('x', 100) AS x FROM range(20000)")  # several pages
         assert [row[0] for row in many.rows] == list(range(20000)) and many.columns == ["n", "x"]
         with pytest.raises(QueryTooLarge):
-            await house.ask("SELECT repeat('x', 10000) FROM range(2000)")
+            await fixture.ask("SELECT repeat('x', 10000) FROM range(2000)")
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_what_is_only_in_memory_yet_is_waited_for(house: House) -> None:
+def test_what_is_only_in_memory_yet_is_waited_for(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        await house.ask("CREATE TABLE numbers (id BIGINT)")
+        await fixture.ask("CREATE TABLE numbers (id BIGINT)")
         for number in range(5):
-            await house.ask("INSERT INTO numbers VALUES ($1)", number)
-            assert (await house.ask("SELECT COUNT(id) AS n FROM numbers")).rows == [[number + 1]]
+            await fixture.ask("INSERT INTO numbers VALUES ($1)", number)
+            assert (await fixture.ask("SELECT COUNT(id) AS n FROM numbers")).rows == [[number + 1]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_statement_has_the_rights_of_its_sender(house: House) -> None:
+def test_a_statement_has_the_rights_of_its_sender(fixture: SqlFixture) -> None:
     reader = Identity("reader", tenant="acme")
 
     async def scene() -> None:
-        await house.ask("CREATE TABLE t (id BIGINT)", scope=ACME)
-        await house.ask("INSERT INTO t VALUES (5)", scope=ACME)
+        await fixture.ask("CREATE TABLE t (id BIGINT)", scope=ACME)
+        await fixture.ask("INSERT INTO t VALUES (5)", scope=ACME)
         reading = AccessPolicy(enforced=True, grants=[Grant("reader", frozenset({Permission.READ}))])
-        house.broker.access.apply(reading)
-        assert await house.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
+        fixture.broker.access.apply(reading)
+        assert await fixture.ask("SELECT id FROM t", scope=ACME, identity=reader) == Rows(["id"], [[5]])
         for statement in ("INSERT INTO t VALUES (6)", "DROP TABLE t", "CREATE TABLE new (id BIGINT)"):
             with pytest.raises(AccessDenied):
-                await house.ask(statement, scope=ACME, identity=reader)
+                await fixture.ask(statement, scope=ACME, identity=reader)
         with pytest.raises(AccessDenied):
-            house.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
-        house.broker.access.apply(AccessPolicy())
-        assert (await house.ask("SELECT COUNT(*) AS n FROM t", scope=ACME)).rows == [[1]]
+            fixture.broker.queries.run(reader, DEFAULT_SCOPE, "SELECT 1")
+        fixture.broker.access.apply(AccessPolicy())
+        assert (await fixture.ask("SELECT COUNT(*) AS n FROM t", scope=ACME)).rows == [[1]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_of_two_who_insert_the_same_key_at_once_one_is_refused(house: House) -> None:
+def test_of_two_who_insert_the_same_key_at_once_one_is_refused(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        await house.ask("CREATE TABLE pairs (id BIGINT PRIMARY KEY, who VARCHAR)")
-        tasks = [house.ask("INSERT INTO pairs VALUES ($1, $2)", n // 2, f"w{n}") for n in range(8)]
+        await fixture.ask("CREATE TABLE pairs (id BIGINT PRIMARY KEY, who VARCHAR)")
+        tasks = [fixture.ask("INSERT INTO pairs VALUES ($1, $2)", n // 2, f"w{n}") for n in range(8)]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert sum(isinstance(one, DuplicateKey) for one in outcomes) == 4
         assert sum(isinstance(one, Rows) for one in outcomes) == 4
-        found = await house.ask("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM pairs")
+        found = await fixture.ask("SELECT COUNT(*) AS n, COUNT(DISTINCT id) AS d FROM pairs")
         assert found.rows == [[4, 4]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_streams_are_seen_as_of_one_position_while_others_append(house: House) -> None:
+def test_streams_are_seen_as_of_one_position_while_others_append(fixture: SqlFixture) -> None:
     """Each append has one record for either stream, so a statement that counts both finds the same number."""
 
     async def scene() -> None:
-        topics = [house.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
+        topics = [fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 1)[0] for name in ("left", "right")]
         writes = [Records(partition_id(topic.id, 0), [b"x"]) for topic in topics]
         over = False
 
         async def append() -> None:
             while not over:
-                house.broker._engine.append(writes)
+                fixture.broker._engine.append(writes)
                 await asyncio.sleep(0.001)
 
         appending = asyncio.create_task(append())
         count = 'SELECT (SELECT COUNT(*) FROM "left") AS a, (SELECT COUNT(data) FROM "right") AS b'
-        seen = [(await house.ask(count)).rows[0] for _ in range(5)]
+        seen = [(await fixture.ask(count)).rows[0] for _ in range(5)]
         over = True
         await appending
         assert all(a == b for a, b in seen) and seen[0] < seen[-1]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_cancelled_statement_is_interrupted(house: House) -> None:
+def test_a_cancelled_statement_is_interrupted(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        starts = house.worker.process.starts
-        runs = [await house.running(ENDLESS) for _ in range(3)]  # as many as there are threads
+        starts = fixture.worker.process.starts
+        runs = [await fixture.running(ENDLESS) for _ in range(3)]  # as many as there are threads
         await asyncio.sleep(0.2)
         for run in runs:
             run.cancel()
-        assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
-        assert house.worker.process.starts == starts
+        assert await fixture.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
+        assert fixture.worker.process.starts == starts
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(house: House) -> None:
+def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        run = await house.running(ENDLESS)
-        os.kill(house.pid, signal.SIGKILL)
+        run = await fixture.running(ENDLESS)
+        os.kill(fixture.pid, signal.SIGKILL)
         with pytest.raises(QueriesOff, match="ended unexpectedly"):
-            await house.over(run)
-        assert (await house.ask("SELECT COUNT(*) AS n FROM numbers")).rows == [[5]]
+            await fixture.over(run)
+        assert (await fixture.ask("SELECT COUNT(*) AS n FROM numbers")).rows == [[5]]
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_carried_out(house: House) -> None:
+def test_a_process_that_does_not_stop_a_statement_is_killed_and_the_others_are_carried_out(fixture: SqlFixture) -> None:
     async def scene() -> None:
-        starts = house.worker.process.starts
-        os.kill(house.pid, signal.SIGSTOP)  # it has asked for statements, and gets them
-        innocent, guilty = await house.running("SELECT COUNT(*) AS n FROM numbers"), await house.running(ENDLESS)
+        starts = fixture.worker.process.starts
+        os.kill(fixture.pid, signal.SIGSTOP)  # it has asked for statements, and gets them
+        innocent, guilty = await fixture.running("SELECT COUNT(*) AS n FROM numbers"), await fixture.running(ENDLESS)
         guilty.since -= 3600 * 1_000_000
         with pytest.raises(QueryTooLarge, match="by force"):
-            await house.over(guilty)
-        assert (await house.over(innocent)).rows == [[5]]
-        assert house.worker.process.starts == starts + 1
+            await fixture.over(guilty)
+        assert (await fixture.over(innocent)).rows == [[5]]
+        assert fixture.worker.process.starts == starts + 1
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_process_that_takes_too_much_memory_is_killed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_takes_too_much_memory_is_killed(fixture: SqlFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
-        run = await house.running(ENDLESS)
-        monkeypatch.setattr(house.worker, "_memory_limit", 1)
+        run = await fixture.running(ENDLESS)
+        monkeypatch.setattr(fixture.worker, "_memory_limit", 1)
         with pytest.raises(QueriesOff, match="memory"):
-            await house.over(run)
+            await fixture.over(run)
         monkeypatch.undo()
-        assert await house.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
+        assert await fixture.ask("SELECT 1 AS one") == Rows(["one"], [[1]])
 
-    house.play(scene())
+    fixture.play(scene())
 
 
-def test_a_broker_that_stops_tells_who_waits(house: House) -> None:
+def test_a_broker_that_stops_tells_who_waits(fixture: SqlFixture) -> None:
     async def scene() -> Statement:
-        return await house.running(ENDLESS)
+        return await fixture.running(ENDLESS)
 
-    run = house.play(scene())
-    house.play(house.server.stop())
+    run = fixture.play(scene())
+    fixture.play(fixture.server.stop())
     with pytest.raises(QueriesOff, match="with the broker"):
         run.finish()

@@ -26,7 +26,7 @@ from penstock.workers.read_view_message import to_message
 from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
 
 
-class House:
+class SqlFixture:
     """A data directory, and streams of it as a statement would see them."""
 
     def __init__(self, root: Path) -> None:
@@ -55,8 +55,8 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path / "data")
+def fixture(tmp_path: Path) -> SqlFixture:
+    return SqlFixture(tmp_path / "data")
 
 
 def rows(
@@ -68,10 +68,10 @@ def rows(
 
 @pytest.mark.parametrize("tabled", [False, True])
 def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
-    house: House, tabled: bool, monkeypatch: pytest.MonkeyPatch
+    fixture: SqlFixture, tabled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.flight.reading.ROWS", 4)  # so that a table is large enough to be halved
-    directory, random = house.directory, Random(6)
+    directory, random = fixture.directory, Random(6)
     directory.create("t", 2)
     directory.create("other")
     history: list[tuple[int, int, int]] = []  # position, partition, offset
@@ -87,12 +87,12 @@ def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
         history += [(before + i, partition, ends[partition] + i) for i in range(count)]
         ends[partition] += count
     if tabled:
-        house.move_to_tables()
+        fixture.move_to_tables()
         held = Tailer(OsFiles(str(directory.root)))
         held.refresh()
         extent = held.extent(partition_id(1, 0))
         assert extent is not None and 10 < extent[0] < ends[0] - 3  # both sides of the seam
-    stream = house.stream()
+    stream = fixture.stream()
     assert [(span.start, span.end) for span in stream.partitions] == [(0, ends[0]), (0, ends[1])]
     for position in range(directory.broker.position + 1):
         expected = sorted((partition, offset) for at, partition, offset in history if at < position)
@@ -103,8 +103,10 @@ def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
     assert rows(stream) == rows(stream, directory.broker.position) == sorted((p, o) for _, p, o in history)
 
 
-def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_statement_sees(house: House) -> None:
-    directory = house.directory
+def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_statement_sees(
+    fixture: SqlFixture,
+) -> None:
+    directory = fixture.directory
     directory.create("t")
     directory.produce("t", 0, b"1", b"2")
     seen = directory.broker.position
@@ -114,19 +116,19 @@ def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_s
     changed = msgspec.structs.replace(settings, declared=declared)
     directory.broker.topics.change(ME, DEFAULT_SCOPE, "t", changed)
     directory.commit()
-    assert house.stream().declared == declared
-    stream = house.stream().as_of(seen)
+    assert fixture.stream().declared == declared
+    stream = fixture.stream().as_of(seen)
     assert stream.partitions == [(0, 0, 2)] and stream.declared is None and stream.dense
     assert rows(stream) == rows(stream, seen) == rows(stream, seen + 100) == [(0, 0), (0, 1)]
     assert rows(stream, seen - 1) == [(0, 0)]
-    assert rows(house.stream()) == [(0, 0), (0, 1), (0, 2)]
+    assert rows(fixture.stream()) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_reading_can_begin_anywhere(house: House) -> None:
-    house.directory.create("t", 2)
-    house.directory.fill("t", 0, 0, 3)
-    house.directory.fill("t", 1, 0, 2)
-    stream = house.stream()
+def test_reading_can_begin_anywhere(fixture: SqlFixture) -> None:
+    fixture.directory.create("t", 2)
+    fixture.directory.fill("t", 0, 0, 3)
+    fixture.directory.fill("t", 1, 0, 2)
+    stream = fixture.stream()
     assert rows(stream, start={0: 2}) == [(0, 2), (1, 0), (1, 1)]
     assert rows(stream, start={0: 9, 1: 1}) == [(1, 1)]
 
@@ -135,43 +137,45 @@ def test_reading_can_begin_anywhere(house: House) -> None:
 
 
 @pytest.mark.parametrize("tabled", [False, True])
-def test_a_stream_is_dense_unless_a_record_expires(house: House, tabled: bool) -> None:
-    directory = house.directory
+def test_a_stream_is_dense_unless_a_record_expires(fixture: SqlFixture, tabled: bool) -> None:
+    directory = fixture.directory
     directory.create("t")
     directory.create("short")
     directory.fill("t", 0, 0, 100)
     directory.produce("short", 0, b"1", b"2", lifetimes=[0, 10])
     directory.fill("short", 0, 2, 100)
     if tabled:
-        house.move_to_tables()
-    assert house.stream("t").dense and house.stream("t").dense
-    assert not house.stream("short").dense
-    assert len(rows(house.stream("short"))) == 101 and len(rows(house.stream("t"))) == 100
+        fixture.move_to_tables()
+    assert fixture.stream("t").dense and fixture.stream("t").dense
+    assert not fixture.stream("short").dense
+    assert len(rows(fixture.stream("short"))) == 101 and len(rows(fixture.stream("t"))) == 100
 
 
-def test_what_is_known_to_last_is_not_looked_at_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = house.directory
+def test_what_is_known_to_last_is_not_looked_at_again(fixture: SqlFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = fixture.directory
     directory.create("t")
     directory.fill("t", 0, 0, 20)
     looked: list[tuple[int, int]] = []
-    plain = house.reader.may_expire
+    plain = fixture.reader.may_expire
 
     def watched(source: Source, start: int, end: int) -> bool:
         looked.append((start, end))
         return plain(source, start, end)
 
-    monkeypatch.setattr(house.reader, "may_expire", watched)
-    assert house.stream().dense and house.stream().dense
+    monkeypatch.setattr(fixture.reader, "may_expire", watched)
+    assert fixture.stream().dense and fixture.stream().dense
     assert looked == [(0, 20)]
     directory.produce("t", 0, b"soon", lifetimes=[1])
-    assert not house.stream().dense and not house.stream().dense
+    assert not fixture.stream().dense and not fixture.stream().dense
     assert looked[1:] == [(20, 21)] * 2
 
 
-def test_what_was_looked_at_before_a_statement_had_to_end_counts(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_looked_at_before_a_statement_had_to_end_counts(
+    fixture: SqlFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("penstock.workers.sql.streams.SCAN_RECORDS", 8)
-    house.directory.create("t")
-    house.directory.fill("t", 0, 0, 20)
+    fixture.directory.create("t")
+    fixture.directory.fill("t", 0, 0, 20)
     steps = iter(range(2))
 
     def check() -> None:
@@ -179,64 +183,64 @@ def test_what_was_looked_at_before_a_statement_had_to_end_counts(house: House, m
             raise QueryError("enough")
 
     with pytest.raises(QueryError, match="enough"):
-        _ = house.stream(check=check).dense
+        _ = fixture.stream(check=check).dense
     steps = iter(range(1))
-    assert house.stream(check=check).dense
+    assert fixture.stream(check=check).dense
 
 
-def test_removed_records_and_a_topic_whose_records_expire_are_not_dense(house: House) -> None:
-    directory = house.directory
+def test_removed_records_and_a_topic_whose_records_expire_are_not_dense(fixture: SqlFixture) -> None:
+    directory = fixture.directory
     directory.create("t")
     directory.fill("t", 0, 0, 5)
     topic = directory.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").topic.id
     directory.broker.state_log.commit((RecordsRemoved(topic, 0, [3], 0),))
     directory.commit()
-    assert not house.stream().dense
-    assert rows(house.stream()) == [(0, 0), (0, 1), (0, 2), (0, 4)]
+    assert not fixture.stream().dense
+    assert rows(fixture.stream()) == [(0, 0), (0, 1), (0, 2), (0, 4)]
     directory.create("old", expiry_seconds=3600)
     directory.fill("old", 0, 0, 1)
-    assert not house.stream("old").dense
+    assert not fixture.stream("old").dense
 
 
 # -- retention
 
 
-def test_the_first_position_is_that_of_the_oldest_record_if_older_ones_are_gone(house: House) -> None:
-    directory = house.directory
+def test_the_first_position_is_that_of_the_oldest_record_if_older_ones_are_gone(fixture: SqlFixture) -> None:
+    directory = fixture.directory
     directory.create("t")
     at = directory.broker.position
     directory.fill("t", 0, 0, 10)
-    assert house.stream().first_position() == 0
+    assert fixture.stream().first_position() == 0
     place = partition_id(directory.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").topic.id, 0)
     directory.engine.trim({place: 4})
     directory.commit()
-    assert house.stream().partitions == [(0, 4, 10)]
-    assert house.stream().first_position() == at + 4
+    assert fixture.stream().partitions == [(0, 4, 10)]
+    assert fixture.stream().first_position() == at + 4
     directory.engine.trim({place: 10})
     directory.commit()
-    assert house.stream().first_position() == directory.broker.position
+    assert fixture.stream().first_position() == directory.broker.position
 
 
 # -- when it cannot be read
 
 
-def test_what_is_lost_or_not_written_yet_is_told_plainly(house: House) -> None:
-    directory = house.directory
+def test_what_is_lost_or_not_written_yet_is_reported_plainly(fixture: SqlFixture) -> None:
+    directory = fixture.directory
     directory.create("t")
     directory.fill("t", 0, 0, 3)
-    stream = house.stream()
+    stream = fixture.stream()
     stream._sources = [source._replace(end=5) for source in stream._sources]
     with pytest.raises(QueryError, match="committed"):
         rows(stream)
-    assert len(house.troubles) == 1
+    assert len(fixture.troubles) == 1
 
 
-def test_reading_stops_when_the_statement_has_to(house: House) -> None:
-    house.directory.create("t")
-    house.directory.fill("t", 0, 0, 3)
+def test_reading_stops_when_the_statement_has_to(fixture: SqlFixture) -> None:
+    fixture.directory.create("t")
+    fixture.directory.fill("t", 0, 0, 3)
 
     def check() -> None:
         raise QueryError("enough")
 
     with pytest.raises(QueryError, match="enough"):
-        rows(house.stream(check=check))
+        rows(fixture.stream(check=check))

@@ -32,7 +32,7 @@ SETTINGS = LogSettings(file_bytes=32 << 10, snapshot_bytes=16 << 10, tail_bytes=
 START = 4_000_000_000_000_000  # later than the times of the files on the disk
 
 
-class House:
+class TableFixture:
     """A broker, and a runner for its tables that works when it is told to."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
@@ -104,37 +104,37 @@ class House:
 
 
 def test_records_move_to_the_table_and_read_the_same(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(150)
-    before = house.records()
-    jobs = house.work()
+    fixture = TableFixture(tmp_path)
+    fixture.produce(150)
+    before = fixture.records()
+    jobs = fixture.work()
     assert {type(job) for job in jobs} == {BuildJob}
-    house.forget_files()
-    assert house.engine.reclaimed.files == len(jobs)
-    assert house.records() == before
-    house.restart()
-    assert house.records() == before
-    assert house.engine.offset_at(house.place, before[70][1]) == before[70][0]
-    assert house.engine.bounds(house.place).start == 0
+    fixture.forget_files()
+    assert fixture.engine.reclaimed.files == len(jobs)
+    assert fixture.records() == before
+    fixture.restart()
+    assert fixture.records() == before
+    assert fixture.engine.offset_at(fixture.place, before[70][1]) == before[70][0]
+    assert fixture.engine.bounds(fixture.place).start == 0
 
 
 def test_an_answer_that_is_lost_adds_nothing_twice(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(150)
-    before = house.records()
+    fixture = TableFixture(tmp_path)
+    fixture.produce(150)
+    before = fixture.records()
     for _ in range(3):
-        house.work(answers=False)
-    house.restart()
-    house.work()
-    house.forget_files()
-    assert house.records() == before
+        fixture.work(answers=False)
+    fixture.restart()
+    fixture.work()
+    fixture.forget_files()
+    assert fixture.records() == before
 
 
 def test_a_table_of_another_history_is_refused(tmp_path: Path) -> None:
-    house = House(tmp_path / "one")
-    house.produce(150)
-    house.work(answers=False)
-    other = House(tmp_path / "two")
+    fixture = TableFixture(tmp_path / "one")
+    fixture.produce(150)
+    fixture.work(answers=False)
+    other = TableFixture(tmp_path / "two")
     other.now += 5
     other.produce(150)
     os.rename(tmp_path / "one" / "tables", tmp_path / "two" / "tables")
@@ -145,119 +145,119 @@ def test_a_table_of_another_history_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_job_that_cannot_be_done_is_an_outcome(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(60)
-    job = house.broker.tables.next_job(house.now)
+    fixture = TableFixture(tmp_path)
+    fixture.produce(60)
+    job = fixture.broker.tables.next_job(fixture.now)
     assert isinstance(job, BuildJob)
     job.sequence = 99
-    (outcome,) = house.runner.do(job)
+    (outcome,) = fixture.runner.do(job)
     assert "FileNotFoundError" in outcome.error
     job.sequence = 1
     (tmp_path / "tables").write_bytes(b"no folder")
-    (outcome,) = house.runner.do(job)
+    (outcome,) = fixture.runner.do(job)
     assert outcome.error and outcome.offsets == {}
 
 
 def test_care_merges_and_removes_what_was_merged(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(400)
-    before = house.records()
-    jobs = house.work()
-    assert len(house.parquet()) == len(jobs) > 8
-    house.now += 2_000_000
-    assert CareJob in {type(job) for job in house.work()}
-    house.forget_files()
-    assert house.records() == before
-    house.produce(60)
-    house.now += 2_000_000
-    house.work()
-    assert len(house.parquet()) < len(jobs)
-    assert house.records()[: len(before)] == before
+    fixture = TableFixture(tmp_path)
+    fixture.produce(400)
+    before = fixture.records()
+    jobs = fixture.work()
+    assert len(fixture.parquet()) == len(jobs) > 8
+    fixture.now += 2_000_000
+    assert CareJob in {type(job) for job in fixture.work()}
+    fixture.forget_files()
+    assert fixture.records() == before
+    fixture.produce(60)
+    fixture.now += 2_000_000
+    fixture.work()
+    assert len(fixture.parquet()) < len(jobs)
+    assert fixture.records()[: len(before)] == before
 
 
 def test_care_tells_how_much_a_table_takes_also_after_a_restart(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(200)
-    house.work()
-    (ref,) = [house.broker.tables.find(1)]
+    fixture = TableFixture(tmp_path)
+    fixture.produce(200)
+    fixture.work()
+    (ref,) = [fixture.broker.tables.find(1)]
     for _ in range(2):
-        house.now += 2_000_000
-        assert CareJob in {type(job) for job in house.work()}
+        fixture.now += 2_000_000
+        assert CareJob in {type(job) for job in fixture.work()}
         assert ref is not None
         table = Table.open(ref)
         assert table is not None
         taken = sum(Path(uri.removeprefix("file://")).stat().st_size for uri in table.file_uris())
-        assert house.broker.tables.sizes() == {1: taken}
-        house.restart()
-        assert house.broker.tables.sizes() == {}
-        house.work()  # from now on it is known that there is a table
+        assert fixture.broker.tables.sizes() == {1: taken}
+        fixture.restart()
+        assert fixture.broker.tables.sizes() == {}
+        fixture.work()  # from now on it is known that there is a table
 
 
 @pytest.mark.parametrize("limit", [Retention(seconds=100), Retention(bytes=60_000)])
 def test_retention_over_table_and_journal(tmp_path: Path, limit: Retention) -> None:
-    house = House(tmp_path)
-    house.produce(200)
-    before = house.records()
-    house.work()
-    house.forget_files()
+    fixture = TableFixture(tmp_path)
+    fixture.produce(200)
+    before = fixture.records()
+    fixture.work()
+    fixture.forget_files()
     settings = TopicSettings(retention_seconds=limit.seconds, retention_bytes=limit.bytes)
-    house.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "orders", settings)
-    house.now += 1_500_000
-    house.work()
-    start = house.engine.bounds(house.place).start
+    fixture.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "orders", settings)
+    fixture.now += 1_500_000
+    fixture.work()
+    start = fixture.engine.bounds(fixture.place).start
     assert 0 < start < len(before)
     if limit.seconds is not None:
-        oldest_kept = house.now - 100 * 1_000_000
+        oldest_kept = fixture.now - 100 * 1_000_000
         assert all(record[1] < oldest_kept for record in before[:start])
-    house.now += 1_500_000
-    files = len(house.parquet())
-    house.work()
-    house.now += 1_500_000
-    house.work()
-    assert len(house.parquet()) < files
-    start = house.engine.bounds(house.place).start
-    assert house.records(start) == before[start:]
+    fixture.now += 1_500_000
+    files = len(fixture.parquet())
+    fixture.work()
+    fixture.now += 1_500_000
+    fixture.work()
+    assert len(fixture.parquet()) < files
+    start = fixture.engine.bounds(fixture.place).start
+    assert fixture.records(start) == before[start:]
 
 
 def test_a_deleted_topic_takes_its_table_along(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(60)
-    house.work()
-    assert house.parquet()
-    house.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
-    house.commit()
-    jobs = house.work()
+    fixture = TableFixture(tmp_path)
+    fixture.produce(60)
+    fixture.work()
+    assert fixture.parquet()
+    fixture.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    fixture.commit()
+    jobs = fixture.work()
     assert [type(job) for job in jobs] == [RemoveJob]
-    assert house.parquet() == []
+    assert fixture.parquet() == []
 
 
-def test_a_table_that_is_gone_is_told(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(150)
-    house.work()
-    house.forget_files()
+def test_a_table_that_is_gone_is_reported(tmp_path: Path) -> None:
+    fixture = TableFixture(tmp_path)
+    fixture.produce(150)
+    fixture.work()
+    fixture.forget_files()
     os.rename(tmp_path / "tables", tmp_path / "elsewhere")
-    house.restart()
+    fixture.restart()
     with pytest.raises(TableUnreadable, match="there is no table"):
-        house.records()
-    assert house.broker.health().writable
+        fixture.records()
+    assert fixture.broker.health().writable
     os.rename(tmp_path / "elsewhere", tmp_path / "tables")
-    assert len(house.records()) == 300
+    assert len(fixture.records()) == 300
 
 
 def test_the_next_job_is_waited_for_and_what_is_removed_must_be_unwanted_for_good(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.commit()
-    calls = TableHandlers(house.broker, lambda: house.now)
+    fixture = TableFixture(tmp_path)
+    fixture.commit()
+    calls = TableHandlers(fixture.broker, lambda: fixture.now)
     answers = [False, True]
-    house.broker.tables.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
+    fixture.broker.tables.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
 
     async def wait() -> Job:
         task = asyncio.create_task(calls.next(Empty()))
         await asyncio.sleep(0.05)
         assert not task.done()
-        house.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
-        house.commit()
+        fixture.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+        fixture.commit()
         return (await asyncio.wait_for(task, 20)).job
 
     job = asyncio.run(wait())
@@ -266,19 +266,19 @@ def test_the_next_job_is_waited_for_and_what_is_removed_must_be_unwanted_for_goo
 
 
 def test_an_answer_is_kept_before_the_next_job_is_asked_for(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.produce(60)
-    calls = TableHandlers(house.broker, lambda: house.now)
+    fixture = TableFixture(tmp_path)
+    fixture.produce(60)
+    calls = TableHandlers(fixture.broker, lambda: fixture.now)
 
     async def do_one() -> None:
         job = (await calls.next(Empty())).job
-        task = asyncio.create_task(calls.done(JobDone(job.id, house.runner.do(job))))
+        task = asyncio.create_task(calls.done(JobDone(job.id, fixture.runner.do(job))))
         await asyncio.sleep(0.01)
         assert not task.done()
-        assert house.engine.table_end(house.place) == 0
-        house.commit()
+        assert fixture.engine.table_end(fixture.place) == 0
+        fixture.commit()
         await task
-        assert house.engine.table_end(house.place) > 0
+        assert fixture.engine.table_end(fixture.place) > 0
 
     asyncio.run(do_one())
 

@@ -5,7 +5,7 @@ Each operation checks access first, lets a pure function of `topic_rules` decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -77,15 +77,24 @@ class Topics:
         self._audit.topic_created(identity, event)
         return topic, group
 
-    def ensure(self, identity: Identity, scope: Scope, name: str, use: Permission = Permission.WRITE) -> Topic:
+    def ensure(
+        self,
+        identity: Identity,
+        scope: Scope,
+        name: str,
+        use: Permission = Permission.WRITE,
+        prepare: Callable[[], None] | None = None,
+    ) -> Topic:
         """The topic, for one who may use it like this; created with one partition if it is missing, topics are created
-        on first use, and this identity may create it."""
+        on first use, and this identity may create it. `prepare` is called before it is created, and may raise."""
         self._access.require(identity, use, scope, name)
         existing = self._current().topics.get(scope, {}).get(name)
         if existing is not None:
             return existing
         if not self.auto_create:
             raise TopicNotFound(name)
+        if prepare is not None:
+            prepare()
         return self.create(identity, scope, name, 1)[0]
 
     def delete(self, identity: Identity, scope: Scope, name: str) -> CommitGroup:

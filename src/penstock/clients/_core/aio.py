@@ -249,8 +249,8 @@ class AsyncDriver(Channel[AsyncConnection]):
         await connection.wait(batch)
         outcome = batch.outcomes[0]
         if outcome is PENDING or isinstance(outcome, PenstockError):
-            outcome = (await self.run(self.call_all(specs, attempted=(connection, batch))))[0]
-        return result_of(outcome)  # type: ignore[no-any-return]
+            outcome = result_of((await self.run(self.call_all(specs, attempted=(connection, batch))))[0])
+        return outcome  # type: ignore[no-any-return]
 
     @property
     def ready(self) -> AsyncConnection | None:

@@ -58,10 +58,11 @@ class BlockingConnection(Connection):
         if self.lost is not None:
             return
         try:
-            left = memoryview(data)
+            left: bytes | memoryview = data
             while left:
                 try:
-                    left = left[self._socket.send(left) :]
+                    sent = self._socket.send(left)
+                    left = memoryview(left)[sent:] if sent < len(left) else b""
                 except (BlockingIOError, ssl.SSLWantWriteError):
                     if self._poll(self._any) & _READABLE:
                         self._receive()
@@ -187,8 +188,8 @@ class BlockingDriver(Channel[BlockingConnection]):
         connection.wait(batch)
         outcome = batch.outcomes[0]
         if outcome is PENDING or isinstance(outcome, PenstockError):
-            outcome = self.run(self.call_all(specs, attempted=(connection, batch)))[0]
-        return result_of(outcome)  # type: ignore[no-any-return]
+            outcome = result_of(self.run(self.call_all(specs, attempted=(connection, batch)))[0])
+        return outcome  # type: ignore[no-any-return]
 
     @property
     def ready(self) -> BlockingConnection | None:

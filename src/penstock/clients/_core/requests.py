@@ -56,20 +56,20 @@ class RequestBatch(Signal):
 
     __slots__ = ("answered", "count", "data", "deadline", "first_id", "lost", "outcomes", "sent_at", "size", "specs")
 
+    first_id: int  # of `count` in a row, where requests have ids; this and the following are known when it is sent
+    sent_at: float
+    deadline: float  # when to give it up
+    size: int  # bytes on the wire
+
     def __init__(self, specs: Sequence[RequestSpec[Any]], data: bytes | None = None, count: int | None = None) -> None:
-        super().__init__()
         self.specs = specs
         self.data = data  # encoded beforehand, where that does not depend on the connection
-        self.count = len(specs) if count is None else count
-        self.outcomes: list[Any] = [PENDING] * self.count
+        self.count = count = len(specs) if count is None else count
+        self.outcomes: list[Any] = [PENDING] * count
         self.answered = 0
         self.lost: Exception | None = None
-        self.first_id = 0  # of `count` in a row, where requests have ids
-        self.sent_at = 0.0
-        self.deadline = 0.0  # when to give it up
-        self.size = 0  # bytes on the wire
-        if not self.count:
-            self.set()
+        self.is_set = not count
+        self._listeners = None
 
     def decode(self, at: int, frame: Any, message_of: Callable[[RequestSpec[Any], Any], Any]) -> Any:
         """The outcome of one request by the frame that answers it. BadReply if that is no answer. A batch of many equal

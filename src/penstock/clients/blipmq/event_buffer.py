@@ -57,7 +57,7 @@ class EventBuffer:
 class Round:
     """POLLs of one subscription, perhaps none, and the PING behind them."""
 
-    __slots__ = ("acks", "buffer", "done", "error", "lost", "ping", "polls", "published")
+    __slots__ = ("acks", "batch", "buffer", "done", "error", "lost", "ping", "polls", "published")
 
     def __init__(self, ping: int, buffer: EventBuffer | None, polls: int, acks: list[int], published: int) -> None:
         self.ping = ping
@@ -65,6 +65,7 @@ class Round:
         self.polls = polls  # without an answer so far
         self.acks = acks  # that went out with it
         self.published = published  # messages sent on this connection before it
+        self.batch: RequestBatch | None = None  # that a message completes before the PONG
         self.done = False
         self.error: ReplyError | None = None  # a POLL was refused
         self.lost: Exception | None = None  # why the connection was lost before the PONG

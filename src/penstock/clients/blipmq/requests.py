@@ -38,27 +38,27 @@ from penstock.wire.blipmq.messages import MAX_TTL, Delivered
 # -- requests that have a reply
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hello:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Auth:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Subscribe:
     buffer: EventBuffer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ping:
     """The PONG comes when the server has dealt with everything before it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Poll:
     """In one write: the ACKs that have gathered, `count` POLLs, and a PING. Version 2 needs no POLL. Who is `eager`
     waits for one message at most, and not for the PONG."""
@@ -167,14 +167,18 @@ class BlipMQRequests(NumberedRequests[Frame]):
     def begin(self, batch: RequestBatch, now: float) -> bytes:
         if not self._waiting:
             self.heard = now  # nothing was due before
+        data = super().begin(batch, now)
         request = batch.specs[0].request
-        if isinstance(request, Poll) and request.eager:
+        if type(request) is Poll and request.eager:
             request.buffer.awaited_by.append(batch)
-        return super().begin(batch, now)
+            self._rounds[-1].batch = batch
+        return data
 
     def _encode_request(self, spec: RequestSpec[Any], request_id: int) -> bytes:
         request: Request = spec.request
         match request:
+            case Poll():
+                return self._begin_round(request, request_id)
             case Hello():
                 return codec.encode_hello(request_id, request.version)
             case Auth():
@@ -184,8 +188,6 @@ class BlipMQRequests(NumberedRequests[Frame]):
             case Ping():
                 self._rounds.append(Round(request_id, None, 0, [], self._published))
                 return codec.encode_ping(request_id)
-            case Poll():
-                return self._begin_round(request, request_id)
 
     def _begin_round(self, request: Poll, request_id: int) -> bytes:
         buffer = request.buffer
@@ -265,6 +267,8 @@ class BlipMQRequests(NumberedRequests[Frame]):
         ended.done = True
         if ended.buffer is not None:
             ended.buffer.polls -= ended.polls
+            if ended.batch in ended.buffer.awaited_by:
+                ended.buffer.awaited_by.remove(ended.batch)
             ended.buffer.arrived.set()
         return ended
 

@@ -1,4 +1,4 @@
-"""What the name of a stream means: a topic, or one partition of it; and how one that is missing comes into being.
+"""Names of streams: which topic, or which partition of it, a name stands for; and creating one that is missing.
 
 A stream is the topic of its name. `orders#2` is partition 2 of the topic `orders`, as other doors made it, unless there
 is a topic of that full name. Where there is neither, it is a name like any other.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from penstock.broker.errors import TenantNotFound, TopicNotFound
+from penstock.broker.errors import TenantNotFound
 from penstock.broker.names import Scope, check_topic
 from penstock.broker.security.access import Permission
 from penstock.doors.felix.request_context import FelixContext
@@ -36,16 +36,17 @@ def locate(context: FelixContext, scope: Scope, stream: str, permission: Permiss
     return StreamTarget(found[1], int(found[2]))
 
 
-def ensure_topic(context: FelixContext, scope: Scope, topic: str) -> None:
-    """Make a topic that is missing, for one who may write or read it: that has been looked at before. Raises
-    TopicNotFound or TenantNotFound where nothing comes into being on first use."""
+def ensure_topic(context: FelixContext, scope: Scope, topic: str, use: Permission) -> None:
+    """Create a topic that is missing, and its tenant, for one who may use it like this. Raises TopicNotFound or
+    TenantNotFound where nothing is created on first use."""
     broker, identity = context.broker, context.identity
-    if not broker.topics.auto_create:
-        raise TopicNotFound(topic)
-    check_topic(topic)  # so that no tenant comes into being for nothing
-    broker.access.require(identity, Permission.CREATE, scope, topic)
-    if context.settings.auto_create_tenants:
-        broker.tenants.ensure(identity, *scope)
-    elif not broker.tenants.exists(scope.tenant):
-        raise TenantNotFound(scope.tenant)
-    broker.topics.create(identity, scope, topic, 1)
+
+    def ensure_tenant() -> None:
+        check_topic(topic)  # so that no tenant is created for nothing
+        broker.access.require(identity, Permission.CREATE, scope, topic)
+        if context.settings.auto_create_tenants:
+            broker.tenants.ensure(identity, *scope)
+        elif not broker.tenants.exists(scope.tenant):
+            raise TenantNotFound(scope.tenant)
+
+    broker.topics.ensure(identity, scope, topic, use, ensure_tenant)

@@ -69,7 +69,7 @@ def load(chain_path: str, key_path: str, now: datetime.datetime) -> Certificate:
 
 
 def show(chain: bytes, path: str) -> Certificate:
-    """What there is to say of a certificate without its key. Raises CertificateUnusable."""
+    """The facts of a certificate that need no key. Raises CertificateUnusable."""
     try:
         certificate = x509.load_pem_x509_certificate(chain)
         names = _names(certificate)

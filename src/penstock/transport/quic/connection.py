@@ -287,7 +287,7 @@ class QuicConnection:
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """The number of open streams."""
         return len(self._streams)
 
     # -- what its streams call
@@ -398,7 +398,7 @@ class QuicConnection:
             self._driver.touch(self)  # the peer may have to know
 
     def flushed(self) -> None:
-        """What could be sent was sent."""
+        """Called after everything that could be sent was sent."""
         if self._ending is not None:
             ending, self._ending = self._ending, None
             self._finish(ending)

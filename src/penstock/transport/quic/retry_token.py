@@ -18,7 +18,8 @@ SMALLEST_RESET: Final = 21
 
 
 class RetryTokens:
-    """When, the id that the client had chosen at first, and a tag over these, its address and the id we gave it."""
+    """Retry tokens: the time, the id that the client had chosen at first, and a tag over these, its address and the id
+    that we gave it."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)

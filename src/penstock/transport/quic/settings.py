@@ -1,4 +1,4 @@
-"""How QUIC connections are kept: sizes, windows, times. The same for both sides, and what only one of them needs."""
+"""Settings of QUIC connections: sizes, windows, times; those of both sides, and of one of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QuicSettings:
 
 
 def datagram_bytes(settings: QuicSettings, host: str) -> int:
-    """What to send to this address in one piece."""
+    """The largest datagram to send to this address."""
     if settings.datagram_bytes:
         return max(settings.datagram_bytes, NETWORK_DATAGRAM)
     return LOOPBACK_DATAGRAM if is_loopback(host) else NETWORK_DATAGRAM

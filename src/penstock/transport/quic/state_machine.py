@@ -58,7 +58,7 @@ ONE_RTT_CRYPTO_LIMIT: Final = 64 << 10  # of handshake messages after the handsh
 
 
 class Ending(NamedTuple):
-    """How a connection ended."""
+    """The end of a connection."""
 
     code: int
     reason: str
@@ -402,7 +402,7 @@ def server_configuration(settings: QuicSettings, datagram: int, certificate: byt
 
 
 def _packet_end(data: bytes, at: int) -> int:
-    """Where the packet ends that begins there, with the padding behind it."""
+    """The end of the packet that begins there, with the padding behind it."""
     try:
         end = pull_quic_header(data, at, CID_BYTES)[9]
     except ValueError:

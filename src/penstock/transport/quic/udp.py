@@ -39,7 +39,7 @@ class UdpSocket:
         return bool(self._waiting)
 
     def receive(self) -> tuple[list[tuple[bytes, Address]], OSError | None]:
-        """What is there, about `READ_BYTES` at most; and an error that came instead of the rest."""
+        """The datagrams that are there, about `READ_BYTES` at most; and an error that came instead of the rest."""
         found: list[tuple[bytes, Address]] = []
         size = 0
         state = self._state
@@ -57,7 +57,7 @@ class UdpSocket:
         return found, None
 
     def send(self, datagrams: list[bytes], address: Address) -> None:
-        """What cannot be sent for another reason than a full buffer is lost, as if on the way."""
+        """Send, or queue if the buffer is full. Any other failure loses the datagrams, as if on the way."""
         if self._waiting:
             self._waiting.append((datagrams, address))
             return

@@ -125,7 +125,7 @@ class Callers:
 
 
 def _credentials(header: str) -> _Credentials | None:
-    """What an authorization header shows; None if there is none."""
+    """The credentials of an authorization header; None if there is none."""
     if not header:
         return None
     scheme, _, rest = header.partition(" ")

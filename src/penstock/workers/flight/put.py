@@ -131,7 +131,7 @@ def _stage(
 
 
 class _StagingQuota:
-    """How much one stream, and all together, may stage. What is staged is looked up: the broker removes files."""
+    """Staging quota of one stream, and of all together. Usage is looked up on disk: the broker removes files."""
 
     _lock = threading.Lock()
 
@@ -158,7 +158,7 @@ class _StagingQuota:
 
 
 def _usage(directory: str) -> tuple[int, int]:
-    """How many staged files there are, and how many bytes they have."""
+    """The number of staged files, and their bytes."""
     files = size = 0
     try:
         with os.scandir(directory) as entries:

@@ -11,7 +11,7 @@ from penstock.structured_logging import LogFormat
 
 
 class FlightSettings(msgspec.Struct, frozen=True):
-    """What the Flight process is to do."""
+    """Settings of the Flight process."""
 
     data_dir: str
     host: str
@@ -41,7 +41,7 @@ class LoggedIn(msgspec.Struct, array_like=True):
 
 
 class ScopedRequest(msgspec.Struct, array_like=True):
-    """Who asks, and where."""
+    """A request in the name of a client, in a scope."""
 
     identity: Identity
     scope: Scope

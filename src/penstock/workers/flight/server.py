@@ -278,7 +278,7 @@ def _schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def _command(descriptor: Any) -> wire.TopicCommand:
-    """Which topic a descriptor means: by its path, or by a command in JSON."""
+    """The topic of a descriptor: by its path, or by a command in JSON."""
     if descriptor.path:
         if len(descriptor.path) > 1:
             raise wire.Unusable("the path of a flight has one part, the name of a topic")

@@ -17,7 +17,7 @@ from penstock.workers.flight.rpc_messages import ReadViewMessage
 
 
 class SqlSettings(msgspec.Struct, frozen=True):
-    """What the process is to do."""
+    """Settings of the SQL process."""
 
     data_dir: str
     log_level: str

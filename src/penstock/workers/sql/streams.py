@@ -38,7 +38,7 @@ class ExpiryScan:
         self._lock = threading.Lock()
 
     def holds(self, source: Source, check: Callable[[], None]) -> bool:
-        """Whether no record of the partition expires. `check` may raise: what was found by then is kept."""
+        """True if no record of the partition expires. `check` may raise: what was found by then is kept."""
         with self._lock:
             start, end = self._known.get(source.partition, (source.start, source.start))
         if source.start < start or end < source.start:
@@ -60,7 +60,7 @@ class ExpiryScan:
 
 
 class Reading(NamedTuple):
-    """How one statement reads records."""
+    """The means by which one statement reads records."""
 
     reader: Reader
     expiry_scan: ExpiryScan
@@ -109,7 +109,7 @@ class TopicStream:
         return True
 
     def first_position(self) -> int:
-        """Where a partition is empty, what was in it is not known any more: then it is where the log is now."""
+        """The position of the first record; of an empty partition, where it is not known any more, the log's head."""
         found = 0
         for source in self._sources:
             if source.start:
@@ -124,7 +124,7 @@ class TopicStream:
         return int(batch.column(0)[0].as_py())
 
     def ends(self, position: int | None) -> list[int]:
-        """Where each partition ended at a position."""
+        """The end of each partition at a position."""
         if position is None or position >= self._head:
             return [source.end for source in self._sources]
         known = self._ends.get(position)

@@ -22,7 +22,7 @@ WATCH_SECONDS: Final = 0.25
 OVERHEAD_BYTES: Final = 512 << 20  # of memory beside what statements may take: libraries, indexes, results
 
 Verdict: TypeAlias = tuple[Sequence[Statement], str]
-"""Which statements are to blame for the end of the process, if that is known, and why it was ended."""
+"""The statements that are to blame for the end of the process, if that is known, and the reason."""
 _UNEXPECTED: Final[Verdict] = ((), "ended unexpectedly")
 
 
@@ -82,7 +82,7 @@ class SqlWorker:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process holds in memory; 0 if the system does not say."""
+    """The resident memory of a process; 0 if the system does not say."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

@@ -121,8 +121,8 @@ def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
 
 
 def check_history(share: TableShare, segment: Segment, spans: Mapping[int, PartitionSpan]) -> None:
-    """What the table has beyond what the log knows of must be what the journal has, too: after a repair the log may
-    have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
+    """Check that records of the table beyond those that the log knows of are the segment's, too: after a repair the log
+    may have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
     from penstock.log.engine import partition_id
     from penstock.log.tables.table import Table
     from penstock.log.tailer import file_slices
@@ -157,7 +157,7 @@ def maintain_table(job: CareJob) -> dict[int, int]:
 
 
 def size_of(ref: TableRef) -> int | None:
-    """What the table's files take; None if that cannot be found out now."""
+    """The bytes of the table's files; None if that cannot be found out now."""
     from penstock.log.tables.table import Table
 
     try:

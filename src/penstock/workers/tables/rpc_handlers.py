@@ -36,7 +36,7 @@ class TableHandlers:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _safe(self) -> bool:
-        """What the others remove cannot be brought back, so it must not be wanted again after a loss of power."""
+        """Removals cannot be undone, so they must not be wanted again after a loss of power."""
         return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
 
     async def done(self, done: JobDone) -> Empty:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.broker.security.access import Permission
 from penstock.doors.blipmq.handlers import connection, poll, publish, subscribe
 from penstock.doors.handlers import Handler, reads, writes
 from penstock.wire.blipmq import frames as f
@@ -14,11 +15,11 @@ HANDSHAKE: Final = writes(connection.handshake)  # also of every frame that arri
 HANDLERS: Final[dict[int, Handler]] = {
     f.HELLO: HANDSHAKE,
     f.AUTH: HANDSHAKE,
-    f.PUBLISH: writes(publish.publish),
-    f.SUBSCRIBE: reads(subscribe.subscribe),
-    f.ACK: reads(poll.poll),
+    f.PUBLISH: writes(publish.publish, Permission.WRITE),
+    f.SUBSCRIBE: reads(subscribe.subscribe, Permission.READ),
+    f.ACK: reads(poll.poll, Permission.READ),
     f.NACK: HANDSHAKE,
     f.PING: writes(connection.ping),
     f.PONG: HANDSHAKE,
-    f.POLL: reads(poll.poll),
+    f.POLL: reads(poll.poll, Permission.READ),
 }

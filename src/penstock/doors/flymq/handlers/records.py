@@ -1,8 +1,10 @@
-"""Storing single records and batches, and reading single ones. Runs of PRODUCE are the session's own."""
+"""Producing single records and batches, and consuming single ones. Neighbouring PRODUCE frames are coalesced by the
+session."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from penstock.broker.errors import InvalidArgument, PartitionNotFound, RecordRejected, TopicNotFound
@@ -28,15 +30,15 @@ def produce(context: FlyMqContext, request: m.Produce) -> Reply:
 def store(
     context: FlyMqContext, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
 ) -> Reply:
-    """Append one record, and say where it is."""
+    """Append one record. The reply has its partition and offset."""
     keys = [key] if key else None
     produced = append(context, topic, [value], keys, [partition], None if expires is None else [expires])
     dead_lettered = produced.dead_lettered.get(0)
-    place = (topic, produced.partitions[0], produced.offsets[0])
+    written = (topic, produced.partitions[0], produced.offsets[0])
     if dead_lettered is not None:
-        place = (topic + SUFFIX, 0, dead_lettered)
+        written = (topic + SUFFIX, 0, dead_lettered)
     key_size = len(key) if key else m.NO_KEY
-    return Reply(m.RecordMetadata(*place, produced.timestamp // 1000, key_size, len(value)), produced.group)
+    return Reply(m.RecordMetadata(*written, produced.timestamp // 1000, key_size, len(value)), produced.group)
 
 
 def append(
@@ -49,22 +51,32 @@ def append(
     *,
     allow_dead_letters: bool = True,
 ) -> ProducedPartitioned:
-    """Append records of one topic, which comes into being if it may. `keys`: None if no record has one, so that none
-    are stored."""
+    """Append records of one topic, which is created on first use. `keys`: None if no record has one, so that none are
+    stored."""
     broker, identity = context.broker, context.identity
     try:
         return broker.produce.append_partitioned(
             identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
         )
-    except TopicNotFound:  # rarely so: asked only then
-        if broker.topics.auto_create:  # what would be refused anyway brings no topic into being
-            broker.validator.measure(values, keys)
-            if (highest := max(partitions)) > 0:
-                raise PartitionNotFound(topic, highest, 1) from None
-        broker.topics.ensure(identity, SCOPE, topic)
+    except TopicNotFound:  # rarely so: looked at only then
+        check = partial(_check_first, context, topic, values, keys, partitions)
+        broker.topics.ensure(identity, SCOPE, topic, prepare=check)
         return broker.produce.append_partitioned(
             identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
         )
+
+
+def _check_first(
+    context: FlyMqContext,
+    topic: str,
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None,
+    partitions: Sequence[int],
+) -> None:
+    """Raise for records that would be refused anyway: no topic is created for them."""
+    context.broker.validator.measure(values, keys)
+    if (highest := max(partitions)) > 0:
+        raise PartitionNotFound(topic, highest, 1)
 
 
 def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
@@ -104,10 +116,10 @@ def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
     )
     key_size = len(request.key) if request.key else m.NO_KEY
     if isinstance(delayed, int):
-        place = (request.topic + SUFFIX, 0, delayed, broker.now() // 1000)
+        scheduled = (request.topic + SUFFIX, 0, delayed, broker.now() // 1000)
     else:
-        place = (request.topic, max(request.partition, 0), delayed.id, delayed.created // 1000)
-    return Reply(m.RecordMetadata(*place, key_size, len(request.value)), group)
+        scheduled = (request.topic, max(request.partition, 0), delayed.id, delayed.created // 1000)
+    return Reply(m.RecordMetadata(*scheduled, key_size, len(request.value)), group)
 
 
 def cancel_delayed(context: FlyMqContext, request: m.CancelDelayed) -> Reply:

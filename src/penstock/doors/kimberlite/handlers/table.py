@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.broker.security.access import Permission
 from penstock.doors.handlers import Handler, reads, writes
 from penstock.doors.kimberlite.handlers import (
     audit,
@@ -22,30 +23,30 @@ from penstock.wire.kimberlite import messages as m
 
 HANDLERS: Final[dict[type[m.Message], Handler]] = {
     m.Handshake: reads(greeting.handshake),
-    m.CreateStream: writes(streams.create),
-    m.AppendEvents: writes(streams.append),
+    m.CreateStream: writes(streams.create, Permission.CREATE),
+    m.AppendEvents: writes(streams.append, Permission.WRITE),
     m.Query: reads(queries.query),
     m.QueryAt: reads(queries.query_at),
-    m.ReadEvents: reads(fetch.KimberliteFetch),
+    m.ReadEvents: reads(fetch.KimberliteFetch, Permission.READ),
     m.StreamInfo: reads(streams.info),
-    m.Subscribe: reads(subscribe.subscribe),
+    m.Subscribe: reads(subscribe.subscribe, Permission.READ),
     m.Sync: reads(server.sync),
     m.SubscribeCredit: reads(subscribe.credit),
     m.Unsubscribe: reads(subscribe.unsubscribe),
     m.ListTables: reads(queries.list_tables),
     m.DescribeTable: reads(queries.describe),
     m.ListIndexes: reads(queries.list_indexes),
-    m.TenantCreate: writes(tenants.create),
-    m.TenantList: reads(tenants.list_tenants),
-    m.TenantDelete: reads(tenants.delete),
-    m.TenantGet: reads(tenants.get),
-    m.ApiKeyRegister: writes(keys.register),
-    m.ApiKeyRevoke: writes(keys.revoke),
-    m.ApiKeyList: reads(keys.list_keys),
-    m.ApiKeyRotate: writes(keys.rotate),
+    m.TenantCreate: writes(tenants.create, Permission.ADMIN),
+    m.TenantList: reads(tenants.list_tenants, Permission.ADMIN),
+    m.TenantDelete: reads(tenants.delete, Permission.ADMIN),
+    m.TenantGet: reads(tenants.get, Permission.ADMIN),
+    m.ApiKeyRegister: writes(keys.register, Permission.ADMIN),
+    m.ApiKeyRevoke: writes(keys.revoke, Permission.ADMIN),
+    m.ApiKeyList: reads(keys.list_keys, Permission.ADMIN),
+    m.ApiKeyRotate: writes(keys.rotate, Permission.ADMIN),
     m.GetServerInfo: reads(server.info),
-    m.AuditQuery: reads(audit.query),
-    m.VerifyAuditChain: reads(audit.verify),
+    m.AuditQuery: reads(audit.query, Permission.AUDIT),
+    m.VerifyAuditChain: reads(audit.verify, Permission.AUDIT),
     m.Ambiguous: reads(unserved.refuse_ambiguous),
     **{
         kind: reads(unserved.refuse)
