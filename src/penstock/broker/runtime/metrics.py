@@ -156,13 +156,13 @@ class Latency:
         self._samples = array("q", bytes(8 * LATENCY_SAMPLES))
         self._count = 0
         self._sum = 0
-        self._buckets = [0] * (LAST_BUCKET + 2)  # how many took up to 2 ** index ns, and more than half of that
+        self._buckets = [0] * 65  # how many took up to 2 ** index ns, and more than half of that
 
     def add(self, nanoseconds: int) -> None:
         self._samples[self._count % LATENCY_SAMPLES] = nanoseconds
         self._count += 1
         self._sum += nanoseconds
-        self._buckets[min((nanoseconds - 1).bit_length(), LAST_BUCKET + 1)] += 1
+        self._buckets[(nanoseconds - 1).bit_length()] += 1
 
     def quantiles(self, fractions: Sequence[float]) -> list[int]:
         samples = sorted(self._samples[: min(self._count, LATENCY_SAMPLES)])
