@@ -304,6 +304,7 @@ class Siege:
 def sieged(directory: Path, **settings: str) -> Iterator[Siege]:
     """A broker with good clients at it. It keeps little of the log in memory, so that the rest can be seen."""
     settings = {"log__tail_bytes": "1MiB", "log__cache_bytes": "1MiB", "felix__idle_seconds": "5", **settings}
+    settings = {"log__file_bytes": "64MiB"} | settings  # open files are counted: no more of them than are needed
     environment = {f"PENSTOCK_{name.upper()}": value for name, value in settings.items()}
     flags = ("--durability", "written", "--log-level", "warning", "--listen", "felix=127.0.0.1:0")
     with BrokerProcess(directory, *flags, **environment) as broker:

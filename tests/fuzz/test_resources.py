@@ -125,6 +125,7 @@ class Besieged:
 
 @contextmanager
 def besieged(directory: Path, **settings: str) -> Iterator[Besieged]:
+    settings = {"log__file_bytes": "64MiB"} | settings  # open files are counted: no more of them than are needed
     environment = {f"PENSTOCK_{name.upper()}": value for name, value in settings.items()}
     with BrokerProcess(directory, "--durability", "written", "--log-level", "warning", **environment) as broker:
         broker.ready()

@@ -14,7 +14,7 @@ from tests.transport.quic.peers import RecordingHandler, RecordingReceiver, aioq
 
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ANONYMOUS, Identity
-from penstock.doors.streams import Line, StreamChannel, StreamsDoor, StreamsUsedUp
+from penstock.doors.streams import MultiplexedChannel, StreamChannel, StreamsDoor, StreamsUsedUp
 from penstock.transport import quic_sessions
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
 from penstock.transport.endpoint import Endpoint
@@ -99,7 +99,7 @@ class EchoStream:
 
 
 class EchoHost:
-    def __init__(self, line: Line, identity: Identity) -> None:
+    def __init__(self, line: MultiplexedChannel, identity: Identity) -> None:
         self.line = line
         self.identity = identity
         self.streams: list[EchoStream] = []
@@ -132,7 +132,7 @@ class Stage:
         self.listener = QuicListener(BindAddress(Endpoint("127.0.0.1", 0), ("felix",)))
         self.port = self.listener.endpoint.port
 
-    def open(self, broker: Broker, line: Line, identity: Identity) -> EchoHost:
+    def open(self, broker: Broker, line: MultiplexedChannel, identity: Identity) -> EchoHost:
         assert broker is self.broker and identity == ANONYMOUS._replace(peer=line.peer)
         self.hosts.append(EchoHost(line, identity))
         return self.hosts[-1]

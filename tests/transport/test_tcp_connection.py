@@ -249,12 +249,15 @@ def test_a_session_that_holds_too_much_is_not_fed_until_it_makes_progress(loop: 
             writer.write(HELLO + b"HOLD")
             await until(lambda: one.sessions and one.sessions[0].held)
             session = one.sessions[0]
-            writer.write(bytes(32 << 20))
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(writer.drain(), 0.2)
+            sent = 0
+            with pytest.raises(TimeoutError):  # when all buffers between them are full, however large they are
+                while True:
+                    writer.write(bytes(1 << 20))
+                    sent += 1 << 20
+                    await asyncio.wait_for(writer.drain(), 0.2)
             assert len(session.received) < 1 << 20
             session.release()
-            await until(lambda: len(session.received) == (32 << 20) + 9)
+            await until(lambda: len(session.received) == sent + 9)
             writer.close()
             await reader.read()
 

@@ -1,8 +1,8 @@
 """The interface between the transport and a protocol's session, and the states that every connection goes through.
 
 A session is the state machine of one connection. It gets bytes and gives bytes; it never sees a socket. The transport
-makes one for each connection, feeds it, and obeys its channel calls. Protocols with a handshake have states of their
-own besides, in `<door>/session.py`.
+makes one for each connection, feeds it, and obeys its channel calls. Protocols with a handshake have more states,
+in `<door>/states.py`.
 """
 
 from __future__ import annotations

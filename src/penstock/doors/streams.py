@@ -1,7 +1,7 @@
-"""What `net` and the session of a connection with many streams know of each other.
+"""The interface between the transport and the sessions of a connection with many streams.
 
-Such a connection (QUIC) is many channels at once. Each stream has a session of its own, which is a `Session` like that
-of any connection; what they share is the `Host`. Neither ever sees a socket.
+Such a connection (QUIC) is many channels at once. Each stream has a session, which is a `Session` like that of any
+connection; what they share is the `MultiplexedSession`. Neither ever sees a socket.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class StreamSession(Session, Protocol):
         """The client wants nothing more of what is sent here (STOP_SENDING). No `send` may follow."""
 
 
-class Line(Protocol):
-    """The connection, as its host sees it."""
+class MultiplexedChannel(Protocol):
+    """A connection with many streams, as its session sees it."""
 
     @property
     def peer(self) -> str: ...
@@ -55,8 +55,8 @@ class Line(Protocol):
         """Close the whole connection with this application error code, now."""
 
 
-class Host(Protocol):
-    """What the streams of one connection share. Made when the handshake is done."""
+class MultiplexedSession(Protocol):
+    """A connection, shared by the sessions of its streams. Made when the handshake is done."""
 
     def accept(self, channel: StreamChannel, *, replies: bool) -> StreamSession:
         """The client has opened a stream; `replies`: on which we may send as well."""
@@ -65,7 +65,7 @@ class Host(Protocol):
         """The broker shuts down. The streams' sessions are stopped as well, after this."""
 
     def lost(self) -> None:
-        """The connection is gone, and with it all its streams, whose sessions were told before."""
+        """The connection is gone, and with it all its streams, whose sessions have heard of it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +73,5 @@ class StreamsDoor:
     """A protocol that a QUIC listener can serve."""
 
     name: str
-    open: Callable[[Broker, Line, Identity], Host]
+    open: Callable[[Broker, MultiplexedChannel, Identity], MultiplexedSession]
     max_frame: int  # bytes; no stream's session buffers more input than this

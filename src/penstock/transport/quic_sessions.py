@@ -16,7 +16,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.doors import streams
-from penstock.doors.streams import Host, StreamsDoor, StreamSession
+from penstock.doors.streams import MultiplexedSession, StreamsDoor, StreamSession
 from penstock.transport.connection_limits import ConnectionTracker
 from penstock.transport.quic.connection import INTERNAL_ERROR, QuicConnection, Stream
 from penstock.transport.quic.errors import QuicError
@@ -149,7 +149,7 @@ class StreamInput:
 
 class QuicSessions:
     """The sessions of one connection. To the connection a `ConnectionHandler`, to the tracker a `TrackedConnection`, to
-    the host of its streams a `Line`."""
+    the host of its streams a `MultiplexedChannel`."""
 
     def __init__(self, port: QuicPort, connection: QuicConnection) -> None:
         self.held = 0
@@ -157,7 +157,7 @@ class QuicSessions:
         self._port = port
         self._tracker = port.tracker
         self._connection = connection
-        self._host: Host | None = None
+        self._host: MultiplexedSession | None = None
         self._channels: dict[QuicChannel, None] = {}
         self._session_bytes = 0  # held by all sessions
         self._frame = port.door.max_frame + READ_SLACK

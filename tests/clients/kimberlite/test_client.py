@@ -312,7 +312,7 @@ def test_as_many_in_flight_as_the_window_says(scripted: ScriptedServer, connect:
 
 @pytest.mark.parametrize("limit", [{"window": 4}, {"window_bytes": 40_000}])
 def test_and_no_more(scripted: ScriptedServer, connect: Connect, limit: dict[str, int]) -> None:
-    client = connect(scripted.address, timeout=0.3)
+    client = connect(scripted.address, timeout=0.6)
     stream = scripted.stream("events")
     client.connect()
     scripted.faults.extend([Fault.SILENCE] * 8)
@@ -539,7 +539,7 @@ def test_an_answer_byte_by_byte(scripted: ScriptedServer, connect: Connect) -> N
 
 
 def test_a_server_that_is_silent(scripted: ScriptedServer, connect: Connect) -> None:
-    client = connect(scripted.address, timeout=0.2)
+    client = connect(scripted.address, timeout=0.5)
     scripted.faults.append(Fault.SILENCE)
     with pytest.raises(TimedOut, match="No reply to Sync in 0"):
         client.sync()
@@ -589,7 +589,7 @@ def test_a_server_that_says_what_is_wrong_with_the_connection(connect: Connect, 
 
 
 def test_health(scripted: ScriptedServer, connect: Connect) -> None:
-    client = connect(scripted.address, timeout=0.2)
+    client = connect(scripted.address, timeout=0.5)
     assert client.check()
     client.sync()
     assert client.check()

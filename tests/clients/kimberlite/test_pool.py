@@ -80,6 +80,7 @@ def test_they_are_looked_after_all_the_time(scripted: ScriptedServer) -> None:
         scripted.wait_for(lambda: len(scripted.received(m.GetServerInfo)) >= 3)
         scripted.drop_connections()
         pool.sync()
+    scripted.wait_for(lambda: not scripted.open)
     seen = len(scripted.requests)
     time.sleep(0.1)
     assert len(scripted.requests) == seen, "a closed pool is quiet"
@@ -133,13 +134,14 @@ def test_tasks_are_spread_over_connections(scripted: ScriptedServer) -> None:
 
 def test_connections_of_tasks_are_looked_after(scripted: ScriptedServer) -> None:
     async def main() -> None:
-        async with AsyncPool(scripted.address, 1, health=0.02, timeout=0.2) as pool:
+        async with AsyncPool(scripted.address, 1, health=0.02, timeout=1.0) as pool:
             await pool.sync()
             await asyncio.to_thread(scripted.wait_for, lambda: len(scripted.received(m.GetServerInfo)) >= 3)
             scripted.faults.append(Fault.SILENCE)
             await asyncio.to_thread(scripted.wait_for, lambda: not scripted.open)
             await pool.sync()
             assert scripted.connections == 2
+        await asyncio.to_thread(scripted.wait_for, lambda: not scripted.open)
         seen = len(scripted.requests)
         await asyncio.sleep(0.1)
         assert len(scripted.requests) == seen

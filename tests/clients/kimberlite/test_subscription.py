@@ -165,7 +165,7 @@ def test_an_error_that_stays_ends_it(scripted: ScriptedServer, connect: Connect)
     with connect(scripted.address).subscribe(stream) as subscription:
         assert subscription.next() == Event(0, b"0")
         scripted.end_subscriptions(m.CloseReason.PROTOCOL_ERROR)  # perhaps it helps to subscribe again
-        assert subscription.next(0.2) is None
+        assert subscription.next(0.5) is None
         assert len(scripted.received(m.Subscribe)) == 2
         scripted.end_subscriptions(m.CloseReason.PROTOCOL_ERROR)  # it does not
         with pytest.raises(SubscriptionEnded, match="protocol error"):
@@ -185,13 +185,13 @@ def test_a_quiet_server_is_looked_after(
 ) -> None:
     monkeypatch.setattr(binding, "KEEPALIVE", 0.05)
     stream = scripted.stream("events")
-    client = connect(scripted.address, timeout=0.3)
+    client = connect(scripted.address, timeout=0.6)
     with client.subscribe(stream) as events_:
         assert events_.next(0.3) is None
         assert 1 <= len(scripted.received(m.GetServerInfo)) <= 6
         assert client.connections == 1
         scripted.faults.append(Fault.SILENCE)  # as if the server were gone, and no packet said so
-        assert events_.next(1.0) is None
+        assert events_.next(1.6) is None
         assert client.connections == 2
         scripted.publish(stream, b"0")
         assert events_.next(5) == Event(0, b"0")

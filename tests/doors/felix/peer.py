@@ -176,7 +176,7 @@ class Stream(Channel):
 
 
 class MemoryLine:
-    """A `Line`. `most`: streams that the client lets the broker open."""
+    """A `MultiplexedChannel`. `most`: streams that the client lets the broker open."""
 
     def __init__(self, fixture: BrokerFixture, port: int, most: int) -> None:
         self.fixture = fixture

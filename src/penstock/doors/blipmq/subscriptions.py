@@ -22,8 +22,8 @@ PUSH_WINDOW: Final = 1024  # sent and not acknowledged, if the broker sets no ca
 
 
 class Push:
-    """Sends the messages of one subscription as they come, as long as the client takes them and nobody else has asked
-    for them: the connection of a client that came back may not be known to be dead yet."""
+    """Sends the messages of one subscription as they are published, as long as the client takes them and no other
+    connection has subscribed since: that of a client that reconnects may not be known to be dead yet."""
 
     def __init__(self, pushes: Pushes, identity: Identity, queue_id: int) -> None:
         self._pushes = pushes

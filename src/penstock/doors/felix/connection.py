@@ -9,7 +9,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.broker.security.lockout import host_of
-from penstock.doors.streams import Line
+from penstock.doors.streams import MultiplexedChannel
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,15 @@ class ViolationLog:
 
 class FelixConnection:
     def __init__(
-        self, broker: Broker, line: Line, identity: Identity, violations: ViolationLog, numbers: Callable[[], int]
+        self,
+        broker: Broker,
+        channel: MultiplexedChannel,
+        identity: Identity,
+        violations: ViolationLog,
+        numbers: Callable[[], int],
     ) -> None:
         self.broker = broker
-        self.line = line
+        self.channel = channel
         self.identity = identity
         self.subscriptions: set[object] = set()  # those that are open; each adds itself
         self.next_subscription_id = numbers  # never the same twice, at any connection
@@ -65,10 +70,10 @@ class FelixConnection:
 
     def violated(self, code: int, text: str) -> None:
         """A frame after which nothing can be decoded any more: the connection ends, with this code."""
-        self.complain(host_of(self.line.peer), f"{self.line.peer} is closed: {text}")
-        self.line.abort(code, text)
+        self.complain(host_of(self.channel.peer), f"{self.channel.peer} is closed: {text}")
+        self.channel.abort(code, text)
 
     def complain(self, about: str, text: str) -> None:
         """Log a warning, once a minute for all that is about the same, at any connection."""
         if self._violations.due(about, self.broker.now()):
-            logger.warning("felix: %s", text, extra={"door": "felix", "peer": self.line.peer})
+            logger.warning("felix: %s", text, extra={"door": "felix", "peer": self.channel.peer})

@@ -20,7 +20,7 @@ MAX_NAME: Final = 300  # of each of the names in it
 
 
 class RequestRefused(Exception):
-    """A request that is not carried out, for a reason that this protocol has. `ends`: nor any other on its stream."""
+    """A request that the door itself refuses. `ends`: the stream ends with it."""
 
     def __init__(self, text: str, *, ends: bool = False) -> None:
         super().__init__(text)

@@ -10,18 +10,18 @@ from penstock.broker.security.access import Identity
 from penstock.doors.felix.connection import FelixConnection, ViolationLog
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.stream import PublishStream, RequestStream
-from penstock.doors.streams import Line, StreamChannel, StreamsDoor, StreamSession
+from penstock.doors.streams import MultiplexedChannel, StreamChannel, StreamsDoor, StreamSession
 from penstock.wire.felix.frames import HEADER_SIZE
 
 
-class FelixHost(FelixConnection):
-    """A connection, as the transport sees it; a `Host`."""
+class FelixSession(FelixConnection):
+    """A connection, as the transport sees it; a `MultiplexedSession`."""
 
     def __init__(
-        self, broker: Broker, line: Line, identity: Identity, settings: FelixSettings,
+        self, broker: Broker, channel: MultiplexedChannel, identity: Identity, settings: FelixSettings,
         violations: ViolationLog, numbers: Callable[[], int],
     ) -> None:  # fmt: skip
-        super().__init__(broker, line, identity, violations, numbers)
+        super().__init__(broker, channel, identity, violations, numbers)
         self._settings = settings
         self._stopping = False
 
@@ -38,7 +38,7 @@ class FelixHost(FelixConnection):
 def felix_door(settings: FelixSettings) -> StreamsDoor:
     violations, numbers = ViolationLog(), count(1)
 
-    def opened(broker: Broker, line: Line, identity: Identity) -> FelixHost:
-        return FelixHost(broker, line, identity, settings, violations, numbers.__next__)
+    def opened(broker: Broker, channel: MultiplexedChannel, identity: Identity) -> FelixSession:
+        return FelixSession(broker, channel, identity, settings, violations, numbers.__next__)
 
     return StreamsDoor("felix", opened, settings.max_frame + HEADER_SIZE)

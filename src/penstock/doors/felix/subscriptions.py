@@ -1,7 +1,7 @@
-"""Subscriptions: each is a stream of its own to the client, on which events are sent as fast as the client takes them.
+"""Subscriptions: each is a stream to the client, on which events are sent as fast as the client takes them.
 
-A subscription is a place in the log. One that the client is slow to take is behind, and loses nothing as long as the
-log has it, unless the door was told to let slow ones lose some. What is sent is made once and shared by all who read
+A subscription is a position in the log. A slow client lags behind, and loses nothing as long as the log has it, unless
+the configuration lets slow subscriptions lose some. What is sent is made once and shared by all who read
 the same; see `penstock.broker.subscriptions.fanout`.
 
 A stream ends in an orderly way when its topic is deleted or the broker shuts down. If events are missing for another
@@ -37,7 +37,7 @@ class Reset(enum.IntEnum):
 
     OVERTAKEN = 0x11  # retention removed events before the client took them
     DENIED = 0x12  # the client may not read the stream any more
-    TOO_LARGE = 0x13  # the next event, which came in by another door, fits no frame
+    TOO_LARGE = 0x13  # the next event, produced through another door, fits no frame
     FAILED = 0x14  # the log could not be read, or what was to be sent could not be kept
 
 
@@ -90,7 +90,7 @@ class Track:
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
         self.cursor: FanoutCursor  # set once there is one
-        self.replayed = 0  # what was there before this is not dropped: the client has asked for it
+        self.replayed = 0  # events before this offset are not dropped: the client has subscribed to them
         self.full: int | None = None  # see `Course`
         self.due = False  # there may be more
 
@@ -141,7 +141,7 @@ class Subscription:
 
     def follow(self, context: FelixContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
         """Take a cursor at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
-        Nothing is sent but a hello until what was asked before has been answered. Raises StreamsUsedUp."""
+        Nothing is sent but a hello until earlier requests have been answered. Raises StreamsUsedUp."""
         settings = self._settings
         limits = ChunkLimits(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
         try:
@@ -152,7 +152,7 @@ class Subscription:
                 )
                 track.replayed = track.cursor.head
                 self._tracks.append(track)
-            self._channel = self._connection.line.open(self)
+            self._channel = self._connection.channel.open(self)
         except BaseException:
             self._leave()
             raise
@@ -168,7 +168,7 @@ class Subscription:
         else:
             self._resume()  # there is nothing to send, only to wait for
 
-    # -- what `net` calls
+    # -- what the transport calls
 
     def receive(self, data: bytes) -> None:  # noqa: ARG002 - nothing comes but the news that the client takes more
         self._go_on()
@@ -198,7 +198,7 @@ class Subscription:
     def held_bytes(self) -> int:
         return self._replies.held_bytes
 
-    # -- what its tracks say
+    # -- what its tracks call
 
     def wake(self, track: Track) -> None:
         if not track.due:
@@ -286,11 +286,11 @@ class Subscription:
     def _encode(self, frames: list[bytes], offset: int, values: Sequence[bytes]) -> None:
         base = offset if self._offsets else None
         frame = self._dialect.events(self._names, values, base, self._number, self._flags)
-        most = self._settings.max_frame
-        if len(frame) - HEADER_SIZE <= most:
+        limit = self._settings.max_frame
+        if len(frame) - HEADER_SIZE <= limit:
             frames.append(frame)
         elif len(values) == 1:
-            raise EventTooLarge(offset, len(values[0]), most)
+            raise EventTooLarge(offset, len(values[0]), limit)
         else:
             half = len(values) // 2
             self._encode(frames, offset, values[:half])

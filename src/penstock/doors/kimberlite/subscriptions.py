@@ -147,7 +147,7 @@ class Subscription:
         return b"".join(frames)
 
     def _void(self, _error: Exception) -> bytes:
-        """What was to be sent depended on a change that could not be kept. The client goes on by subscribing again."""
+        """The commit that a chunk depended on has failed: nothing of it is sent. The client may subscribe again."""
         return self._all.drop(self, m.CloseReason.PROTOCOL_ERROR)
 
     def _fail(self, error: Exception) -> None:
@@ -159,13 +159,13 @@ class Subscription:
         self._all.close(self, m.CloseReason.STREAM_DELETED if deleted else m.CloseReason.PROTOCOL_ERROR)
 
     def began(self, group: CommitGroup) -> None:
-        """What it began with is kept, or is not: then the client was told that it has no subscription."""
+        """The commit of the subscription is done. If it has failed, the client was told that it has none."""
         if group.state is FAILED:
             self._all.drop(self, m.CloseReason.PROTOCOL_ERROR)
 
 
 class RecordUnsendable(BrokerError):
-    """An event that no frame can hold; it came in through another door."""
+    """An event that no frame can hold; it was produced through another door."""
 
     def __init__(self, offset: int, size: int) -> None:
         super().__init__(f"event {offset} has {size} bytes, more than a frame holds; subscribe behind it")
@@ -255,7 +255,7 @@ class Subscriptions:
             self.close(subscription, m.CloseReason.SERVER_SHUTDOWN)
 
     def release(self) -> None:
-        """The connection is gone: what its subscriptions held goes to the other members of their groups."""
+        """The connection has ended: the other members of its groups get what its subscriptions held."""
         for subscription in list(self._open.values()):
             self._remove(subscription, done=False)
 
@@ -279,7 +279,7 @@ class Subscriptions:
             replies.flush()
 
     def drop(self, subscription: Subscription, reason: m.CloseReason, *, done: bool = False) -> bytes:
-        """Forget it. The answer is what to tell the client, if it has not been told."""
+        """Remove it. Returns what to send to the client, unless that was sent already."""
         if subscription.closed:
             return b""
         self._remove(subscription, done=done)

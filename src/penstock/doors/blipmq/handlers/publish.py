@@ -66,7 +66,7 @@ class Publisher:
         self._store(collected)
 
     def _store_one_by_one(self, publication: Publication, ids: list[int], values: list[bytes]) -> None:
-        """Some are refused: nobody is answered out of turn."""
+        """Some are refused: replies keep the order of the frames."""
         for at, (correlation, value) in enumerate(zip(ids, values, strict=True)):
             if publication.refusal is not None:
                 self._context.refuse(correlation, publication.refusal)
@@ -77,8 +77,8 @@ class Publisher:
                 self._store({publication.topic: ProduceBatch(publication, [(at, [correlation])], [value])})
 
     def _store(self, collected: dict[str, ProduceBatch]) -> None:
-        """Store what was collected, and forget it. Who is refused is told in the order of the frames; but at most once
-        may be not at all, so that only who asked for more is told of the broker's own failures."""
+        """Append what was collected, and clear it. Refusals are sent in the order of the frames. A message with QoS 0
+        may be lost: its publisher is not told of failures of the broker."""
         refused: list[tuple[int, list[int], Nack]] = []
         stored: dict[CommitGroup, list[ProduceBatch]] = {}
         waiting = list(collected.values())
@@ -87,7 +87,7 @@ class Publisher:
                 group = self._append(batch)
             except EXPECTED as error:
                 if isinstance(error, RecordRejected) and len(batch.values) > 1:
-                    waiting += batch.split()  # one of them is at fault: each gets its own answer
+                    waiting += batch.split()  # one of them is at fault: each gets its own reply
                     continue
                 nack = publish_refused(error, self._context.version)
                 if batch.publication.qos or nack.code < INTERNAL_ERROR.code:
@@ -104,7 +104,7 @@ class Publisher:
                 self._context.refuse(correlation, nack)
 
     def _check(self, prefix: bytes) -> Publication:
-        """Look at topic and QoS, in the order that the original has: the same answer for all messages like this."""
+        """Check topic and QoS, in the order of the original: with the same outcome for all messages of this prefix."""
         decode = codec.decode_publish if self._context.version == 1 else codec.decode_publish_v2
         fields = decode(prefix)
         assert fields is not None

@@ -48,7 +48,7 @@ def increment(context: FelixContext, request: CacheIncrement) -> Reply:
 
 
 def _cache(context: FelixContext, request: CacheRequest) -> CacheName:
-    """The cache that is meant, if the client may ask anything there now. Raises what `RequestContext.scope` does."""
+    """The cache of a request, if the client may act there now. Raises what `FelixContext.scope` does."""
     settings = context.settings
     tenant, namespace, cache = request.tenant_id, request.namespace, request.cache
     if tenant is None:
@@ -64,7 +64,7 @@ def _cache(context: FelixContext, request: CacheRequest) -> CacheName:
 
 
 def _check_tenant(context: FelixContext, tenant: str, namespace: str, cache: str) -> None:
-    """Where tenants do not come into being on first use, only those have caches that are there; the one that the
+    """Where tenants are not created on first use, only existing ones have caches; the one that the
     configuration names for messages without a scope has."""
     broker = context.broker
     if tenant == context.settings.cache_tenant:

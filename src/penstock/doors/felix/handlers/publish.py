@@ -1,7 +1,7 @@
-"""Publishing: what follows each other to one stream is appended as one, and acknowledged when it is committed.
+"""Publishing: neighbouring requests to one stream are appended as one, and acknowledged when that is committed.
 
-A client that does not wait for acknowledgements costs one append and one reply for all that came at once. If they are
-refused together, the session tries each alone, so that each gets its own verdict.
+A client that does not wait for acknowledgements costs one append and one reply for all requests of a batch. If they are
+refused together, the session executes each alone, so that each gets its own reply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`subscribe`: from where a client gets the events of a stream. How it gets them is in `subscriptions`.
+"""`subscribe`: the offset at which a client begins to get the events of a stream. Sending is in `subscriptions`.
 
 The document knows only those that are still to come. A `start` is the original's, and is taken from everyone.
 """
@@ -33,32 +33,32 @@ def subscribe(context: FelixContext, request: Subscribe) -> Reply:
     scope = context.scope(request.tenant_id, request.namespace)
     if len(context.connection.subscriptions) >= context.settings.subscriptions:
         raise RequestRefused("max subscriptions per connection exceeded")
-    place = locate(context, scope, request.stream, Permission.READ)
-    partitions = _partitions(context, scope, place)
+    target = locate(context, scope, request.stream, Permission.READ)
+    partitions = _partitions(context, scope, target)
     starts = beginning(request.start, partitions)
     if isinstance(starts, CursorError):
         return Reply(context.dialect.cursor_error(*starts, request.request_id))
     names = (request.tenant_id, request.namespace, request.stream)
     number = _number(context, request)
     try:
-        Subscription(context, names, number, offsets=len(starts) == 1).follow(context, scope, place.topic, starts)
+        Subscription(context, names, number, offsets=len(starts) == 1).follow(context, scope, target.topic, starts)
     except StreamsUsedUp:
         raise RequestRefused("no more streams: the client allows none for these events") from None
     return Reply(context.dialect.subscribed(number, request.request_id))
 
 
-def _partitions(context: FelixContext, scope: Scope, place: StreamTarget) -> Sequence[tuple[int, Bounds]]:
-    """Those that are to be followed, and what they hold. The topic comes into being if that is allowed."""
-    broker, topic = context.broker, place.topic
+def _partitions(context: FelixContext, scope: Scope, target: StreamTarget) -> Sequence[tuple[int, Bounds]]:
+    """The partitions to follow, with their bounds. The topic is created on first use."""
+    broker, topic = context.broker, target.topic
     broker.access.require(context.identity, Permission.READ, scope, topic)
     if not broker.topics.exists(scope, topic):
         ensure_topic(context, scope, topic, Permission.READ)
     bounds = broker.topics.bounds(context.identity, scope, [topic])[topic]
-    if place.partition is None:
+    if target.partition is None:
         return list(enumerate(bounds))
-    if place.partition >= len(bounds):
-        raise PartitionNotFound(topic, place.partition, len(bounds))
-    return [(place.partition, bounds[place.partition])]
+    if target.partition >= len(bounds):
+        raise PartitionNotFound(topic, target.partition, len(bounds))
+    return [(target.partition, bounds[target.partition])]
 
 
 def beginning(

@@ -1,4 +1,4 @@
-"""The cluster, which is this node alone: what is told about it is true, and joining another is refused."""
+"""The cluster, which is this node alone: its status is true, and joining another one is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.wire.flymq import messages as m
 CLUSTER: Final = "standalone"
 EPOCH: Final = 1
 ONLINE: Final = "online"
-MAX_PARTITIONS: Final = 200_000  # told of at once; more would not fit a frame
+MAX_PARTITIONS: Final = 200_000  # of one reply; more would not fit a frame
 
 
 def join(context: FlyMqContext, request: m.JoinCluster) -> Reply:
@@ -24,7 +24,7 @@ def join(context: FlyMqContext, request: m.JoinCluster) -> Reply:
 
 
 def leave(context: FlyMqContext, _request: m.LeaveCluster) -> Reply:
-    """It is in no cluster, which is what was asked for."""
+    """It is in no cluster: there is nothing to leave."""
     context.broker.access.require(context.identity, Permission.ADMIN, SCOPE, "")
     return Reply(m.Done(message="this node is standalone"))
 

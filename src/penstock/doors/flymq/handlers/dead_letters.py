@@ -29,13 +29,13 @@ def fetch(context: FlyMqContext, request: m.FetchDlq) -> Outcome:
 
 
 def replay(context: FlyMqContext, request: m.ReplayDlq) -> Outcome:
-    letters = context.broker.dead_letters
+    dead_letters = context.broker.dead_letters
     which = (request.message_id or "") if request.offset is None else request.offset
 
     def answer(replayed: Replayed) -> Reply:
         return Reply(m.Done(), replayed.appended.group)
 
-    return OffloadedReply(context.broker, letters.replay(context.identity, SCOPE, request.topic, which), answer)
+    return OffloadedReply(context.broker, dead_letters.replay(context.identity, SCOPE, request.topic, which), answer)
 
 
 def purge(context: FlyMqContext, request: m.PurgeDlq) -> Reply:

@@ -1,4 +1,4 @@
-"""Consumer groups: where they stand, who is in them, and how to move them."""
+"""Consumer groups: committed offsets, members, and resetting offsets."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def commit(context: FlyMqContext, request: m.Commit) -> Reply:
 
 def get_offset(context: FlyMqContext, request: m.GetOffset) -> Reply:
     """0 in a partition where the group has committed nothing."""
-    place = (context.identity, SCOPE, request.group, request.topic)
-    offset = context.broker.groups.committed(*place, request.partition)
-    context.broker.groups.describe(*place)
+    group = (context.identity, SCOPE, request.group, request.topic)
+    offset = context.broker.groups.committed(*group, request.partition)
+    context.broker.groups.describe(*group)
     return Reply(m.Position(offset or 0))
 
 
@@ -72,13 +72,13 @@ def delete(context: FlyMqContext, request: m.DeleteGroup) -> Reply:
 
 def seek_to_timestamp(context: FlyMqContext, request: m.SeekToTimestamp) -> Outcome:
     """The first offset that is not older; with a group, that is where the group stands from now on."""
-    broker, place = context.broker, (request.topic, request.partition)
-    work = broker.topics.offset_at(context.identity, SCOPE, *place, request.timestamp_ms * 1000)
+    broker, partition = context.broker, (request.topic, request.partition)
+    work = broker.topics.offset_at(context.identity, SCOPE, *partition, request.timestamp_ms * 1000)
 
     def answer(offset: int) -> Reply:
         if not request.group:
             return Reply(m.Position(offset))
-        group = broker.groups.commit(context.identity, SCOPE, request.group, *place, offset)
+        group = broker.groups.commit(context.identity, SCOPE, request.group, *partition, offset)
         return Reply(m.Position(offset), group)
 
     return OffloadedReply(broker, work, answer)

@@ -1,4 +1,5 @@
-"""Storing single records and batches, and reading single ones. Runs of PRODUCE are the session's own."""
+"""Producing single records and batches, and consuming single ones. Neighbouring PRODUCE frames are coalesced by the
+session."""
 
 from __future__ import annotations
 
@@ -29,15 +30,15 @@ def produce(context: FlyMqContext, request: m.Produce) -> Reply:
 def store(
     context: FlyMqContext, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
 ) -> Reply:
-    """Append one record, and say where it is."""
+    """Append one record. The reply has its partition and offset."""
     keys = [key] if key else None
     produced = append(context, topic, [value], keys, [partition], None if expires is None else [expires])
-    diverted = produced.diverted.get(0)
-    place = (topic, produced.partitions[0], produced.offsets[0])
-    if diverted is not None:
-        place = (topic + SUFFIX, 0, diverted)
+    dead_lettered = produced.dead_lettered.get(0)
+    written = (topic, produced.partitions[0], produced.offsets[0])
+    if dead_lettered is not None:
+        written = (topic + SUFFIX, 0, dead_lettered)
     key_size = len(key) if key else m.NO_KEY
-    return Reply(m.RecordMetadata(*place, produced.timestamp // 1000, key_size, len(value)), produced.group)
+    return Reply(m.RecordMetadata(*written, produced.timestamp // 1000, key_size, len(value)), produced.group)
 
 
 def append(
@@ -84,7 +85,7 @@ def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
     keys = request.keys if any(request.keys) else None
     produced = append(context, request.topic, request.values, keys, request.partitions)
     offsets = list(produced.offsets)
-    for number in produced.diverted:
+    for number in produced.dead_lettered:
         offsets[number] = 2**64 - 1
     reply = m.ProducedBatch(request.topic, produced.timestamp // 1000, list(produced.partitions), offsets)
     return Reply(reply, produced.group)
@@ -115,10 +116,10 @@ def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
     )
     key_size = len(request.key) if request.key else m.NO_KEY
     if isinstance(delayed, int):
-        place = (request.topic + SUFFIX, 0, delayed, broker.now() // 1000)
+        scheduled = (request.topic + SUFFIX, 0, delayed, broker.now() // 1000)
     else:
-        place = (request.topic, max(request.partition, 0), delayed.id, delayed.created // 1000)
-    return Reply(m.RecordMetadata(*place, key_size, len(request.value)), group)
+        scheduled = (request.topic, max(request.partition, 0), delayed.id, delayed.created // 1000)
+    return Reply(m.RecordMetadata(*scheduled, key_size, len(request.value)), group)
 
 
 def cancel_delayed(context: FlyMqContext, request: m.CancelDelayed) -> Reply:

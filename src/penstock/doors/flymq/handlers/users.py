@@ -113,7 +113,7 @@ def set_acl(context: FlyMqContext, request: m.SetAcl) -> Reply:
 
 
 def get_acl(context: FlyMqContext, request: m.GetAcl) -> Reply:
-    """`default_public` is told only of a topic without a list of its own."""
+    """`default_public` is set only for a topic without an access list."""
     users = context.broker.users
     acl = users.get_acl(context.identity, SCOPE, request.topic)
     if acl is None:

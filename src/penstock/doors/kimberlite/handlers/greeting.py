@@ -17,8 +17,8 @@ def handshake(context: KimberliteContext, request: m.Handshake) -> Reply:
     """A token that is not good is an error. None at all is told as such, and leaves a connection that may do nothing
     where security is on: the original's clients do not look at `authenticated`."""
     if request.client_version != context.version:
-        asked = f"unsupported client version: {request.client_version}, server is {context.version}"
-        raise RequestRefused(m.ErrorCode.INVALID_REQUEST, asked)
+        text = f"unsupported client version: {request.client_version}, server is {context.version}"
+        raise RequestRefused(m.ErrorCode.INVALID_REQUEST, text)
     identity = context.identity
     if context.broker.access.enforced:
         if not request.auth_token:

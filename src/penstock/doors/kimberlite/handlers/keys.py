@@ -23,7 +23,7 @@ def revoke(context: KimberliteContext, request: m.ApiKeyRevoke) -> Reply:
 
 
 def list_keys(context: KimberliteContext, request: m.ApiKeyList) -> Reply:
-    """Those that count, of this tenant or of the one that was asked for."""
+    """Active keys of this tenant, or of the one that the request names."""
     tenant = context.scope.tenant if request.tenant_id is None else context.settings.name(request.tenant_id)
     now = context.broker.now()
     keys = [key for key in context.broker.keys.list(context.identity, tenant) if key.state(now) == "active"]

@@ -1,4 +1,4 @@
-"""Streams: making one, appending to it, asking how long it is.
+"""Streams: creating one, appending to it, and its length.
 
 A stream is a partition of a topic. Its number is the topic's id, with the number of the partition in the bits from 32
 on: what Kimberlite creates has one partition, and so a stream and its topic have the same number.
@@ -31,11 +31,11 @@ _REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSouth
 
 def create(context: KimberliteContext, request: m.CreateStream) -> Reply:
     """Version 1 refuses a name that is taken, as the specification says; later ones answer with the stream that has it,
-    as the original does, if it is what was asked for."""
+    as the original does, if it has the same settings."""
     broker, identity, scope, name = context.broker, context.identity, context.scope, request.name
     if context.version == 1 and not _FIRST_NAMES.fullmatch(name):
         raise InvalidArgument("a stream's name is 1 to 256 letters, digits and '_'")
-    check_topic(name)  # so that no tenant comes into being for nothing
+    check_topic(name)  # so that no tenant is created for nothing
     settings = TopicSettings(data_class=str(request.data_class), placement=placement(request.placement))
     broker.access.require(identity, Permission.CREATE, scope, name)
     if request.data_class == PHI:
@@ -60,24 +60,24 @@ def _check_tenant(context: KimberliteContext) -> None:
         raise TenantNotFound(context.scope.tenant)
 
 
-def placement(asked: m.Placement) -> str:
+def placement(wanted: m.Placement) -> str:
     """As it is kept with the topic."""
-    if isinstance(asked, m.Everywhere):
+    if isinstance(wanted, m.Everywhere):
         return GLOBAL
-    if asked.region is None:
+    if wanted.region is None:
         return "region"
-    name = asked.region.name if isinstance(asked.region, m.CustomRegion) else _REGIONS[type(asked.region)]
+    name = wanted.region.name if isinstance(wanted.region, m.CustomRegion) else _REGIONS[type(wanted.region)]
     if not 1 <= len(name) <= MAX_REGION or not name.isprintable():
         raise InvalidArgument(f"a region's name is 1 to {MAX_REGION} printable characters")
     return f"region:{name}"
 
 
-def _fits(found: TopicSettings, asked: TopicSettings) -> bool:
+def _fits(found: TopicSettings, wanted: TopicSettings) -> bool:
     """Whether a topic is what a client wants to create. One that another door created says nothing of class and
     placement: it will do for whoever asks for nothing that has to be kept to."""
-    if (found.placement or GLOBAL) != asked.placement:
+    if (found.placement or GLOBAL) != wanted.placement:
         return False
-    return asked.data_class != PHI if found.data_class is None else found.data_class == asked.data_class
+    return wanted.data_class != PHI if found.data_class is None else found.data_class == wanted.data_class
 
 
 def _exists(topic: Topic) -> str:
