@@ -67,6 +67,7 @@ HOT = (
     "doors/flymq/session",
     "wire/kimberlite/frames",
     "wire/rustlog/frames",
+    "doors/kimberlite/session",  # because its base is compiled, and a class that is not could not inherit from it
     "doors/rustlog/handlers/records",
     "doors/rustlog/session",
     "transport/connection_limits",

@@ -6,14 +6,21 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from tests.broker.broker_fixture import BrokerFixture
-from tests.doors.felix.peer import NAMES, publish
+import pytest
+from tests.broker.broker_fixture import BrokerFixture, LaterScheduler
+from tests.doors.blipmq.peer import Peer as BlipMqPeer
+from tests.doors.felix.peer import NAMES, frame, publish
 from tests.doors.felix.peer import Peer as FelixPeer
 from tests.doors.kimberlite.peer import Peer as KimberlitePeer
+from tests.doors.rustlog.peer import Peer as RustLogPeer
 
 from penstock.broker.runtime.executor import ThreadExecutor
+from penstock.doors.pipeline import MAX_PER_TURN
+from penstock.wire.blipmq import codec
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.rustlog import messages as rustlog
 
 THREADS = 4
 REQUESTS = 1000  # more than one turn's
@@ -98,3 +105,37 @@ def test_a_felix_subscription_is_replayed() -> None:
         await turns_until(lambda: len(events.sent) > hello)
 
     with_busy_threads(scenario)
+
+
+def rustlog_pings(fixture: BrokerFixture) -> tuple[Callable[[bytes], None], bytes, Callable[[], int]]:
+    peer = RustLogPeer(fixture)
+    return peer.session.receive, peer.encode(rustlog.Ping()), lambda: len(peer.replies())
+
+
+def blipmq_pings(fixture: BrokerFixture) -> tuple[Callable[[bytes], None], bytes, Callable[[], int]]:
+    peer = BlipMqPeer(fixture)
+    return peer.session.receive, codec.encode_ping(1), lambda: len(peer.frames())
+
+
+def kimberlite_infos(fixture: BrokerFixture) -> tuple[Callable[[bytes], None], bytes, Callable[[], int]]:
+    peer = KimberlitePeer(fixture)
+    return peer.session.receive, peer.frame(m.GetServerInfo()), lambda: len(peer.responses())
+
+
+def felix_garbage(fixture: BrokerFixture) -> tuple[Callable[[bytes], None], bytes, Callable[[], int]]:
+    stream = FelixPeer(fixture).stream()
+    return stream.send_all, frame(b"{"), lambda: len(stream.replies())
+
+
+@pytest.mark.parametrize("door", [rustlog_pings, blipmq_pings, kimberlite_infos, felix_garbage])
+def test_every_door_gives_others_a_turn_after_so_many_requests(
+    door: Callable[[BrokerFixture], tuple[Callable[[bytes], None], bytes, Callable[[], int]]],
+) -> None:
+    calls: list[Any] = []
+    receive, request, answered = door(BrokerFixture(scheduler=LaterScheduler(calls)))
+    receive(request * (2 * MAX_PER_TURN + 10))
+    for expected in (MAX_PER_TURN, MAX_PER_TURN, 10):
+        assert answered() == expected
+        if calls:
+            calls.pop()[1]()
+    assert calls == []

@@ -319,7 +319,7 @@ def sieged(directory: Path, **settings: str) -> Iterator[Siege]:
             echo.served()
         broker.process.terminate()
         code, _, err = broker.finish()
-        assert code == 0 and "Traceback" not in err and "ERROR" not in err, err
+        assert code == 0 and "Traceback" not in err and '"level": "error"' not in err, err
 
 
 # -- packets that no library would send

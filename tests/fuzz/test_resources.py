@@ -144,7 +144,7 @@ def besieged(directory: Path, **settings: str) -> Iterator[Besieged]:
             others.served()
         broker.process.terminate()
         code, _, err = broker.finish()
-        assert code == 0 and "Traceback" not in err and "ERROR" not in err, err
+        assert code == 0 and "Traceback" not in err and '"level": "error"' not in err, err
 
 
 @pytest.fixture(scope="module")

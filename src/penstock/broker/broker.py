@@ -229,7 +229,7 @@ class Broker:
 
     @property
     def notes(self) -> list[str]:
-        """What recovery did, for the operator."""
+        """The notes of recovery, for the operator."""
         return self.state_log.notes
 
     def now(self) -> int:

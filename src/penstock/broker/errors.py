@@ -1,4 +1,4 @@
-"""What `core` can answer instead of a result. Each protocol maps these to its own codes, in one table of its own.
+"""The errors of the broker. Each protocol maps these to its own codes, in one table of its own.
 
 Errors of the log (`penstock.log.errors`) pass through unchanged and belong to the same table.
 """
@@ -103,7 +103,7 @@ class TransactionTooLarge(BrokerError):
 
 
 class StagedNotFound(BrokerError):
-    """What a publication names was not staged for it, or is gone."""
+    """A file of a publication that was not staged for it, or is deleted."""
 
     def __init__(self, ref: str, reason: str = "not found") -> None:
         super().__init__(f"What was staged as '{ref[:100]}' cannot be published ({reason}): stage and publish it again")

@@ -1,4 +1,4 @@
-"""How much of everything the broker accepts. What a user may want to change is a field here, with its default."""
+"""Limits: how much of everything the broker accepts. Each is a field here, with its default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What topics, caches, groups, tenants and namespaces may be called: every rule about a name is here and nowhere else.
+"""Names of topics, caches, groups, tenants and namespaces: every rule about a name is here and nowhere else.
 
 A protocol may be stricter than this (and says so itself), never more lenient. A name that passed is safe in messages,
 in labels and, segment by segment, in a path; nothing here builds one.
@@ -23,7 +23,7 @@ _SCOPE_PART: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 class Scope(NamedTuple):
-    """Where a topic or a group lives. Make one of outside input with `scope`."""
+    """The tenant and namespace of a topic or a group. Make one of outside input with `scope`."""
 
     tenant: str
     namespace: str
@@ -58,7 +58,7 @@ def check_cache(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """Whether a topic of this name is the broker's own: administrators may read it, and no client may change it."""
+    """True for the name of an internal topic: administrators may read it, and no client may change it."""
     return name.startswith(INTERNAL)
 
 

@@ -64,7 +64,7 @@ def test_records_are_put_together_by_partition_in_their_order() -> None:
     assert shown(admitted) == [(2, [b"0", b"2", b"5"]), (0, [b"1", b"4"]), (1, [b"3"])]
     assert {topic_of(records.partition) for records in admitted.writes} == {place.topic.id}
     assert admitted.offsets([100, 20, 3]) == [100, 20, 101, 3, 21, 102]
-    assert (admitted.size, admitted.diverted, admitted.events) == (6, (), ())
+    assert (admitted.size, admitted.dead_lettered, admitted.events) == (6, (), ())
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(1, 20), st.integers(0, 4))
@@ -153,7 +153,7 @@ def test_or_becomes_a_dead_letter_beside_those_that_do() -> None:
         place.topic, [1, 2, 1, 0, 2], [b"A", b"b", b"C", b"d", b"E"], keys, headers, [1, 2, 3, 4, 5]
     )
     assert shown(admitted) == [(1, [b"A", b"C"]), (2, [b"E"]), (0, [b"b", b"d"])]
-    assert admitted.diverted == [1, 3]
+    assert admitted.dead_lettered == [1, 3]
     assert list(admitted.partitions) == [1, 0, 1, 0, 2]
     assert admitted.offsets([10, 20, 30]) == [10, 30, 11, 31, 20]
     (created,) = admitted.events
@@ -179,7 +179,7 @@ def test_all_of_them_may_be_dead_letters() -> None:
     admitted = place.validator.validate(place.topic, [1, 2], [b"a", b"b"])
     assert shown(admitted) == [(0, [b"a", b"b"])]
     assert admitted.offsets([7]) == [7, 8]
-    assert admitted.diverted == [0, 1]
+    assert admitted.dead_lettered == [0, 1]
 
 
 def test_dead_letters_that_are_there_are_used() -> None:
@@ -255,17 +255,17 @@ def test_scattered_records_are_where_the_answer_says() -> None:
     fixture = a_world()
     fixture.broker.produce.append_partitioned(*HERE, "orders", [b"first"], None, [-1])
     keys = [None, b"foobar", b"", b"foobar", None]
-    scattered = fixture.broker.produce.append_partitioned(
+    produced = fixture.broker.produce.append_partitioned(
         *HERE, "orders", [b"%d" % n for n in range(5)], keys, [-1, -1, -1, 2, 0]
     )
     by_key = 0xBF9CF968 % 3
-    assert list(scattered.partitions) == [1, by_key, 2, 2, 0]
-    assert (scattered.timestamp, scattered.diverted) == (fixture.now, {})
+    assert list(produced.partitions) == [1, by_key, 2, 2, 0]
+    assert (produced.timestamp, produced.dead_lettered) == (fixture.now, {})
     assert stored(fixture, "orders") == []
     fixture.commit()
-    assert committed(scattered.group)
+    assert committed(produced.group)
     fixture.restart()
-    for number, (partition, offset) in enumerate(zip(scattered.partitions, scattered.offsets, strict=True)):
+    for number, (partition, offset) in enumerate(zip(produced.partitions, produced.offsets, strict=True)):
         assert stored(fixture, "orders", partition)[offset] == (keys[number], b"%d" % number)
     assert stored(fixture, "orders", 0)[0] == (None, b"first")
 
@@ -276,8 +276,8 @@ def test_scattered_records_appear_together_or_not_at_all() -> None:
     fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b", b"c"], None, [0, 1, 2])
     fixture.commit()
     fixture.free_disk(fault)
-    scattered = fixture.broker.produce.append_partitioned(*HERE, "orders", [b"d", b"e", b"f"], None, [0, 1, 2])
-    assert scattered.offsets == [0, 0, 0]
+    produced = fixture.broker.produce.append_partitioned(*HERE, "orders", [b"d", b"e", b"f"], None, [0, 1, 2])
+    assert produced.offsets == [0, 0, 0]
     fixture.restart()  # before the commit
     assert [stored(fixture, "orders", number) for number in range(3)] == [[], [], []]
     assert fixture.broker.metrics.messages_produced == 0
@@ -308,10 +308,10 @@ def test_scattered_dead_letters_are_where_the_answer_says() -> None:
     with pytest.raises(RecordRejected):
         fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], None, [1, 2], allow_dead_letters=False)
     for number in range(2):
-        scattered = fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], [b"k", None], [1, 2])
+        produced = fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], [b"k", None], [1, 2])
         offsets = [2 * number, 2 * number + 1]
-        assert (list(scattered.partitions), scattered.offsets) == ([0, 0], offsets)
-        assert scattered.diverted == {0: offsets[0], 1: offsets[1]}
+        assert (list(produced.partitions), produced.offsets) == ([0, 0], offsets)
+        assert produced.dead_lettered == {0: offsets[0], 1: offsets[1]}
     fixture.commit()
     fixture.restart()
     assert stored(fixture, "orders.dlq") == [(b"k", b"a"), (None, b"b")] * 2
@@ -328,11 +328,11 @@ def test_with_a_schema_the_good_records_are_in_the_topic_and_the_bad_ones_beside
     with pytest.raises(RecordRejected, match="Record 1 does not fit its schema: missing required field: id"):
         fixture.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
     fixture.broker.topics.change(*HERE, "orders", TopicSettings(schema="order", rejected="dead-letter"))
-    scattered = fixture.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
-    assert (list(scattered.partitions), scattered.offsets) == ([0, 0, 0, 0, 1], [0, 0, 1, 1, 0])
-    assert scattered.diverted == {1: 0, 3: 1}
-    produced = fixture.broker.produce.append(*HERE, "orders", 2, values)
-    assert produced.base_offsets == (0, 2)
+    produced = fixture.broker.produce.append_partitioned(*HERE, "orders", values, None, [0, 0, 0, 1, 1])
+    assert (list(produced.partitions), produced.offsets) == ([0, 0, 0, 0, 1], [0, 0, 1, 1, 0])
+    assert produced.dead_lettered == {1: 0, 3: 1}
+    appended = fixture.broker.produce.append(*HERE, "orders", 2, values)
+    assert appended.base_offsets == (0, 2)
     fixture.commit()
     fixture.restart()
     assert [value for _, value in stored(fixture, "orders", 0)] == [values[0], values[2]]

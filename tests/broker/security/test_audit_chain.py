@@ -260,7 +260,7 @@ def test_a_long_log_is_verified_piece_by_piece(monkeypatch: pytest.MonkeyPatch) 
     whole = verify(one)
     mark, pieces = None, 0
     while True:
-        report = verify(one, mark=mark, most=4)
+        report = verify(one, mark=mark, max_count=4)
         pieces += 1
         mark = report.mark
         if mark is None:

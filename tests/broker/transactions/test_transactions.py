@@ -91,7 +91,7 @@ def test_records_appear_together_when_the_commit_is_committed() -> None:
     assert everything(fixture) == NOTHING_REMOVED
     assert topics(fixture) == ["bills", "orders"]
     done, group = fixture.broker.transactions.commit(ALICE, txn)
-    assert (done.records, done.diverted, done.timestamp, done.repeated) == (5, 0, START, False)
+    assert (done.records, done.dead_lettered, done.timestamp, done.repeated) == (5, 0, START, False)
     assert group is not None and not committed(group)
     assert records(fixture, "orders") == []
     fixture.commit()

@@ -190,7 +190,7 @@ def no_lots(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def one_duckdb_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """With more, either DuckDB's own threads or this one read the records, as it happens: `watched` sees this one."""
-    monkeypatch.setattr(executor, "MOST_THREADS", 1)
+    monkeypatch.setattr(executor, "MAX_DUCKDB_THREADS", 1)
 
 
 @contextmanager

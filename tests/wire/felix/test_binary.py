@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.felix.single_frame import only_frame
 
 from penstock.wire.felix.codec.binary import (
     Ack,
@@ -21,7 +22,7 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
-from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, OFFSETS, SHARED, Frame, Framer
+from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, OFFSETS, SHARED
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -30,15 +31,6 @@ PAYLOADS = st.lists(st.binary(max_size=40), max_size=20) | st.integers(0, 300).f
     lambda size: st.lists(st.binary(min_size=size, max_size=size), max_size=20)
 )
 HEAD = bytes.fromhex("000174 00016e 000173")  # three names
-
-
-def only_frame(data: bytes) -> Frame:
-    frames = Framer()
-    frames.feed(data)
-    frame = frames.next()
-    assert frame is not None
-    assert not frames.started
-    return frame
 
 
 @given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS), st.none() | U64)

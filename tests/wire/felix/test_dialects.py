@@ -8,23 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.felix.single_frame import only_frame
 
 from penstock.wire.felix.codec.binary import Ack, Events, decode_ack, decode_events
 from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL, Dialect
-from penstock.wire.felix.frames import ACK, EVENTS, OFFSETS, SHARED, Frame, Framer
+from penstock.wire.felix.frames import ACK, EVENTS, OFFSETS, SHARED
 from penstock.wire.felix.messages import CacheCas, CacheGet, CacheIncrement, CachePut
 
 NAMES = ("t1", "default", "demo")
 SCOPED = CacheGet(tenant_id="t1", namespace="default", cache="primary", key="k", request_id=7)
-
-
-def only_frame(data: bytes) -> Frame:
-    frames = Framer()
-    frames.feed(data)
-    frame = frames.next()
-    assert frame is not None
-    assert not frames.started
-    return frame
 
 
 def told(data: bytes) -> Any:

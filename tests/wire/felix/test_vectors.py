@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.wire.felix.single_frame import only_frame
 from tests.wire.vectors import vector_bytes
 
 from penstock.wire.felix.codec.binary import (
@@ -16,7 +17,7 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
-from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, HEADER_SIZE, OFFSETS, SHARED, Frame, Framer
+from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, HEADER_SIZE, OFFSETS, SHARED, Frame
 from penstock.wire.felix.messages import (
     Auth,
     AuthOk,
@@ -53,15 +54,6 @@ REPLIES: dict[str, Message] = {
     "ok": Ok(),
     "error": Error(message="oops"),
 }
-
-
-def only_frame(data: bytes) -> Frame:
-    frames = Framer()
-    frames.feed(data)
-    frame = frames.next()
-    assert frame is not None
-    assert not frames.started
-    return frame
 
 
 @pytest.mark.parametrize("name", REQUESTS)

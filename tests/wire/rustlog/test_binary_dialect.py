@@ -11,74 +11,48 @@ from tests.wire.rustlog.strategies import requests, responses, values
 from tests.wire.vectors import vector_bytes
 
 from penstock.log.batch import Batch, OpenBatch, RecordSlice
+from penstock.wire.rustlog import messages as m
 from penstock.wire.rustlog.codec.dialect import BINARY
 from penstock.wire.rustlog.errors import DecodeError, InvalidRequest, ProtocolError, RecordUnfetchable, ReplyTooLarge
 from penstock.wire.rustlog.frames import MAX_FRAME, frame
-from penstock.wire.rustlog.messages import (
-    CreateTopic,
-    CreateTopicResponse,
-    DescribePartition,
-    DescribePartitionResponse,
-    DescribeTopic,
-    DescribeTopicResponse,
-    Error,
-    Fetch,
-    FetchedRecord,
-    FetchResponse,
-    ListTopics,
-    ListTopicsResponse,
-    Message,
-    MetricsFetch,
-    MetricsFetchResponse,
-    OffsetCommit,
-    OffsetCommitResponse,
-    OffsetFetch,
-    OffsetFetchResponse,
-    PartitionSummary,
-    Ping,
-    Pong,
-    Produce,
-    ProduceResponse,
-    Request,
-    Response,
-    TopicSummary,
-)
 
 VECTORS = vector_bytes("rustlog")
 
-REQUESTS: dict[str, Request] = {
-    "message_binary/produce_one": Produce("logs", 0, [b"Hello World"]),
-    "message_binary/produce_mixed": Produce("t", 1, [b"a", b"bb", b""]),
-    "message_binary/produce_equal": Produce("t", 0, [b"ab", b"cd"]),
-    "message_binary/produce_none": Produce("t", 0, []),
-    "message_binary/fetch_with_group": Fetch("logs", 2, 100, 1_048_576, "g1"),
-    "message_binary/fetch_without_group": Fetch("logs", 0, 0, 4096, ""),
-    "message_binary/offset_commit": OffsetCommit("g1", "logs", 0, 150),
-    "message_binary/offset_fetch": OffsetFetch("g1", "logs", 0),
-    "message_valid/binary_create_topic": CreateTopic("logs", 3),
-    "message_valid/binary_list_topics": ListTopics(),
-    "message_valid/binary_describe_topic": DescribeTopic("logs"),
-    "message_binary/describe_partition": DescribePartition("logs", 1),
-    "message_valid/binary_metrics_fetch": MetricsFetch(),
-    "message_valid/binary_ping": Ping(),
+REQUESTS: dict[str, m.Request] = {
+    "message_binary/produce_one": m.Produce("logs", 0, [b"Hello World"]),
+    "message_binary/produce_mixed": m.Produce("t", 1, [b"a", b"bb", b""]),
+    "message_binary/produce_equal": m.Produce("t", 0, [b"ab", b"cd"]),
+    "message_binary/produce_none": m.Produce("t", 0, []),
+    "message_binary/fetch_with_group": m.Fetch("logs", 2, 100, 1_048_576, "g1"),
+    "message_binary/fetch_without_group": m.Fetch("logs", 0, 0, 4096, ""),
+    "message_binary/offset_commit": m.OffsetCommit("g1", "logs", 0, 150),
+    "message_binary/offset_fetch": m.OffsetFetch("g1", "logs", 0),
+    "message_valid/binary_create_topic": m.CreateTopic("logs", 3),
+    "message_valid/binary_list_topics": m.ListTopics(),
+    "message_valid/binary_describe_topic": m.DescribeTopic("logs"),
+    "message_binary/describe_partition": m.DescribePartition("logs", 1),
+    "message_valid/binary_metrics_fetch": m.MetricsFetch(),
+    "message_valid/binary_ping": m.Ping(),
 }
 
-RESPONSES: dict[str, Response] = {
-    "message_valid/binary_produce_response": ProduceResponse(42, 2),
-    "message_binary/fetch_reply": FetchResponse([FetchedRecord(100, None, b"a"), FetchedRecord(101, None, b"bb")], 102),
-    "message_binary/fetch_empty_reply": FetchResponse([], 7),
-    "message_valid/binary_offset_commit_response": OffsetCommitResponse(True),
-    "message_valid/binary_offset_fetch_response": OffsetFetchResponse(150),
-    "message_valid/binary_offset_fetch_response_none": OffsetFetchResponse(None),
-    "message_valid/binary_create_topic_response": CreateTopicResponse(True, None),
-    "message_binary/list_topics_reply": ListTopicsResponse([TopicSummary("logs", 3), TopicSummary("metrics", 1)]),
-    "message_binary/describe_topic_reply": DescribeTopicResponse(
-        "logs", [PartitionSummary(0, 5, None, None), PartitionSummary(1, 0, None, None)]
+RESPONSES: dict[str, m.Response] = {
+    "message_valid/binary_produce_response": m.ProduceResponse(42, 2),
+    "message_binary/fetch_reply": m.FetchResponse(
+        [m.FetchedRecord(100, None, b"a"), m.FetchedRecord(101, None, b"bb")], 102
     ),
-    "message_binary/describe_partition_reply": DescribePartitionResponse("logs", 1, 5, None, None),
-    "message_binary/metrics_reply": MetricsFetchResponse("up 1\n"),
-    "message_valid/binary_error": Error(2, "Decode error: unknown request type: 123", None),
-    "message_valid/binary_pong": Pong(),
+    "message_binary/fetch_empty_reply": m.FetchResponse([], 7),
+    "message_valid/binary_offset_commit_response": m.OffsetCommitResponse(True),
+    "message_valid/binary_offset_fetch_response": m.OffsetFetchResponse(150),
+    "message_valid/binary_offset_fetch_response_none": m.OffsetFetchResponse(None),
+    "message_valid/binary_create_topic_response": m.CreateTopicResponse(True, None),
+    "message_binary/list_topics_reply": m.ListTopicsResponse([m.TopicSummary("logs", 3), m.TopicSummary("metrics", 1)]),
+    "message_binary/describe_topic_reply": m.DescribeTopicResponse(
+        "logs", [m.PartitionSummary(0, 5, None, None), m.PartitionSummary(1, 0, None, None)]
+    ),
+    "message_binary/describe_partition_reply": m.DescribePartitionResponse("logs", 1, 5, None, None),
+    "message_binary/metrics_reply": m.MetricsFetchResponse("up 1\n"),
+    "message_valid/binary_error": m.Error(2, "Decode error: unknown request type: 123", None),
+    "message_valid/binary_pong": m.Pong(),
 }
 
 # What each field of each request is called when it is cut off: (bytes of the field, text if any of them is missing).
@@ -126,9 +100,9 @@ def refusal(payload: bytes) -> ProtocolError:
     return caught.value
 
 
-def told(error: ProtocolError) -> Error:
+def told(error: ProtocolError) -> m.Error:
     reply = BINARY.decode_response(BINARY.encode_error(error.reply))
-    assert isinstance(reply, Error)
+    assert isinstance(reply, m.Error)
     return reply
 
 
@@ -137,7 +111,7 @@ def told(error: ProtocolError) -> Error:
 
 def test_the_vectors_cover_every_message() -> None:
     shown = {type(message) for message in (*REQUESTS.values(), *RESPONSES.values())}
-    assert shown == set(Message.__subclasses__())
+    assert shown == set(m.Message.__subclasses__())
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -158,17 +132,17 @@ def test_response_vectors(name: str) -> None:
 
 
 @given(requests)
-def test_requests_round_trip(message: Request) -> None:
+def test_requests_round_trip(message: m.Request) -> None:
     assert BINARY.decode_request(BINARY.encode_request(message)) == message
 
 
 @given(responses(whole=False))
-def test_responses_round_trip(message: Response) -> None:
+def test_responses_round_trip(message: m.Response) -> None:
     assert BINARY.decode_response(BINARY.encode_response(message)) == message
 
 
 @given(requests, st.binary(max_size=9))
-def test_bytes_behind_the_last_field_are_ignored(message: Request, rest: bytes) -> None:
+def test_bytes_behind_the_last_field_are_ignored(message: m.Request, rest: bytes) -> None:
     assert BINARY.decode_request(BINARY.encode_request(message) + rest) == message
 
 
@@ -186,13 +160,13 @@ def test_junk_raises_nothing_but_protocol_errors(payload: bytes) -> None:
 
 
 @given(requests)
-def test_every_truncated_request_gets_the_documented_text(message: Request) -> None:
+def test_every_truncated_request_gets_the_documented_text(message: m.Request) -> None:
     payload = BINARY.encode_request(message)
     texts = texts_of_prefixes(payload)
     assert len(texts) == len(payload) - 1
     for size, text in enumerate(texts, start=1):
         error = refusal(payload[:size])
-        assert told(error) == Error(2, f"Decode error: decode error: {text}", None)
+        assert told(error) == m.Error(2, f"Decode error: decode error: {text}", None)
         assert not error.closes
 
 
@@ -211,7 +185,7 @@ def test_every_truncated_vector_gets_the_documented_text(name: str) -> None:
 @pytest.mark.parametrize("kind", sorted(set(range(256)) - FIELDS.keys()))
 def test_unknown_types(kind: int) -> None:
     error = refusal(bytes([kind]) + b"anything")
-    assert told(error) == Error(2, f"Decode error: unknown request type: {kind}", None)
+    assert told(error) == m.Error(2, f"Decode error: unknown request type: {kind}", None)
     assert not error.closes
 
 
@@ -252,13 +226,13 @@ def test_records_of_almost_equal_length(size: int, count: int, data: st.DataObje
     records = [bytes(size)] * count
     odd = data.draw(st.integers(0, count - 1))
     records[odd] = bytes(data.draw(st.integers(0, 600)))
-    message = Produce("t", 0, records)
+    message = m.Produce("t", 0, records)
     assert BINARY.decode_request(BINARY.encode_request(message)) == message
 
 
 @pytest.mark.parametrize("byte", [1, 2])
 def test_lengths_that_differ_in_one_byte_only(byte: int) -> None:
-    message = Produce("t", 0, [b"x", bytes(1 + 256**byte), b"y"])
+    message = m.Produce("t", 0, [b"x", bytes(1 + 256**byte), b"y"])
     assert BINARY.decode_request(BINARY.encode_request(message)) == message
 
 
@@ -275,19 +249,19 @@ def test_long_error_texts_are_cut_to_a_well_formed_frame() -> None:
 
 def test_what_the_dialect_cannot_carry_is_refused_before_it_is_sent() -> None:
     with pytest.raises(InvalidRequest):
-        BINARY.encode_request(DescribeTopic("x" * 65_536))
+        BINARY.encode_request(m.DescribeTopic("x" * 65_536))
     with pytest.raises(InvalidRequest):
-        BINARY.encode_request(Fetch("t", 0, 0, 2**32))
+        BINARY.encode_request(m.Fetch("t", 0, 0, 2**32))
 
 
 def test_topics_are_listed_by_name() -> None:
-    reply = BINARY.encode_response(ListTopicsResponse([TopicSummary("b", 1), TopicSummary("a", 2)]))
-    assert BINARY.decode_response(reply) == ListTopicsResponse([TopicSummary("a", 2), TopicSummary("b", 1)])
+    reply = BINARY.encode_response(m.ListTopicsResponse([m.TopicSummary("b", 1), m.TopicSummary("a", 2)]))
+    assert BINARY.decode_response(reply) == m.ListTopicsResponse([m.TopicSummary("a", 2), m.TopicSummary("b", 1)])
 
 
 def test_a_reply_larger_than_a_frame_is_an_error_that_keeps_the_connection() -> None:
     with pytest.raises(ReplyTooLarge) as caught:
-        BINARY.encode_response(MetricsFetchResponse("x" * MAX_FRAME))
+        BINARY.encode_response(m.MetricsFetchResponse("x" * MAX_FRAME))
     assert told(caught.value).code == 500
     assert not caught.value.closes
 
@@ -305,20 +279,20 @@ def slices(base: int, parts: list[list[bytes]]) -> list[RecordSlice]:
     return found
 
 
-def fetched(parts: list[list[bytes]], base: int, max_bytes: int = MAX_FRAME) -> FetchResponse:
+def fetched(parts: list[list[bytes]], base: int, max_bytes: int = MAX_FRAME) -> m.FetchResponse:
     count = sum(map(len, parts))
     payload = BINARY.encode_fetch(slices(base, parts), base + count, max_bytes)
     assert len(payload) <= MAX_FRAME
     reply = BINARY.decode_response(payload)
-    assert isinstance(reply, FetchResponse)
+    assert isinstance(reply, m.FetchResponse)
     return reply
 
 
 @given(st.lists(values.filter(bool), max_size=4), st.integers(0, 2**40))
 def test_encode_fetch_gives_the_bytes_of_the_response(parts: list[list[bytes]], base: int) -> None:
     flat = [value for part in parts for value in part]
-    records = [FetchedRecord(base + i, None, value) for i, value in enumerate(flat)]
-    expected = BINARY.encode_response(FetchResponse(records, base + len(flat)))
+    records = [m.FetchedRecord(base + i, None, value) for i, value in enumerate(flat)]
+    expected = BINARY.encode_response(m.FetchResponse(records, base + len(flat)))
     assert BINARY.encode_fetch(slices(base, parts), base + len(flat)) == expected
 
 
@@ -347,7 +321,7 @@ def test_the_largest_record_of_a_frame() -> None:
     assert len(fetched([[bytes(largest), b"x"]], 0).records) == 1
     with pytest.raises(RecordUnfetchable) as caught:
         fetched([[bytes(largest + 1)]], 5)
-    assert told(caught.value) == Error(
+    assert told(caught.value) == m.Error(
         4, f"Fetch failed: The record of {largest + 1} bytes at offset 5 does not fit a frame", None
     )
 

@@ -13,84 +13,54 @@ from tests.wire.rustlog.strategies import requests, responses, values
 from tests.wire.vectors import vector_bytes
 
 from penstock.log.batch import Batch, OpenBatch, RecordSlice
+from penstock.wire.rustlog import messages as m
 from penstock.wire.rustlog.codec.dialect import JSON
 from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD
 from penstock.wire.rustlog.errors import InvalidRequest, MalformedPayload, ProtocolError, RecordUnfetchable
 from penstock.wire.rustlog.frames import MAX_FRAME, frame
-from penstock.wire.rustlog.messages import (
-    MAX_U32,
-    MAX_U64,
-    CreateTopic,
-    CreateTopicResponse,
-    DescribePartition,
-    DescribePartitionResponse,
-    DescribeTopic,
-    DescribeTopicResponse,
-    Error,
-    Fetch,
-    FetchedRecord,
-    FetchResponse,
-    ListTopics,
-    ListTopicsResponse,
-    Message,
-    MetricsFetch,
-    MetricsFetchResponse,
-    OffsetCommit,
-    OffsetCommitResponse,
-    OffsetFetch,
-    OffsetFetchResponse,
-    PartitionSummary,
-    Ping,
-    Pong,
-    Produce,
-    ProduceResponse,
-    Request,
-    Response,
-    TopicSummary,
-)
 
 VECTORS = vector_bytes("rustlog")
 
-REQUESTS: dict[str, Request] = {
-    "message_valid/sample_frame": Produce("logs", 0, [b"Hello World"]),
-    "message_json/produce_none": Produce("t", MAX_U32, []),
-    "message_valid/fetch": Fetch("user-events", 0, 100, 1_048_576, "analytics-consumer"),
-    "message_valid/offset_commit": OffsetCommit("analytics-pipeline", "user-events", 0, 150),
-    "message_valid/offset_fetch": OffsetFetch("analytics-pipeline", "user-events", 0),
-    "message_json/create_topic": CreateTopic("user-events", 3),
-    "message_valid/list_topics": ListTopics(),
-    "message_json/describe_topic": DescribeTopic("user-events"),
-    "message_json/describe_partition": DescribePartition("user-events", 1),
-    "message_valid/metrics_fetch": MetricsFetch(),
-    "message_valid/ping": Ping(),
+REQUESTS: dict[str, m.Request] = {
+    "message_valid/sample_frame": m.Produce("logs", 0, [b"Hello World"]),
+    "message_json/produce_none": m.Produce("t", m.MAX_U32, []),
+    "message_valid/fetch": m.Fetch("user-events", 0, 100, 1_048_576, "analytics-consumer"),
+    "message_valid/offset_commit": m.OffsetCommit("analytics-pipeline", "user-events", 0, 150),
+    "message_valid/offset_fetch": m.OffsetFetch("analytics-pipeline", "user-events", 0),
+    "message_json/create_topic": m.CreateTopic("user-events", 3),
+    "message_valid/list_topics": m.ListTopics(),
+    "message_json/describe_topic": m.DescribeTopic("user-events"),
+    "message_json/describe_partition": m.DescribePartition("user-events", 1),
+    "message_valid/metrics_fetch": m.MetricsFetch(),
+    "message_valid/ping": m.Ping(),
 }
 
-RESPONSES: dict[str, Response] = {
-    "message_valid/produce_response": ProduceResponse(42, 2),
-    "message_valid/fetch_response": FetchResponse(
+RESPONSES: dict[str, m.Response] = {
+    "message_valid/produce_response": m.ProduceResponse(42, 2),
+    "message_valid/fetch_response": m.FetchResponse(
         [
-            FetchedRecord(100, 1641024000000000, b'{"user":"alice"}'),
-            FetchedRecord(101, 1641024001000000, b'{"user":"bob"}'),
+            m.FetchedRecord(100, 1641024000000000, b'{"user":"alice"}'),
+            m.FetchedRecord(101, 1641024001000000, b'{"user":"bob"}'),
         ],
         102,
     ),
-    "message_json/fetch_empty_reply": FetchResponse([], MAX_U64),
-    "message_json/offset_commit_reply": OffsetCommitResponse(True),
-    "message_valid/offset_fetch_response": OffsetFetchResponse(150),
-    "message_valid/offset_fetch_response_none": OffsetFetchResponse(None),
-    "message_valid/create_topic_response": CreateTopicResponse(True, 3),
-    "message_json/list_topics_reply": ListTopicsResponse([TopicSummary("logs", 3), TopicSummary("metrics", 1)]),
-    "message_json/describe_topic_reply": DescribeTopicResponse("logs", [PartitionSummary(0, 5, 2, 1)]),
-    "message_json/describe_partition_reply": DescribePartitionResponse("logs", 1, 5, 2, 1),
-    "message_json/metrics_reply": MetricsFetchResponse("up 1\n"),
-    "message_valid/pong": Pong(),
-    "message_json/topic_not_found": Error(
+    "message_json/fetch_empty_reply": m.FetchResponse([], m.MAX_U64),
+    "message_json/offset_commit_reply": m.OffsetCommitResponse(True),
+    "message_valid/offset_fetch_response": m.OffsetFetchResponse(150),
+    "message_valid/offset_fetch_response_none": m.OffsetFetchResponse(None),
+    "message_valid/create_topic_response": m.CreateTopicResponse(True, 3),
+    "message_json/list_topics_reply": m.ListTopicsResponse([m.TopicSummary("logs", 3), m.TopicSummary("metrics", 1)]),
+    "message_json/describe_topic_reply": m.DescribeTopicResponse("logs", [m.PartitionSummary(0, 5, 2, 1)]),
+    "message_json/describe_partition_reply": m.DescribePartitionResponse("logs", 1, 5, 2, 1),
+    "message_json/metrics_reply": m.MetricsFetchResponse("up 1\n"),
+    "message_valid/pong": m.Pong(),
+    "message_json/topic_not_found": m.Error(
         404, "Topic 'nonexistent' not found", {"available_topics": ["events", "logs", "metrics"]}
     ),
-    "message_valid/error_416": Error(
+    "message_valid/error_416": m.Error(
         416, "Offset 5000 out of range", {"valid_range": {"start": 0, "end": 1250}, "high_watermark": 1250}
     ),
-    "message_json/error_without_details": Error(405, "Partition 7 not found in topic 'logs'", None),
+    "message_json/error_without_details": m.Error(405, "Partition 7 not found in topic 'logs'", None),
 }
 
 
@@ -109,7 +79,7 @@ def request_bytes(**fields: Any) -> bytes:
 
 def test_the_vectors_cover_every_message() -> None:
     shown = {type(message) for message in (*REQUESTS.values(), *RESPONSES.values())}
-    assert shown == set(Message.__subclasses__())
+    assert shown == set(m.Message.__subclasses__())
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -137,26 +107,26 @@ def test_the_documents_own_example_with_its_line_breaks() -> None:
   ]
 }"""
     records = [b'{"user":"alice","action":"login"}', b'{"user":"bob","action":"signup"}']
-    assert JSON.decode_request(example) == Produce("user-events", 0, records)
+    assert JSON.decode_request(example) == m.Produce("user-events", 0, records)
 
 
 # -- properties
 
 
 @given(requests)
-def test_requests_round_trip(message: Request) -> None:
+def test_requests_round_trip(message: m.Request) -> None:
     assert JSON.decode_request(JSON.encode_request(message)) == message
 
 
 @given(responses(whole=True))
-def test_responses_round_trip(message: Response) -> None:
+def test_responses_round_trip(message: m.Response) -> None:
     payload = JSON.encode_response(message)
     assert JSON.decode_response(payload) == message
     assert json.loads(payload)["type"] == type(message).__name__  # any JSON reader can read it
 
 
 @given(requests)
-def test_any_json_writer_is_understood(message: Request) -> None:
+def test_any_json_writer_is_understood(message: m.Request) -> None:
     """The same request with its fields in another order, and everything outside ASCII escaped."""
     fields = json.loads(JSON.encode_request(message))
     payload = json.dumps(dict(reversed(fields.items())), ensure_ascii=True, indent=1).encode()
@@ -169,7 +139,7 @@ def test_junk_raises_nothing_but_protocol_errors(payload: bytes) -> None:
         try:
             decode(payload)
         except ProtocolError as error:
-            assert isinstance(JSON.decode_response(JSON.encode_error(error.reply)), Error)
+            assert isinstance(JSON.decode_response(JSON.encode_error(error.reply)), m.Error)
 
 
 plain = (
@@ -179,7 +149,7 @@ anything = (
     plain | st.lists(plain | st.lists(plain, max_size=1), max_size=2) | st.dictionaries(st.text(max_size=3), plain)
 )
 field_names = ["type", "topic", "partition", "records", "offset", "max_bytes", "group", "group_id", "partition_count"]
-types = [name for name in (cls.__name__ for cls in Message.__subclasses__()) if "Response" not in name]
+types = [name for name in (cls.__name__ for cls in m.Message.__subclasses__()) if "Response" not in name]
 
 
 @given(st.sampled_from(types), st.dictionaries(st.sampled_from(field_names[1:]), anything))
@@ -226,7 +196,7 @@ def test_a_wrong_field_is_named(payload: bytes, text: str) -> None:
     }
 
 
-@pytest.mark.parametrize("value", [MAX_U64 + 1, 10**40, -1, 1.0, True, "5", None])
+@pytest.mark.parametrize("value", [m.MAX_U64 + 1, 10**40, -1, 1.0, True, "5", None])
 @pytest.mark.parametrize("field", ["offset", "max_bytes"])
 def test_u64_fields_take_nothing_else(field: str, value: object) -> None:
     fields = {"type": "Fetch", "topic": "t", "partition": 0, "offset": 0, "max_bytes": 1, field: value}
@@ -246,7 +216,7 @@ def test_error_texts_stay_short() -> None:
 
 def test_a_batch_has_at_most_1000_records() -> None:
     assert isinstance(
-        JSON.decode_request(request_bytes(type="Produce", topic="t", partition=0, records=[""] * 1000)), Produce
+        JSON.decode_request(request_bytes(type="Produce", topic="t", partition=0, records=[""] * 1000)), m.Produce
     )
     error = refusal(request_bytes(type="Produce", topic="t", partition=0, records=[""] * 1001))
     assert str(error) == "Field 'records': expected at most 1000 records"
@@ -259,35 +229,35 @@ def test_a_batch_has_at_most_1000_records() -> None:
 def test_decision_04_the_type_is_a_name_and_not_a_number() -> None:
     for number in (1, 0x0A, "0x01", "1"):
         assert not refusal(request_bytes(type=number)).closes
-    assert b'"type":"Pong"' in JSON.encode_response(Pong())
+    assert b'"type":"Pong"' in JSON.encode_response(m.Pong())
 
 
 def test_decision_11_group_and_group_id_are_both_read() -> None:
     place = {"topic": "t", "partition": 0}
     for name in ("group", "group_id"):
         group = {name: "g"}
-        assert JSON.decode_request(request_bytes(type="Fetch", offset=1, max_bytes=2, **place, **group)) == Fetch(
+        assert JSON.decode_request(request_bytes(type="Fetch", offset=1, max_bytes=2, **place, **group)) == m.Fetch(
             "t", 0, 1, 2, "g"
         )
-        assert JSON.decode_request(request_bytes(type="OffsetCommit", offset=1, **place, **group)) == OffsetCommit(
+        assert JSON.decode_request(request_bytes(type="OffsetCommit", offset=1, **place, **group)) == m.OffsetCommit(
             "g", "t", 0, 1
         )
-        assert JSON.decode_request(request_bytes(type="OffsetFetch", **place, **group)) == OffsetFetch("g", "t", 0)
+        assert JSON.decode_request(request_bytes(type="OffsetFetch", **place, **group)) == m.OffsetFetch("g", "t", 0)
     both = request_bytes(type="OffsetFetch", group="written", group_id="other", **place)
-    assert JSON.decode_request(both) == OffsetFetch("written", "t", 0)
+    assert JSON.decode_request(both) == m.OffsetFetch("written", "t", 0)
     both = request_bytes(type="Fetch", offset=1, max_bytes=2, group="other", group_id="written", **place)
-    assert JSON.decode_request(both) == Fetch("t", 0, 1, 2, "written")
+    assert JSON.decode_request(both) == m.Fetch("t", 0, 1, 2, "written")
 
 
 @pytest.mark.parametrize("group", [{}, {"group_id": ""}, {"group_id": None}])
 def test_decision_12_a_fetch_needs_no_group(group: dict[str, Any]) -> None:
     payload = request_bytes(type="Fetch", topic="t", partition=0, offset=1, max_bytes=2, **group)
-    assert JSON.decode_request(payload) == Fetch("t", 0, 1, 2, "")
+    assert JSON.decode_request(payload) == m.Fetch("t", 0, 1, 2, "")
 
 
 def test_decision_13_messages_that_the_document_only_names() -> None:
-    assert JSON.decode_request(b'{"type":"DescribePartition","topic":"t","partition":1}') == DescribePartition("t", 1)
-    assert json.loads(JSON.encode_response(DescribePartitionResponse("t", 1, 9, 4, 2))) == {
+    assert JSON.decode_request(b'{"type":"DescribePartition","topic":"t","partition":1}') == m.DescribePartition("t", 1)
+    assert json.loads(JSON.encode_response(m.DescribePartitionResponse("t", 1, 9, 4, 2))) == {
         "type": "DescribePartitionResponse",
         "topic": "t",
         "partition": 1,
@@ -295,10 +265,12 @@ def test_decision_13_messages_that_the_document_only_names() -> None:
         "log_start_offset": 4,
         "segment_count": 2,
     }
-    assert JSON.decode_request(b'{"type":"MetricsFetch"}') == MetricsFetch()
-    assert JSON.encode_response(MetricsFetchResponse("x 1\n")) == b'{"type":"MetricsFetchResponse","metrics":"x 1\\n"}'
-    assert JSON.decode_request(b'{"type":"Ping"}') == Ping()
-    assert JSON.encode_response(Pong()) == b'{"type":"Pong"}'
+    assert JSON.decode_request(b'{"type":"MetricsFetch"}') == m.MetricsFetch()
+    assert (
+        JSON.encode_response(m.MetricsFetchResponse("x 1\n")) == b'{"type":"MetricsFetchResponse","metrics":"x 1\\n"}'
+    )
+    assert JSON.decode_request(b'{"type":"Ping"}') == m.Ping()
+    assert JSON.encode_response(m.Pong()) == b'{"type":"Pong"}'
 
 
 @pytest.mark.parametrize("payload", [b"[]", b"[1]", b"{}", b'"text"', b"3", b"null", b"true", b'{"topic":"t"}'])
@@ -355,7 +327,9 @@ def test_deep_nesting_closes_the_connection(opening: bytes, nesting: bytes) -> N
 
 @pytest.mark.parametrize("name", ["a", "A-b_9", "x" * 255])
 def test_decision_20_new_topics_have_plain_names(name: str) -> None:
-    assert JSON.decode_request(request_bytes(type="CreateTopic", topic=name, partition_count=1)) == CreateTopic(name, 1)
+    assert JSON.decode_request(request_bytes(type="CreateTopic", topic=name, partition_count=1)) == m.CreateTopic(
+        name, 1
+    )
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "a.b", "a b", "ä", "a/b", "٣", "a\n"])
@@ -364,14 +338,14 @@ def test_decision_20_other_names_are_refused_for_new_topics_only(name: str) -> N
     assert str(error) == "Field 'topic': expected 1 to 255 ASCII letters, digits, '_' or '-'"
     assert not error.closes
     # Topics made through another door may have such names, and are served.
-    assert JSON.decode_request(request_bytes(type="DescribeTopic", topic=name)) == DescribeTopic(name)
+    assert JSON.decode_request(request_bytes(type="DescribeTopic", topic=name)) == m.DescribeTopic(name)
 
 
-@pytest.mark.parametrize("offset", [2**53 + 1, 2**63, MAX_U64])
+@pytest.mark.parametrize("offset", [2**53 + 1, 2**63, m.MAX_U64])
 def test_decision_21_offsets_above_2_53_are_exact(offset: int) -> None:
     payload = b'{"type":"OffsetCommit","group":"g","topic":"t","partition":0,"offset":%d}' % offset
-    assert JSON.decode_request(payload) == OffsetCommit("g", "t", 0, offset)
-    assert JSON.encode_response(OffsetFetchResponse(offset)) == b'{"type":"OffsetFetchResponse","offset":%d}' % offset
+    assert JSON.decode_request(payload) == m.OffsetCommit("g", "t", 0, offset)
+    assert JSON.encode_response(m.OffsetFetchResponse(offset)) == b'{"type":"OffsetFetchResponse","offset":%d}' % offset
 
 
 def test_decision_25_records_are_strings_and_not_arrays_of_numbers() -> None:
@@ -382,7 +356,7 @@ def test_decision_25_records_are_strings_and_not_arrays_of_numbers() -> None:
 
 def test_decision_26_unknown_fields_are_ignored() -> None:
     payload = b'{"type":"Ping","version":2,"trace":{"id":[1,{"a":null}]}}'
-    assert JSON.decode_request(payload) == Ping()
+    assert JSON.decode_request(payload) == m.Ping()
 
 
 @pytest.mark.parametrize(
@@ -390,7 +364,7 @@ def test_decision_26_unknown_fields_are_ignored() -> None:
 )
 def test_decision_31_base64_has_the_standard_alphabet_and_padding(text: str, value: bytes) -> None:
     payload = request_bytes(type="Produce", topic="t", partition=0, records=[text])
-    assert JSON.decode_request(payload) == Produce("t", 0, [value])
+    assert JSON.decode_request(payload) == m.Produce("t", 0, [value])
 
 
 @pytest.mark.parametrize("text", ["YQ", "YQ=", "YQ===", "-_-_", "Y Q=", "YQ==\n", "=", "YQ==YQ==", "ä"])
@@ -416,8 +390,8 @@ def slices(base: int, parts: list[list[bytes]], timestamp: int = 1_700_000_000_0
 @given(st.lists(values.filter(bool), max_size=4), st.integers(0, 2**40))
 def test_encode_fetch_gives_the_bytes_of_the_response(parts: list[list[bytes]], base: int) -> None:
     flat = [value for part in parts for value in part]
-    records = [FetchedRecord(base + i, 1_700_000_000_000_000, value) for i, value in enumerate(flat)]
-    expected = JSON.encode_response(FetchResponse(records, base + len(flat)))
+    records = [m.FetchedRecord(base + i, 1_700_000_000_000_000, value) for i, value in enumerate(flat)]
+    expected = JSON.encode_response(m.FetchResponse(records, base + len(flat)))
     assert JSON.encode_fetch(slices(base, parts), base + len(flat)) == expected
 
 
@@ -425,18 +399,18 @@ def test_encode_fetch_gives_the_bytes_of_the_response(parts: list[list[bytes]], 
 @pytest.mark.parametrize("size", [0, 1, 100, 99_991, 3_000_000])
 def test_encode_fetch_fills_a_frame_and_no_more(base: int, size: int) -> None:
     """As many records as fit; one more would not; and the next offset is the first that was left out."""
-    count = min(MAX_FRAME // (size + 40) + 10, JSON.read_limit(MAX_U64).max_records)
+    count = min(MAX_FRAME // (size + 40) + 10, JSON.read_limit(m.MAX_U64).max_records)
     part = [bytes(size)] * count
 
     payload = JSON.encode_fetch(slices(base, [part]), base + count)
 
     assert len(payload) <= MAX_FRAME
     reply = JSON.decode_response(payload)
-    assert isinstance(reply, FetchResponse)
+    assert isinstance(reply, m.FetchResponse)
     assert reply.next_offset == base + len(reply.records)
     assert [record.offset for record in reply.records] == list(range(base, reply.next_offset))
     if len(reply.records) < count:
-        following = FetchedRecord(reply.next_offset, 1_700_000_000_000_000, bytes(size))
+        following = m.FetchedRecord(reply.next_offset, 1_700_000_000_000_000, bytes(size))
         more = json.dumps({"offset": following.offset, "timestamp": following.timestamp, "payload": ""})
         longer = len(payload) + 1 + len(more.replace(" ", "")) + len(base64.b64encode(following.payload))
         longer += len(str(following.offset + 1)) - len(str(following.offset))
@@ -456,7 +430,7 @@ def test_encode_fetch_cuts_at_the_very_byte() -> None:
             for value, expected in ((bytes(size), 2), (bytes(size + 1), 1)):
                 payload = JSON.encode_fetch(slices(base, [[value, b""], [b"more"]], stamp), base + 3)
                 reply = JSON.decode_response(payload)
-                assert isinstance(reply, FetchResponse)
+                assert isinstance(reply, m.FetchResponse)
                 assert len(reply.records) == expected
                 assert reply.next_offset == base + expected
     assert left_over == {0, 1, 2, 3}
@@ -473,11 +447,11 @@ def test_decision_06_a_record_that_fits_no_frame_is_named() -> None:
     with pytest.raises(RecordUnfetchable) as caught:
         JSON.encode_fetch(slices(7, [[bytes(MAX_RECORD + 100), b"next"]]), 9)
     told = JSON.decode_response(JSON.encode_error(caught.value.reply))
-    assert told == Error(413, f"The record of {MAX_RECORD + 100} bytes at offset 7 does not fit a frame", None)
+    assert told == m.Error(413, f"The record of {MAX_RECORD + 100} bytes at offset 7 does not fit a frame", None)
     assert not caught.value.closes
 
 
 def test_read_limit_asks_for_no_more_than_a_frame_holds() -> None:
     assert JSON.read_limit(1000).max_bytes == 1000
-    assert JSON.read_limit(MAX_U64).max_bytes == MAX_RECORD
-    assert JSON.read_limit(MAX_U64).max_records * 40 <= MAX_FRAME
+    assert JSON.read_limit(m.MAX_U64).max_bytes == MAX_RECORD
+    assert JSON.read_limit(m.MAX_U64).max_records * 40 <= MAX_FRAME

@@ -38,7 +38,7 @@ class CacheBackend(Protocol):
     store: Store
 
     def settled(self) -> CommitGroup:
-        """What a reply waits for that shows something of it."""
+        """The commit group that a reply waits for which shows a value of it."""
 
     def set(self, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup: ...
 
@@ -95,7 +95,7 @@ class CacheService:
         return entry.value
 
     def settled(self, cache: CacheName) -> CommitGroup:
-        """What a reply waits for that shows something of this cache."""
+        """The commit group that a reply waits for which shows a value of this cache."""
         return self._backend(cache).settled()
 
     def put(self, identity: Identity, cache: CacheName, key: str, value: bytes, ttl_ms: int | None) -> CommitGroup:
@@ -106,7 +106,7 @@ class CacheService:
         return self._set(self._backend(cache), cache, key, value, rules.deadline(now, ttl_ms), now)
 
     def delete(self, identity: Identity, cache: CacheName, key: str) -> tuple[bool, CommitGroup]:
-        """Whether there was a value."""
+        """True if there was a value."""
         self._access.require(identity, Permission.CACHE_WRITE, *cache)
         backend = self._backend(cache)
         entry = backend.store.find(cache, key, self._monotonic())
@@ -323,7 +323,7 @@ class _JournalBackend:
 
 
 def _by_cache(entries: Iterable[Entry]) -> Iterator[tuple[rules.Cache, list[str]]]:
-    """What one event after the other says that is removed."""
+    """The removed keys, batch by batch: one event each."""
     found: dict[rules.Cache, list[str]] = {}
     for entry in entries:
         found.setdefault(entry.cache, []).append(entry.key)

@@ -1,4 +1,4 @@
-"""What journalled caches hold, as state: the values, and when they were set and for how long.
+"""The state of journalled caches: the values, and when they were set and for how long.
 
 Whether a value is over is not decided here. It is, in a running broker, by a clock that never jumps; a restart has to
 ask the wall clock how long it took, once (`remaining`).
@@ -55,6 +55,6 @@ def restored(values: Stored) -> CacheState:
 
 
 def remaining(kept: Kept, now: int) -> int | None:
-    """How much longer it is to live, in µs, when the wall clock says `now`; None: for ever. A clock that was set back
+    """The rest of its lifetime, in µs, when the wall clock says `now`; None: for ever. A clock that was set back
     in between does not make it live longer than was asked for."""
     return None if kept.ttl is None else min(kept.ttl, kept.at + kept.ttl - now)

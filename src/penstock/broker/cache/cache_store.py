@@ -86,7 +86,7 @@ class Store:
         return len(self._order)
 
     def find(self, name: CacheName, key: str, now: int) -> Entry | None:
-        """What is there and not over; it is now the last that was asked for."""
+        """The entry, unless it has expired; it is now the most recently used."""
         cache = self._caches.get(name)
         entry = None if cache is None else cache.entries.get(key)
         if entry is None or entry.deadline <= now:
@@ -95,12 +95,12 @@ class Store:
         return entry
 
     def held(self, name: CacheName, key: str) -> Entry | None:
-        """What is there, be it over or not."""
+        """The entry, expired or not."""
         cache = self._caches.get(name)
         return None if cache is None else cache.entries.get(key)
 
     def victims(self, name: CacheName, key: str, value: bytes) -> Sequence[Entry]:
-        """What has to be removed before this can be set. Raises InvalidArgument if it is larger than the room."""
+        """The entries to remove before this can be set. Raises InvalidArgument if it is larger than the room."""
         cache = self._caches.get(name)
         old = None if cache is None else cache.entries.get(key)
         size = _size(key, value) + (CACHE_BYTES if cache is None else 0)
@@ -111,16 +111,16 @@ class Store:
             return self._oldest(size - old.size, 0)
         return self._oldest(size, 1)
 
-    def excess(self, most: int) -> Sequence[Entry]:
-        """What has to go because there is too much, but not more than so many at once."""
-        return self._oldest(0, 0, most)
+    def excess(self, max_count: int) -> Sequence[Entry]:
+        """The entries to evict because there are too many, up to so many at once."""
+        return self._oldest(0, 0, max_count)
 
-    def _oldest(self, bytes_more: int, entries_more: int, most: int | None = None) -> Sequence[Entry]:
+    def _oldest(self, bytes_more: int, entries_more: int, max_count: int | None = None) -> Sequence[Entry]:
         size, count = self.bytes + bytes_more - self._max_bytes, len(self._order) + entries_more - self._max_entries
         if size <= 0 and count <= 0:
             return _NOTHING
         found = []
-        for entry in islice(self._order, most):
+        for entry in islice(self._order, max_count):
             if size <= 0 and count <= 0:
                 break
             found.append(entry)
@@ -163,9 +163,9 @@ class Store:
             if not cache.dropped:
                 del self._caches[cache.name]
 
-    def due(self, now: int, most: int) -> Sequence[Entry]:
+    def due(self, now: int, max_count: int) -> Sequence[Entry]:
         """Some of what is over, to be removed; see `TimerWheel.due`."""
-        return self._wheel.due(now, most)
+        return self._wheel.due(now, max_count)
 
     def drop(self, tenant: str) -> None:
         """All caches of a tenant are empty from now on. Their room is free after some calls of `purge`."""
@@ -174,13 +174,13 @@ class Store:
             cache.dropped = True
             self._gone.append(cache)
 
-    def purge(self, most: int) -> None:
+    def purge(self, max_count: int) -> None:
         """Remove up to so many of what was dropped."""
-        while self._gone and most > 0:
+        while self._gone and max_count > 0:
             entries = self._gone[-1].entries
-            for entry in list(islice(entries.values(), most)):
+            for entry in list(islice(entries.values(), max_count)):
                 self.remove(entry)
-                most -= 1
+                max_count -= 1
             if not entries:
                 self._gone.pop()
 
@@ -208,7 +208,7 @@ def check_sizes(policy: CachePolicy, key: str, value: bytes | None = None) -> No
 
 
 def deadline(now: int, ttl_ms: int | None) -> int:
-    """When a value is over that is put now. Raises InvalidArgument."""
+    """The deadline of a value that is put now. Raises InvalidArgument."""
     if ttl_ms is None:
         return NEVER
     if ttl_ms < 0:

@@ -74,7 +74,7 @@ class FetchService:
         return self._waiters.start(partition_id(found.id, partition), until, callback)
 
     def max_wait(self, identity: Identity, scope: Scope, topic: str) -> float | None:
-        """How many seconds a fetch that finds nothing waits, if the topic has a rule of its own."""
+        """Seconds that a fetch waits which finds nothing, if the topic has a rule of its own."""
         self._access.require(identity, Permission.READ, scope, topic)
         return topic_rules.find(self._current(), scope, topic).settings.fetch_wait_seconds
 

@@ -44,7 +44,7 @@ class Filter:
         return self._found(value) or (key is not None and self._found(key))
 
     def matches(self, keys: Sequence[bytes | None] | None, values: Sequence[bytes]) -> list[int]:
-        """Which records pass, by their place."""
+        """The indexes of the records that pass."""
         if keys is None or not any(keys):
             if not self._path:
                 found = self._found

@@ -21,7 +21,7 @@ FOREVER: Final = 1e10  # seconds: more than have passed since 1970
 
 
 class VisibilityFilter(NamedTuple):
-    """Which records of a partition are visible at one moment."""
+    """The visible records of a partition at one moment."""
 
     now: int  # µs since 1970
     horizon: int = 0  # records stored by then have expired

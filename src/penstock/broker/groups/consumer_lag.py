@@ -1,4 +1,4 @@
-"""How far groups are behind: from the offsets they committed, or else from where they last fetched.
+"""Consumer lag: how far groups are behind, from the offsets they committed, or else from where they last fetched.
 
 Positions of fetches are figures for the operator, kept in memory and bounded; nothing is decided by them.
 """
@@ -26,7 +26,7 @@ class GroupPartition(NamedTuple):
 
 
 class FetchPositions:
-    """Where each group's last fetch ended; the ones used longest ago are forgotten first."""
+    """The end of each group's last fetch; the least recently used are forgotten first."""
 
     def __init__(self) -> None:
         self._positions: dict[GroupPartition, int] = {}

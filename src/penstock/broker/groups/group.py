@@ -58,7 +58,7 @@ def lag(committed: int | None, bounds: Bounds) -> GroupLag:
 
 
 def start(mode: str, committed: int | None, bounds: Bounds) -> int:
-    """Where one begins to read that subscribes in this mode. Raises InvalidArgument."""
+    """The offset at which a subscription in this mode begins. Raises InvalidArgument."""
     match mode:
         case "earliest":
             return bounds.start
@@ -80,7 +80,7 @@ def committed(state: State, scope: Scope, group: str, topic: str, partition: int
 def commit(
     state: State, limits: Limits, scope: Scope, group: str, topic: str, partition: int, offset: int
 ) -> OffsetCommitted:
-    """Whether the topic exists is the caller's question: see `Groups.commit`."""
+    """The caller checks that the topic exists: see `Groups.commit`."""
     check_scope(scope)
     check_group(group)
     check_topic(topic)

@@ -1,4 +1,4 @@
-"""Who is in a group right now: clients that read a topic for it, as long as their connections last.
+"""Group membership: clients that read a topic for a group, as long as their connections last.
 
 Kept in memory only. Nothing is shared out among members and no record depends on them; they are there to be shown.
 """

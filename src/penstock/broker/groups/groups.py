@@ -102,7 +102,7 @@ class Groups:
         )
 
     def lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
-        """How far a group that is in the topic is behind in the partition."""
+        """Records by which a group of the topic is behind in the partition."""
         self._access.require(identity, Permission.READ, scope, topic)
         state = self._state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)
@@ -110,7 +110,8 @@ class Groups:
         return rules.lag(offsets.get(partition), self._state_log.engine.bounds(partition_id(found.id, partition)))
 
     def start(self, identity: Identity, scope: Scope, topic: str, partition: int, mode: str, group: str = "") -> int:
-        """Where to begin: `earliest`, `latest` (or nothing), or `commit`, where the group is, else `earliest`."""
+        """The offset to begin at: `earliest`, `latest` (or nothing), or `commit`, where the group is, else
+        `earliest`."""
         self._access.require(identity, Permission.READ, scope, topic)
         state = self._state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)

@@ -1,5 +1,5 @@
-"""What is kept of records that are to appear later, and when one may. Their contents wait in the log, in a partition of
-no topic: no name leads there, so no door does.
+"""Delayed records: the state of those that appear later, and when one may. Their contents wait in the log, in a
+partition of no topic: no name leads there, so no door does.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ SPARE_ENTRIES: Final = 1_024  # void entries of the heap that are always put up 
 
 
 class Delays:
-    """What is scheduled, in the order in which it falls due."""
+    """Scheduled records, in the order in which they fall due."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Delays:
         columns = [value], None if key is None else [key], [headers] if headers else None
         self._validator.check_room(scope.tenant)
         admitted = self._validator.validate(found, [partition], *columns)
-        if admitted.diverted:
+        if admitted.dead_lettered:
             appended = self._state_log.append(admitted.writes, admitted.events)
             self._metrics.records_diverted += 1
             return appended.base_offsets[0], appended.group
@@ -319,7 +319,7 @@ def _waiters(state: State, delayed: Delayed) -> bool:
 
 
 def _runs(due: list[Delayed]) -> list[list[Delayed]]:
-    """Those that follow each other in the order of time and in the log, to be read together."""
+    """Runs of records that follow each other in time and in the log, to be read together."""
     runs: list[list[Delayed]] = []
     for delayed in due:
         if runs and runs[-1][-1].offset + 1 == delayed.offset:

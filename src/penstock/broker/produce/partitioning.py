@@ -1,4 +1,4 @@
-"""Which partition a record goes to: the one that was asked for, else the one that its key says, else the next in turn.
+"""The partition of a record: the one that was requested, else the one that its key says, else the next in turn.
 
 Turns are counted in memory only: after a restart every topic begins at its first partition again.
 """

@@ -77,11 +77,11 @@ class ProduceService:
                 found, [partition] * len(values), values, keys, headers, expires, allow_dead_letters=allow_dead_letters
             )
             size, writes = validated.size, validated.writes
-            if len(validated.diverted) == len(values):
+            if len(validated.dead_lettered) == len(values):
                 writes = [Records(partition_id(found.id, partition), ()), *writes]
             writes[0].expected_offset = expected_offset
             appended = self._state_log.append(writes, validated.events, producer)
-            metrics.records_diverted += 0 if appended.repeated else len(validated.diverted)
+            metrics.records_diverted += 0 if appended.repeated else len(validated.dead_lettered)
         if not appended.repeated:
             metrics.produced(appended.group, len(values), size, started)
         return appended
@@ -122,7 +122,7 @@ class ProduceService:
         else:
             appended = self._engine.append(validated.writes)
         metrics.produced(appended.group, len(values), validated.size, started)
-        metrics.records_diverted += len(validated.diverted)
+        metrics.records_diverted += len(validated.dead_lettered)
         offsets = validated.offsets(appended.base_offsets)
-        diverted = {index: offsets[index] for index in validated.diverted}
-        return ProducedPartitioned(appended.group, validated.partitions, offsets, appended.timestamp, diverted)
+        dead_lettered = {index: offsets[index] for index in validated.dead_lettered}
+        return ProducedPartitioned(appended.group, validated.partitions, offsets, appended.timestamp, dead_lettered)

@@ -1,5 +1,5 @@
-"""The one way in for clients' records: their sizes, the schema of their topic, and what becomes of those that do not
-fit it. Everything here decides; whoever asks appends what comes out.
+"""Validation of clients' records: their sizes, the schema of their topic, and the dead letters of those that do not fit
+it. Everything here decides; the caller appends the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, PartitionId, Records, partition_id
 
 Check: TypeAlias = Callable[[Topic, Sequence[bytes]], dict[int, list[str]]]
-"""Why values do not fit the schema of their topic, by their place. See `Schemas.check`."""
+"""The reasons why values do not fit the schema of their topic, by index. See `Schemas.check`."""
 
 REASON_CHARACTERS: Final = 1000  # of what is told in the headers of a rejected record
 
@@ -30,9 +30,9 @@ class ValidatedRecords(NamedTuple):
 
     writes: list[Records]  # one for each partition; that of dead letters, if any, comes last
     members: list[Sequence[int]]  # for each of `writes`: which of the records given it holds
-    partitions: Sequence[int]  # of each record; of a diverted one: that of the dead letters
+    partitions: Sequence[int]  # of each record; of a dead letter: its partition in their topic
     size: int  # of all keys and values
-    diverted: Sequence[int] = ()  # those that became dead letters
+    dead_lettered: Sequence[int] = ()  # the records that became dead letters
     events: Sequence[TopicCreated] = ()
 
     def offsets(self, base_offsets: Sequence[int]) -> list[int]:
@@ -50,13 +50,13 @@ class ValidatedRecords(NamedTuple):
 
 
 class ProducedPartitioned(NamedTuple):
-    """Where each record of `ProduceService.append_partitioned` went. True once the group is committed."""
+    """The place of each record of `ProduceService.append_partitioned`. True once the group is committed."""
 
     group: CommitGroup
-    partitions: Sequence[int]  # as for `offsets`: those of diverted records are of the dead letters
+    partitions: Sequence[int]  # those of dead letters are of their topic, as are their offsets
     offsets: Sequence[int]
     timestamp: int  # µs since 1970
-    diverted: dict[int, int]  # which records became dead letters, and their offsets there
+    dead_lettered: dict[int, int]  # which records became dead letters, and their offsets there
 
 
 class RecordValidator:
@@ -103,7 +103,7 @@ class RecordValidator:
         allow_dead_letters: bool = True,
         coming: Sequence[TopicCreated] = (),
     ) -> ValidatedRecords:
-        """What is to be appended so that each record is in its partition. Raises InvalidArgument or RecordTooLarge, or
+        """The writes that put each record into its partition. Raises InvalidArgument or RecordTooLarge, or
         RecordRejected for a record that does not fit the topic's schema, unless it becomes a dead letter.
 
         With `allow_dead_letters` off such a record is refused though the topic routes it to its dead letters: for
@@ -113,7 +113,7 @@ class RecordValidator:
         bad = {} if topic.settings.schema is None else self._check(topic, values)
         if bad:
             columns = _Columns(values, keys, headers, expires)
-            return self._without(bad, topic, partitions, columns, size, allow_dead_letters, coming)
+            return self._route_to_dead_letters(bad, topic, partitions, columns, size, allow_dead_letters, coming)
         members = _by_partition(partitions)
         if len(members) == 1:
             records = Records(partition_id(topic.id, partitions[0]), values, keys, headers, expires)
@@ -122,7 +122,7 @@ class RecordValidator:
         writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
         return ValidatedRecords(writes, list(members.values()), partitions, size)
 
-    def _without(
+    def _route_to_dead_letters(
         self,
         bad: dict[int, list[str]],
         topic: Topic,
@@ -142,9 +142,9 @@ class RecordValidator:
             first = min(bad)
             raise RecordRejected(bad[first], first if len(columns.values) > 1 else None)
         rejected = sorted(bad)
-        letters = columns.records(target, rejected)
-        letters.expires = None
-        letters.headers = [
+        dead_letters = columns.records(target, rejected)
+        dead_letters.expires = None
+        dead_letters.headers = [
             dead_letter.headers(
                 () if columns.headers is None else columns.headers[index],
                 {
@@ -164,7 +164,7 @@ class RecordValidator:
         }
         writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
         return ValidatedRecords(
-            [*writes, letters],
+            [*writes, dead_letters],
             [*members.values(), rejected],
             [0 if index in bad else number for index, number in enumerate(partitions)],
             size,
@@ -182,7 +182,7 @@ class _Columns(NamedTuple):
     expires: Sequence[int] | None
 
     def records(self, partition: PartitionId, members: Sequence[int]) -> Records:
-        """Those at the places `members`, for one partition."""
+        """The records at the indexes `members`, for one partition."""
 
         def pick(column: Sequence[Item]) -> Sequence[Item]:
             if isinstance(members, range):
@@ -199,7 +199,7 @@ class _Columns(NamedTuple):
 
 
 def _by_partition(partitions: Sequence[int]) -> dict[int, Sequence[int]]:
-    """Which records go to each partition, in their order."""
+    """The records of each partition, in their order."""
     count = len(partitions)
     if count == 1:
         return {partitions[0]: range(1)}

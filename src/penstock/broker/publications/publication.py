@@ -37,7 +37,7 @@ class Running(msgspec.Struct, array_like=True):
 
 
 class Publication(msgspec.Struct, array_like=True):
-    """What is remembered of an application."""
+    """The state of an application's publications."""
 
     key: bytes
     at: int  # µs since 1970, when it last published something
@@ -50,7 +50,7 @@ Publications: TypeAlias = dict[bytes, Publication]
 
 
 def app_key(identity: Identity, scope: Scope, app: str) -> bytes:
-    """What stands for the application. It is nobody else's, whatever name they give theirs: nor that of a user who got
+    """The key of the application. It is nobody else's, whatever name they give theirs: nor that of a user who got
     the same name later, whose records would be taken for published."""
     who = "\0".join((identity.name, identity.tenant or "", "" if identity.tenant is None else "@", str(identity.since)))
     return blake2b("\0".join((*scope, who, app)).encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()

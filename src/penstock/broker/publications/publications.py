@@ -31,7 +31,7 @@ CLEAN_EVERY: Final = 3_600_000_000  # µs
 
 
 class Permit(NamedTuple):
-    """What is needed to stage records."""
+    """A permit to stage records."""
 
     app: str  # as it was given, or one of their own for those that publish once
     key: bytes  # of all that is staged for it
@@ -59,7 +59,7 @@ class Publications:
         self._try_at: int | None = 0  # when to look for what was begun and is not finished
 
     def __len__(self) -> int:
-        """How many are under way."""
+        """The number of publications under way."""
         return len(self._runs)
 
     # -- for clients

@@ -58,7 +58,7 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:
-    """What a publication needs of the broker."""
+    """The parts of the broker that a publication needs."""
 
     state_log: StateLog
     access: Access
@@ -81,7 +81,7 @@ class _Writes(NamedTuple):
     created: list[TopicCreated]
     rows: int
     size: int  # of all keys and values
-    diverted: int
+    dead_lettered: int
 
 
 class PublicationRun:
@@ -143,18 +143,18 @@ class PublicationRun:
             self.rows += manifest.rows
         if self.begun:
             self._go_on()
-        elif sum(part.weight for part in self._parts) <= self._most(self._context.limits.publication_entry_bytes):
+        elif sum(part.weight for part in self._parts) <= self._max_bytes(self._context.limits.publication_entry_bytes):
             self._fetch(0, len(self._parts), self._append_all)
         else:
             self._check(0)
 
-    def _most(self, wanted: int) -> int:
+    def _max_bytes(self, wanted: int) -> int:
         """Of one entry, beside its event."""
         return min(wanted, self._context.state_log.engine.entry_bytes - EVENT_BYTES)
 
     def _check_topics(self, state: State, manifests: Sequence[Manifest]) -> None:
         """Rights are looked at again, and topics must be those that were there when the records were staged."""
-        request, most = self.request, self._most(MAX_BATCH_BYTES)
+        request, max_bytes = self.request, self._max_bytes(MAX_BATCH_BYTES)
         assert request is not None
         self._context.validator.check_room(request.scope.tenant)  # now: what has begun is finished
         topics = {number: name for manifest in manifests for number, name in manifest.topics.items()}
@@ -165,8 +165,8 @@ class PublicationRun:
             if found is None or found.scope != request.scope:
                 raise TopicNotFound(name)
         largest = max((chunk.size for manifest in manifests for chunk in manifest.chunks), default=0)
-        if largest > most:
-            raise EntryTooLarge(f"records of {largest} bytes that cannot be parted; the log takes {most} at once")
+        if largest > max_bytes:
+            raise EntryTooLarge(f"records of {largest} bytes that cannot be parted; the log takes {max_bytes} at once")
 
     def _check(self, first: int) -> None:
         """Before it is begun, everything that has a schema is looked at: afterwards nothing can be refused."""
@@ -220,8 +220,8 @@ class PublicationRun:
         return found.running
 
     def _fetch_step(self, first: int) -> None:
-        end, weight, most = first, 0, self._most(STEP_BYTES)
-        while end < len(self._parts) and (end == first or weight + self._parts[end].weight <= most):
+        end, weight, max_bytes = first, 0, self._max_bytes(STEP_BYTES)
+        while end < len(self._parts) and (end == first or weight + self._parts[end].weight <= max_bytes):
             weight += self._parts[end].weight
             end += 1
         self._fetching = True
@@ -252,7 +252,7 @@ class PublicationRun:
         self._committing = True
         if found.rows:
             context.metrics.produced(group, found.rows, found.size, started)
-        context.metrics.records_diverted += found.diverted
+        context.metrics.records_diverted += found.dead_lettered
         group.on_done(lambda group: self._settled(group, last=last))
 
     def _settled(self, group: CommitGroup, *, last: bool) -> None:
@@ -267,10 +267,10 @@ class PublicationRun:
             self._guard(self._go_on)
 
     def _writes(self, state: State, parts: Sequence[_Part], columns: Sequence[Columns]) -> _Writes:
-        """What is to be appended. Records for a topic that was deleted meanwhile go with it."""
+        """The writes of a step. Records for a topic that was deleted meanwhile go with it."""
         writes: list[Write] = []
         created: list[TopicCreated] = []
-        rows = size = diverted = 0
+        rows = size = dead_lettered = 0
         for part, found in zip(parts, columns, strict=True):
             chunk = part.chunk
             topic = state.topics_by_id.get(chunk.topic)
@@ -284,10 +284,10 @@ class PublicationRun:
                 admitted = self._admit(topic, chunk, found, created)
                 writes += admitted.writes
                 created += admitted.events
-                diverted += len(admitted.diverted)
+                dead_lettered += len(admitted.dead_lettered)
             else:
                 writes.append(Prepared(partition_id(topic.id, chunk.partition), found))
-        return _Writes(writes, created, rows, size, diverted)
+        return _Writes(writes, created, rows, size, dead_lettered)
 
     def _admit(self, topic: Topic, chunk: Chunk, columns: Columns, coming: Sequence[TopicCreated]) -> ValidatedRecords:
         """As any other client's records; see `RecordValidator.validate`."""
@@ -313,7 +313,7 @@ class PublicationRun:
 
 
 def _weight(state: State, chunk: Chunk) -> int:
-    """What a chunk costs, in bytes of records that need not be looked at."""
+    """The cost of a chunk, in bytes of records that need not be checked."""
     topic = state.topics_by_id.get(chunk.topic)
     if topic is None or topic.settings.schema is None:
         return chunk.size
@@ -327,7 +327,7 @@ def _topic(state: State, part: _Part) -> Topic | None:
 
 
 def _checked(topic: Topic, *, begun: bool) -> bool:
-    """Whether records are checked when they are appended. If bad ones would be refused, and not become dead letters,
+    """True if records are checked when they are appended. If bad ones would be refused, and not become dead letters,
     that was done before the publication began."""
     return topic.settings.schema is not None and not (begun and topic.settings.rejected != "dead-letter")
 

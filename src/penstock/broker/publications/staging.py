@@ -45,14 +45,14 @@ _NAME: Final = re.compile(r"([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{14})-([0-9a-
 
 
 class Staged(NamedTuple):
-    """What a staged file is called, and how many records it holds."""
+    """A staged file: its name, and the number of its records."""
 
     ref: str
     rows: int
 
 
 class Ref(NamedTuple):
-    """What the name of a staged file tells."""
+    """The parts of a staged file's name."""
 
     key: bytes  # of the application; see `publication.app_key`
     batch: int
@@ -224,7 +224,7 @@ class Staging:
             return []
 
     def remove(self, names: Iterable[str]) -> None:
-        """What cannot be removed will be looked at again: see `leftovers`."""
+        """Remove the files. Those that cannot be removed are found again by `leftovers`."""
         if self._files is None:
             return
         for name in names:
@@ -258,8 +258,8 @@ def leftovers(
     now: int,
     started: int = 0,
 ) -> list[str]:
-    """What may be removed: staged for batches that are published, or so long ago that nobody will ask for it, or not
-    finished when the broker was `started`, and with it the process that writes.
+    """Files that may be removed: staged for batches that are published, or so long ago that nobody will ask for it, or
+    not finished when the broker was `started`, and with it the process that writes.
 
     `published` tells the last batch of an application (-1: none), `needed` whether a publication is using a file."""
     found = []

@@ -1,4 +1,4 @@
-"""What goes into a query and what comes out of it, for those who ask and for those who answer."""
+"""Queries: their values, and the rows that they return."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class QueryRun(Protocol):
         """Begin; `done` is called once, on the broker's thread, when `finish` has something to say."""
 
     def finish(self) -> Rows:
-        """What came of it. Raises one of the errors of `core` or of the log."""
+        """The result. Raises one of the errors of `core` or of the log."""
 
     def cancel(self) -> None:
         """Nobody waits any more: stop as soon as possible. `done` need not be called."""

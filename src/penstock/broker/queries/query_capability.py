@@ -1,5 +1,6 @@
-"""What the process that carries out statements of SQL may ask of the broker. Each question names a statement that is
-being carried out, and is answered as its sender may see the world: the identity and the scope are those it came with.
+"""The capability of the process that carries out SQL: what it may ask of the broker. Each call names a statement that
+is being carried out, and is answered as its sender may see the world: the identity and the scope are those it came
+with.
 
 What of a stream is committed, all streams of one `open` show as of the same position.
 """
@@ -121,7 +122,7 @@ class QueryCapability:
         return [topic.name for topic in found if allows(identity, Permission.READ, scope, topic.name)]
 
     def open(self, number: int, names: Sequence[str]) -> Opened:
-        """Those of the streams that exist, for one who may read them. True once `pending_commit` is committed."""
+        """The streams of these names that exist, for one who may read them. True once `pending_commit` is committed."""
         statement = self.find(number)
         with _Kept(statement):
             for name in names:

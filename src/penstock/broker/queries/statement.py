@@ -19,7 +19,7 @@ class Stage(enum.Enum):
 
 
 class StatementQueue(Protocol):
-    """Where statements wait; `penstock.broker.queries.queries.Queries`."""
+    """The queue in which statements wait; `penstock.broker.queries.queries.Queries`."""
 
     def submit(self, statement: Statement) -> None: ...
 

@@ -1,4 +1,5 @@
-"""Where dead letters are kept and what is told about each: the one place where a record becomes a dead letter.
+"""Dead letters: the topic that holds them, and the headers that describe each; the one place where a record becomes a
+dead letter.
 
 The dead letters of a topic are a topic of their own, `<topic>.dlq`, with one partition. A letter is the record as it
 was, with headers `dead-letter-…` added that say what happened to it.

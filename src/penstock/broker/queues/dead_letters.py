@@ -118,7 +118,7 @@ class DeadLetters:
         return Deferred(read.run, conclude, ready=read.ready)
 
     def _replay(self, scope: Scope, name: str, box_id: int, letter: int | str, slices: list[RecordSlice]) -> Replayed:
-        """What was true when the read began need not be true any more."""
+        """Check again: the state may have changed since the read began."""
         started = self._metrics.timer()
         state = self._state_log.current()
         topic, box = topic_rules.find(state, scope, name), _box(state, scope, name)

@@ -166,7 +166,7 @@ class DequeueOutcome:
                 self._add_one_by_one(partition, part, limit)
 
     def _is_uniform(self, part: RecordSlice) -> bool:
-        """Whether no record of it has expired or was removed, and all are delivered alike."""
+        """True if no record of it has expired or was removed, and all are delivered alike."""
         batch, ttl = part.batch, self._policy.ttl
         if batch.flags & (HEADERS | EXPIRES) or self._removed:
             return False

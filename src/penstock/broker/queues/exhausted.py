@@ -64,7 +64,7 @@ class ExhaustedMessages:
             self._error = error
 
     def _done(self) -> None:
-        """Those that could not be committed are tried again at a later sweep."""
+        """Retry messages that could not be committed, at a later sweep."""
         try:
             if self._error is not None:
                 raise self._error

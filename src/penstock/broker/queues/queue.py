@@ -19,7 +19,7 @@ FOREVER: Final = 1 << 62
 
 
 class QueuePolicy(NamedTuple):
-    """How long and how often. Times in µs; 0 means no limit, except for `backoff`."""
+    """Lifetimes and attempts. Times in µs; 0 means no limit, except for `backoff`."""
 
     capacity: int = 1024  # messages of one partition waiting and in flight; beyond it the oldest waiting are dropped
     ttl: int = 60_000_000  # from the moment a message was stored
@@ -28,7 +28,7 @@ class QueuePolicy(NamedTuple):
     idle: int = 86_400_000_000  # without a poll, after which the queue ends
 
     def due(self, attempt: int, at: int) -> int:
-        """When a message that was delivered at `at`, for the `attempt`-th time, may be delivered again."""
+        """The time at which a message may be redelivered that was delivered at `at`, for the `attempt`-th time."""
         return at + (self.backoff << min(attempt - 1, 31))
 
     def exhausted(self, attempt: int) -> bool:
@@ -71,19 +71,19 @@ class Queue(msgspec.Struct, array_like=True):
         return in_flight - sum([(tag - 1) % step == partition for tag in settled])
 
     def attempt(self, tag: int) -> int:
-        """How often a message in flight was delivered; 0 if it is not in flight."""
+        """The number of deliveries of a message in flight; 0 if it is not in flight."""
         for attempt, tags in self.tries.items():
             if tag in tags:
                 return attempt
         return 0
 
     def next_due(self, policy: QueuePolicy) -> int:
-        """When the first delivery in flight falls due; far in the future if there is none."""
+        """The time at which the first delivery in flight falls due; far in the future if there is none."""
         firsts = ((attempt, next(iter(tags.values()))) for attempt, tags in self.tries.items())
         return min((policy.due(attempt, at) for attempt, at in firsts), default=FOREVER)
 
     def due_after(self, policy: QueuePolicy, now: int, attempts: int) -> int:
-        """When the first one falls due that is not due yet, of those delivered `attempts` times or more."""
+        """The time at which the next one falls due that is not due yet, of those delivered `attempts` times or more."""
         dues = (
             next((due for at in tags.values() if (due := policy.due(attempt, at)) > now), FOREVER)
             for attempt, tags in self.tries.items()
@@ -100,7 +100,7 @@ class Queue(msgspec.Struct, array_like=True):
                 yield tag, attempt
 
     def floor(self, policy: QueuePolicy, partition: int, start: int, end: int, settled: Collection[int] = ()) -> int:
-        """Where to go on in a partition that holds `start` to `end`: not before what retention and capacity left.
+        """The next offset of a partition that holds `start` to `end`: not before what retention and capacity left.
         `settled`: tags in flight that are about to be no longer."""
         cursor = self.cursors[partition]
         floor = max(cursor, start)
@@ -110,7 +110,7 @@ class Queue(msgspec.Struct, array_like=True):
 
 
 def apply_move(queue: Queue, event: QueueMoved) -> None:
-    """What happened to a queue, whoever decided it."""
+    """Apply what happened to a queue."""
     tries = queue.tries
     queue.cursors[:] = event.cursors
     if event.at > queue.used:

@@ -209,7 +209,7 @@ class Queues:
         id: int,  # noqa: A002 - it is the queue's id
         tags: Sequence[int],
     ) -> tuple[list[bool], CommitGroup | None]:
-        """Which of the tags were in flight, and are no longer."""
+        """Settle the tags; returns for each whether it was in flight."""
         queue = self.find(identity, id)[0]
         acknowledged, known = _in_flight(queue, tags)
         if not known:
@@ -233,7 +233,7 @@ class Queues:
         return stop
 
     def is_watching(self, id: int, callback: Callable[[], None]) -> bool:  # noqa: A002 - it is the queue's id
-        """Whether nobody else has begun to watch the queue since this one did."""
+        """True if nobody else has begun to watch the queue since this one did."""
         return self._watchers.get(id) == callback
 
     def _unwatch(self, id: int, callback: Callable[[], None]) -> None:  # noqa: A002 - it is the queue's id
@@ -320,7 +320,7 @@ class Queues:
 
 
 def _in_flight(queue: Queue, tags: Sequence[int]) -> tuple[list[bool], list[int]]:
-    """Which of the tags are in flight, as flags and as tags; one that is named twice counts the first time only."""
+    """The tags in flight, as flags and as tags; one that is named twice counts the first time only."""
     tries = queue.tries.values()
     if len(tries) == 1:  # almost always
         (attempted,) = tries

@@ -1,4 +1,4 @@
-"""What the broker is asked for at a scrape, beside what it counts: how much there is of everything."""
+"""Gauges: how much there is of everything, collected at a scrape."""
 
 from __future__ import annotations
 

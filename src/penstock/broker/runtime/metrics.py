@@ -83,7 +83,7 @@ _QUANTILES: Final = ((50, 0.50), (95, 0.95), (99, 0.99))
 
 
 class Lag(NamedTuple):
-    """How far a group is behind in one partition."""
+    """The lag of a group in one partition."""
 
     scope: Scope
     topic: str
@@ -93,7 +93,7 @@ class Lag(NamedTuple):
 
 
 class TableFigures(NamedTuple):
-    """How far tables are behind the log."""
+    """The lag of tables behind the log."""
 
     files: int = 0  # closed journal files that are not in tables yet
     bytes: int = 0  # what they hold
@@ -104,7 +104,7 @@ NO_TABLES: Final = TableFigures()
 
 
 class CacheFigures(NamedTuple):
-    """How much is in caches."""
+    """The contents of caches."""
 
     entries: int = 0
     memory_bytes: int = 0  # of those that a restart takes
@@ -126,7 +126,7 @@ NO_FANOUT: Final = FanoutFigures()
 
 @dataclass(slots=True)
 class Gauges:
-    """What the broker is asked for at a scrape."""
+    """The gauges of the broker, at a scrape."""
 
     writable: bool
     position: int
@@ -156,13 +156,13 @@ class Latency:
         self._samples = array("q", bytes(8 * LATENCY_SAMPLES))
         self._count = 0
         self._sum = 0
-        self._buckets = [0] * (LAST_BUCKET + 2)  # how many took up to 2 ** index ns, and more than half of that
+        self._buckets = [0] * 65  # how many took up to 2 ** index ns, and more than half of that
 
     def add(self, nanoseconds: int) -> None:
         self._samples[self._count % LATENCY_SAMPLES] = nanoseconds
         self._count += 1
         self._sum += nanoseconds
-        self._buckets[min((nanoseconds - 1).bit_length(), LAST_BUCKET + 1)] += 1
+        self._buckets[(nanoseconds - 1).bit_length()] += 1
 
     def quantiles(self, fractions: Sequence[float]) -> list[int]:
         samples = sorted(self._samples[: min(self._count, LATENCY_SAMPLES)])
@@ -178,7 +178,7 @@ class Latency:
 
 
 class _Pending:
-    """What the appends of one commit group will have been, once it is committed."""
+    """The appends of one commit group, counted once it is committed."""
 
     __slots__ = ("bytes", "group", "messages", "started")
 

@@ -20,7 +20,7 @@ Family = TypeVar("Family", bound=Hashable)
 
 
 class Fate(enum.Enum):
-    """What becomes of a notice."""
+    """The outcome for a notice."""
 
     WRITTEN = enum.auto()
     COUNTED = enum.auto()  # as a repetition of one that was written
@@ -35,7 +35,7 @@ class Pace(NamedTuple):
 
 
 class Repeated(NamedTuple, Generic[Notice]):
-    """How often a notice came again, after it was let through."""
+    """A notice that was let through, and how often it came again."""
 
     notice: Notice
     times: int
@@ -74,7 +74,7 @@ class Throttle(Generic[Family, Notice]):
         self._buckets: dict[Family, _Bucket] = {}
 
     def admit(self, family: Family, likeness: Hashable, pace: Pace, notice: Notice, now: int) -> Fate:
-        """What is to become of the notice. Those that are alike within a family have the same `likeness`."""
+        """Decide about the notice. Those that are alike within a family have the same `likeness`."""
         window = self._windows.get((family, likeness))
         if window is not None:
             window.count += 1
@@ -91,8 +91,8 @@ class Throttle(Generic[Family, Notice]):
             self.left_out[family] = self.left_out.get(family, 0) + 1
 
     def ended(self, now: int | None) -> list[Repeated[Notice]]:
-        """Those whose time is over (all, if there is no more time) and that came again meanwhile. A notice like one of
-        them is a new one from here on."""
+        """The notices whose time is over (all, if there is no more time) and that came again meanwhile. A notice like
+        one of them is a new one from here on."""
         over: list[tuple[Family, Hashable]] = []
         for key, window in self._windows.items():
             if now is not None and window.began <= now < window.began + WINDOW:
@@ -115,7 +115,7 @@ class Throttle(Generic[Family, Notice]):
         return True
 
     def _forget_idle(self, now: int) -> None:
-        """Those that have been still for long have all their room again."""
+        """Forget families that were idle for long: they have all their room again."""
         if len(self._buckets) >= MAX_FAMILIES:
             old = [family for family, bucket in self._buckets.items() if not 0 <= now - bucket.at < 3600 * SECOND]
             for family in old:

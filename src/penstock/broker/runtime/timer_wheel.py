@@ -18,7 +18,7 @@ NOWHERE: Final = -1
 
 
 class Timed(Protocol):
-    """What can lie in a slot. Two are never equal."""
+    """An item of a slot. Two are never equal."""
 
     deadline: int  # µs
     slot: int  # the wheel's; NOWHERE outside of it
@@ -54,25 +54,25 @@ class TimerWheel(Generic[T]):
                 del self._slots[item.slot]
             item.slot = NOWHERE
 
-    def due(self, now: int, most: int) -> Sequence[T]:
-        """Some whose deadline has come. They stay where they are until they are taken. No more than `most` are looked
-        at, so a call may find nothing although there is something: the next one goes on."""
+    def due(self, now: int, max_count: int) -> Sequence[T]:
+        """Items whose deadline has come; they stay until they are removed. No more than `max_count` are looked at, so a
+        call may find nothing although there is something: the next one goes on."""
         found: list[T] = []
         for time in sorted([time for time in self._slots if time <= now]):
-            for item in list(islice(self._slots[time], most)):
-                most -= 1
+            for item in list(islice(self._slots[time], max_count)):
+                max_count -= 1
                 if item.deadline <= now:
                     found.append(item)
                 else:
                     self.take(item)
                     self.put(item, now)
-            if not most:
+            if not max_count:
                 break
         return found
 
 
 def _slot(deadline: int, now: int) -> int:
-    """When to look: behind a deadline that is close, before one that is far."""
+    """The slot to look at: behind a deadline that is close, before one that is far."""
     distance = deadline - now
     if distance < NEAR:
         return -(-deadline // FINE) * FINE

@@ -1,4 +1,4 @@
-"""What is kept of schemas, and the rules about it: a subject's versions, and in which way a new one has to fit.
+"""The state of schemas, and the rules about it: a subject's versions, and in which way a new one has to fit.
 
 What a definition means is the business of `formats`.
 """
@@ -27,7 +27,7 @@ class SchemaKind(enum.StrEnum):
 
 
 class Compatibility(enum.StrEnum):
-    """What a new version must be able to do: read what the old one wrote, be read by it, both, or nothing."""
+    """The ability that a new version must have: read what the old one wrote, be read by it, both, or nothing."""
 
     BACKWARD = "backward"
     FORWARD = "forward"

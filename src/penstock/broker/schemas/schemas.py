@@ -46,7 +46,7 @@ Reasons: TypeAlias = list[str]
 
 
 class _Prepared(NamedTuple):
-    """What was found out about a definition off the event loop."""
+    """The properties of a definition, found off the event loop."""
 
     draft: Schema
     validator: Validator
@@ -114,7 +114,7 @@ class Schemas:
         return [schema for schema in found if schema.name in seen]
 
     def mode(self, identity: Identity, scope: Scope, name: str) -> Compatibility:
-        """How the next version has to fit the latest one. Raises SchemaNotFound."""
+        """The compatibility mode for the next version. Raises SchemaNotFound."""
         self._access.require(identity, Permission.DESCRIBE, scope, name)
         return rules.find_subject(self._state_log.current().schemas, scope, name).mode
 
@@ -136,14 +136,14 @@ class Schemas:
     def validate(
         self, identity: Identity, scope: Scope, name: str, message: bytes, version: int | None = None
     ) -> Reasons:
-        """Why the message does not fit; nothing if it does."""
+        """The reasons why the message does not fit; none if it does."""
         schema = self.get(identity, scope, name, version)
         return self._reasons(self._validators.of(scope, schema), message)
 
     # -- for the broker
 
     def check(self, topic: Topic, values: Sequence[bytes]) -> dict[int, Reasons]:
-        """Why values do not fit the schema of their topic, by their place; access has been checked."""
+        """The reasons why values do not fit the schema of their topic, by index; access has been checked."""
         name = topic.settings.schema
         if name is None:
             return {}
@@ -204,7 +204,7 @@ def _prepare(draft: Schema, latest: Schema | None, mode: Compatibility) -> _Prep
 
 
 def _problems(draft: Schema, latest: Schema | None, mode: Compatibility) -> list[str]:
-    """Why `draft` cannot follow `latest`."""
+    """The reasons why `draft` cannot follow `latest`."""
     if latest is None or mode is Compatibility.NONE:
         return []
     if latest.kind is not draft.kind:
@@ -218,7 +218,7 @@ def _problems(draft: Schema, latest: Schema | None, mode: Compatibility) -> list
 
 
 class _Validators:
-    """Those that were used, as long as there is room. Making one takes much longer than using it."""
+    """A cache of validators, as long as there is room. Making one takes much longer than using it."""
 
     ROOM: Final = 64 << 20  # bytes, about
     REGEX: Final = 64 << 10  # that a regular expression may take

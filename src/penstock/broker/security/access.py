@@ -59,7 +59,7 @@ EVERYWHERE: Final = Scope("*", "*")
 
 @lru_cache(maxsize=4096)
 def _matcher(pattern: str) -> Callable[[str], object]:
-    """What `fnmatch` does, which remembers 256: a token can bring more, and making one takes 0.1 ms."""
+    """As `fnmatch`, which caches 256: a token can bring more, and making one takes 0.1 ms."""
     return re.compile(translate(pattern)).match
 
 
@@ -121,7 +121,7 @@ class TopicAcls(Protocol):
         administrator. None: as the grants say."""
 
     def any_for(self, identity: Identity, scope: Scope) -> bool:
-        """Whether there is a topic in the scope whose verdict may be True."""
+        """True if there is a topic in the scope whose verdict may be True."""
 
 
 class _NoAcls:

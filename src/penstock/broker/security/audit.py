@@ -220,7 +220,7 @@ class Audit:
 
     @property
     def pending_commit(self) -> CommitGroup | None:
-        """What to wait for, before something is shown that must not be seen without a trace."""
+        """The group to wait for before something is shown that must not be seen without a trace."""
         return self._last if self._last is not None and self._last.state is not GroupState.COMMITTED else None
 
     def _done(self, group: CommitGroup, topic: int, link: bytes) -> None:
@@ -232,7 +232,7 @@ class Audit:
     # -- reading
 
     def query(self, identity: Identity, tenant: str, query: AuditQuery) -> Deferred[AuditPage, AuditPage]:
-        """What is kept of the tenant and fits the query, newest first. Only what is committed."""
+        """The committed events of the tenant that fit the query, newest first."""
         scan = self._scan(identity, tenant, query)
         limit = min(query.limit or audit_event.DEFAULT_PAGE, audit_event.MAX_PAGE)
 
@@ -263,10 +263,10 @@ class Audit:
         return Deferred(document, lambda found: found, executor=self._executor)
 
     def verify(
-        self, identity: Identity, scope: Scope, mark: ChainMark | None = None, most: int | None = None
+        self, identity: Identity, scope: Scope, mark: ChainMark | None = None, max_count: int | None = None
     ) -> Deferred[ChainReport, ChainReport]:
-        """Whether the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
-        With `most`, so many events of it: then the report has a `mark`, from which to go on."""
+        """Check that the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
+        With `max_count`, so many events of it: then the report has a `mark`, from which to go on."""
         self._access.require(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
         state, engine = self._state_log.current(), self._state_log.engine
         topic = _topic(state, scope.tenant)
@@ -276,7 +276,7 @@ class Audit:
         first, end = (0, 0) if topic is None else engine.bounds(partition)
         if mark is None or mark.offset < first:  # retention may have gone on since
             mark = ChainMark(first)
-        stop = end if most is None else min(end, mark.offset + max(1, most))
+        stop = end if max_count is None else min(end, mark.offset + max(1, max_count))
         number = 0 if topic is None else topic.id
         remembered = self._links.get(number, state.chains.get(number))
         check = audit_chain.Check(mark, whole=first == 0, remembered=remembered)
@@ -367,12 +367,12 @@ class _Scan:
                 time.sleep(0)  # the event loop may have the interpreter
         return fitting
 
-    def events(self, skip: int, most: int) -> Iterator[AuditEvent]:
-        """Those that fit, newest first, after `count`."""
+    def events(self, skip: int, max_count: int) -> Iterator[AuditEvent]:
+        """The events that fit, newest first, after `count`."""
         for plan, fitting in reversed(self._found):
-            wanted = fitting[::-1][skip : skip + most]
+            wanted = fitting[::-1][skip : skip + max_count]
             skip = max(0, skip - len(fitting))
-            most -= len(wanted)
+            max_count -= len(wanted)
             records = list(_records(plan)) if wanted else []
             for index in wanted:
                 offset, document = records[index]

@@ -46,7 +46,7 @@ def links(headers: Headers) -> Links | None:
 
 
 class ChainMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a chain was checked, so that another check can go on from there."""
+    """The position up to which a chain was checked, so that another check can go on from there."""
 
     offset: int  # of the record that is next
     checked: int = 0  # records
@@ -55,7 +55,7 @@ class ChainMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChainReport(msgspec.Struct, frozen=True):
-    """What came of a check. `text` says it to people."""
+    """The result of a check. `text` says it to people."""
 
     ok: bool
     event_count: int  # checked events, those from before the chain too

@@ -94,7 +94,8 @@ class AuditEvent(msgspec.Struct, omit_defaults=True):
 
 
 class AuditQuery(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What is left empty, anything fits. A type may be a family: `auth` stands for all that begin with `auth.`."""
+    """A query for events; anything fits a field that is empty. A type may be a family: `auth` stands for all that begin
+    with `auth.`."""
 
     start: int = 0  # ms since 1970
     end: int | None = None  # ms since 1970; not included
@@ -171,7 +172,7 @@ def check(query: AuditQuery) -> None:
 
 
 def matcher(query: AuditQuery) -> Callable[[AuditEvent], bool]:
-    """Whether an event fits the query."""
+    """A function that tells whether an event fits the query."""
     tests: list[Callable[[AuditEvent], bool]] = []
     if query.start > 0:
         tests.append(lambda event: event.timestamp >= query.start)

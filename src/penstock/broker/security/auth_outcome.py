@@ -1,4 +1,4 @@
-"""What becomes of an attempt to prove who somebody is, whatever it was proved with: figures, lock-out, audit log."""
+"""The outcome of an authentication, by whatever means: figures, lock-out, audit log."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class AuthOutcome:
             self._audit.note(verdict, "auth.success", action=kind)
             return verdict
         who = Identity("", peer=peer)
-        told = reason if verdict is None else "locked out"
-        self._audit.note(who, "auth.failure", action=kind, result="failure", reason=told)
+        given = reason if verdict is None else "locked out"
+        self._audit.note(who, "auth.failure", action=kind, result="failure", reason=given)
         if locks:
             self._audit.note(who, "auth.lockout", action=kind, result="denied")
         return verdict

@@ -13,7 +13,7 @@ PHI: Final = "PHI"
 
 
 def is_phi(state: State, scope: Scope, topic: str) -> bool:
-    """Whether the topic's records are protected health information. The dead letters of such a topic are, too."""
+    """True if the topic's records are protected health information. The dead letters of such a topic are, too."""
     known = state.topics.get(scope)
     if known is None:
         return False

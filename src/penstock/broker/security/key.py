@@ -72,7 +72,7 @@ class Key(msgspec.Struct, array_like=True, frozen=True):
         return "expired" if self.expires is not None and self.expires <= now else "active"
 
     def grants(self) -> tuple[Grant, ...]:
-        """What its permissions are; what its roles allow is not known here."""
+        """The grants of its permissions; those of its roles are not known here."""
         permissions = frozenset(self.permissions)
         if not permissions:
             return ()
@@ -116,7 +116,7 @@ def apply_revoked(keys: dict[int, Key], event: KeyRevoked) -> None:
 
 
 class KeyTerms(NamedTuple):
-    """What a new key is to allow."""
+    """The permissions of a new key."""
 
     name: str
     tenant: str
@@ -129,16 +129,16 @@ class KeyTerms(NamedTuple):
 
 def add(
     keys: Mapping[int, Key], number: int, terms: KeyTerms, chosen: str | None, now: int, random: Callable[[int], bytes],
-    most: int = MAX_KEYS,
+    max_count: int = MAX_KEYS,
 ) -> tuple[KeyAdded, str]:  # fmt: skip
-    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `most` keys."""
+    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `max_count` keys."""
     _check(terms, now)
     live = [key for key in keys.values() if key.revoked is None]
     if len(live) >= MAX_KEYS:
         raise LimitReached(f"The broker holds {MAX_KEYS} keys, which is its limit; revoke those that have expired")
-    if most < MAX_KEYS and sum(key.tenant == terms.tenant for key in live) >= most:
+    if max_count < MAX_KEYS and sum(key.tenant == terms.tenant for key in live) >= max_count:
         raise LimitReached(
-            f"Tenant '{terms.tenant}' has {most} keys, which is its limit; revoke those that have expired"
+            f"Tenant '{terms.tenant}' has {max_count} keys, which is its limit; revoke those that have expired"
         )
     if chosen is None:
         text = base64.urlsafe_b64encode(random(_SECRET_BYTES)).rstrip(b"=").decode()
@@ -169,7 +169,7 @@ def add(
 
 
 def terms_of(key: Key) -> KeyTerms:
-    """What another key has to have instead of this one."""
+    """The terms of a key that replaces this one."""
     return KeyTerms(key.name, key.tenant, key.permissions, key.topics, key.namespace, key.expires, key.roles)
 
 

@@ -69,16 +69,16 @@ class Keys:
 
         The administrators of a tenant may add keys of their tenant, but not choose them: they would learn which ones
         others have chosen."""
-        most = rules.MAX_KEYS
+        max_count = rules.MAX_KEYS
         if not self._access.allows(identity, Permission.ADMIN, EVERYWHERE, ""):
             self._require(identity, terms.tenant)
-            most = rules.MAX_OF_TENANT
+            max_count = rules.MAX_OF_TENANT
             if chosen is not None:
                 raise InvalidArgument("Only an administrator of all tenants may choose a key; leave it to the broker")
         state = self._state_log.current()
         role.check(state.directory, terms.tenant, terms.roles)
         event, secret = rules.add(
-            state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, most
+            state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, max_count
         )
         group = self._state_log.commit((event,))
         key = state.keys[event.id]
@@ -145,7 +145,7 @@ class Keys:
         raise KeyNotFound(missing)
 
     def _administers(self, identity: Identity) -> bool:
-        """Whether anything may be told by the time that it takes to look for a secret."""
+        """True if the time that it takes to look for a secret may tell something."""
         return self._access.allows(identity, Permission.ADMIN, _home(identity), "")
 
     def _require(self, identity: Identity, tenant: str) -> None:
@@ -162,7 +162,7 @@ class Keys:
 
 
 def _home(identity: Identity) -> Scope:
-    """Where an identity has to be administrator to hear anything of keys that it does not know."""
+    """The scope in which an identity has to be administrator to hear of keys that it does not know."""
     return EVERYWHERE if identity.tenant is None else Scope(identity.tenant, "*")
 
 

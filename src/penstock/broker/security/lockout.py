@@ -86,7 +86,7 @@ def address_of(peer: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """What is locked out: the host of `host:port` or `[v6]:port`; for IPv6 its whole network."""
+    """The unit of lock-out: the host of `host:port` or `[v6]:port`; for IPv6 its whole network."""
     host = address_of(peer)
     try:
         address = ipaddress.ip_address(host)

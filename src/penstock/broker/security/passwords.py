@@ -20,7 +20,7 @@ SALT_BYTES: Final = 16
 
 
 class PasswordCost(NamedTuple):
-    """What one hash costs: argon2id, by default as OWASP's password cheat sheet has it at the least, 20 to 50 ms on a
+    """The cost of one hash: argon2id, by default as OWASP's password cheat sheet has it at the least, 20 to 50 ms on a
     machine of today. The memory is what makes guessing on graphics cards expensive. Every hash names its own cost, so
     that older ones stay valid when it changes."""
 
@@ -44,7 +44,7 @@ class PasswordHashing:
         return self._hasher.hash(encoded(password))
 
     def is_right(self, password: str, stored: str | None) -> bool:
-        """Whether `stored` is a hash of this password. None, for a user who does not exist, takes as long."""
+        """True if `stored` is a hash of this password. None, for a user who does not exist, takes as long."""
         try:
             return self._hasher.verify(self._nobodys if stored is None else stored, encoded(password))
         except VerifyMismatchError:

@@ -1,4 +1,4 @@
-"""What the roles that a token or an API key brings along allow, as grants for the access check.
+"""Roles of tokens and API keys, as grants for the access check.
 
 These are the roles' names that issuers of tokens use, whatever their case; the built-in roles of users (`user`) and a
 tenant's own count as well. Where a tenant has a role of its own under such a name, that one is meant.
@@ -57,7 +57,7 @@ def check(directory: Directory, tenant: str, roles: Sequence[str]) -> None:
 
 
 def grants(directory: Directory, principal: str, tenant: str, roles: Sequence[str]) -> tuple[Grant, ...]:
-    """What the roles allow together. A role that means nothing allows nothing."""
+    """The grants of the roles together. An unknown role grants nothing."""
     found = [_allowed(principal, directory, tenant, name) or () for name in roles]
     # One grant even of nothing: who is there at all may do what everyone may.
     return tuple(grant for some in found for grant in some) or (Grant(principal, frozenset(), tenant),)

@@ -70,5 +70,5 @@ class Unacceptable(Exception):
 
 
 def looks_like_one(text: str) -> bool:
-    """Whether it can be a token at all: API keys come by the same way."""
+    """True if it can be a token at all: API keys come by the same way."""
     return text.startswith(_START) and text.count(".") == 2

@@ -104,12 +104,13 @@ def _read_pem(id: str, data: bytes, *, signing: bool) -> TokenKey:  # noqa: A002
 
 
 def _head(data: bytes) -> bytes:
-    """What tells the kind of a file, also of one in UTF-16: what others may read must never be taken for a secret."""
+    """The bytes that tell the kind of a file, also of one in UTF-16: what others may read must never be taken for a
+    secret."""
     return data[:4096].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
 
 
 def _read_set(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it is the file's
-    """Those of its keys that can have signed a token. What else is in it is for others: a set is made for anybody."""
+    """The keys of a set that can have signed a token. What else is in it is for others: a set is made for anybody."""
     try:
         found = _set_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -136,7 +137,7 @@ def _text_of(data: bytes) -> bytes:
 
 
 def signed(token: str, keys: Sequence[TokenKey]) -> Signed | None:
-    """What was signed, if one of the keys did; None if none did, or if it is no token."""
+    """The payload, if one of the keys signed it; None if none did, or if it is no token."""
     if len(token) > MAX_TOKEN:
         return None
     try:

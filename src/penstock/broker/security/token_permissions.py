@@ -25,7 +25,7 @@ _MANAGED: Final = frozenset({Permission.CREATE, Permission.DELETE, Permission.AL
 
 
 class Action(NamedTuple):
-    """What it allows, and of which kind its resources are."""
+    """The permissions of an action, and the kind of its resources."""
 
     kind: str
     permissions: frozenset[Permission]
@@ -48,7 +48,7 @@ _ALSO: Final[Mapping[str, str]] = {"ns": "namespace"}  # kinds that are spelt in
 
 
 def grants(principal: str, tenant: str, permissions: Sequence[str]) -> tuple[Grant, ...]:
-    """What these allow in the tenant. What is malformed, unknown or about another tenant allows nothing."""
+    """The grants of these in the tenant. One that is malformed, unknown or about another tenant allows nothing."""
     given: dict[tuple[str, str], set[Permission]] = defaultdict(set)
     for text in permissions[:MAX_PERMISSIONS]:
         name, _, resource = text.partition(":")
@@ -65,12 +65,12 @@ def grants(principal: str, tenant: str, permissions: Sequence[str]) -> tuple[Gra
 
 
 def meaning(text: str, tenant: str) -> frozenset[Permission]:
-    """What one of them allows somewhere in the tenant; for telling whoever makes a token."""
+    """The permissions of one of them somewhere in the tenant; for telling whoever makes a token."""
     return frozenset[Permission]().union(*(grant.permissions for grant in grants("", tenant, [text])))
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Whether the whole text fits; `*` is any run of characters."""
+    """True if the whole text fits; `*` is any run of characters."""
     return fnmatchcase(text, _escaped(pattern))
 
 

@@ -56,7 +56,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """What a user may do everywhere in the tenant. `permissions` are the coarse ones: read, write, admin."""
+    """A role: what a user may do everywhere in the tenant. `permissions` are the coarse ones: read, write, admin."""
 
     name: str
     permissions: tuple[str, ...]
@@ -75,7 +75,8 @@ BUILT_IN: Final[Mapping[str, Role]] = {
 
 
 class Acl(msgspec.Struct, frozen=True):
-    """Who may use one topic, beside those whose role allows it; or, with `restrict`, instead of them."""
+    """An access list: who may use one topic, beside those whose role allows it; or, with `restrict`, instead of
+    them."""
 
     topic: str
     public: bool
@@ -108,7 +109,7 @@ class Directory:
         return BUILT_IN.get(name) or self.roles.get(tenant, {}).get(name)
 
     def permissions(self, user: User) -> tuple[str, ...]:
-        """What the user's roles give together, whether or not the user is enabled."""
+        """The permissions of the user's roles together, whether or not the user is enabled."""
         given = {
             permission
             for name in user.roles

@@ -1,4 +1,4 @@
-"""What users may do, for the access check: a user's grants, and topics' own access lists. Both follow the state: a
+"""Access of users, for the access check: a user's grants, and topics' own access lists. Both follow the state: a
 change acts at once, also on connections that are open.
 """
 

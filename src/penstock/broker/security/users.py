@@ -45,7 +45,7 @@ AT_ONCE: Final = 2
 
 
 class LoginRefusal(enum.StrEnum):
-    """Why somebody was not let in. An unknown user and a wrong password are not told apart."""
+    """The reason why a login was refused. An unknown user and a wrong password are not told apart."""
 
     WRONG = "invalid username or password"
     DISABLED = "user account is disabled"  # and the password was right
@@ -56,7 +56,7 @@ LoginVerdict: TypeAlias = Identity | LoginRefusal
 
 
 class Who(NamedTuple):
-    """Who somebody is, as told to them. The name is empty if nobody logged in."""
+    """An identity, as shown to its owner. The name is empty if nobody logged in."""
 
     name: str
     roles: tuple[str, ...]
@@ -94,7 +94,7 @@ class Users:
     # -- logging in
 
     def login(self, tenant: str, name: str, password: str, peer: str) -> Deferred[bool | None, LoginVerdict]:
-        """Who this is. `peer` is where it comes from: a host that fails too often is locked out."""
+        """The identity of a user. `peer` is where it comes from: a host that fails too often is locked out."""
         if not self._access.enforced:
             return Deferred(lambda: True, lambda _: ANONYMOUS._replace(peer=peer), ready=True)
         known = self._state_log.current().directory.user(tenant, name)
@@ -221,7 +221,7 @@ class Users:
         host = host_of(identity.peer)
 
         def find() -> User:
-            """Who it is about, if this may still be done."""
+            """The user, if this may still be done."""
             if not own:
                 self._require(identity, tenant)
             elif not self.enabled(identity):
@@ -271,7 +271,7 @@ class Users:
 
     @property
     def count(self) -> int:
-        """How many there are, in all tenants."""
+        """The number of users, in all tenants."""
         return sum(map(len, self._state_log.state.directory.users.values()))
 
     def permissions(self, of: User) -> tuple[str, ...]:
@@ -310,7 +310,7 @@ class Users:
 
     @property
     def default_public(self) -> bool:
-        """What a topic is that has no list."""
+        """The default of topics without a list."""
         return self._user_access.policy.default_public
 
     def set_acl(self, identity: Identity, scope: Scope, acl: Acl) -> CommitGroup:
@@ -351,7 +351,7 @@ class Users:
         return [acls[topic] for topic in sorted(acls)]
 
     def _note(self, identity: Identity, what: str, tenant: str, name: str, **details: str) -> None:
-        """What was done to a user or a role."""
+        """Audit a change of a user or a role."""
         action = what.partition(".")[2]
         self._audit.note(identity, what, scope=Scope(tenant, "*"), resource=name, action=action, **details)  # type: ignore[arg-type]
 
@@ -360,5 +360,5 @@ class Users:
 
 
 def _by_socket(identity: Identity) -> bool:
-    """Who has the data directory can always make another administrator."""
+    """True for one with access to the data directory, who can always make another administrator."""
     return identity.name == ADMINISTRATOR.name

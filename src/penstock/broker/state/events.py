@@ -72,7 +72,7 @@ class QueueStarted(Event, tag="queue+", frozen=True):
 
 
 class QueueMoved(Event, tag="queue", frozen=True):
-    """What was delivered and acknowledged, by tag; `cursors` as they are now."""
+    """Messages delivered and acknowledged, by tag; `cursors` as they are now."""
 
     id: int
     at: int
@@ -173,7 +173,7 @@ class PublicationAdvanced(Event, tag="pub=", frozen=True):
 
 
 class PublicationDropped(Event, tag="pub-", frozen=True):
-    """What was staged for it is gone or damaged: the rest of it cannot be appended."""
+    """Its staged files are deleted or damaged: the rest of it cannot be appended."""
 
     key: bytes
 

@@ -32,7 +32,7 @@ class OfflineMissing(BrokerError):
 
 
 class _Known(NamedTuple):
-    """What was read of the journal up to a group."""
+    """The state of the journal up to a group."""
 
     mark: tuple[int, int, bytes]  # of the tailer
     state: State
@@ -92,7 +92,7 @@ class OfflineLog:
         return self._known.view.table_ends.get(partition).offset
 
     def view(self, topic: Topic, partition: int, now: int) -> visible_read.VisibilityFilter:
-        """What of a partition is live at `now` (µs)."""
+        """The visible records of a partition at `now` (µs)."""
         return visible_read.view(self._known.state, topic, partition, now)
 
     def _refuse_if_busy(self) -> None:

@@ -1,4 +1,4 @@
-"""What the broker knows besides records, rebuilt from events alone: topics, group offsets, queues, keys, schemas,
+"""The state of the broker besides records, rebuilt from events alone: topics, group offsets, queues, keys, schemas,
 users, what is delayed, what was removed, what journalled caches hold, and which transactions and publications were
 committed.
 
@@ -174,7 +174,7 @@ def apply(state: State, event: AnyEvent) -> None:
 
 
 def topic_of(event: TopicCreated) -> Topic:
-    """What it makes, once it is applied."""
+    """The topic that it creates, once it is applied."""
     scope = Scope(event.tenant, event.namespace)
     return Topic(event.id, scope, event.name, event.partitions, event.settings, event.created, event.position)
 

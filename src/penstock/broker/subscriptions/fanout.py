@@ -400,7 +400,7 @@ class FanoutLog:
                 fanout.drop_if_unused()
 
     def figures(self) -> FanoutFigures:
-        """How many follow, and how far the last of them is behind."""
+        """The number of subscribers, and the largest lag."""
         figures = [fanout.figures() for fanout in self._partitions.values()]
         return FanoutFigures(sum(each.subscribers for each in figures), max((each.lag for each in figures), default=0))
 
@@ -410,7 +410,7 @@ class FanoutLog:
 
 
 def _tell(call: Callable[[], None]) -> None:
-    """What goes wrong with one subscriber is no other's business."""
+    """Call a subscriber; its errors concern no other."""
     try:
         call()
     except Exception:

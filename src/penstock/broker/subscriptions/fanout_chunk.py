@@ -117,7 +117,7 @@ class ChunkWindow:
         return found if found is not None and found.end > offset and found.until > now else None
 
     def next_start(self, offset: int) -> int | None:
-        """Where the next chunk starts behind this offset: whoever reads up to there goes on with what is kept."""
+        """The start of the next chunk behind this offset: a read up to there continues with cached chunks."""
         at = bisect_right(self._starts, offset)
         return self._starts[at] if at < len(self._starts) else None
 
@@ -270,7 +270,7 @@ class _ChunkBuilder:
 
 
 def _expires_first(part: RecordSlice, lifetime: int) -> int:
-    """When (µs since 1970) the first of these records expires."""
+    """The time (µs since 1970) at which the first of these records expires."""
     first = FOREVER
     if part.batch.flags & EXPIRES:
         first = min([at for at in part.expires() if at > 0], default=FOREVER)

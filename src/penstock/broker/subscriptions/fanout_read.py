@@ -11,7 +11,7 @@ from penstock.log.errors import LogError
 
 
 class Visibility(NamedTuple):
-    """What decides, beside the clock, which records are visible."""
+    """The state that decides, beside the clock, which records are visible."""
 
     rebuilds: int = 0  # how often the state was read from the log again
     removed: RemovedRecords = NOTHING_REMOVED

@@ -39,7 +39,7 @@ class Subscriber(Protocol):
     """One that gets records. All methods are called on the broker's thread."""
 
     def wants_records(self) -> bool:
-        """Whether it accepts records now. If not, it calls `SubscriberSlot.resume` later."""
+        """True if it accepts records now. If not, it calls `SubscriberSlot.resume` later."""
 
     def offer(self, limit: int) -> bool:
         """Its share is about this many records: it may `plan_read` once. Returns whether it made progress; if it has to
@@ -392,7 +392,7 @@ class Subscriptions:
                 dispatcher.end()
 
     def __len__(self) -> int:
-        """How many dispatchers there are."""
+        """The number of dispatchers."""
         return len(self._dispatchers)
 
     def rebuilt(self) -> None:

@@ -25,7 +25,7 @@ TROUBLE: Final = 3  # failures in a row that an operator should know of
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """What a topic gets that says nothing itself, and where tables are."""
+    """The default of topics, and the location of tables."""
 
     enabled: bool = False
     root: str = ""  # a folder, or any URL that `deltalake` takes
@@ -47,7 +47,7 @@ class TableSpan(NamedTuple):
 
 
 class TableShare(msgspec.Struct):
-    """What a journal file has for one table."""
+    """The share of a segment that belongs to one table."""
 
     ref: TableRef
     spans: dict[int, TableSpan]  # by the partition's number
@@ -87,7 +87,7 @@ Job = BuildJob | CareJob | RemoveJob
 
 
 class TableOutcome(msgspec.Struct):
-    """What came of a job, for one table: an error, or the offsets that were asked for."""
+    """The outcome of a job, for one table: an error, or the offsets that were asked for."""
 
     topic: int
     error: str = ""
@@ -151,7 +151,7 @@ class Failures:
 
 
 def in_trouble(topics: Mapping[int, Topic], failures: Mapping[int, Failures]) -> list[str]:
-    """What an operator should know."""
+    """The problems that an operator should know of."""
     return [
         f"the table of topic '{topics[topic].name}' cannot be built ({found.count} attempts): {found.reason}"
         for topic, found in failures.items()

@@ -84,7 +84,7 @@ class Tables:
     # -- for clients
 
     def describe(self, identity: Identity, scope: Scope, topic: str) -> TableDescription | None:
-        """Where the topic's table is and what it has; None if there is none yet."""
+        """The location and contents of the topic's table; None if there is none yet."""
         self._access.require(identity, Permission.READ, scope, topic)
         found = topic_rules.find(self._state_log.current(), scope, topic)
         ends = self._ends(found)
@@ -109,7 +109,7 @@ class Tables:
         return TablePast(self.find)
 
     def _wanted(self, topic: int) -> bool:
-        """Whether closed files are to become a table. What is in it already stays there. Records that wait for their
+        """True if closed segments are to become a table. What is in it already stays there. Records that wait for their
         time belong to no topic, and never do."""
         found = self._state_log.state.topics_by_id.get(topic)
         if found is None:
@@ -133,7 +133,7 @@ class Tables:
     # -- jobs
 
     def next_job(self, now: int) -> Job | None:
-        """What to do next; `now` is the time by which retention goes, in µs. Whoever asks has no job any more: one
+        """The next job; `now` is the time by which retention goes, in µs. Whoever asks has no job any more: one
         that was not answered has failed."""
         if self._job is not None:
             self._give_up(self._job)
@@ -141,7 +141,7 @@ class Tables:
         return self._job
 
     def needed(self) -> bool:
-        """Whether there is anything to do, now or in the long run: then somebody should ask for jobs."""
+        """True if there is anything to do, now or in the long run: then somebody should ask for jobs."""
         if self._any is None:
             self._any = any(any(self._ends(topic).values()) for topic in self._state_log.state.topics_by_id.values())
         return self._any or self._removal() is not None or self._build() is not None
@@ -224,7 +224,7 @@ class Tables:
         return {topic for topic, failures in self._failures.items() if failures.until > now}
 
     def safe(self) -> bool:
-        """Whether the log starts and deletions that a job was made from survive a loss of power; what they let go is
+        """True if the log starts and deletions that a job was made from survive a loss of power; what they let go is
         gone for good. Blocks on the disk; any thread."""
         return self._state_log.engine.sync()
 
@@ -234,7 +234,7 @@ class Tables:
             self._job = None
 
     def done(self, done: JobDone) -> CommitGroup | None:
-        """What came of a job. The next one should be asked for when the group is committed. Raises LogError."""
+        """Take the outcome of a job. The next one should be asked for when the group is committed. Raises LogError."""
         job = self._job
         if job is None or job.id != done.id:
             return None
@@ -314,11 +314,11 @@ class Tables:
     # -- for operators
 
     def sizes(self) -> Mapping[int, int]:
-        """How many bytes tables have, by topic, as far as that is known."""
+        """The bytes of tables, by topic, as far as that is known."""
         return self._sizes
 
     def trouble(self) -> str:
-        """Why tables cannot be read, or not be built, if that has been tried in vain for a while."""
+        """The reason why tables cannot be read, or not be built, if that has been tried in vain for a while."""
         reasons = [self._past.trouble] if self._past.trouble else []
         return "; ".join((reasons + in_trouble(self._state_log.state.topics_by_id, self._failures))[:3])
 

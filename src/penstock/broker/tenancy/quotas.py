@@ -1,5 +1,5 @@
-"""How much each tenant may store. What its topics take, in journal files and in tables, is added up about once a
-second; a tenant that has reached its limit can append nothing until retention, or somebody who deletes a topic, has
+"""Quotas: how much each tenant may store. What its topics take, in journal files and in tables, is added up about once
+a second; a tenant that has reached its limit can append nothing until retention, or somebody who deletes a topic, has
 made room. So a tenant may be over its limit by what it can append in that time.
 
 How many topics a tenant may have is decided in `topics.create`.

@@ -1,4 +1,4 @@
-"""How much each tenant may ask for: requests in a second, and connections at a time.
+"""Rate limits of each tenant: requests in a second, and connections at a time.
 
 For doors whose clients say which tenant they are of. A tenant that asks for more is refused and the others do not
 notice. Kept in memory only; a restart begins with full buckets. Time is passed in.
@@ -29,7 +29,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: int, cost: float) -> bool:
-        """Whether there is enough, which is then taken."""
+        """Spend tokens if there are enough; returns whether there were."""
         tokens = self._tokens
         if now > self._at:
             tokens = min(self._size, tokens + (now - self._at) * self._rate)
@@ -39,7 +39,7 @@ class Bucket:
         return enough
 
     def wait(self, cost: float) -> float:
-        """How many seconds from the last attempt until so much is there."""
+        """Seconds from the last attempt until there are enough."""
         return max(0.0, min(cost, self._size) - self._tokens) / self._rate / SECOND
 
 

@@ -56,7 +56,7 @@ class Tenants:
         return self._found(tenant)
 
     def list(self, identity: Identity) -> Sequence[Tenant]:
-        """Those that this identity administers, by name."""
+        """The tenants that this identity administers, by name."""
         state, access = self._state_log.current(), self._access
         everywhere = not access.enforced or access.allows(identity, Permission.ADMIN, EVERYWHERE, "")
         names = sorted({*state.registered, *(scope.tenant for scope in state.topics)})

@@ -1,5 +1,5 @@
-"""What clients name by a number and not by a tenant and a name: streams and queues. A number can be guessed, so who may
-not use a thing is not told whether it is there.
+"""Lookup by id: streams and queues, which clients name by a number and not by a tenant and a name. A number can be
+guessed, so one who may not use a thing is not told whether it is there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Decisions about topics: given a state, what may happen, as an event or as one of the errors of `core`.
+"""Decisions about topics: given a state, what may happen, as an event or as one of the errors of the broker.
 
-Nothing here changes anything; `Broker` keeps the event and applies it.
+Nothing here changes anything; `Topics` commits the event.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def in_scope(state: State, scope: Scope, *, internal: bool = False) -> list[Topi
 
 
 def count(state: State, tenant: str) -> int:
-    """How many topics the tenant has, in all namespaces; without the broker's own."""
+    """The number of the tenant's topics, in all namespaces; without the broker's own."""
     found = (by_name for scope, by_name in state.topics.items() if scope.tenant == tenant)
     return sum(not is_internal(name) for by_name in found for name in by_name)
 

@@ -1,4 +1,4 @@
-"""Topics, for clients: create, change, delete, list and describe them, and where their partitions begin and end.
+"""Topics, for clients: create, change, delete, list and describe them, and the bounds of their partitions.
 
 Each operation checks access first, lets a pure function of `topic_rules` decide, and commits the event.
 """
@@ -150,7 +150,7 @@ class Topics:
     # -- offsets
 
     def bounds(self, identity: Identity, scope: Scope, names: Sequence[str]) -> dict[str, Sequence[Bounds]]:
-        """Where the partitions of these topics begin and end, for one who may read or describe them. Topics that do not
+        """The bounds of the partitions of these topics, for one who may read or describe them. Topics that do not
         exist are left out."""
         for name in names:
             self._require_read_or_describe(identity, scope, name)
@@ -163,7 +163,7 @@ class Topics:
         }
 
     def partition_bounds(self, identity: Identity, scope: Scope, topic: str, partition: int) -> Bounds:
-        """Where one partition begins and ends, for one who may read or describe the topic."""
+        """The bounds of one partition, for one who may read or describe the topic."""
         self._require_read_or_describe(identity, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
         return self._engine.bounds(partition_id(found.id, partition))

@@ -1,4 +1,4 @@
-"""What an open transaction holds: records of any topics, in memory, that are appended together or not at all.
+"""An open transaction: records of any topics, in memory, that are appended together or not at all.
 
 Nothing of it is stored before it is committed, so nobody can see it before, and a crash leaves nothing behind. What is
 stored with its records is its id, so that a commit that is asked for again is known to have happened.
@@ -75,7 +75,7 @@ class Transaction:
         return COMMITTING if self.outcome.state is GroupState.OPEN else COMMITTED
 
     def size_of(self, scope: Scope, topic: str, value: bytes, key: bytes | None, *, letter: bool) -> int:
-        """What one more record would add, to a topic or, as it seems, to its dead letters."""
+        """The size that one more record would add, to a topic or, as it seems, to its dead letters."""
         first = (scope, topic) not in self.lots
         return RECORD_BYTES + len(value) + len(key or b"") + first * TOPIC_BYTES + letter * LETTER_BYTES
 

@@ -48,10 +48,10 @@ _DEFAULT_SETTINGS: Final = TopicSettings()
 
 
 class Committed(NamedTuple):
-    """What a commit has done, once its group is committed."""
+    """The result of a commit, once its group is committed."""
 
     records: int
-    diverted: int  # how many of them became dead letters
+    dead_lettered: int  # how many of them became dead letters
     timestamp: int  # µs since 1970
     repeated: bool = False  # an earlier commit is the one that counts, and told how many
 
@@ -131,7 +131,7 @@ class Transactions:
             raise PartitionNotFound(topic, partition, found.partitions)
         self._validator.check_room(scope.tenant)
         admitted = self._validator.validate(found, [chosen], [value], [key])
-        size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.diverted))
+        size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.dead_lettered))
         self._check_room(transaction, size)
         transaction.add(scope, topic, value, key, partition, expires, size)
         self._size += size
@@ -149,16 +149,16 @@ class Transactions:
             state = self._state_log.current()
             return Committed(0, 0, state.transactions.get(id, 0), repeated=True), self._state_log.pending_commit
         started, now = self._metrics.timer(), self._clock()
-        writes, created, size, diverted = self._writes(identity, transaction)
+        writes, created, size, dead_lettered = self._writes(identity, transaction)
         appended = self._state_log.append(writes, [*created, TransactionCommitted(id, now)])
         transaction.outcome = appended.group
         if transaction.records:
             self._metrics.produced(appended.group, transaction.records, size, started)
-        self._metrics.records_diverted += diverted
+        self._metrics.records_diverted += dead_lettered
         appended.group.on_done(lambda group: self._settle(transaction, group))
         for event in created:
             self._audit.topic_created(identity, event)
-        return Committed(transaction.records, diverted, appended.timestamp), appended.group
+        return Committed(transaction.records, dead_lettered, appended.timestamp), appended.group
 
     def rollback(self, identity: Identity, id: str) -> None:  # noqa: A002 - it is the transaction's id
         """Drop what it holds. That needs no permission."""
@@ -228,10 +228,10 @@ class Transactions:
     def _writes(
         self, identity: Identity, transaction: Transaction
     ) -> tuple[list[Records], list[TopicCreated], int, int]:
-        """What a commit appends, how many bytes of keys and values that is, and how many dead letters."""
+        """The writes of a commit, their bytes of keys and values, and the number of dead letters."""
         writes: list[Records] = []
         created: list[TopicCreated] = []
-        size = diverted = 0
+        size = dead_lettered = 0
         self._access.require_any(identity, Permission.WRITE, transaction.scope)  # it may hold nothing
         for scope, name in transaction.lots:
             self._access.require(identity, Permission.WRITE, scope, name)
@@ -244,8 +244,8 @@ class Transactions:
             writes += admitted.writes
             created += admitted.events
             size += admitted.size
-            diverted += len(admitted.diverted)
-        return writes, created, size, diverted
+            dead_lettered += len(admitted.dead_lettered)
+        return writes, created, size, dead_lettered
 
     def _settle(self, transaction: Transaction, group: CommitGroup) -> None:
         if group.state is GroupState.COMMITTED:

@@ -335,7 +335,7 @@ class AsyncClientCore(AsyncClosing):
 
     @property
     def connections(self) -> int:
-        """How many were opened so far."""
+        """The number of connections opened so far."""
         return self._driver.connections
 
     async def connect(self) -> None:

@@ -252,7 +252,7 @@ class BlockingClient(Closing):
 
     @property
     def connections(self) -> int:
-        """How many were opened so far."""
+        """The number of connections opened so far."""
         return self._driver.connections
 
     def connect(self) -> None:

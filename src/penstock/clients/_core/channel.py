@@ -23,8 +23,8 @@ C = TypeVar("C", bound=Connection)
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """How to reach a server. `timeout` is for how many seconds to wait for a connection, and for a reply. `busy_poll`,
-    of blocking clients, is for how many seconds to keep looking for a reply before going to sleep."""
+    """Options of a connection. `timeout` is for how many seconds to wait for a connection, and for a reply.
+    `busy_poll`, of blocking clients, is for how many seconds to keep looking for a reply before going to sleep."""
 
     addresses: Addresses
     tls: ssl.SSLContext | None = None

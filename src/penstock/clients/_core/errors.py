@@ -62,7 +62,7 @@ class ReplyError(PenstockError):
 
     @property
     def leader(self) -> str | None:
-        """That server, as host:port, if this one said so."""
+        """The leader, as host:port, if this server named it."""
         return None
 
 

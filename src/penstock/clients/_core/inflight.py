@@ -62,7 +62,7 @@ class InFlightRequests(Generic[Frame]):
         raise NotImplementedError
 
     def deadline(self) -> float | None:
-        """When to call `expire`, if nothing is received before."""
+        """The time at which to call `expire`, if nothing is received before."""
         raise NotImplementedError
 
     def expire(self, now: float) -> RequestBatch | None:
@@ -188,7 +188,7 @@ class NumberedRequests(InFlightRequests[Frame]):
     # -- called by drivers
 
     def begin(self, batch: RequestBatch, now: float) -> bytes:
-        """What cannot be encoded has Unsendable as its outcome."""
+        """The bytes to send. A request that cannot be encoded has Unsendable as its outcome."""
         number = batch.first_id = self.allocate(batch.count)
         batch.sent_at = now
         shortest = self.timeout

@@ -111,7 +111,7 @@ class BlipMQMethods:
     flush = procedure_method(flush)
 
     def refusals(self) -> list[Refusal]:
-        """What was refused since the last time, and has been in no exception: most likely ACKs that came too late."""
+        """Refusals since the last call that were in no exception: most likely ACKs that came too late."""
         return self._state.take_refusals()
 
 

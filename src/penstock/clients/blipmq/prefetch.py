@@ -40,8 +40,8 @@ def chunks(values: Iterable[bytes], prefix: int, size: int) -> Iterator[list[byt
 
 
 def refill(buffer: EventBuffer, prefetch: int) -> int:
-    """How many POLLs to send ahead: none before half of the prefetched messages have been taken, so that POLLs share a
-    write; none if there is nothing left, for then the next one is waited for anyway."""
+    """The number of POLLs to send ahead: none before half of the prefetched messages have been taken, so that POLLs
+    share a write; none if there is nothing left, for then the next one is waited for anyway."""
     left = len(buffer.messages) + buffer.polls
     return prefetch - left if 0 < left <= prefetch // 2 else 0
 

@@ -215,7 +215,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
         return codec.encode_poll(correlation, buffer.id)
 
     def attach_all(self) -> bytes:
-        """What has to be sent after the login so that old subscriptions go on. In version 1 the next POLL does it."""
+        """The requests to send after the login so that old subscriptions go on. In version 1 the next POLL does it."""
         return b"".join([self.attach(buffer) for buffer in self._state.buffers.values() if buffer.id])
 
     # -- received
@@ -331,7 +331,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
         return None
 
     def lose(self, reason: Exception) -> None:
-        """What was acknowledged without certainty will be acknowledged again."""
+        """Keep uncertain acknowledgements: they are sent again on the next connection."""
         self._state.unknown += self._published - self._settled
         self._published = self._settled = 0
         for unanswered in self._rounds:

@@ -118,7 +118,7 @@ class AsyncFelixClient(AsyncClosing):
 
     @property
     def connections(self) -> int:
-        """How many were opened so far."""
+        """The number of connections opened so far."""
         return sum(pool.opened for pool in self._connection_pools)
 
     async def connect(self) -> None:
@@ -250,7 +250,7 @@ class FelixClient(Closing):
 
     @property
     def connections(self) -> int:
-        """How many were opened so far."""
+        """The number of connections opened so far."""
         return self._client.connections
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ def describe_topic(topic: str) -> RequestSpec[m.DescribeTopicResponse]:
 
 
 def describe_partition(topic: str, partition: int) -> RequestSpec[m.DescribePartitionResponse]:
-    """Where a partition begins and ends."""
+    """The bounds of a partition."""
     request = m.DescribePartition(topic, partition)
     return RequestSpec(request, whole, m.DescribePartitionResponse, idempotent=True)
 

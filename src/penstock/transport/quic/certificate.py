@@ -92,7 +92,7 @@ def is_authority(chain: bytes) -> bool:
 
 
 def kept(directory: str, now: datetime.datetime) -> Certificate:
-    """That of this directory, which is made if there is none. Raises CertificateUnusable or OSError."""
+    """The certificate of this directory, made if there is none. Raises CertificateUnusable or OSError."""
     chain_path, key_path = paths(directory)
     there = [os.path.exists(path) for path in (chain_path, key_path)]
     if there[0] and not there[1]:

@@ -58,7 +58,7 @@ class QuicServer:
         self.endpoint = QuicEndpoint(sock, settings, loop, self._on_unknown_datagram, observer)
 
     def stop_accepting(self) -> None:
-        """Those that there are stay."""
+        """Accept no more connections; open ones stay."""
         self._accepting = False
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What every schema language has to offer, and the words that they share."""
+"""The interface of every schema language, and the words that they share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ it, and never raises."""
 
 
 class Sides(NamedTuple):
-    """What the one who reads and the one who wrote are called in a text."""
+    """The names of reader and writer in a text."""
 
     reader: str
     writer: str
@@ -30,5 +30,5 @@ class Format(Protocol):
         """For a schema that `prepare` has passed."""
 
     def compatible(self, reader: Schema, writer: Schema, sides: Sides) -> list[str]:
-        """Why `reader` could not read something that fits `writer`. What cannot be decided is a reason too. The time
-        taken is bounded."""
+        """The reasons why `reader` could not read something that fits `writer`. What cannot be decided is a reason too.
+        The time taken is bounded."""

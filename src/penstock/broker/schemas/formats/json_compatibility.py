@@ -1,4 +1,5 @@
-"""Whether one JSON Schema takes everything that fits another: for each rule of the reader, does the writer promise it?
+"""Compatibility of JSON Schemas: does one accept everything that fits another: for each rule of the reader, does the
+writer promise it?
 
 Both are compared as they are written, rule by rule. The writer's rules at one place are a list, all of which hold
 (`json_promises`): `allOf` and references are taken apart, and alternatives are taken one by one. Where the answer
@@ -65,7 +66,7 @@ class _Comparison:
         self._same_names = mine == theirs and self._only_names(definitions[0])
 
     def compare(self, reader: Node, writer: Sequence[Node], path: str) -> list[str]:
-        """Why something that all of `writer` allow at this path is not allowed by `reader`."""
+        """The reasons why `reader` does not allow something that all of `writer` allow at this path."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             raise TooIntricate
@@ -142,7 +143,7 @@ class _Comparison:
         return all(self._some(reader, keyword, promises.narrowed(writer, kind), path) for kind in sorted(kinds))
 
     def _only(self, branch: Node, branches: list[Node], writer: list[Node]) -> bool:
-        """What this branch takes of the writer's, no other one takes."""
+        """True if no other branch takes what this one takes of the writer's."""
         taken = [*writer, *promises.parts(branch)]
         return all(other is branch or promises.disjoint(taken, promises.parts(other)) for other in branches)
 
@@ -208,7 +209,7 @@ class _Comparison:
         return (self._same_names and self._only_names(mine)) or next(promises.references(mine), None) is None
 
     def _only_names(self, rules: Any) -> bool:
-        """What they refer to is all below the definitions' own names."""
+        """True if all references lead below the definitions' own names."""
         names = tuple(f"#/{keyword}/" for keyword in DEFINITIONS)
         return all(isinstance(to, str) and to.startswith(names) for to in promises.references(rules))
 
@@ -266,7 +267,7 @@ class _Comparison:
             yield from self._further(reader, writer, path)
 
     def _written(self, writer: list[Node], name: str) -> tuple[list[Node], bool]:
-        """What the writer's rules say about a field, and whether they speak of it at all."""
+        """The writer's rules about a field, and whether there are any."""
         found: list[Node] = []
         for rule in writer:
             own = self._wanted(rule, name, further=False)

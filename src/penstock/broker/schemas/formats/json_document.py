@@ -93,7 +93,7 @@ class Document:
         return Node(self, pointer, *_modern(schema, self.draft))
 
     def follow(self, reference: object) -> Node:
-        """Where a `$ref` leads."""
+        """The target of a `$ref`."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise SchemaInvalid(
                 f"$ref {str(reference)[:200]!r}: only references into the definition itself, beginning with '#', are "
@@ -134,7 +134,7 @@ def decode(definition: bytes) -> Any:
 
 
 def deeper_than(value: object, limit: int) -> bool:
-    """Whether there are more than so many lists and objects within each other."""
+    """True if there are more than so many lists and objects within each other."""
     level = [value]
     for _ in range(limit + 1):
         inner: list[object] = []

@@ -1,4 +1,4 @@
-"""What a list of JSON Schema rules, all of which hold, says about a value: its types, its fields, its bounds.
+"""The promises of a list of JSON Schema rules, all of which hold, about a value: its types, its fields, its bounds.
 
 For the comparison of schemas (`json_compatibility`): these are the promises of the one who writes. Every answer may
 be wider than the truth, never narrower.
@@ -145,7 +145,7 @@ def canonical(value: Any) -> bytes:
 
 
 def references(value: Any) -> Iterator[object]:
-    """Where the references in it lead."""
+    """The targets of its references."""
     if isinstance(value, dict):
         if "$ref" in value:
             yield value["$ref"]

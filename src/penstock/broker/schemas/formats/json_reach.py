@@ -1,4 +1,4 @@
-"""How much work a JSON Schema makes: which of its rules can meet at one value.
+"""The work that a JSON Schema makes: which of its rules can meet at one value.
 
 Validation takes time in proportion to the message only if no value is looked at very often. Two references to one
 definition that has two references to the next one, and so on, would double the work with each step. So every set of

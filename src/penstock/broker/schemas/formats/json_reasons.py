@@ -1,4 +1,4 @@
-"""Why a message does not fit a JSON Schema, in the words that users know.
+"""The reasons why a message does not fit a JSON Schema, in the words that users know.
 
 The engine only says whether a value fits: its own account of all that is wrong can take time that grows exponentially
 with the depth of the message. So the reasons are looked for here, by following the schema into the message for a
@@ -62,7 +62,7 @@ class Reasons:
         return list(found)[:MAX_REASONS] or ["the message does not fit the schema"]
 
     def _own(self, node: Node, value: Any, path: str) -> Iterator[str]:
-        """What is wrong with the value itself."""
+        """The reason of the value itself."""
         if node.schema == {"not": {}}:
             yield f"unexpected field: {path or '(root)'}"
             return

@@ -1,4 +1,5 @@
-"""Whether one protobuf message can be read as another, by the rules of the binary form: numbers count, names do not.
+"""Compatibility of protobuf messages: can one be read as another, by the rules of the binary form: numbers count, names
+do not.
 
 A field that only one side knows is skipped by the other. A field that both know must be readable without loss: the
 reader's type may be wider, never narrower (`WIDER`).

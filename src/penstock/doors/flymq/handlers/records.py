@@ -33,10 +33,10 @@ def store(
     """Append one record. The reply has its partition and offset."""
     keys = [key] if key else None
     produced = append(context, topic, [value], keys, [partition], None if expires is None else [expires])
-    diverted = produced.diverted.get(0)
+    dead_lettered = produced.dead_lettered.get(0)
     written = (topic, produced.partitions[0], produced.offsets[0])
-    if diverted is not None:
-        written = (topic + SUFFIX, 0, diverted)
+    if dead_lettered is not None:
+        written = (topic + SUFFIX, 0, dead_lettered)
     key_size = len(key) if key else m.NO_KEY
     return Reply(m.RecordMetadata(*written, produced.timestamp // 1000, key_size, len(value)), produced.group)
 
@@ -85,7 +85,7 @@ def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
     keys = request.keys if any(request.keys) else None
     produced = append(context, request.topic, request.values, keys, request.partitions)
     offsets = list(produced.offsets)
-    for number in produced.diverted:
+    for number in produced.dead_lettered:
         offsets[number] = 2**64 - 1
     reply = m.ProducedBatch(request.topic, produced.timestamp // 1000, list(produced.partitions), offsets)
     return Reply(reply, produced.group)
