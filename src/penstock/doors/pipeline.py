@@ -41,6 +41,7 @@ class RequestPipeline(ABC):
 
     def __init__(self, broker: Broker, channel: Channel) -> None:
         self.broker = broker
+        self._state_log = broker.state_log
         self.channel = channel
         self.replies = ReplyQueue(channel.send, self._replied)
         self.state = OPEN
@@ -98,9 +99,10 @@ class RequestPipeline(ABC):
     def _encode_error(self, request: Any, error: Exception) -> bytes:
         """The frames that tell an error. Never raises."""
 
-    def _size(self, request: Any) -> int:  # noqa: ARG002
-        """Bytes of the request that memory keeps until its reply leaves."""
-        return 0
+    @abstractmethod
+    def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:
+        """Queue a reply behind this commit, with what replaces it if that fails, and the bytes of the request that
+        memory keeps until it leaves."""
 
     def _on_failure(self, request: Any) -> OnFailure:
         """The reply instead if the commit that it depends on fails."""
@@ -176,6 +178,7 @@ class RequestPipeline(ABC):
     def dispatch(self) -> None:
         """Execute requests, until there are no more or the next one has to wait."""
         budget = MAX_PER_TURN
+        replies = self.replies
         while self._pending is None and not self._yielding:
             if budget <= 0:
                 budget = MAX_PER_TURN
@@ -186,7 +189,8 @@ class RequestPipeline(ABC):
             if request is None:
                 return
             handler = self._handler(request)
-            if self._must_wait(handler):
+            checks = replies.held_bytes > FLUSH_BYTES or (handler is not None and handler.reads)
+            if checks and self._must_wait(handler):
                 return
             budget -= self._pop(request)
             self._execute(handler, request)
@@ -199,15 +203,13 @@ class RequestPipeline(ABC):
 
     def _must_wait(self, handler: Handler | None) -> bool:
         """Whether a request has to wait: for the client to take earlier replies and, if it reads, for earlier writes.
-        The reply to a write is small, so there the client is looked at only now and then."""
+        Asked of every read; of a write, whose reply is small, only when `FLUSH_BYTES` of replies are held."""
         replies = self.replies
         reads = handler is not None and handler.reads
         if replies.held_bytes > FLUSH_BYTES:
             replies.flush()
             if handler is not None and handler.large and replies.held_bytes > FLUSH_BYTES:
                 return True  # what is left waits for a commit, after which this goes on
-        elif not reads:
-            return False
         return self.channel.congested or (reads and bool(replies.waiting) and replies.blocked)
 
     def _execute(self, handler: Handler | None, request: Any) -> None:
@@ -254,10 +256,7 @@ class RequestPipeline(ABC):
         except Exception as error:  # noqa: BLE001 - a reply that cannot be encoded; `_fail` logs it
             self._fail(request, error)
         else:
-            self._enqueue(request, data, self.broker.pending_commit if group is None else group)
-
-    def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:
-        self.replies.enqueue(data, after, self._on_failure(request), self._size(request))
+            self._enqueue(request, data, self._state_log.pending_commit if group is None else group)
 
     def _fail(self, request: Any, error: Exception) -> None:
         expected = isinstance(error, self.expected)

@@ -9,6 +9,7 @@ in `handlers/table`, the states of a connection are in `states`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from penstock.doors.handlers import Handler
 from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
 from penstock.doors.reply import Outcome
 from penstock.doors.session import Channel, Door
-from penstock.log.engine import OPEN
+from penstock.log.engine import OPEN, CommitGroup
 from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import INTERNAL_ERROR
@@ -103,7 +104,7 @@ class BlipMqSession(RequestPipeline):
             self._context.paused = None
             paused.resume()
         super().dispatch()
-        if self._pushes:
+        if self._pushes.by_queue:
             self._pushes.work()
 
     @property
@@ -135,12 +136,15 @@ class BlipMqSession(RequestPipeline):
         nack = request_refused(error) if isinstance(error, EXPECTED) else INTERNAL_ERROR
         return b"".join([codec.encode_nack(correlation, *nack) for _, correlation, _ in request])
 
+    def _enqueue(self, request: Sequence[f.Frame], data: bytes, after: CommitGroup | None) -> None:
+        self.replies.enqueue(data, after, None if after is None else partial(self._encode_error, request))
+
     def _refuse(self, request: Sequence[f.Frame], error: Exception) -> None:
         if len(request) == 1:  # of several, some may have been answered already
             self.replies.enqueue(self._encode_error(request, error))
 
     def _replied(self) -> None:
-        if self._pushes:
+        if self._pushes.by_queue:
             self.progress()
         else:
             super()._replied()

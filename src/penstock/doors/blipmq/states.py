@@ -76,17 +76,14 @@ KeyCheck: TypeAlias = Callable[[str], Identity | Literal["locked"] | None]
 class Handshake:
     """The state of one connection. `version` and `identity` are known after HELLO and AUTH."""
 
-    __slots__ = ("_check_key", "identity", "state", "version")
+    __slots__ = ("_check_key", "identity", "ready", "state", "version")
 
     def __init__(self, check_key: KeyCheck) -> None:
         self._check_key = check_key
         self.state = State.NEW
         self.version = 0
         self.identity: Identity | None = None
-
-    @property
-    def ready(self) -> bool:
-        return self.state is State.READY
+        self.ready = False  # in the state READY: asked for every frame
 
     def step(self, frame: Frame) -> bytes | None:
         """The reply to a frame, which may be empty; None for one that has a handler."""
@@ -125,4 +122,5 @@ class Handshake:
             return LOCKED_OUT
         self.identity = identity
         self.state = State.READY
+        self.ready = True
         return None

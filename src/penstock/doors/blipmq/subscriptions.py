@@ -112,29 +112,26 @@ class Pushes:
         self.channel = channel
         self.replies = replies
         self.wake = wake
-        self._open: dict[int, Push] = {}
-
-    def __len__(self) -> int:
-        return len(self._open)
+        self.by_queue: dict[int, Push] = {}
 
     def start(self, identity: Identity, queue_id: int) -> None:
         """Send the messages of a subscription here, as they are published, from now on."""
-        existing = self._open.get(queue_id)
+        existing = self.by_queue.get(queue_id)
         if existing is not None and existing.is_current:
             return
         self.end(queue_id)  # it went elsewhere meanwhile
         with contextlib.suppress(QueueNotFound, AccessDenied, ShuttingDown):
-            self._open[queue_id] = Push(self, identity, queue_id)
+            self.by_queue[queue_id] = Push(self, identity, queue_id)
 
     def end(self, queue_id: int) -> None:
-        if (push := self._open.pop(queue_id, None)) is not None:
+        if (push := self.by_queue.pop(queue_id, None)) is not None:
             push.stop()
 
     def work(self) -> None:
-        for push in list(self._open.values()):
+        for push in list(self.by_queue.values()):
             push.work()
 
     def stop(self) -> None:
-        for push in self._open.values():
+        for push in self.by_queue.values():
             push.stop()
-        self._open.clear()
+        self.by_queue.clear()

@@ -205,8 +205,8 @@ class RequestStream(RequestPipeline):
     def _encode_error(self, request: Any, error: Exception) -> bytes:
         return failure(self._context.dialect, request, error)
 
-    def _size(self, request: Any) -> int:
-        return request.size if isinstance(request, ProduceBatch) else len(getattr(request, "value", b""))
+    def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:
+        self.replies.enqueue(data, after, self._on_failure(request), _size(request))
 
     def _refuse(self, request: Any, error: Exception) -> None:
         if isinstance(request, ProduceBatch) and len(request.publications) > 1 and isinstance(error, EXPECTED):
@@ -254,7 +254,7 @@ class PublishStream(RequestStream):
             raise RequestRefused("unexpected message type", ends=True)
 
     def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:  # noqa: ARG002
-        if size := self._size(request):
+        if size := _size(request):
             self.replies.enqueue(b"", after, None, size)
 
     def _tell(self, request: Any, error: Exception) -> None:  # noqa: ARG002
@@ -268,3 +268,8 @@ class PublishStream(RequestStream):
         if self.state is OPEN:
             self._stream.refuse(0)
         super()._end()
+
+
+def _size(request: Any) -> int:
+    """Bytes of the request that memory keeps until its reply leaves."""
+    return request.size if isinstance(request, ProduceBatch) else len(getattr(request, "value", b""))

@@ -9,6 +9,7 @@ changes its identity, so its states are those of every connection (`doors/sessio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from penstock.doors.handlers import Handler
 from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply import Outcome, Reply
 from penstock.doors.session import Channel, Door
+from penstock.log.engine import CommitGroup
 from penstock.wire.flymq.codec import replies, requests
 from penstock.wire.flymq.codec.coalesced_produce import CoalescedProduce, coalesce_produce
 from penstock.wire.flymq.errors import UnknownOpcode, error_frame
@@ -132,8 +134,9 @@ class FlyMqSession(RequestPipeline):
             return error_frame(text_of(error, None, self._context)) * request.count
         return error_frame(text_of(error, request.body, self._context))
 
-    def _size(self, request: FlyMqRequest | CoalescedProduce) -> int:
-        return request.byte_size if isinstance(request, CoalescedProduce) else request.size
+    def _enqueue(self, request: FlyMqRequest | CoalescedProduce, data: bytes, after: CommitGroup | None) -> None:
+        size = request.byte_size if isinstance(request, CoalescedProduce) else request.size
+        self.replies.enqueue(data, after, partial(self._encode_error, request), size)
 
 
 def _coalesce(data: bytes, start: int) -> CoalescedProduce | None:

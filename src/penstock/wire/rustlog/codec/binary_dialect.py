@@ -118,18 +118,21 @@ class _Reader:
         return self._number(_U64, field)
 
     def string(self, field: str) -> str:
-        return self._text(self.u16(f"{field} length"), field)
+        data, start = self.data, self.position + 2
+        if start > len(data):
+            _fail(f"missing {field} length")
+        return self._text(start, data[start - 2] << 8 | data[start - 1], field)
 
     def long_string(self, field: str) -> str:
-        return self._text(self.u32(f"{field} length"), field)
+        length = self._number(_U32, f"{field} length")
+        return self._text(self.position, length, field)
 
-    def _text(self, length: int, field: str) -> str:
-        start = self.position
-        self.position = start + length
-        if self.position > len(self.data):
+    def _text(self, start: int, length: int, field: str) -> str:
+        self.position = end = start + length
+        if end > len(self.data):
             _fail(f"truncated {field}")
         try:
-            return self.data[start : self.position].decode()
+            return self.data[start:end].decode()
         except UnicodeDecodeError as error:
             _fail(f"invalid utf8 {field}: {_utf8_problem(error)}")
 
