@@ -220,7 +220,7 @@ class FlightSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[tables]`: closed journal files become Delta tables, one for each topic."""
+    """`[tables]`: closed segments become Delta tables, one for each topic."""
 
     enabled: bool = True  # for topics that do not say it themselves
     url: Annotated[str, Meta(max_length=4096)] = ""  # a folder or any URL that deltalake takes; "": in `data_dir`

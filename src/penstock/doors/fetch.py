@@ -17,7 +17,7 @@ from penstock.log.batch import RecordSlice
 
 
 class Step(enum.Enum):
-    """What follows a read."""
+    """The step after a read."""
 
     READ = enum.auto()  # the next one
     REPLY = enum.auto()
@@ -48,7 +48,7 @@ class FetchTask(ABC):
 
     @abstractmethod
     def _next_plan(self) -> VisibleRead | None:
-        """What to read next; None if there is nothing more."""
+        """The next read; None if there is nothing more."""
 
     @abstractmethod
     def _collect(self, slices: list[RecordSlice]) -> None:
@@ -56,7 +56,7 @@ class FetchTask(ABC):
 
     @abstractmethod
     def _after_read(self, plan: VisibleRead) -> Step:
-        """What follows, now that this was read."""
+        """The step after this read."""
 
     @abstractmethod
     def _reply(self) -> Reply: ...
@@ -96,12 +96,12 @@ class FetchTask(ABC):
                 except Exception as error:  # noqa: BLE001 - as above
                     self._complete(self._failed(error))
                     return
-            elif not self._offload(self.broker.executor if executor is None else executor):
+            elif not self._submit(self.broker.executor if executor is None else executor):
                 return
             if not self._goes_on(plan):
                 return
 
-    def _offload(self, executor: Executor) -> bool:
+    def _submit(self, executor: Executor) -> bool:
         """Hand a read to the executor. Whether it is done already: else `_returned_later` goes on."""
         self._sending, self._returned = True, False
         executor(self._read, self._on_read)

@@ -64,7 +64,7 @@ _COUNTERS: Final = (
     (None, "slow_consumers", "Consumers dropped for being slow; this broker does not."),
     (None, "compaction_runs", "Compaction runs; this broker does not compact."),
     (None, "compaction_skipped_segments", "Files skipped by compaction."),
-    ("table_builds", "table_builds", "Journal files taken over by tables, counted for each table."),
+    ("table_builds", "table_builds", "Segments taken over by tables, counted for each table."),
     ("table_failures", "table_failures", "Jobs for tables that failed."),
     ("statements", "statements", "Statements of SQL that were answered, with rows or with an error."),
     ("statement_failures", "statement_failures", "Those of them that were answered with an error."),
@@ -95,7 +95,7 @@ class Lag(NamedTuple):
 class TableFigures(NamedTuple):
     """The lag of tables behind the log."""
 
-    files: int = 0  # closed journal files that are not in tables yet
+    files: int = 0  # closed segments that are not in tables yet
     bytes: int = 0  # what they hold
     failing: int = 0  # tables whose last job failed
 
@@ -303,8 +303,8 @@ class Metrics:
     def _collect_gauges(self) -> Iterator[Metric]:
         gauges = self._gauges()
         files, size = gauges.reclaimed
-        yield CounterMetricFamily("segments_deleted", "Journal files removed by retention.", value=files)
-        yield CounterMetricFamily("bytes_reclaimed", "Bytes of journal files removed by retention.", value=size)
+        yield CounterMetricFamily("segments_deleted", "Segments removed by retention.", value=files)
+        yield CounterMetricFamily("bytes_reclaimed", "Bytes of segments removed by retention.", value=size)
         labels = ["topic", "partition", "group", "tenant", "namespace"]
         lag = GaugeMetricFamily("consumer_lag", "Records that a group has not reached yet.", labels=labels)
         lags = iter(gauges.lags)
@@ -325,8 +325,8 @@ class Metrics:
             ("broadcast_lag", "Records between the slowest of them and the end.", gauges.fanout.lag),
             ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
             ("schemas", "Versions of all schemas.", gauges.schemas),
-            ("table_files_waiting", "Closed journal files that are not in tables yet.", gauges.tables.files),
-            ("table_lag_bytes", "Bytes of closed journal files that are not in tables yet.", gauges.tables.bytes),
+            ("table_files_waiting", "Closed segments that are not in tables yet.", gauges.tables.files),
+            ("table_lag_bytes", "Bytes of closed segments that are not in tables yet.", gauges.tables.bytes),
             ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
             ("cache_entries", "Values in caches.", gauges.caches.entries),
             ("cache_bytes", "Bytes that caches in memory take.", gauges.caches.memory_bytes),

@@ -54,7 +54,7 @@ class TableShare(msgspec.Struct):
 
 
 class BuildJob(msgspec.Struct, tag="build"):
-    """Take over what a closed journal file has."""
+    """Take over what a closed segment has."""
 
     id: int
     sequence: int  # of the file
@@ -70,7 +70,7 @@ class CareJob(msgspec.Struct, tag="care"):
     now: int  # for retention, µs
     starts: dict[int, int]  # log starts that no crash takes back
     limits: dict[int, tuple[float | None, int | None]]  # seconds and bytes to keep
-    journal_bytes: dict[int, int]  # of each partition, in journal files alone
+    journal_bytes: dict[int, int]  # of each partition, in segments alone
     file_bytes: int
     file_seconds: float | None  # from the oldest to the newest record of a merged file
     keep_seconds: float
@@ -104,15 +104,15 @@ class JobDone(msgspec.Struct):
 
 
 def next_build(
-    closed: Sequence[ClosedFile], wanted: Callable[[int], bool], resting: Container[int]
+    closed: Sequence[ClosedFile], wanted: Callable[[int], bool], backing_off: Container[int]
 ) -> tuple[int, dict[int, dict[int, ClosedSpan]]] | None:
     """The oldest file that has something for a table: its number, and spans by topic and partition. Topics that are
-    `resting` wait, and then also with what later files have: a table takes its records in order."""
+    `backing_off` wait, and then also with what later files have: a table takes its records in order."""
     for file in closed:
         found: dict[int, dict[int, ClosedSpan]] = {}
         for partition, span in file.spans.items():
             topic = topic_of(partition)
-            if topic in resting or not wanted(topic):
+            if topic in backing_off or not wanted(topic):
                 continue
             if topic in found or len(found) < TOPICS_AT_ONCE:
                 found.setdefault(topic, {})[number_of(partition)] = span

@@ -1,4 +1,4 @@
-"""The broker's tables: one for each topic, with the records of its closed journal files. This module decides what is
+"""The broker's tables: one for each topic, with the records of its closed segments. This module decides what is
 to be done for them, and when, and keeps what came of it; the work is done by a process that asks for jobs.
 
 One job at a time is under way. Whatever is lost, the process, the answer or the broker, is asked for again: building
@@ -152,7 +152,7 @@ class Tables:
         return self._build() or self._removal() or self._care(now)
 
     def _build(self) -> BuildJob | None:
-        found = next_build(self._state_log.engine.closed_files(), self._wanted, self._resting())
+        found = next_build(self._state_log.engine.closed_files(), self._wanted, self._backing_off())
         if found is None:
             return None
         sequence, by_topic = found
@@ -170,20 +170,20 @@ class Tables:
         return BuildJob(self._next_number(), sequence, shares)
 
     def _removal(self) -> RemoveJob | None:
-        resting = self._resting()
+        backing_off = self._backing_off()
         for topic, (scope, name) in self._state_log.state.tables_left.items():
-            if topic not in resting:
+            if topic not in backing_off:
                 return RemoveJob(self._next_number(), self._place(scope, name, topic))
         return None
 
     def _care(self, now: int) -> CareJob | None:
         """For the next table whose turn it is."""
-        known, clock, resting = self._state_log.state.topics_by_id, self._clock(), self._resting()
+        known, clock, backing_off = self._state_log.state.topics_by_id, self._clock(), self._backing_off()
         if not self._line:
             self._line.extend(known)
         for _ in range(min(LOOKS_AT_ONCE, len(self._line))):
             topic = known.get(self._line.popleft())
-            if topic is None or topic.id in resting:
+            if topic is None or topic.id in backing_off:
                 continue
             if clock - self._looked.setdefault(topic.id, clock) >= self._policy.maintenance_us:
                 job = self._care_for(topic, now, clock)
@@ -219,7 +219,7 @@ class Tables:
         self._number += 1
         return self._number
 
-    def _resting(self) -> set[int]:
+    def _backing_off(self) -> set[int]:
         now = self._clock()
         return {topic for topic, failures in self._failures.items() if failures.until > now}
 

@@ -1,4 +1,4 @@
-"""Quotas: how much each tenant may store. What its topics take, in journal files and in tables, is added up about once
+"""Quotas: how much each tenant may store. What its topics take, in segments and in tables, is added up about once
 a second; a tenant that has reached its limit can append nothing until retention, or somebody who deletes a topic, has
 made room. So a tenant may be over its limit by what it can append in that time.
 

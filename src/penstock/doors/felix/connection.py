@@ -19,7 +19,7 @@ MAX_HOSTS: Final = 1000  # whose violations are remembered
 
 
 class ViolationLog:
-    """Which hosts were logged of late: one that sends garbage must not fill the log."""
+    """Hosts that were logged of late: one that sends garbage must not fill the log."""
 
     def __init__(self) -> None:
         self._when: dict[str, int] = {}  # by host, in µs

@@ -56,8 +56,8 @@ class FelixContext(RequestContext):
         return self.dialect is ORIGINAL
 
     def scope(self, tenant: str, namespace: str, requests: int = 1) -> Scope:
-        """Where a request acts, if the client may ask anything there now. Called once for each request, or for several
-        that act as one; what the client may do there is checked by the broker.
+        """The scope of a request, if the client may ask anything there now. Called once for each request, or for
+        several that act as one; what the client may do there is checked by the broker.
 
         Raises RequestRefused for a tenant that is not the stream's own, InvalidName, AccessDenied, QuotaReached for a
         tenant with too many connections, TooFast for one that asks too much."""

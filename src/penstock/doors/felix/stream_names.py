@@ -23,7 +23,7 @@ class StreamTarget(NamedTuple):
 
 
 def locate(context: FelixContext, scope: Scope, stream: str, permission: Permission) -> StreamTarget:
-    """Which topic a stream is, or would be, for one who needs this permission. Whether it is there is no secret of a
+    """The topic of a stream, for one who needs this permission. Whether it is there is no secret of a
     partition's name either: who may not use the topic is refused in the words for a name like any other. All else is
     looked at with whatever the client asks for. Raises AccessDenied."""
     if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:

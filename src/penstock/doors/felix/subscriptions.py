@@ -33,7 +33,7 @@ HELD_BYTES: Final = 256 << 10  # of frames that wait for a commit, above which n
 
 
 class Reset(enum.IntEnum):
-    """Why an event stream was broken off: the code of its reset."""
+    """The reset codes of an event stream."""
 
     OVERTAKEN = 0x11  # retention removed events before the client took them
     DENIED = 0x12  # the client may not read the stream any more
@@ -58,14 +58,14 @@ _ORDERLY: Final = (TopicNotFound, ShuttingDown)
 
 
 class Course(NamedTuple):
-    """Where a subscription goes on, and up to where it is to get everything before it is looked at again."""
+    """The next offset of a subscription, and the offset up to which it gets everything before it is decided again."""
 
     position: int
     full: int | None = None  # behind what waited for it when it became too slow
 
 
 def course(slow: str, position: int, head: int, queue: int, full: int | None) -> Course:
-    """What becomes of a subscription that is at `position` while the log ends at `head`. It may be `queue` events
+    """The course of a subscription that is at `position` while the log ends at `head`. It may be `queue` events
     behind. One further behind goes on
 
     - with `keep` where it is;

@@ -64,7 +64,7 @@ def _cache(context: FelixContext, request: CacheRequest) -> CacheName:
 
 
 def _check_tenant(context: FelixContext, tenant: str, namespace: str, cache: str) -> None:
-    """Where tenants are not created on first use, only existing ones have caches; the one that the
+    """Check that the tenant exists, where tenants are not created on first use; the one that the
     configuration names for messages without a scope has."""
     broker = context.broker
     if tenant == context.settings.cache_tenant:

@@ -22,7 +22,7 @@ from penstock.wire.felix.messages import From, Subscribe
 
 
 class CursorError(NamedTuple):
-    """Why there is no beginning at an offset."""
+    """The reason why a subscription cannot start at an offset."""
 
     reason: str  # too_old or in_future
     requested: int

@@ -87,7 +87,7 @@ def list_indexes(context: KimberliteContext, request: m.ListIndexes) -> QueryRep
 
 
 def _made(kind: Callable[..., T], row: list[Value]) -> T:
-    """What a row of a statement that we made ourselves stands for."""
+    """The record that a row of our own statement stands for."""
     return kind(*row)
 
 

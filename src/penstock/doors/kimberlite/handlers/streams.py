@@ -107,7 +107,7 @@ def append(context: KimberliteContext, request: m.AppendEvents) -> Reply:
 
 
 def info(context: KimberliteContext, request: m.StreamInfo) -> Reply:
-    """For those who may read, and for those who may append: they have to name the offset at which they do."""
+    """The length of a stream, for those who may read or append: appends have to name the expected offset."""
     broker, identity, scope = context.broker, context.identity, context.scope
     topic, partition = broker.topics.stream(identity, scope, request.stream_id)
     if broker.access.allows(identity, Permission.WRITE, scope, topic.name):

@@ -18,7 +18,7 @@ def create(context: KimberliteContext, request: m.TenantCreate) -> Reply:
 
 
 def list_tenants(context: KimberliteContext, _request: m.TenantList) -> Reply:
-    """Those that have a number here."""
+    """The tenants that have a number here."""
     tenants = context.broker.tenants.list(context.identity)
     numbered = [(context.settings.number(tenant.name), tenant) for tenant in tenants]
     return Reply(m.TenantListResponse([_info(number, tenant) for number, tenant in numbered if number is not None]))

@@ -76,7 +76,7 @@ class RustLogFetch(FetchTask):
 
 
 def _measure(slices: Sequence[RecordSlice], end: int) -> tuple[int, int]:
-    """How many records there are below `end`, and how many bytes."""
+    """The number of records below `end`, and their bytes."""
     count = size = 0
     for part in slices:
         if part.end_offset <= end:
