@@ -33,6 +33,11 @@ class FetchTask(ABC):
     """A `PendingReply`. All methods but `_collect` are called on the broker's thread; they may raise, which is the
     reply then."""
 
+    __slots__ = (
+        *("broker", "executor", "offloaded", "plan", "started"),
+        *("_error", "_on_complete", "_returned", "_sending"),
+    )
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.plan: VisibleRead | None = None  # the last read

@@ -47,6 +47,7 @@ class RequestPipeline(ABC):
         self.state = OPEN
         self._dispatching = False
         self._yielding = False  # others have their turn
+        self._cost = 1  # of the request that `_peek` gave, out of `MAX_PER_TURN`
         self._pending: PendingReply | None = None  # the reply to the last request that was executed
 
     # -- what a door defines: requests
@@ -58,11 +59,7 @@ class RequestPipeline(ABC):
 
     @abstractmethod
     def _peek(self) -> Any:
-        """The next request, which stays the next one until `_pop`; None if there is none for now."""
-
-    @abstractmethod
-    def _pop(self, request: Any) -> int:
-        """Remove the request that `_peek` gave. Returns how many it counts for of `MAX_PER_TURN`."""
+        """The next request, which stays the next one until `_invoke`; None if there is none for now."""
 
     @abstractmethod
     def _handler(self, request: Any) -> Handler | None:
@@ -70,7 +67,8 @@ class RequestPipeline(ABC):
 
     @abstractmethod
     def _invoke(self, handler: Handler | None, request: Any) -> Outcome | None:
-        """Carry it out. None: it was answered, or will be. May raise anything: this is inside the error boundary."""
+        """Remove the request that `_peek` gave, and carry it out. None: it was answered, or will be. May raise
+        anything: this is inside the error boundary."""
 
     @property
     @abstractmethod
@@ -192,7 +190,7 @@ class RequestPipeline(ABC):
             checks = replies.held_bytes > FLUSH_BYTES or (handler is not None and handler.reads)
             if checks and self._must_wait(handler):
                 return
-            budget -= self._pop(request)
+            budget -= self._cost
             self._execute(handler, request)
 
     def _resume(self) -> None:

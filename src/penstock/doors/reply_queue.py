@@ -71,7 +71,9 @@ class ReplyQueue:
     def flush(self) -> None:
         """Send everything that is ready, as one."""
         if self.waiting:
-            self._advance()
+            group = self.waiting[0][0]
+            if group is None or group.state is not OPEN:
+                self._advance()
         if self._ready:
             data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
             self._ready.clear()

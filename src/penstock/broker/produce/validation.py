@@ -84,6 +84,10 @@ class RecordValidator:
         one that is."""
         if not values:
             raise InvalidArgument("There is no record to append")
+        if len(values) == 1 and keys is None:  # as a client appends that waits for each reply
+            if (size := len(values[0])) > self._limits.record_bytes:
+                raise RecordTooLarge(size, self._limits.record_bytes)
+            return size
         sizes = list(map(len, values))
         if keys is not None:
             sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]

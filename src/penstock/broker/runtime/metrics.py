@@ -10,6 +10,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from typing import Final, NamedTuple
 
@@ -150,28 +151,42 @@ class Latency:
     """Durations in ns: all of them in a histogram, whose buckets end at powers of two, and the last ones for exact
     percentiles."""
 
-    __slots__ = ("_buckets", "_count", "_samples", "_sum")
+    __slots__ = ("_buckets", "_count", "_folded", "_next", "_samples", "_sum")
 
     def __init__(self) -> None:
-        self._samples = array("q", bytes(8 * LATENCY_SAMPLES))
-        self._count = 0
+        self._samples = array("q", bytes(8 * LATENCY_SAMPLES))  # a ring of the last ones
+        self._next = 0  # where the next one goes
+        self._folded = 0  # those from here to `_next` are not in the buckets yet
+        self._count = 0  # of samples in the buckets
         self._sum = 0
         self._buckets = [0] * 65  # how many took up to 2 ** index ns, and more than half of that
 
     def add(self, nanoseconds: int) -> None:
-        self._samples[self._count % LATENCY_SAMPLES] = nanoseconds
-        self._count += 1
-        self._sum += nanoseconds
-        self._buckets[(nanoseconds - 1).bit_length()] += 1
+        self._samples[self._next] = nanoseconds
+        self._next += 1
+        if self._next == LATENCY_SAMPLES:
+            self._fold()
+            self._next = self._folded = 0
+
+    def _fold(self) -> None:
+        """Count the new samples in the buckets, many at once."""
+        buckets, samples = self._buckets, self._samples[self._folded : self._next]
+        for nanoseconds in samples:
+            buckets[(nanoseconds - 1).bit_length()] += 1
+        self._count += len(samples)
+        self._sum += sum(samples)
+        self._folded = self._next
 
     def quantiles(self, fractions: Sequence[float]) -> list[int]:
-        samples = sorted(self._samples[: min(self._count, LATENCY_SAMPLES)])
+        wrapped = self._count >= LATENCY_SAMPLES
+        samples = sorted(self._samples if wrapped else self._samples[: self._next])
         if not samples:
             return [0] * len(fractions)
         return [samples[min(len(samples) - 1, int(fraction * len(samples)))] for fraction in fractions]
 
     def histogram(self, name: str, text: str) -> HistogramMetricFamily:
         """In seconds, with the buckets that a broker can meet."""
+        self._fold()
         totals = list(accumulate(self._buckets))
         buckets = [(str(2**index / 1e9), float(totals[index])) for index in range(FIRST_BUCKET, LAST_BUCKET + 1)]
         return HistogramMetricFamily(name, text, buckets=[*buckets, ("+Inf", self._count)], sum_value=self._sum / 1e9)
@@ -259,18 +274,17 @@ class Metrics:
         if len(pending.started) < LATENCY_SAMPLES:
             pending.started.append(started)
         if not known:
-            current = pending
-            group.on_done(lambda _: self._committed(current))
+            group.on_done(partial(self._committed, pending))
 
-    def _committed(self, pending: _Pending) -> None:
+    def _committed(self, pending: _Pending, group: CommitGroup) -> None:
         if self._pending is pending:
             self._pending = None
-        if pending.group.state is GroupState.COMMITTED:
+        if group.state is GroupState.COMMITTED:
             self.messages_produced += pending.messages
             self.bytes_in += pending.bytes
-            now = self.timer()
+            now, add = self.timer(), self.produce_latency.add
             for started in pending.started:
-                self.produce_latency.add(now - started)
+                add(now - started)
 
     def fetched(self, messages: int, size: int, started: int) -> None:
         self.messages_fetched += messages

@@ -68,19 +68,11 @@ class BlipMqSession(RequestPipeline):
             return None
         if left > 1:
             neighbours = _NEIGHBOURS.get(frames[first][0]) if self._context.handshake.ready else None
-            if neighbours is None:
+            if neighbours is None or frames[first + 1][0] not in neighbours:
                 return [frames[first]]
             types = bytes(map(_TYPE, frames[first:] if first else frames))
             left -= len(types.lstrip(neighbours))
         return frames if left == len(frames) else frames[first : first + left]
-
-    def _pop(self, request: list[f.Frame]) -> int:
-        self._next += len(request)
-        if self._next == len(self._frames):
-            self._held = 0
-        else:
-            self._held -= sum([len(payload) for _, _, payload in request])
-        return 1
 
     def _handler(self, request: list[f.Frame]) -> Handler | None:
         return HANDLERS[request[0][0]] if self._context.handshake.ready else HANDSHAKE
@@ -97,6 +89,11 @@ class BlipMqSession(RequestPipeline):
 
     def _invoke(self, handler: Handler | None, request: list[f.Frame]) -> Outcome | None:
         assert handler is not None
+        self._next += len(request)
+        if self._next == len(self._frames):
+            self._held = 0
+        else:
+            self._held -= sum([len(payload) for _, _, payload in request])
         return handler.function(self._context, request)
 
     def dispatch(self) -> None:

@@ -93,7 +93,12 @@ class RequestStream(RequestPipeline):
             if first is None:
                 first = self._read()
             make = PUBLICATIONS.get(type(first))
-            self._next = first if make is None else self._collect(ProduceBatch(make(first)))
+            if make is None:
+                self._next, count = first, 1
+            else:
+                self._next = batch = self._collect(ProduceBatch(make(first)))
+                count = len(batch.publications)
+            self._cost = self._units + count
         return self._next
 
     def _collect(self, batch: ProduceBatch) -> ProduceBatch:
@@ -104,17 +109,14 @@ class RequestStream(RequestPipeline):
                 break
         return batch
 
-    def _pop(self, request: Any) -> int:
-        count = self._units + (len(request.publications) if isinstance(request, ProduceBatch) else 1)
-        self._units = 0
-        self._next = None
-        self._read_bytes = 0 if self._ahead is None else self._frame_bytes
-        return count
-
     def _handler(self, request: Any) -> Handler | None:
         return HANDLERS.get(type(request))
 
     def _invoke(self, handler: Handler | None, request: Any) -> Outcome | None:
+        if request is self._next:  # else it is one of several that were refused together
+            self._units = 0
+            self._next = None
+            self._read_bytes = 0 if self._ahead is None else self._frame_bytes
         if handler is None:
             self._reject(request)
             return None

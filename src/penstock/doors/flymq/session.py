@@ -77,17 +77,15 @@ class FlyMqSession(RequestPipeline):
         frame = self._frames[self._next]
         return FlyMqRequest(frame) if isinstance(frame, Frame) else frame
 
-    def _pop(self, request: FlyMqRequest | CoalescedProduce) -> int:
-        self._held -= _weight(request if isinstance(request, CoalescedProduce) else request.frame)
-        self._next += 1
-        return 1
-
     def _handler(self, request: FlyMqRequest | CoalescedProduce) -> Handler | None:
         return HANDLERS.get(Op.PRODUCE if isinstance(request, CoalescedProduce) else request.opcode)
 
     def _invoke(self, handler: Handler | None, request: FlyMqRequest | CoalescedProduce) -> Outcome | None:
+        self._next += 1
         if isinstance(request, CoalescedProduce):
+            self._held -= _weight(request)
             return self._append(request)
+        self._held -= _weight(request.frame)
         if handler is None:
             raise UnknownOpcode(request.opcode)
         request.body = requests.decode(request.opcode, content(request.frame))

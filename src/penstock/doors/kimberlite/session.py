@@ -61,10 +61,6 @@ class KimberliteSession(RequestPipeline):
             self._exhausted = self._request is None or self._codec.empty
         return self._request
 
-    def _pop(self, request: m.Request) -> int:  # noqa: ARG002
-        self._request = None
-        return 1
-
     def _handler(self, request: m.Request) -> Handler:
         return HANDLERS[type(request.payload)]
 
@@ -73,6 +69,7 @@ class KimberliteSession(RequestPipeline):
 
         Nothing that exists or does not exist in a tenant is looked at here, so nothing can be told of it."""
         assert handler is not None
+        self._request = None
         context, broker, payload = self._context, self.broker, request.payload
         context.enter(request.tenant_id, request.audit)
         action = TABLE[context.state][Input.HANDSHAKE if type(payload) is m.Handshake else Input.REQUEST]

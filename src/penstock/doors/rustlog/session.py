@@ -90,11 +90,6 @@ class RustLogSession(RequestPipeline):
             self._refuse(RustLogRequest(self._dialect, None, 0), frame_error)
         return None
 
-    def _pop(self, request: RustLogRequest) -> int:
-        self._next = None
-        self._backlog_bytes -= request.size
-        return 1
-
     def _handler(self, request: RustLogRequest) -> Handler:
         body = request.body
         if isinstance(body, Produce) and not body.records:
@@ -103,6 +98,8 @@ class RustLogSession(RequestPipeline):
 
     def _invoke(self, handler: Handler | None, request: RustLogRequest) -> Outcome | None:
         assert handler is not None
+        self._next = None
+        self._backlog_bytes -= request.size
         self._context.dialect = request.dialect
         body = request.body
         if isinstance(body, Produce) and body.records:

@@ -22,115 +22,108 @@ MAX_PUBLICATIONS: Final = 1024  # remembered for one connection
 
 
 def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
-    Publisher(context).publish(frames)
+    """Append the messages of neighbouring PUBLISH frames: those to one topic as one, unless something comes between
+    them that has to keep its position. Success is silent."""
+    at = 0
+    decode = codec.decode_publish if context.version == 1 else codec.decode_publish_v2
+    collected: dict[str, ProduceBatch] = {}  # by topic
+    while at < len(frames):
+        _, correlation, payload = frames[at]
+        fields = decode(payload)
+        if fields is None:
+            _store(context, collected)
+            context.refuse(correlation, INVALID_PUBLISH)
+            at += 1
+            continue
+        prefix = payload[: fields[3]]
+        ids, values = codec.collect_publishes(frames, at, prefix)
+        publication = context.publications.get(prefix) or _check(context, prefix)
+        if publication.refusal is not None or max(map(len, values)) > publication.limit:
+            _store(context, collected)
+            _store_one_by_one(context, publication, ids, values)
+        else:
+            batch = collected.get(publication.topic)
+            if batch is not None and batch.publication is not publication:
+                _store(context, collected)
+                batch = None
+            if batch is None:
+                batch = collected[publication.topic] = ProduceBatch(publication)
+            batch.runs.append((at, ids))
+            batch.values += values
+        at += len(ids)
+    _store(context, collected)
 
 
-class Publisher:
-    """Appends the messages of neighbouring PUBLISH frames. Success is silent."""
+def _store_one_by_one(context: BlipMqContext, publication: Publication, ids: list[int], values: list[bytes]) -> None:
+    """Some are refused: replies keep the order of the frames."""
+    for at, (correlation, value) in enumerate(zip(ids, values, strict=True)):
+        if publication.refusal is not None:
+            context.refuse(correlation, publication.refusal)
+        elif len(value) > publication.limit:
+            error = RecordTooLarge(len(value), publication.limit)
+            context.refuse(correlation, publish_refused(error, context.version))
+        else:
+            _store(context, {publication.topic: ProduceBatch(publication, [(at, [correlation])], [value])})
 
-    __slots__ = ("_context",)
 
-    def __init__(self, context: BlipMqContext) -> None:
-        self._context = context
-
-    def publish(self, frames: Sequence[f.Frame]) -> None:
-        """Neighbouring PUBLISH frames: messages to one topic are appended as one, unless something comes between them
-        that has to keep its position."""
-        at = 0
-        decode = codec.decode_publish if self._context.version == 1 else codec.decode_publish_v2
-        collected: dict[str, ProduceBatch] = {}  # by topic
-        while at < len(frames):
-            _, correlation, payload = frames[at]
-            fields = decode(payload)
-            if fields is None:
-                self._store(collected)
-                self._context.refuse(correlation, INVALID_PUBLISH)
-                at += 1
+def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
+    """Append what was collected, and clear it. Refusals are sent in the order of the frames. A message with QoS 0
+    may be lost: its publisher is not told of failures of the broker."""
+    refused: list[tuple[int, list[int], Nack]] = []
+    stored: dict[CommitGroup, list[ProduceBatch]] = {}
+    waiting = list(collected.values())
+    for batch in waiting:
+        try:
+            group = _append(context, batch)
+        except EXPECTED as error:
+            if isinstance(error, RecordRejected) and len(batch.values) > 1:
+                waiting += batch.split()  # one of them is at fault: each gets its own reply
                 continue
-            prefix = payload[: fields[3]]
-            ids, values = codec.collect_publishes(frames, at, prefix)
-            publication = self._context.publications.get(prefix) or self._check(prefix)
-            if publication.refusal is not None or max(map(len, values)) > publication.limit:
-                self._store(collected)
-                self._store_one_by_one(publication, ids, values)
-            else:
-                batch = collected.get(publication.topic)
-                if batch is not None and batch.publication is not publication:
-                    self._store(collected)
-                    batch = None
-                if batch is None:
-                    batch = collected[publication.topic] = ProduceBatch(publication)
-                batch.runs.append((at, ids))
-                batch.values += values
-            at += len(ids)
-        self._store(collected)
+            nack = publish_refused(error, context.version)
+            if batch.publication.qos or nack.code < INTERNAL_ERROR.code:
+                refused += [(at, ids, nack) for at, ids in batch.runs]
+        else:
+            stored.setdefault(group, []).append(batch)
+    collected.clear()
+    for group, batches in stored.items():
+        size = sum([len(value) for batch in batches for value in batch.values])
+        runs = [run for batch in batches if batch.publication.qos for run in batch.runs]
+        context.replies.enqueue(b"", group, partial(_failed, context, runs), size)
+    for _, ids, nack in sorted(refused):
+        for correlation in ids:
+            context.refuse(correlation, nack)
 
-    def _store_one_by_one(self, publication: Publication, ids: list[int], values: list[bytes]) -> None:
-        """Some are refused: replies keep the order of the frames."""
-        for at, (correlation, value) in enumerate(zip(ids, values, strict=True)):
-            if publication.refusal is not None:
-                self._context.refuse(correlation, publication.refusal)
-            elif len(value) > publication.limit:
-                error = RecordTooLarge(len(value), publication.limit)
-                self._context.refuse(correlation, publish_refused(error, self._context.version))
-            else:
-                self._store({publication.topic: ProduceBatch(publication, [(at, [correlation])], [value])})
 
-    def _store(self, collected: dict[str, ProduceBatch]) -> None:
-        """Append what was collected, and clear it. Refusals are sent in the order of the frames. A message with QoS 0
-        may be lost: its publisher is not told of failures of the broker."""
-        refused: list[tuple[int, list[int], Nack]] = []
-        stored: dict[CommitGroup, list[ProduceBatch]] = {}
-        waiting = list(collected.values())
-        for batch in waiting:
-            try:
-                group = self._append(batch)
-            except EXPECTED as error:
-                if isinstance(error, RecordRejected) and len(batch.values) > 1:
-                    waiting += batch.split()  # one of them is at fault: each gets its own reply
-                    continue
-                nack = publish_refused(error, self._context.version)
-                if batch.publication.qos or nack.code < INTERNAL_ERROR.code:
-                    refused += [(at, ids, nack) for at, ids in batch.runs]
-            else:
-                stored.setdefault(group, []).append(batch)
-        collected.clear()
-        for group, batches in stored.items():
-            size = sum([len(value) for batch in batches for value in batch.values])
-            runs = [run for batch in batches if batch.publication.qos for run in batch.runs]
-            self._context.replies.enqueue(b"", group, partial(self._failed, runs), size)
-        for _, ids, nack in sorted(refused):
-            for correlation in ids:
-                self._context.refuse(correlation, nack)
+def _check(context: BlipMqContext, prefix: bytes) -> Publication:
+    """Check topic and QoS, in the order of the original: with the same outcome for all messages of this prefix."""
+    decode = codec.decode_publish if context.version == 1 else codec.decode_publish_v2
+    fields = decode(prefix)
+    assert fields is not None
+    qos, ttl, name, _ = fields
+    topic, refusal = context.topic(name, INVALID_PUBLISH)
+    if refusal is None and qos not in (0, 1):
+        refusal = INVALID_QOS
+    limit = min(codec.largest_value(name), context.broker.limits.record_bytes)
+    publication = Publication(topic, qos, ttl, limit, refusal)
+    if len(context.publications) >= MAX_PUBLICATIONS:
+        context.publications.clear()  # a client with ever new topics must not fill memory
+    context.publications[prefix] = publication
+    return publication
 
-    def _check(self, prefix: bytes) -> Publication:
-        """Check topic and QoS, in the order of the original: with the same outcome for all messages of this prefix."""
-        decode = codec.decode_publish if self._context.version == 1 else codec.decode_publish_v2
-        fields = decode(prefix)
-        assert fields is not None
-        qos, ttl, name, _ = fields
-        topic, refusal = self._context.topic(name, INVALID_PUBLISH)
-        if refusal is None and qos not in (0, 1):
-            refusal = INVALID_QOS
-        limit = min(codec.largest_value(name), self._context.broker.limits.record_bytes)
-        publication = Publication(topic, qos, ttl, limit, refusal)
-        if len(self._context.publications) >= MAX_PUBLICATIONS:
-            self._context.publications.clear()  # a client with ever new topics must not fill memory
-        self._context.publications[prefix] = publication
-        return publication
 
-    def _append(self, batch: ProduceBatch) -> CommitGroup:
-        context, publication, values = self._context, batch.publication, batch.values
-        broker, identity, topic = context.broker, context.identity, publication.topic
-        headers = list(repeat(AT_MOST_ONCE, len(values))) if publication.qos == 0 else None
-        expires = None
-        if publication.ttl != messages.NO_TTL:
-            expires = [max(broker.now() + publication.ttl * 1000, 1)] * len(values)
-        broker.topics.ensure(identity, SCOPE, topic)
-        appended = broker.produce.append(identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
-        context.written = appended.group
-        return appended.group
+def _append(context: BlipMqContext, batch: ProduceBatch) -> CommitGroup:
+    publication, values = batch.publication, batch.values
+    broker, identity, topic = context.broker, context.identity, publication.topic
+    headers = list(repeat(AT_MOST_ONCE, len(values))) if publication.qos == 0 else None
+    expires = None
+    if publication.ttl != messages.NO_TTL:
+        expires = [max(broker.now() + publication.ttl * 1000, 1)] * len(values)
+    broker.topics.ensure(identity, SCOPE, topic)
+    appended = broker.produce.append(identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
+    context.written = appended.group
+    return appended.group
 
-    def _failed(self, runs: list[tuple[int, list[int]]], error: Exception) -> bytes:
-        nack = publish_refused(error, self._context.version)
-        return b"".join([codec.encode_nack(correlation, *nack) for _, ids in sorted(runs) for correlation in ids])
+
+def _failed(context: BlipMqContext, runs: list[tuple[int, list[int]]], error: Exception) -> bytes:
+    nack = publish_refused(error, context.version)
+    return b"".join([codec.encode_nack(correlation, *nack) for _, ids in sorted(runs) for correlation in ids])

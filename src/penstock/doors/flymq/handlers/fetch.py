@@ -30,6 +30,11 @@ class FlyMqFetch(FetchTask):
     """One FETCH. A filter that finds nothing reads on to the end of the log: a client that only moves when it gets
     records would fetch the same ones for ever."""
 
+    __slots__ = (
+        *("_began", "_bytes", "_context", "_filter", "_keys", "_limit"),
+        *("_offset", "_offsets", "_request", "_values", "_waiter"),
+    )
+
     def __init__(self, context: FlyMqContext, request: m.Fetch | m.FetchBinary) -> None:
         super().__init__(context.broker)
         self._context = context

@@ -20,6 +20,8 @@ class KimberliteFetch(FetchTask):
     """One ReadEvents. It goes on past expired and removed events, however many they are: an empty list with an offset
     to go on from would confuse the original's clients, and one without it would be a lie."""
 
+    __slots__ = ("_context", "_end", "_found", "_max_bytes", "_offset", "_stream", "_topic")
+
     def __init__(self, context: KimberliteContext, request: m.ReadEvents) -> None:
         super().__init__(context.broker)
         self._context = context

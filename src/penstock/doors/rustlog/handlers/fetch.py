@@ -29,6 +29,8 @@ def fetch(context: RustLogContext, request: Fetch) -> Outcome:
 class RustLogFetch(FetchTask):
     """One Fetch."""
 
+    __slots__ = ("_bytes", "_context", "_count", "_next_offset", "_offset", "_payload", "_request")
+
     def __init__(self, context: RustLogContext, request: Fetch, offset: int) -> None:
         super().__init__(context.broker)
         self._context = context

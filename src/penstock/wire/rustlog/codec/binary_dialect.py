@@ -112,10 +112,16 @@ class _Reader:
         return self._number(_U16, field)
 
     def u32(self, field: str) -> int:
-        return self._number(_U32, field)
+        start, self.position = self.position, self.position + 4
+        if self.position > len(self.data):
+            _fail(f"missing {field}")
+        return _U32.unpack_from(self.data, start)[0]  # type: ignore[no-any-return]
 
     def u64(self, field: str) -> int:
-        return self._number(_U64, field)
+        start, self.position = self.position, self.position + 8
+        if self.position > len(self.data):
+            _fail(f"missing {field}")
+        return _U64.unpack_from(self.data, start)[0]  # type: ignore[no-any-return]
 
     def string(self, field: str) -> str:
         data, start = self.data, self.position + 2
