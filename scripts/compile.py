@@ -80,6 +80,8 @@ def main() -> None:
     fresh = BUILT.with_name("compiling")
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(SOURCE, fresh / "penstock", ignore=shutil.ignore_patterns("__pycache__"))
+    # As in a wheel: what is not in a checkout finds its vectors beside its code.
+    shutil.copytree(ROOT / "conformance" / "vectors", fresh / "penstock" / "conformance" / "vectors")
     os.chdir(fresh)
     options = ["--follow-imports=silent", "--ignore-missing-imports"]
     modules = mypycify([*options, *(f"penstock/{name}.py" for name in HOT)], opt_level="3", debug_level="0")
