@@ -158,7 +158,7 @@ class Broker:
             auto_create_topics=self.settings.auto_create_topics,
         )
         self.delays = Delays(state_log, access, validator, partitioner, limits, metrics, clock, executor)
-        self.dead_letters = DeadLetters(state_log, access, partitioner, limits, metrics, clock, self.audit)
+        self.dead_letters = DeadLetters(state_log, access, validator, partitioner, limits, metrics, clock, self.audit)
         context = PublishContext(state_log, access, validator, staging, limits, metrics, clock, executor)
         self.publications = Publications(context, self.topics.ensure)
 
