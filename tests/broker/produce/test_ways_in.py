@@ -281,7 +281,7 @@ def test_a_delayed_record_that_cannot_be_a_dead_letter_waits_on_and_keeps_nobody
 
 
 def test_nor_does_one_whose_dead_letters_find_no_room() -> None:
-    fixture = a_broker(limits=Limits(topics=2))
+    fixture = a_broker(limits=Limits(topics=2, tenant_share=1.0))
     for topic, value in (("t", BAD), ("other", BAD)):
         fixture.broker.delays.schedule(ME, HERE, topic, value, None, 0, 1_000_000)
     fixture.broker.topics.change(ME, HERE, "t", TopicSettings(schema="s"))

@@ -89,7 +89,7 @@ class Tenants:
         if self.exists(tenant):
             return None
         with self._audit.attempt(identity, "tenant.create", scope=DEFAULT_SCOPE, resource=tenant):
-            return self._register(identity, tenant, None)
+            return self._register(identity, tenant, None, on_first_use=True)
 
     def exists(self, tenant: str) -> bool:
         """For one who may do something in it: what others are told must not depend on this."""
@@ -98,8 +98,11 @@ class Tenants:
 
     # -- how
 
-    def _register(self, identity: Identity, tenant: str, label: str | None) -> CommitGroup | None:
-        event = register(self._state_log.current().registered, self._limits, tenant, label, self._clock())
+    def _register(
+        self, identity: Identity, tenant: str, label: str | None, *, on_first_use: bool = False
+    ) -> CommitGroup | None:
+        known, now = self._state_log.current().registered, self._clock()
+        event = register(known, self._limits, tenant, label, now, on_first_use=on_first_use)
         if event is None:
             return self._state_log.pending_commit
         group = self._state_log.commit((event,))
