@@ -281,11 +281,11 @@ class HttpSession:
         return HttpReply(200 if health.writable else 503, msgspec.json.encode(body) + b"\n", JSON)
 
     def _live(self) -> HttpReply:
-        """That this is answered is all that it says: a broker that is read-only, or stops, is better left alone."""
+        """Liveness: the process answers, and nothing else. One that is read-only, or stops, is better left alone."""
         return HttpReply(200, b'{"status":"live"}\n', JSON)
 
     def _ready(self) -> HttpReply:
-        """Whether clients should be sent here: every open door answers, and takes writes."""
+        """Readiness: clients may be sent here, for every open door answers and takes writes."""
         readiness, health = self._broker.readiness, self._broker.health()
         missing = readiness.missing()
         if readiness.phase is not Phase.SERVING:
