@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 
 from tests.crash import schedule
 from tests.crash.blipmq_adapter import BlipMqAdapter
-from tests.crash.campaign import Adapter, C, Campaign, H, run
+from tests.crash.campaign import Adapter, Campaign, run
 from tests.crash.felix_adapter import FelixAdapter
 from tests.crash.flymq_adapter import FlyMqAdapter
 from tests.crash.kimberlite_adapter import KimberliteAdapter
 from tests.crash.rustlog_adapter import RustLogAdapter
+from tests.histories.checker import Violation
+from tests.histories.history import History
 
 
 def schedules(first: int, count: int) -> int:
@@ -40,21 +44,38 @@ def schedules(first: int, count: int) -> int:
     return failures
 
 
-def kills(adapter: Adapter[H, C], cycles: int, seed: int, durability: str, note: str = "") -> int:
+def kills(adapter: Adapter, cycles: int, seed: int, durability: str, note: str = "") -> int:
     """Kill a broker again and again under the load of one door's clients; returns how many violations were found."""
     begin = time.monotonic()
     name = f"{adapter.name} at {durability}{note}"
     with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
         campaign = Campaign(directory, cycles, seed, durability)
-        outcomes = run(adapter, campaign, lambda text: print(f"{name}: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
+        try:
+            outcomes = run(adapter, campaign, lambda text: print(f"{name}: {text}", flush=True))
+        except Exception:
+            _keep(adapter.history)
+            raise
+    _tell(outcomes.violations, outcomes.history)
     print(
         f"{name}: {outcomes.kills} kills, {adapter.summary(outcomes)}, {len(outcomes.violations)} violations, "
         f"{time.monotonic() - begin:.0f} s",
         flush=True,
     )
     return len(outcomes.violations)
+
+
+def _tell(violations: Sequence[Violation], history: History) -> None:
+    for violation in violations[:20]:
+        print(f"violation: {violation}")
+    if violations:
+        _keep(history)
+
+
+def _keep(history: History) -> None:
+    file, path = tempfile.mkstemp(prefix="penstock-history-", suffix=".jsonl")
+    os.close(file)
+    history.dump(path)
+    print(f"the history: python -m tests.histories check {path}", flush=True)
 
 
 def spark_kills(cycles: int, seed: int) -> int:
@@ -65,8 +86,7 @@ def spark_kills(cycles: int, seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
         campaign = spark_campaign.Campaign(directory, cycles, seed)
         outcomes = spark_campaign.run(campaign, lambda text: print(f"Spark: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
+    _tell(outcomes.violations, outcomes.history)
     victims = ", ".join(f"{count} of the {victim}" for victim, count in outcomes.kills.items())
     print(
         f"Spark: {sum(outcomes.kills.values())} kills ({victims}), {outcomes.inputs} inputs, "
@@ -114,6 +134,10 @@ def main() -> int:
         found += spark_kills(arguments.spark_kills, arguments.seed)
     if arguments.schedules:
         found += schedules(arguments.seed, arguments.schedules)
+    return _report(found)
+
+
+def _report(found: int) -> int:
     print("nothing was lost" if not found else f"{found} findings")
     return 1 if found else 0
 
