@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 
 from tests.crash import schedule
+from tests.crash.all_doors_adapter import AllDoorsAdapter
 from tests.crash.blipmq_adapter import BlipMqAdapter
 from tests.crash.campaign import Adapter, Campaign, run
 from tests.crash.felix_adapter import FelixAdapter
@@ -23,6 +24,8 @@ from tests.crash.kimberlite_adapter import KimberliteAdapter
 from tests.crash.rustlog_adapter import RustLogAdapter
 from tests.histories.checker import Violation
 from tests.histories.history import History
+
+LONGEST_LIFE = 50  # kills of a broker under the load of all doors, before the next begins with nothing
 
 
 def schedules(first: int, count: int) -> int:
@@ -78,6 +81,16 @@ def _keep(history: History) -> None:
     print(f"the history: python -m tests.histories check {path}", flush=True)
 
 
+def all_doors(cycles: int, seed: int) -> int:
+    """Kill a broker under the load of all doors at once, some dozens of times on each data directory; returns how many
+    violations were found."""
+    found = 0
+    for first in range(0, cycles, LONGEST_LIFE):
+        note = f", kills from {first + 1} on"
+        found += kills(AllDoorsAdapter(), min(LONGEST_LIFE, cycles - first), seed + first, "synced", note)
+    return found
+
+
 def spark_kills(cycles: int, seed: int) -> int:
     """Kill a pipeline, its workers, the broker and its children; returns how many violations were found."""
     from tests.crash import spark_campaign  # Spark need not be there for the rest
@@ -103,6 +116,9 @@ def main() -> int:
     parser.add_argument("--flymq-kills", type=int, help="how many of them under FlyMQ's load; half of --kills")
     parser.add_argument("--kimberlite-kills", type=int, help="the same under Kimberlite's; a quarter of --kills")
     parser.add_argument("--felix-kills", type=int, help="the same under Felix's; a quarter of --kills")
+    parser.add_argument(
+        "--all-doors", type=int, metavar="KILLS", help="only these, under the load of all doors at once"
+    )
     parser.add_argument("--spark-kills", type=int, default=30, help="how many kills around a pipeline on Spark")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
@@ -111,7 +127,10 @@ def main() -> int:
     if arguments.schedule is not None:
         return 1 if schedules(arguments.schedule, 1) else 0
     found, seed = 0, arguments.seed
+    if arguments.all_doors is not None:
+        return _report(all_doors(arguments.all_doors, seed))
     if arguments.kills:
+        found += all_doors(max(1, arguments.kills // 4), seed)
         found += kills(RustLogAdapter(), arguments.kills, seed, "synced")
         found += kills(RustLogAdapter(), max(1, arguments.kills // 5), seed, "written")
         found += kills(BlipMqAdapter(), max(1, arguments.kills // 2), seed, "synced")

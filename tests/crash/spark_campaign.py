@@ -221,9 +221,7 @@ def _run_dry(broker: SparkBroker, driver: Driver, producer: Producer, directory:
 
 def _history(log: Log, producer: Producer, directory: str) -> History:
     """All that was sent, and all that is there now: in the topic, in its table, and in what the pipeline wrote."""
-    history = History()
-    for operation in producer.history.operations:
-        history.operations.append(operation)
+    history = producer.history.copy()
     for place, rows in _by_place(log, SOURCE).items():
         _note_contents(history, "flight", place, rows)
     for place, rows in _table(log).items():
