@@ -117,7 +117,8 @@ class Broker:
         lockout = LockOut(settings.lockout.failures, settings.lockout.seconds)
         outcome, roles = AuthOutcome(self.metrics, self.audit), RoleGrants(lambda: state_log.state.directory)
         self.tokens = Tokens(self.access, outcome, clock, lockout, settings.tokens, roles)
-        self.keys = Keys(state_log, self.access, outcome, self.audit, clock, lockout, self.tokens, roles)
+        share = self.limits.tenant_share
+        self.keys = Keys(state_log, self.access, outcome, self.audit, clock, lockout, self.tokens, roles, share)
         self.users = Users(
             *(state_log, self.access, self.limits, self.metrics, clock, self.executor, lockout, user_access, self.audit)
         )

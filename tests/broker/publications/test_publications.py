@@ -514,7 +514,7 @@ def test_an_application_that_publishes_once_is_not_remembered(options: dict[str,
 
 
 def test_refs_and_requests_are_bounded() -> None:
-    fixture = a_world(limits=Limits(publication_refs=2, publications_waiting=1))
+    fixture = a_world(limits=Limits(publication_refs=2, publications_waiting=1, tenant_share=1))
     refs = [stage(fixture, 0, SMALL) for _ in range(3)]
     with pytest.raises(LimitReached):
         publish(fixture, 0, refs)
@@ -528,7 +528,7 @@ def test_refs_and_requests_are_bounded() -> None:
 
 
 def test_applications_are_remembered_for_a_week_and_then_only_if_there_is_room() -> None:
-    fixture = a_world(limits=Limits(publishing_apps=2))
+    fixture = a_world(limits=Limits(publishing_apps=2, tenant_share=1))
     publish(fixture, 0, [], "a")
     publish(fixture, 0, [], "b")
     assert isinstance(error_of(publish(fixture, 0, [], "c")), LimitReached)

@@ -370,7 +370,7 @@ def test_transactions_of_one_connection_are_bounded_and_end_with_it() -> None:
 
 def test_what_a_transaction_holds_is_bounded() -> None:
     fixture = BrokerFixture(
-        limits=Limits(transaction_bytes=1 << 20, transactions_bytes=3 << 19, transaction_records=1000)
+        limits=Limits(transaction_bytes=1 << 20, transactions_bytes=3 << 19, transaction_records=1000, tenant_share=1)
     )
     peer = Peer(fixture)
     first, second = (peer.ask(m.BeginTransaction()) for _ in range(2))
@@ -384,7 +384,7 @@ def test_what_a_transaction_holds_is_bounded() -> None:
 
 
 def test_memberships_of_one_connection_are_bounded_and_end_with_it() -> None:
-    fixture = BrokerFixture(limits=Limits(memberships_per_owner=100, memberships=150))
+    fixture = BrokerFixture(limits=Limits(memberships_per_owner=100, memberships=150, tenant_share=1))
     peer, other = Peer(fixture), Peer(fixture, port=1)
     peer.ask(m.CreateTopic("t", 1))
     for one, expected in ((peer, 100), (other, 50)):
