@@ -38,7 +38,7 @@ SETTINGS: Final = {
 }
 MODES: Final = ("eager", "pushed")
 STRETCH: Final = 300  # records of the older part that are read after a start
-PATIENCE: Final = 120.0  # s in which a worker has to start, tables to be built, queues to run dry
+PATIENCE: Final = 300.0  # s in which a worker has to start, tables to be built, queues to run dry
 
 
 class Watcher(Writer):

@@ -20,7 +20,7 @@ from penstock.wire.kimberlite import messages as m
 Rows = Iterator[tuple[int, bytes]]
 PAGE: Final = 1 << 18  # bytes
 SQL_ROWS: Final = 20_000  # of one statement
-PATIENCE: Final = 60.0  # s in which an event that is there has to come
+PATIENCE: Final = 300.0  # s in which an event that is there has to come
 
 
 class Reader:
@@ -156,7 +156,7 @@ class FelixReader(Reader):
     tells_end = False
 
     def open(self) -> None:
-        self._client = FelixClient(f"127.0.0.1:{self.ports['felix']}", insecure=True)
+        self._client = FelixClient(f"127.0.0.1:{self.ports['felix']}", insecure=True, timeout=120.0)
         self._connection = Connection(self.ports["rustlog"])
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ class Connection:
     """A blocking connection that has shaken hands."""
 
     def __init__(self, port: int, version: int = 1) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket = socket.create_connection(("127.0.0.1", port), 120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         try:

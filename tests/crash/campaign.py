@@ -23,7 +23,8 @@ from tests.launcher import RestartableBroker
 
 SMALL_FILES: Mapping[str, str] = {"PENSTOCK_LOG__FILE_BYTES": "262144", "PENSTOCK_LOG__SNAPSHOT_BYTES": "65536"}
 SECURITY: Mapping[str, str] = {"PENSTOCK_SECURITY__MODE": "on", "PENSTOCK_SECURITY__LOCKOUT_FAILURES": "0"}
-JOIN_SECONDS = 60.0  # in which a client has noticed that its broker was killed
+START_SECONDS = 300.0  # in which a broker has started, on a machine that has much else to do
+JOIN_SECONDS = 300.0  # in which a client has noticed that its broker was killed
 
 
 @dataclass(slots=True)
@@ -152,7 +153,7 @@ def run(adapter: Adapter, campaign: Campaign, progress: Callable[[str], None] = 
     rng = random.Random(campaign.seed)
     settings = {**adapter.settings, **campaign.settings}
     with _broker(adapter, campaign, settings) as broker:
-        broker.start()
+        broker.start(START_SECONDS)
         adapter.prepare(broker)
         try:
             for cycle in range(campaign.cycles):
@@ -161,7 +162,7 @@ def run(adapter: Adapter, campaign: Campaign, progress: Callable[[str], None] = 
                     raise AssertionError(f"cycle {cycle}: {adapter.problems[:3]}\n{broker.errors()}")
                 if cycle % 10 == 9:
                     progress(f"{cycle + 1} kills, {adapter.progress()}")
-            broker.start()
+            broker.start(START_SECONDS)
             adapter.read_back(broker)
         except BaseException:
             adapter.abandon()
@@ -170,7 +171,7 @@ def run(adapter: Adapter, campaign: Campaign, progress: Callable[[str], None] = 
     adapter.read_stopped(campaign.directory)
     if adapter.checks_credentials:
         with _broker(adapter, campaign, {**settings, **SECURITY}) as broker:
-            broker.start()
+            broker.start(START_SECONDS)
             adapter.check_credentials(broker)
             broker.stop_cleanly()
     if adapter.problems:
@@ -189,7 +190,7 @@ def _cycle(adapter: Adapter, broker: RestartableBroker, rng: random.Random, cycl
             time.sleep(rng.uniform(0.0, 1.0))
             _kill(adapter, broker)
             return
-        broker.start()
+        broker.start(START_SECONDS)
     adapter.start_load(broker, rng, cycle)
     time.sleep(rng.uniform(*adapter.load_seconds))
     _kill(adapter, broker)

@@ -142,7 +142,7 @@ class Worker:
 
 
 def connect(ports: dict[str, int]) -> Client:
-    return Client(port=ports["flymq"], retry=RetryPolicy(attempts=1), timeout=30)
+    return Client(port=ports["flymq"], retry=RetryPolicy(attempts=1), timeout=120)
 
 
 # -- records of several topics

@@ -46,7 +46,7 @@ class Line:
     """A blocking connection that has shaken hands. Pushes are put aside."""
 
     def __init__(self, port: int, dialect: str = "5b", token: str | None = None) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket = socket.create_connection(("127.0.0.1", port), 120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._wire = ClientCodec(dialect)
         self._id = 0

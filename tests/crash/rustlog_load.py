@@ -38,7 +38,7 @@ def _text(value: str) -> bytes:
 class Connection:
     """A blocking connection: frames out, frames in, both dialects."""
 
-    def __init__(self, port: int, seconds: float = 30.0) -> None:
+    def __init__(self, port: int, seconds: float = 120.0) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
