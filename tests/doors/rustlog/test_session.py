@@ -18,7 +18,6 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Records, partition_id
 from penstock.log.file_engine import LogSettings
 from penstock.wire.rustlog.codec.dialect import BINARY, JSON, Dialect
-from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD
 from penstock.wire.rustlog.frames import MAX_FRAME, frame
 from penstock.wire.rustlog.messages import (
     CreateTopic,
