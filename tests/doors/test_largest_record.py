@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from tests.doors.rustlog.peer import Peer as RustLogPeer
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
+from penstock.config.settings import Settings
 from penstock.doors.kimberlite.handlers.streams import MAX_BYTES as MAX_APPEND
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.wire.blipmq import codec as blipmq
@@ -308,3 +311,52 @@ def test_the_largest_record_of_every_door_at_every_other(stored: Stored, reader:
 def test_no_record_is_too_large_for_a_frame_that_is_legal() -> None:
     """Each door's own largest message is below the broker's limit: that refuses nothing that a document allows."""
     assert max(writer.size for writer in WRITERS.values()) <= Limits().record_bytes == FLYMQ_PAYLOAD
+
+
+# -- the pages of the protocols
+
+PAGES = Path(__file__).parents[2] / "docs" / "protocols"
+NAMELESS = ("", "", "")
+_PUBLISH = '{"type":"publish","tenant_id":"","namespace":"","stream":"","payload":""}'
+
+NAMED_LIMITS: dict[str, dict[str, int]] = {
+    "rustlog": {
+        "JSON, where Base64 makes it a third longer": JSON.max_record,
+        "binary": BINARY.max_record,
+    },
+    "blipmq": {
+        "PUBLISH without a TTL, and its delivery in version 1": blipmq.DELIVERED_BYTES[1],
+        "DELIVER in version 2, which has a tag besides": blipmq.DELIVERED_BYTES[2],
+    },
+    "flymq": {
+        "PRODUCE: key, value and the topic's name": WRITERS["flymq"].size + len(TOPIC),
+        "CONSUME: key and value": flymq.MAX_CONSUMED,
+        "FETCH: key and value": flymq.MAX_FETCHED,
+    },
+    "kimberlite": {
+        "AppendEvents: all events together": MAX_APPEND,
+        "ReadEvents and pushes": MAX_EVENT,
+    },
+    "felix": {
+        "`0001`: a payload": FELIX_FRAME - len(encode_batch(Batch(*NAMELESS, [b""]))) + HEADER_SIZE,
+        "`0009`: a payload": FELIX_FRAME - len(encode_batch(Batch(*NAMELESS, [b""], 1))) + HEADER_SIZE,
+        "`publish`: a payload, in Base64": (FELIX_FRAME - len(_PUBLISH)) // 4 * 3,
+        "`event`: an event, in Base64": DOCUMENT.largest_event(NAMELESS, None, FELIX_FRAME, offsets=True),
+        "`0022`: an event": ORIGINAL.largest_event(NAMELESS, 0x22, FELIX_FRAME, offsets=True),
+        "`0024`: an event": ORIGINAL.largest_event(NAMELESS, 0x24, FELIX_FRAME, offsets=True),
+    },
+}
+
+
+@pytest.mark.parametrize("protocol", NAMED_LIMITS)
+def test_the_page_of_a_protocol_names_the_limits_of_the_code(protocol: str) -> None:
+    _, _, section = (PAGES / f"{protocol}.md").read_text().partition("## The largest record\n")
+    section, _, _ = section.partition("\n## ")
+    (limit,) = re.findall(r"has at most ([0-9,]+) bytes, `limits.record_bytes`", section)
+    assert _number(limit) == Limits().record_bytes == Settings().limits.record_bytes
+    rows = {label: _number(size) for label, size in re.findall(r"^\| (.+) \| ([0-9,]+) \|$", section, re.MULTILINE)}
+    assert rows == NAMED_LIMITS[protocol]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))

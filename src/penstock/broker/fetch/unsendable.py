@@ -37,6 +37,7 @@ class UnsendableRecords:
             return False
         if len(self._logged) >= MAX_REMEMBERED:
             self._logged = {old: at for old, at in self._logged.items() if 0 <= now - at < MINUTE}
-        if len(self._logged) < MAX_REMEMBERED:
-            self._logged[key] = now
+        if len(self._logged) >= MAX_REMEMBERED:
+            return False
+        self._logged[key] = now
         return True

@@ -296,7 +296,7 @@ class Subscription:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def _unsendable(self, offset: int, values: Sequence[bytes]) -> list[RecordUnsendable]:
-        """Those of consecutive events that no frame can carry."""
+        """The events that no frame can carry, of consecutive ones."""
         largest = self._largest
         sizes = enumerate(map(len, values), offset)
         return [RecordUnsendable(at, size, largest) for at, size in sizes if size > largest]

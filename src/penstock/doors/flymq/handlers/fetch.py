@@ -91,7 +91,7 @@ class FlyMqFetch(FetchTask):
                 self._keep(base, keys, values, self._filter)
 
     def _keep(self, base: int, keys: Sequence[bytes | None], values: Sequence[bytes], wanted: Filter) -> None:
-        """What the filter wants of these records. Raises InvalidArgument for one that is too large for it: those before
+        """Keep the records that the filter wants. Raises InvalidArgument for one that is too large for it: those before
         it are kept, and the next fetch begins with it."""
         refusal: InvalidArgument | None = None
         try:

@@ -80,8 +80,8 @@ class KimberliteFetch(FetchTask):
         return Reply(m.ReadEventsResponse(events, self._offset if more and events else None))
 
     def _fitting(self, events: list[bytes]) -> list[bytes]:
-        """Those that fit one frame, and the offset behind them. Raises RecordUnsendable for a first one that does
-        not."""
+        """The events that fit one frame; the next read begins behind them. Raises RecordUnsendable for a first one
+        that does not."""
         offsets = [offset for part in self._found for offset in range(part.base_offset, part.end_offset)]
         fitting = bisect_right(list(accumulate([LENGTH_BYTES + len(event) for event in events])), MAX_REPLY_BYTES)
         if not fitting:

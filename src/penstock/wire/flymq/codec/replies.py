@@ -326,7 +326,7 @@ def encode_fetched(
 
 
 def fitting(keys: Sequence[bytes | None], values: Sequence[bytes]) -> int:
-    """How many of these records, from the first on, fit the reply to a FETCH."""
+    """The number of these records, from the first on, that fit the reply to a FETCH."""
     records = zip(keys, values, strict=True)
     sizes = accumulate([_SHORTEST_RECORD + len(key or b"") + len(value) for key, value in records])
     return bisect_right(list(sizes), MAX_PAYLOAD - _FETCHED_FIXED)
