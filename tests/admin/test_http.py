@@ -159,3 +159,19 @@ def test_input_that_never_ends_is_not_kept(broker: Broker) -> None:
     for _ in range(100):
         session.receive(b"GET /" + b"x" * 4096)
         assert session.held_bytes <= 64 << 10
+
+
+def test_a_connection_that_has_ended_holds_nothing_of_what_followed_its_last_request(broker: Broker) -> None:
+    session, channel = open_on(broker)
+    session.receive(get("/health", "Connection: close") + b"and more that nobody reads")
+    assert channel.closed
+    assert session.held_bytes == 0
+
+
+def test_bad_input_behind_a_head_is_answered_with_its_own_error(broker: Broker) -> None:
+    session, channel = open_on(broker)
+    session.receive(get("/metrics", method="HEAD") + b"\xa0a\r\n\r\n")
+    assert channel.sent.startswith(b"HTTP/1.1 200 ")
+    _, _, rest = channel.sent.partition(b"\r\n\r\n")
+    assert rest.startswith(b"HTTP/1.1 400 ") and rest.endswith(b"\n")
+    assert channel.closed

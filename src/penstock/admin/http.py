@@ -76,10 +76,11 @@ STATUS: Final = (
     (BrokerError, 503),
     (LogError, 503),
     (msgspec.MsgspecError, 400),
+    (UnicodeDecodeError, 400),  # of a body, by msgspec
 )
 """The first line that fits an error gives the status."""
 
-EXPECTED_ERRORS: Final = (BrokerError, LogError, msgspec.MsgspecError)
+EXPECTED_ERRORS: Final = (BrokerError, LogError, msgspec.MsgspecError, UnicodeDecodeError)
 """The errors that a resource may raise instead of a reply."""
 
 
@@ -163,7 +164,7 @@ class HttpSession:
 
     @property
     def held_bytes(self) -> int:
-        return len(self._http.trailing_data[0])
+        return 0 if self._closed else len(self._http.trailing_data[0])
 
     # -- inside
 
@@ -206,6 +207,7 @@ class HttpSession:
             self._close()
         else:
             self._http.start_next_cycle()
+            self._request = None
 
     def _follow(self, outcome: Outcome) -> None:
         if isinstance(outcome, HttpReply):

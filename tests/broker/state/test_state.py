@@ -122,6 +122,8 @@ def test_settings_are_kept_as_given() -> None:
         msgspec.msgpack.encode(["topic-", "seven"]),
         msgspec.msgpack.encode(["offset", "default"]),
         msgspec.msgpack.encode({"type": "topic-"}),
+        b"\x97\xa6offset\xa1\xff\xa1d\xa1g\xa1t\x00\x01",  # a name that is not UTF-8
+        b"\x93\xa6topic-\x07" + b"\x91" * 100_000,
     ],
 )
 def test_an_event_of_another_version_stops_the_start_with_a_reason(data: bytes) -> None:
@@ -134,7 +136,15 @@ def test_fields_that_a_newer_version_added_at_the_end_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xc1", msgspec.msgpack.encode([2]), msgspec.msgpack.encode([1, "x"]), msgspec.msgpack.encode([1])]
+    "data",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode([2]),
+        msgspec.msgpack.encode([1, "x"]),
+        msgspec.msgpack.encode([1]),
+        b"\x92\x01" + b"\x91" * 100_000,
+    ],
 )
 def test_a_snapshot_of_another_version_stops_the_start_with_a_reason(data: bytes) -> None:
     with pytest.raises(StateUnreadable, match="snapshot"):

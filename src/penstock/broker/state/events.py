@@ -6,7 +6,7 @@ stored format: a field may be added at the end with a default, nothing may be re
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -332,6 +332,9 @@ AnyEvent: TypeAlias = (
     | CacheRemoved
 )
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that nobody wrote who uses the same types."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 
@@ -344,7 +347,7 @@ def decode(data: bytes) -> AnyEvent:
     """Raises StateUnreadable for anything that `encode` of this version did not write."""
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StateUnreadable(
             f"the log holds a state event that this version does not know ({error}). "
             "It was probably written by a newer version of Penstock: start that one"

@@ -25,6 +25,7 @@ from penstock.broker.schemas import schema
 from penstock.broker.security import user
 from penstock.broker.security.key import Key, apply_added, apply_revoked
 from penstock.broker.state.events import (
+    UNREADABLE,
     AclRemoved,
     AclSet,
     AnyEvent,
@@ -327,7 +328,7 @@ def decode_snapshot(data: bytes) -> State:
                 f"the log holds a snapshot of version {version}; this version of Penstock reads {SNAPSHOT_VERSION}"
             )
         snapshot = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StateUnreadable(f"the log holds a snapshot that this version cannot read ({error})") from error
     state = State()
     apply_all(state, snapshot.topics)
