@@ -74,10 +74,9 @@ class KimberliteFetch(FetchTask):
         if sum(map(len, events)) > MAX_EVENTS_BYTES:
             events = self._fitting(events)
         more = self._offset < self._end
-        if self._context.identity.context:
-            self._context.note("stream.read", self._topic)
+        noted = self._context.note("stream.read", self._topic) if self._context.identity.context else None
         self.broker.metrics.fetched(len(events), sum(map(len, events)), self.started)
-        return Reply(m.ReadEventsResponse(events, self._offset if more and events else None))
+        return Reply(m.ReadEventsResponse(events, self._offset if more and events else None), noted)
 
     def _fitting(self, events: list[bytes]) -> list[bytes]:
         """The events that fit one frame; the next read begins behind them. Raises RecordUnsendable for a first one
