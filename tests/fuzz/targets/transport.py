@@ -97,7 +97,7 @@ def _protected(payload: bytes) -> bytes:
     """A client's Initial packet of 1200 bytes at least, with these frames in it."""
     crypto = CryptoPair()
     crypto.setup_initial(cid=_ID, is_client=True, version=VERSIONS[0])
-    payload = payload.ljust(1160, b"\0")
+    payload = payload[:8192].ljust(1160, b"\0")
     head = struct.pack(">BI", 0xC1, VERSIONS[0]) + bytes((len(_ID),)) + _ID + b"\0" + b"\0"
     length = 2 + len(payload) + 16
     head += struct.pack(">H", 0x4000 | length) + b"\0\0"
