@@ -14,7 +14,9 @@ from penstock.broker.state.state import State, apply, apply_all, decode_snapshot
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 
-LIMITS = Limits(topics=3, groups_per_scope=2, offsets_per_group=3, group_offsets=5, partitions_per_topic=4)
+LIMITS = Limits(
+    topics=3, groups_per_scope=2, offsets_per_group=3, group_offsets=5, partitions_per_topic=4, tenant_share=1
+)
 SCOPES = (DEFAULT_SCOPE, Scope("acme", "eu"))
 SETTINGS = (TopicSettings(), TopicSettings(retention_seconds=7.5, data_class="pii", table=True))
 

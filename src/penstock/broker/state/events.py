@@ -154,6 +154,7 @@ class Published(Event, tag="pub", frozen=True):
     at: int  # µs since 1970
     kept: int  # how many applications were to be remembered then
     once: bool = False  # it is not to be remembered
+    tenant: str = ""  # whose it is; empty: as it was, or not known
 
 
 class PublicationStarted(Event, tag="pub+", frozen=True):
@@ -165,6 +166,7 @@ class PublicationStarted(Event, tag="pub+", frozen=True):
     kept: int
     refs: list[str]
     once: bool = False
+    tenant: str = ""
 
 
 class PublicationAdvanced(Event, tag="pub=", frozen=True):
