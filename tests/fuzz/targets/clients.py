@@ -4,6 +4,7 @@ but the client's own errors may come of it, and each request is answered, refuse
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from tests.fuzz.targets import kimberlite as kimberlite_streams
@@ -106,7 +107,7 @@ def answered_blipmq(data: bytes) -> None:
 def _replies(protocol: str, kind: str) -> Callable[[], list[bytes]]:
     def corpus() -> list[bytes]:
         single = vector_data(protocol, kind)
-        return scripts([*single, *(one + two for one, two in zip(single, single[1:], strict=False))], (0, 2, 0x12, 0x31))
+        return scripts([*single, *(one + two for one, two in pairwise(single))], (0, 2, 0x12, 0x31))
 
     return corpus
 

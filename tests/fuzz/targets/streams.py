@@ -108,7 +108,9 @@ class Connection:
             lambda: self.line.dead or not any(map(self._usable, self.line.streams)),
             lambda: [(len(stream.sent), stream.session.held_bytes) for stream in self._all()],
         )
-        assert self.line.dead or not any(map(self._usable, self.line.streams)), "a stream is not closed, although everything was answered"
+        assert self.line.dead or not any(map(self._usable, self.line.streams)), (
+            "a stream is not closed, although everything was answered"
+        )
         for stream in self.line.streams:
             assert stream.session.held_bytes == 0, f"{stream.session.held_bytes} bytes are held"
         self.lose()
