@@ -307,6 +307,7 @@ class Connection(asyncio.Protocol):
         try:
             session.receive(data)
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.close()
 
@@ -338,6 +339,7 @@ class Connection(asyncio.Protocol):
         try:
             self._session = door.open(port.broker, self, self._identity(name))
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.abort()
             return None
@@ -388,6 +390,7 @@ class Connection(asyncio.Protocol):
         try:
             method()
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.close()
 
