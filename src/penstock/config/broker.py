@@ -117,7 +117,13 @@ def audit_policy(settings: Settings) -> AuditPolicy:
 
 def query_policy(settings: Settings) -> QueryPolicy:
     sql = settings.sql
-    return QueryPolicy(sql.enabled, sql.start == "connection", sql.seconds)
+    return QueryPolicy(
+        sql.enabled,
+        sql.start == "connection",
+        sql.seconds,
+        at_once=sql.threads,
+        tenant_share=settings.limits.tenant_share,
+    )
 
 
 def cache_policy(settings: Settings) -> CachePolicy:
