@@ -1,4 +1,4 @@
-"""The HTTP door: `GET /health` and `GET /metrics`, for operators and monitoring.
+"""The HTTP door: `GET /health`, `/health/live`, `/health/ready` and `/metrics`, for operators and monitoring.
 
 A session like that of any protocol, on h11, so that it answers on every port. It is no way to produce or consume. Who
 opens one may add resources of their own: `socket` does.
@@ -6,6 +6,8 @@ opens one may add resources of their own: `socket` does.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -39,10 +41,13 @@ from penstock.broker.errors import (
     WrongPassword,
 )
 from penstock.broker.runtime.executor import Deferred
+from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import Identity
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import CommitGroup, Durability, GroupState
-from penstock.log.errors import LogError
+from penstock.log.errors import CommitFailed, LogError
+
+logger = logging.getLogger(__name__)
 
 MAX_HEAD: Final = 16 << 10
 MAX_BODY: Final = 64 << 10
@@ -70,6 +75,7 @@ STATUS: Final = (
     (QueriesOff, 503),
     (QueryError, 400),
     (BrokerError, 503),
+    (CommitFailed, 500),  # 503 would say that it was not done: the outcome is unknown
     (LogError, 503),
     (msgspec.MsgspecError, 400),
     (UnicodeDecodeError, 400),  # of a body, by msgspec
@@ -136,7 +142,12 @@ class HttpSession:
         self._waiting = False  # for a commit or for work; further requests wait too
         self._last = False  # close after the reply that is waited for
         self._closed = False
-        self._routes: dict[bytes, Callable[[], HttpReply]] = {b"/health": self._health, b"/metrics": self._metrics}
+        self._routes: dict[bytes, Callable[[], HttpReply]] = {
+            b"/health": self._health,
+            b"/health/live": self._live,
+            b"/health/ready": self._ready,
+            b"/metrics": self._metrics,
+        }
 
     # -- Session
 
@@ -210,10 +221,27 @@ class HttpSession:
             self._send_reply(outcome)
         elif isinstance(outcome, PendingHttpReply):
             self._waiting = True
-            outcome.group.on_done(lambda group: self._committed(group, outcome.reply))
+            outcome.group.on_done(lambda group: self._guard(lambda: self._committed(group, outcome.reply)))
         else:
             self._waiting = True
-            outcome.start(self._broker.executor, lambda: self._deferred_done(outcome))
+            outcome.start(self._broker.executor, lambda: self._guard(lambda: self._deferred_done(outcome)))
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Take a step that was waited for. An error that nobody expected is counted, logged, answered, and the end of
+        this connection."""
+        try:
+            step()
+        except Exception:
+            self._broker.metrics.internal_errors += 1
+            logger.exception("a request of %s failed", self._channel.peer, extra={"peer": self._channel.peer})
+            if not self._closed:
+                self._fail()
+
+    def _fail(self) -> None:
+        with contextlib.suppress(Exception):  # half a reply may have been sent
+            if self._http.our_state is h11.SEND_RESPONSE:
+                self._send(HttpReply(500, b"internal error; the broker's log tells more\n"), keep=False)
+        self._close()
 
     def _deferred_done(self, work: Deferred[Any, HttpReply | PendingHttpReply]) -> None:
         """Finished even if nobody waits for the reply any more: the request was accepted."""
@@ -231,7 +259,8 @@ class HttpSession:
         if self._closed:
             return
         if group.state is GroupState.FAILED:
-            reply = HttpReply(503, f"{group.error}\n".encode())
+            assert group.error is not None
+            reply = error_reply(group.error)
         self._send_reply(reply)
         self._advance()  # the next request may be here already
 
@@ -252,7 +281,7 @@ class HttpSession:
                     return outcome
             route = self._routes.get(path)
             if route is None:
-                return HttpReply(404, b"there are /health and /metrics\n")
+                return HttpReply(404, b"there are /health, /health/live, /health/ready and /metrics\n")
             if self._request.method not in (b"GET", b"HEAD"):
                 return HttpReply(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
             return route()
@@ -271,6 +300,25 @@ class HttpSession:
             "version": __version__,
         }
         return HttpReply(200 if health.writable else 503, msgspec.json.encode(body) + b"\n", JSON)
+
+    def _live(self) -> HttpReply:
+        """Liveness: the process answers, and nothing else. One that is read-only, or stops, is better left alone."""
+        return HttpReply(200, b'{"status":"live"}\n', JSON)
+
+    def _ready(self) -> HttpReply:
+        """Readiness: clients may be sent here, for every open door answers and takes writes."""
+        readiness, health = self._broker.readiness, self._broker.health()
+        missing = readiness.missing()
+        if readiness.phase is not Phase.SERVING:
+            status, reason = str(readiness.phase), f"the broker is {readiness.phase}"
+        elif not health.writable:
+            status, reason = "read-only", health.reason
+        elif missing:
+            status, reason = "incomplete", f"not there at the moment: {', '.join(missing)}"
+        else:
+            status, reason = "ready", ""
+        body = msgspec.json.encode({"status": status, "ready": not reason, "reason": reason})
+        return HttpReply(503 if reason else 200, body + b"\n", JSON)
 
     def _metrics(self) -> HttpReply:
         return HttpReply(200, self._broker.metrics_text(self._identity).encode(), PROMETHEUS)

@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.broker.cache.cache_service import CacheService
 from penstock.broker.fetch.fetch_service import FetchService
+from penstock.broker.fetch.unsendable import UnsendableRecords
 from penstock.broker.groups.consumer_lag import FetchPositions
 from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.groups.groups import Groups
@@ -32,6 +33,7 @@ from penstock.broker.runtime.clock import Clock, RetentionClock, monotonic_clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor, run_inline
 from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
+from penstock.broker.runtime.readiness import Readiness
 from penstock.broker.runtime.scheduler import INLINE, Scheduler
 from penstock.broker.schemas.schemas import Schemas
 from penstock.broker.security import data_class
@@ -91,6 +93,7 @@ class Broker:
         self._retention_clock = RetentionClock(clock(), monotonic())
         self._reclaimed = engine.reclaimed  # when `maintain` ran last
         self.metrics = Metrics(self._gauges, timer)
+        self.readiness = Readiness()
         self.state_log = StateLog(engine, on_rebuilt=self._rebuilt)
         self._retention = RetentionRules(self.state_log, settings.default_retention)
         self._add_security()
@@ -154,12 +157,13 @@ class Broker:
         self.produce = ProduceService(state_log, access, validator, partitioner, self.quotas, self.fanout, metrics)
         self.fetch = FetchService(state_log, access, clock)
         self.fetch_positions = FetchPositions()
+        self.unsendable = UnsendableRecords(metrics, clock)
         self.transactions = Transactions(
             *(state_log, access, validator, partitioner, limits, metrics, clock, self.audit),
             auto_create_topics=self.settings.auto_create_topics,
         )
         self.delays = Delays(state_log, access, validator, partitioner, limits, metrics, clock, executor)
-        self.dead_letters = DeadLetters(state_log, access, partitioner, limits, metrics, clock, self.audit)
+        self.dead_letters = DeadLetters(state_log, access, validator, partitioner, limits, metrics, clock, self.audit)
         context = PublishContext(state_log, access, validator, staging, limits, metrics, clock, executor)
         self.publications = Publications(context, self.topics.ensure)
 

@@ -74,6 +74,7 @@ class TlsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     key: str = ""
     client_ca: str = ""  # with it, TLS clients must show a certificate that it signed
     required: bool = False  # refuse plain text
+    min_version: Literal["1.3", "1.2"] = "1.3"  # of TLS that a client must speak; QUIC always has 1.3
 
 
 class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

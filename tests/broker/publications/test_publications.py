@@ -29,7 +29,7 @@ from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Iden
 from penstock.broker.state.state import Topic
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Durability, GroupState, PartitionId, Records
-from penstock.log.errors import EntryTooLarge, LogFull, LogReadOnly
+from penstock.log.errors import CommitFailed, EntryTooLarge, LogFull, LogReadOnly
 from penstock.log.file_engine import LogSettings
 
 ALICE = Identity("alice")
@@ -267,7 +267,7 @@ def test_a_full_disk_ends_the_request_and_the_broker_goes_on_when_there_is_room(
     fixture.committer.run()
     fault = fixture.fill_disk()
     fixture.commit()
-    assert isinstance(error_of(found), LogFull)
+    assert isinstance(error_of(found), CommitFailed)  # it has begun: nobody may believe that nothing was stored
     fixture.broker.sweep(fixture.now)
     fixture.commit()
     fixture.pass_time(1.1)
@@ -589,6 +589,7 @@ def test_a_broken_disk_and_the_end_of_the_broker_are_told() -> None:
     fixture = a_world()
     ref = stage(fixture, 0, SMALL)
     fixture.break_disk()
+    assert isinstance(error_of(publish(fixture, 0, [ref])), CommitFailed)
     assert isinstance(error_of(publish(fixture, 0, [ref])), LogReadOnly)
     fixture.broker.close()
     with pytest.raises(ShuttingDown):

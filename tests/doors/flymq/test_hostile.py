@@ -197,7 +197,8 @@ def test_every_name_that_means_harm(op: Op) -> None:
     peer = seeded_broker.peer("admin")
     for data in variants(TABLE[op].request(seeded_broker, "mine"), str, NAMES):
         survives(seeded_broker.fixture, peer, data)
-    assert {path.partition("/")[0] for path in seeded_broker.fixture.disk.paths()} <= {"journal", "snapshots"}
+    known = {"IDENTITY", "journal", "snapshots"}
+    assert {path.partition("/")[0] for path in seeded_broker.fixture.disk.paths()} <= known
     # What was taken is told as it is, and read again as it was written.
     before = decode_snapshot(encode_snapshot(seeded_broker.fixture.broker.state_log.state))
     seeded_broker.fixture.restart()

@@ -22,7 +22,7 @@ from penstock.broker.state.events import PublicationDropped
 from penstock.broker.state.state import Topic
 from penstock.broker.tenancy.fair_share import check_room as check_share
 from penstock.log.engine import CommitGroup
-from penstock.log.errors import LogError
+from penstock.log.errors import CommitFailed, LogError, LogFull
 
 logger = logging.getLogger(__name__)
 
@@ -184,6 +184,7 @@ class Publications:
         elif run.begun:
             logger.warning("a publication is to be finished later: %s", error)
             self._try_at = self._context.clock() + TRY_AGAIN
+            error = self._doubtful(run, error)
         if run.request is not None:
             run.request.rows = run.rows
             run.request.outcome.finish(error)
@@ -193,6 +194,15 @@ class Publications:
             else:
                 request.outcome.finish(error)
         self._advance()
+
+    def _doubtful(self, run: PublicationRun, error: Exception) -> Exception:
+        """The error of a publication that has begun: unless the beginning itself found no room, more of it may appear
+        later, or everything."""
+        known = self._context.state_log.state.publications.get(run.key)
+        begun = known is not None and known.running is not None and known.running.batch == run.batch
+        if isinstance(error, CommitFailed) or (isinstance(error, LogFull) and not begun):
+            return error
+        return CommitFailed(f"outcome unknown: the publication has begun, and is to be finished later: {error}")
 
     def _drop(self, run: PublicationRun, error: Exception) -> None:
         """Nothing will ever finish it: whoever asks again begins anew, and what is in the log stays there."""

@@ -60,9 +60,9 @@ class SqlProcess:
         return not any(one.free for one in self._others if one is not self)
 
     def _ended(self) -> None:
-        culprits, why = self._verdict
+        culprits, why = verdict = self._verdict
         self._verdict = _UNEXPECTED
-        self._queries.lost(culprits, why, self)
+        self._queries.lost(culprits, why, self, again=verdict is _UNEXPECTED)
 
     def check_limits(self) -> None:
         """End the process if it takes more than it may: for it is not known to stop by itself."""
@@ -103,7 +103,7 @@ class SqlWorker:
         if self._watch is None:
             self.processes[0].process.start()
             self._watch = asyncio.get_running_loop().create_task(self._watch_processes())
-        self._keep_ready()
+        self._keep_ready(0)
         for one in self.processes:
             one.handlers.arrived()
 
@@ -111,11 +111,10 @@ class SqlWorker:
         for one in self.processes:
             one.handlers.stop()
 
-    def _keep_ready(self) -> None:
-        """There is a process for each tenant that could use one now, and one for the next that comes."""
+    def _keep_ready(self, ahead: int) -> None:
+        """There is a process for each tenant that could use one now, and so many for the next ones that come."""
         idle = sum(not one.busy for one in self.processes)
-        in_use = self._queries.startable + (idle < len(self.processes))
-        for _ in range(self._queries.startable + bool(in_use) - idle):
+        for _ in range(self._queries.startable + ahead - idle):
             if len(self.processes) < self._settings.threads:
                 self._add().process.start()
 
@@ -133,7 +132,7 @@ class SqlWorker:
                 one.check_limits()
                 one.idle_ticks = 0 if one.busy else one.idle_ticks + 1
                 one.handlers.arrived()  # what may be carried out changes with what others have
-            self._keep_ready()
+            self._keep_ready(int(any(one.busy for one in self.processes)))
             self._end_spare()
 
     def _end_spare(self) -> None:
