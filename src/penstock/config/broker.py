@@ -78,6 +78,7 @@ def limits(settings: Settings) -> Limits:
         staged_bytes=settings.flight.staged_bytes,
         publication_entry_bytes=settings.flight.atomic_bytes,
         topics=settings.limits.topics,
+        connections=settings.limits.connections,
         tenant_share=settings.limits.tenant_share,
         tenant_connections=settings.limits.tenant_connections,
         tenant_requests=settings.limits.tenant_requests_per_second,

@@ -81,6 +81,8 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[limits]`: what one client, and all of them together, can make the broker hold."""
 
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    # What one address may have of them while security is on: this part of what others leave; 1: all, behind a proxy.
+    address_share: Annotated[float, Meta(ge=0.01, le=1)] = 0.5
     connection_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 16 * MIB
     total_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB
     record_bytes: Annotated[int, Meta(ge=1, le=GIB, extra=SIZE)] = Limits().record_bytes

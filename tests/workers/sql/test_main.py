@@ -379,7 +379,7 @@ def test_killed_in_the_midst_it_tells_who_waited_and_the_next_statement_works(fi
     async def scene() -> None:
         run = await fixture.running(ENDLESS)
         os.kill(fixture.pid_of(run), signal.SIGKILL)
-        while not (run.tries and run.stage is Stage.RUNNING):  # it is carried out once more
+        while not (run.tries and run.stage is Stage.RUNNING):  # noqa: ASYNC110 - it is carried out once more
             await asyncio.sleep(0.01)
         os.kill(fixture.pid_of(run), signal.SIGKILL)
         with pytest.raises(QueriesOff, match="ended unexpectedly"):

@@ -175,7 +175,7 @@ class Queries:
         return statement
 
     def _running_of(self) -> dict[str, int]:
-        """How many statements of each tenant are carried out."""
+        """The number of statements of each tenant that are carried out."""
         found: dict[str, int] = {}
         for statement in self.capability.running():
             found[statement.scope.tenant] = found.get(statement.scope.tenant, 0) + 1
@@ -193,7 +193,7 @@ class Queries:
 
     @property
     def startable(self) -> int:
-        """How many tenants could use one more process."""
+        """The number of tenants that could use one more process."""
         return len(self._startable())
 
     def make_room(self) -> Statement | None:

@@ -104,7 +104,7 @@ class QueryCapability:
         return list(self._running.values())
 
     def drop_all(self, worker: object = None) -> list[Statement]:
-        """What this process was at."""
+        """Forget the statements that this process was at, and return them."""
         dropped = [statement for statement in self._running.values() if statement.worker is worker]
         for statement in dropped:
             del self._running[statement.number]

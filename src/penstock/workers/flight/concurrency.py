@@ -1,4 +1,4 @@
-"""How many calls and streams may be under way at the same time: of all callers, of each tenant, and of each caller in
+"""Limits of the calls and streams that are under way at the same time: of all callers, of each tenant, and of each caller in
 it. Everybody has their share of what the others leave (`broker.tenancy.fair_share`), so that one who takes all that
 there is leaves something for the next.
 
