@@ -20,6 +20,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
         idle_seconds=limits.idle_seconds,
         handshake_seconds=limits.handshake_seconds,
         keepalive=KeepAlive(limits.keepalive_seconds, limits.keepalive_interval_seconds, limits.keepalive_probes),
+        address_share=limits.address_share if settings.security.mode == "on" else 1.0,
     )
 
 
