@@ -33,6 +33,7 @@ from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
 from penstock.broker.runtime.scheduler import INLINE, Scheduler
+from penstock.broker.runtime.turns import Turns
 from penstock.broker.schemas.schemas import Schemas
 from penstock.broker.security import data_class
 from penstock.broker.security.access import EVERYWHERE, Access, Grant, Identity, Permission
@@ -84,6 +85,7 @@ class Broker:
         self.limits = settings.limits
         self.executor = executor
         self.scheduler = scheduler
+        self.turns = Turns(scheduler, timer)
         self.scan_executor = BoundedExecutor(executor, CONCURRENT_SCANS)
         self._engine = engine
         self._clock = clock

@@ -41,6 +41,8 @@ class Limits:
     schema_versions: int = 1_000  # under one name
     schema_subjects: int = 10_000  # names, in all tenants together
     schema_bytes: int = 64 << 20  # of all versions together
+    login_requests: int = 64  # of a connection that has to log in and has not
+    login_bytes: int = 256 << 10  # the same
     tenants: int = 10_000  # that are registered; see `Tenants`
     # The next four are those of one tenant; 0 is no limit.
     tenant_connections: int = 1_000  # at doors whose clients say which tenant they are of

@@ -86,6 +86,8 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     idle_seconds: Annotated[float, Meta(ge=0.1, le=30 * DAY, extra=DURATION)] = 600
     handshake_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra=DURATION)] = 10
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
+    login_requests: Annotated[int, Meta(ge=8, le=1_000_000)] = Limits().login_requests  # before a login that is needed
+    login_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = Limits().login_bytes  # the same
     tenant_connections: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000  # of one tenant at a door with tenants
     tenant_requests_per_second: Annotated[float, Meta(ge=0, le=1e9)] = 0  # the same; 0: no limit, as in the next two
     tenant_topics: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
@@ -96,6 +98,8 @@ class PerformanceSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     """`[performance]`: processor time for speed."""
 
     busy_poll_us: Annotated[int, Meta(ge=0, le=10_000)] = 100  # look for more before going to sleep; 0: sleep at once
+    # The event loop is held up for longer: log who did it; 0: never.
+    stall_seconds: Annotated[float, Meta(ge=0, le=60, extra=DURATION)] = 0.1
 
 
 class Grant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -89,6 +89,14 @@ class Session(Protocol):
         """The connection is gone; forget it. No channel call may follow."""
 
     @property
+    def yielding(self) -> bool:
+        """Its share of the turn is used up, and others have theirs: the transport does not read meanwhile, and
+        `Channel.progress` is called after it."""
+
+    def describe_work(self) -> dict[str, str]:
+        """Door, peer, and the kind of the last request: for the log line about a turn that took too long."""
+
+    @property
     def held_bytes(self) -> int:
         """Input buffered and replies waiting for a commit or a read. Above its limit, the transport stops reading."""
 

@@ -32,6 +32,7 @@ _COUNTERS: Final = (
     ("bytes_in", "bytes_in", "Bytes of keys and values appended and committed."),
     ("bytes_out", "bytes_out", "Bytes of values handed to consumers."),
     ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
+    ("slow_turns", "slow_turns", "Times that the event loop was held up by one connection for too long."),
     ("tenant_requests_refused", "tenant_requests_refused", "Requests refused because of their tenant's rate."),
     ("tenant_connections_refused", "tenant_connections_refused", "Connections that were one too many of a tenant."),
     ("tenant_writes_refused", "tenant_writes_refused", "Appends refused because of their tenant's stored bytes."),
@@ -216,6 +217,7 @@ class Metrics:
         self.active_connections = 0
         self.held_bytes = 0  # for all of them
         self.connections_refused = 0
+        self.slow_turns = 0
         self.tenant_requests_refused = 0
         self.tenant_connections_refused = 0
         self.tenant_writes_refused = 0
@@ -256,6 +258,7 @@ class Metrics:
         self.audit_lost = 0
         self.produce_latency = Latency()
         self.fetch_latency = Latency()
+        self.loop_stalls = Latency()
         self.registry = CollectorRegistry()
         self._gauges = gauges
         self._pending: _Pending | None = None
@@ -312,6 +315,7 @@ class Metrics:
             for (percent, _), value in zip(_QUANTILES, values, strict=True):
                 text = f"Latency of {kind} requests in ns, percentile {percent} of the last {LATENCY_SAMPLES}."
                 yield GaugeMetricFamily(f"{kind}_latency_ns_p{percent}", text, value=value)
+        yield self.loop_stalls.histogram("loop_stall_seconds", "How late the event loop came to a timer of its own.")
         yield from self._collect_gauges()
 
     def _collect_gauges(self) -> Iterator[Metric]:

@@ -20,6 +20,7 @@ from penstock.doors.blipmq.handlers.table import HANDLERS, HANDSHAKE
 from penstock.doors.blipmq.request_context import BlipMqContext
 from penstock.doors.blipmq.subscriptions import Pushes
 from penstock.doors.handlers import Handler
+from penstock.doors.login_allowance import login_allowance
 from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
 from penstock.doors.reply import Outcome
 from penstock.doors.session import Channel, Door
@@ -41,6 +42,8 @@ class BlipMqSession(RequestPipeline):
         super().__init__(broker, channel)
         self._pushes = Pushes(broker, channel, self.replies, self.work)
         self._context = BlipMqContext(broker, identity, channel, self.replies, self._pushes)
+        self._allowance = login_allowance(broker, identity)
+        self._turn.stranger = broker.access.enforced
         self._framer = f.Framer()
         self._frames: list[f.Frame] = []  # not executed yet, from `_next` on
         self._next = 0
@@ -103,6 +106,9 @@ class BlipMqSession(RequestPipeline):
         super().dispatch()
         if self._pushes.by_queue:
             self._pushes.work()
+
+    def _logged_in(self) -> bool:
+        return self._context.handshake.ready
 
     @property
     def _drained(self) -> bool:
