@@ -32,6 +32,7 @@ from penstock.wire.blipmq.errors import INTERNAL_ERROR
 _NEIGHBOURS: Final = {f.PUBLISH: bytes((f.PUBLISH,)), f.ACK: bytes((f.ACK, f.POLL)), f.POLL: bytes((f.ACK, f.POLL))}
 """The types of frames that are carried out together with one that they follow."""
 _TYPE: Final = itemgetter(0)
+MAX_NEIGHBOURS: Final = 1024  # frames that are looked at for it; a few ms of work
 
 
 class BlipMqSession(RequestPipeline):
@@ -73,7 +74,8 @@ class BlipMqSession(RequestPipeline):
             neighbours = _NEIGHBOURS.get(frames[first][0]) if self._context.handshake.ready else None
             if neighbours is None or frames[first + 1][0] not in neighbours:
                 return [frames[first]]
-            types = bytes(map(_TYPE, frames[first:] if first else frames))
+            left = min(left, MAX_NEIGHBOURS)
+            types = bytes(map(_TYPE, frames[first : first + left]))
             left -= len(types.lstrip(neighbours))
         return frames if left == len(frames) else frames[first : first + left]
 

@@ -8,6 +8,7 @@ coalesced into one: see `CoalescingFramer`.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Callable
@@ -186,14 +187,14 @@ class Inflation:
 
     There must be one member and nothing behind it. Every member costs time, and could be as short as 20 bytes."""
 
-    __slots__ = ("_at", "_limit", "_parts", "_payload", "_size", "_unpacker")
+    __slots__ = ("_at", "_content", "_limit", "_payload", "_size", "_unpacker")
 
     def __init__(self, payload: bytes, limit: int) -> None:
         self._payload = payload
         self._limit = limit
         self._at = 0
         self._size = 0
-        self._parts: list[bytes] = []
+        self._content = io.BytesIO()  # grows with what is made, and gives it out without a copy
         self._unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
     def step(self, size: int) -> bool:
@@ -212,7 +213,7 @@ class Inflation:
                 raise MalformedPayload("invalid gzip data") from None
             room -= len(part)
             self._size += len(part)
-            self._parts.append(part)
+            self._content.write(part)
             if self._size > self._limit:
                 raise MalformedPayload(f"decompressed payload too large (max: {self._limit} bytes)")
             if unpacker.eof:
@@ -224,4 +225,4 @@ class Inflation:
         return False
 
     def content(self) -> bytes:
-        return b"".join(self._parts)
+        return self._content.getvalue()
