@@ -188,7 +188,7 @@ _LOW_FETCH: Final = flymq(Op.FETCH_BINARY, string(TOPIC.encode()) + struct.pack(
 _LOW_EVENTS: Final = k.AppendEvents(1, [b""] * 65_000)
 
 LOW_KEYS: Final = [
-    tcp("flymq", LOW, "32 gzip frames of 32 MiB", FLYMQ_LOGIN, BOMB * 32),
+    tcp("flymq", LOW, "8 gzip frames of 32 MiB", FLYMQ_LOGIN, BOMB * 8),
     tcp("flymq", LOW, "WHOAMI", FLYMQ_LOGIN, many(flymq(Op.WHOAMI, b""))),
     tcp("flymq", LOW, "ROLE_LIST", FLYMQ_LOGIN, many(flymq(Op.ROLE_LIST, b""))),
     tcp("flymq", LOW, "LIST_TOPICS", FLYMQ_LOGIN, many(flymq(Op.LIST_TOPICS, b""))),
@@ -222,7 +222,7 @@ OPEN: Final = [  # with security off: what one client that may everything can do
     tcp("rustlog", ANYBODY, "unknown topics", many(frame(json_request("DescribeTopic", topic="t")))),
     tcp("http", ANYBODY, "GET /metrics", many(get("/metrics"), 10_000)),
     tcp("flymq", ANYBODY, "WHOAMI", many(flymq(Op.WHOAMI, b""))),
-    tcp("flymq", ANYBODY, "32 gzip frames of 32 MiB", BOMB * 32),
+    tcp("flymq", ANYBODY, "8 gzip frames of 32 MiB", BOMB * 8),
     tcp("blipmq", ANYBODY, "16 connections of pings", BLIPMQ_LOGIN[1], many(blipmq.encode_ping(9)), connections=16),
 ]
 
