@@ -79,6 +79,8 @@ def limits(settings: Settings) -> Limits:
         publication_entry_bytes=settings.flight.atomic_bytes,
         login_requests=settings.limits.login_requests,
         login_bytes=settings.limits.login_bytes,
+        topics=settings.limits.topics,
+        tenant_share=settings.limits.tenant_share,
         tenant_connections=settings.limits.tenant_connections,
         tenant_requests=settings.limits.tenant_requests_per_second,
         tenant_topics=settings.limits.tenant_topics,

@@ -345,6 +345,7 @@ class RequestPipeline(ABC):
             keys = {"peer": self.channel.peer, "door": self.door}
             logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
         error.__traceback__ = None  # its frames know the error: together they would keep the request
+        self._await_audit()
         self._refuse(request, error)
         if not expected:
             self.reject_input()
@@ -352,6 +353,13 @@ class RequestPipeline(ABC):
     def _refuse(self, request: Any, error: Exception) -> None:
         """Tell the client of an error, behind every change of state that it may be about."""
         self.replies.enqueue(self._encode_error(request, error), self.broker.pending_commit, self._on_failure(request))
+
+    def _await_audit(self) -> None:
+        """The next reply leaves behind the audit events that were noted so far: nobody hears of a refusal before it is
+        in the log."""
+        noted = self.broker.audit.pending_commit
+        if noted is not None:
+            self.replies.enqueue(b"", noted)
 
     def _replied(self) -> None:
         """Replies have left after a commit. With one request at a time there is nothing else to do then."""

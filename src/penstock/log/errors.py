@@ -12,8 +12,14 @@ class LogError(Exception):
     """Any failure of the log."""
 
 
+class CommitFailed(LogError):
+    """A write or sync failed while the group was on its way to the disk: the outcome is unknown. What is in it may be
+    in the log when that is opened again, or not; nobody can tell before. Those who send it again may store it twice."""
+
+
 class LogReadOnly(LogError):
-    """The log takes no more writes until it is opened again: a write or sync failed, or damage was found."""
+    """The log takes no more writes until it is opened again: a write or sync failed, or damage was found. Nothing was
+    appended, and nothing of it will be found later."""
 
 
 class LogFull(LogError):
@@ -73,6 +79,10 @@ class LogDamaged(LogError):
 class TableUnreadable(LogError):
     """A read of what only a table has failed. Writing and reading of everything else go on; the same read may succeed
     later."""
+
+
+class JournalMissing(LogError):
+    """The data directory was in use, and its journal is gone. Nothing was changed."""
 
 
 class DirectoryLocked(LogError):

@@ -14,6 +14,7 @@ from tests.doors.rustlog.peer import Peer as RustLogPeer
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.doors.flymq.handlers.table import HANDLERS
 from penstock.doors.flymq.request_context import FlyMqSettings
@@ -650,6 +651,34 @@ def test_with_security_off_logins_and_users_answer_sensibly(peer: Peer) -> None:
 
 
 # -- other doors
+
+
+def test_an_audit_query_right_behind_a_user_that_could_not_be_made_or_deleted_says_why() -> None:
+    """On one connection, without a wait for the replies in between; what was not to be changed is no failure."""
+    fixture = BrokerFixture(audit=AuditPolicy(enabled=True))
+    peer = Peer(fixture)
+    everything = m.AuditQuery(0, 0, [], "", "", "failure", "", 0, 0)
+    peer.ask(m.CreateUser("alice", "a word", "", []))
+    *_, page = peer.all(
+        m.CreateUser("alice", "a word", "", []),
+        m.DeleteUser("bob"),
+        m.JoinCluster("elsewhere:9092"),
+        m.RegisterSchema("s", "yaml", b"x"),
+        m.CreateTopic("there", 1),
+        m.CreateTopic("there", 1),
+        m.DeleteTopic("gone"),
+        m.CreateTopic("there", -1),
+        everything,
+    )
+    assert isinstance(page, m.AuditPage)
+    found = [(event.event_type, event.resource, event.details[0].value) for event in page.events]
+    assert found[::-1] == [
+        ("user.create", "alice", "User 'alice' already exists"),
+        ("user.delete", "bob", found[3][2]),
+        ("cluster.join", "elsewhere:9092", "this node is standalone and cannot join 'elsewhere:9092'"),
+        ("schema.register", "s", "unsupported schema type: yaml"),
+        ("topic.create", "there", found[0][2]),
+    ]
 
 
 def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(fixture: BrokerFixture, peer: Peer) -> None:

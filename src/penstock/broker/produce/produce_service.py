@@ -64,6 +64,8 @@ class ProduceService:
         started = metrics.timer()
         self._access.require(identity, Permission.WRITE, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
+        if producer is not None and (repeated := self._engine.repeat_of(producer)) is not None:
+            return repeated  # whatever holds for new records since
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
         if found.settings.schema is None:

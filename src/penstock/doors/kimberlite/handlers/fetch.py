@@ -65,7 +65,6 @@ class KimberliteFetch(FetchTask):
         found = self._found
         events = found[0].values() if len(found) == 1 else [value for part in found for value in part.values()]
         more = self._offset < self._end
-        if self._context.identity.context:
-            self._context.note("stream.read", self._topic)
+        noted = self._context.note("stream.read", self._topic) if self._context.identity.context else None
         self.broker.metrics.fetched(len(events), sum(map(len, events)), self.started)
-        return Reply(m.ReadEventsResponse(events, self._offset if more and events else None))
+        return Reply(m.ReadEventsResponse(events, self._offset if more and events else None), noted)
