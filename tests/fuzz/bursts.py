@@ -145,7 +145,7 @@ STRANGERS: Final = [
     tcp("flymq", NOBODY, "8 gzip frames of 32 MiB", BOMB * 8),
     tcp("flymq", NOBODY, "32 gzip frames of 32 MiB", BOMB * 32),
     tcp("flymq", NOBODY, "gzip logins of 32 MiB", packed(Op.AUTH, bytes(MAX_PAYLOAD)) * 8),
-    tcp("flymq", NOBODY, "gzip PRODUCE_BATCH", many(packed(Op.PRODUCE_BATCH, _flymq_batch(25_000)))),
+    tcp("flymq", NOBODY, "gzip PRODUCE_BATCH", packed(Op.PRODUCE_BATCH, _flymq_batch(25_000)) * 8),
     tcp("flymq", NOBODY, "WHOAMI", many(flymq(Op.WHOAMI, b""))),
     tcp("flymq", NOBODY, "ROLE_LIST", many(flymq(Op.ROLE_LIST, b""))),
     tcp("flymq", NOBODY, "unknown opcodes", many(flymq(0x7F, b""))),
