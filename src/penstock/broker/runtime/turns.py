@@ -28,7 +28,7 @@ SMALL: Final = 4 << 10  # bytes of input that are served before those who have m
 
 
 class Worker(Protocol):
-    """Who works in a turn, for the log line about one that took too long."""
+    """Somebody who works in a turn, for the log line about one that took too long."""
 
     def describe_work(self) -> dict[str, str]:
         """Door, peer, and the kind of the last request."""

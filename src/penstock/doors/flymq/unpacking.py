@@ -19,7 +19,7 @@ STEP_BYTES: Final = 1 << 20  # read or made before others have their turn: about
 
 
 class UnpackingQueue:
-    """Those of one door that have more to unpack than one step does."""
+    """The requests of one door that have more to unpack than one step does."""
 
     __slots__ = ("_tasks",)
 
