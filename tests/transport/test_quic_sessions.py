@@ -98,6 +98,8 @@ class EchoStream:
     def describe_work(self) -> dict[str, str]:
         return {"door": "echo"}
 
+    long_lived = True
+
     @property
     def held_bytes(self) -> int:
         return self.held

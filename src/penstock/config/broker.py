@@ -80,6 +80,7 @@ def limits(settings: Settings) -> Limits:
         login_requests=settings.limits.login_requests,
         login_bytes=settings.limits.login_bytes,
         topics=settings.limits.topics,
+        connections=settings.limits.connections,
         tenant_share=settings.limits.tenant_share,
         tenant_connections=settings.limits.tenant_connections,
         tenant_requests=settings.limits.tenant_requests_per_second,
@@ -119,7 +120,13 @@ def audit_policy(settings: Settings) -> AuditPolicy:
 
 def query_policy(settings: Settings) -> QueryPolicy:
     sql = settings.sql
-    return QueryPolicy(sql.enabled, sql.start == "connection", sql.seconds)
+    return QueryPolicy(
+        sql.enabled,
+        sql.start == "connection",
+        sql.seconds,
+        at_once=sql.threads,
+        tenant_share=settings.limits.tenant_share,
+    )
 
 
 def cache_policy(settings: Settings) -> CachePolicy:

@@ -7,14 +7,20 @@ its time holds up the requests behind it. Input is fed in slices and requests ar
 the connection's share of the turn lasts (`broker/runtime/turns`); then other connections have theirs. A client that has
 to log in and does not is closed after a few requests (`login_allowance`). `discard` drops what was not carried out.
 
+Whatever goes on later, after a read, a commit, a wait or another's turn, comes back through `work`, `_complete` or
+`guard`, and so into the same boundary: an error that nobody expected is counted, logged once, told in the protocol's
+own words where a request waits for its reply, and ends this connection alone.
+
 A door's session says how bytes become requests, and how replies and errors become bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -51,7 +57,7 @@ class RequestPipeline(ABC):
         self.broker = broker
         self._state_log = broker.state_log
         self.channel = channel
-        self.replies = ReplyQueue(channel.send, self._replied)
+        self.replies = ReplyQueue(channel.send, self._replied, self._abandon)
         self.state = OPEN
         self._dispatching = False
         self._turns = broker.turns
@@ -63,6 +69,7 @@ class RequestPipeline(ABC):
         self._cost = 1  # of the request that `_peek` gave, out of `MAX_PER_TURN`
         self._running: Handler | None = None  # of the last request that was executed
         self._pending: PendingReply | None = None  # the reply to the last request that was executed
+        self._awaited: Any = None  # that request
 
     # -- what a door defines: requests
 
@@ -129,7 +136,10 @@ class RequestPipeline(ABC):
     def receive(self, data: bytes) -> None:
         if data and self.state is OPEN:
             if len(data) <= self.feed_bytes and not (self._inbox or self._turn.yielding or self._allowance is not None):
-                self.feed(data)
+                try:
+                    self.feed(data)
+                except Exception as error:  # noqa: BLE001 - `_crash` logs it
+                    self._crash(error)
             else:
                 self._inbox.append(data)
                 self._inbox_bytes += len(data)
@@ -147,6 +157,10 @@ class RequestPipeline(ABC):
         self._change(ConnectionEvent.LOST)
         self.discard()
         self.replies.discard()
+
+    @property
+    def long_lived(self) -> bool:
+        return True
 
     @property
     def held_bytes(self) -> int:
@@ -184,6 +198,7 @@ class RequestPipeline(ABC):
         self._discard_inbox()
         self._discard_input()
         pending, self._pending = self._pending, None
+        self._awaited = None
         if pending is not None:
             pending.cancel()
         self._release()
@@ -197,9 +212,14 @@ class RequestPipeline(ABC):
         self._dispatching = True
         try:
             self.dispatch()
+        except Exception as error:  # noqa: BLE001 - `_crash` logs it
+            self._crash(error)
         finally:
             self._dispatching = False
-        self.replies.flush()
+        try:
+            self.replies.flush()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._abandon(error)
         if self.state is DRAINING and self._idle and self.replies.empty:
             self._change(ConnectionEvent.DRAINED)
             self.discard()
@@ -300,20 +320,69 @@ class RequestPipeline(ABC):
         if isinstance(outcome, Reply):
             self._answer(request, outcome)
         elif outcome is not None:
-            self._pending = outcome
-            outcome.start(partial(self._complete, request))
+            self._pending, self._awaited = outcome, request
+            try:
+                outcome.start(partial(self._complete, request, outcome))
+            except Exception as error:  # noqa: BLE001 - `_crash` logs it
+                self._crash(error)
 
-    def _complete(self, request: Any, outcome: Reply | Exception | None) -> None:
-        """The outcome of a `PendingReply`."""
-        if self.state is CLOSED:
+    def _complete(self, request: Any, pending: PendingReply, outcome: Reply | Exception | None) -> None:
+        """The outcome of a `PendingReply`. Only the first counts, and none of one that was cancelled. Never raises."""
+        if self.state is CLOSED or self._pending is not pending:
             return
         self._pending = None
-        if isinstance(outcome, Reply):
-            self._answer(request, outcome)
-        elif outcome is not None:
-            self._fail(request, outcome)
+        try:
+            if isinstance(outcome, Reply):
+                self._answer(request, outcome)
+            elif outcome is not None:
+                self._fail(request, outcome)
+        except Exception as error:  # noqa: BLE001 - `_crash` logs it
+            self._crash(error)
+        self._awaited = None
         if not self._dispatching:
             self.progress()
+
+    def guard(self, step: Callable[[], None]) -> None:
+        """Take a step that something outside the pipeline led to, inside the error boundary."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - `_crash` logs it
+            self._crash(error)
+            self.work()
+
+    def _crash(self, error: Exception) -> None:
+        """A mistake of ours that is not the outcome of one request: the end of the connection. `work` closes it, behind
+        the replies that are due."""
+        self._report(error)
+        if self.state is CLOSED:
+            return
+        awaited = self._awaited
+        try:
+            if awaited is not None:
+                self._refuse(awaited, error)
+            self.reject_input()
+        except Exception:  # noqa: BLE001 - one of them is enough for the log
+            self._close_at_once()
+
+    def _abandon(self, error: Exception) -> None:
+        """As `_crash`, for replies that cannot even be sent."""
+        self._report(error)
+        self._close_at_once()
+
+    def _close_at_once(self) -> None:
+        if self.state is CLOSED:
+            return
+        self._change(ConnectionEvent.LOST)
+        self.replies.discard()
+        with contextlib.suppress(Exception):
+            self.discard()
+        self.channel.close()
+
+    def _report(self, error: Exception) -> None:
+        """Count and log a mistake of ours."""
+        self.broker.metrics.internal_errors += 1
+        keys = {"peer": self.channel.peer, "door": self.door}
+        logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
 
     def progress(self) -> None:
         """Go on after something that was waited for."""
@@ -342,8 +411,7 @@ class RequestPipeline(ABC):
     def _fail(self, request: Any, error: Exception) -> None:
         expected = isinstance(error, self.expected)
         if not expected:
-            keys = {"peer": self.channel.peer, "door": self.door}
-            logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
+            self._report(error)
         error.__traceback__ = None  # its frames know the error: together they would keep the request
         self._await_audit()
         self._refuse(request, error)

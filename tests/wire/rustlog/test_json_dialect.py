@@ -374,6 +374,26 @@ def test_decision_31_other_base64_is_refused(text: str) -> None:
     assert not error.closes
 
 
+@pytest.mark.parametrize(
+    ("payload", "topic"),
+    [
+        (b'{"type":"DescribeTopic","topic":"a","topic":"b"}', "b"),
+        (b'{"topic":"a","type":"DescribeTopic","topic":"b"}', "b"),
+        (b'{"type":"DescribeTopic","topic":"b","type":"DescribeTopic"}', "b"),
+    ],
+)
+def test_decision_34_of_a_key_that_comes_twice_the_last_counts(payload: bytes, topic: str) -> None:
+    assert JSON.decode_request(payload) == m.DescribeTopic(topic)
+    error = refusal(b'{"type":"DescribeTopic","topic":"a","type":"Ping"}')
+    assert not error.closes
+
+
+@pytest.mark.parametrize(("text", "value"), [("YR==", b"a"), ("YWJ=", b"ab"), ("YWL=", b"ab")])
+def test_decision_35_base64_with_stray_bits_is_read(text: str, value: bytes) -> None:
+    payload = request_bytes(type="Produce", topic="t", partition=0, records=[text])
+    assert JSON.decode_request(payload) == m.Produce("t", 0, [value])
+
+
 # -- answers to Fetch, straight from the log
 
 
@@ -447,7 +467,8 @@ def test_decision_06_a_record_that_fits_no_frame_is_named() -> None:
     with pytest.raises(RecordUnfetchable) as caught:
         JSON.encode_fetch(slices(7, [[bytes(MAX_RECORD + 100), b"next"]]), 9)
     told = JSON.decode_response(JSON.encode_error(caught.value.reply))
-    assert told == m.Error(413, f"The record of {MAX_RECORD + 100} bytes at offset 7 does not fit a frame", None)
+    text = f"The record of {MAX_RECORD + 100} bytes at offset 7 does not fit a frame"
+    assert told == m.Error(413, text, {"offset": 7, "next_offset": 8})
     assert not caught.value.closes
 
 

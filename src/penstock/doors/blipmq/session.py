@@ -41,7 +41,7 @@ class BlipMqSession(RequestPipeline):
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel)
-        self._pushes = Pushes(broker, channel, self.replies, self.work)
+        self._pushes = Pushes(broker, channel, self.replies, self.work, self.guard)
         self._context = BlipMqContext(broker, identity, channel, self.replies, self._pushes)
         self._allowance = login_allowance(broker, identity)
         self._turn.stranger = broker.access.enforced
@@ -49,6 +49,10 @@ class BlipMqSession(RequestPipeline):
         self._frames: list[f.Frame] = []  # not executed yet, from `_next` on
         self._next = 0
         self._held = 0  # bytes of those frames
+
+    @property
+    def long_lived(self) -> bool:
+        return self._context.handshake.ready
 
     # -- requests: neighbouring frames
 
@@ -128,6 +132,7 @@ class BlipMqSession(RequestPipeline):
 
     def _release(self) -> None:
         self._pushes.stop()
+        self._context.forget_connection()
 
     def stop(self) -> None:
         self._pushes.stop()

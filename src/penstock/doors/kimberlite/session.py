@@ -38,13 +38,17 @@ class KimberliteSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
         super().__init__(broker, channel)
         self._codec = codec = ServerCodec(settings.assume)
-        self._subscriptions = Subscriptions(broker, channel, self.replies, codec, settings.push_events)
+        self._subscriptions = Subscriptions(broker, channel, self.replies, codec, settings.push_events, self.guard)
         self._context = KimberliteContext(broker, identity, channel.peer, codec, settings, self._subscriptions)
         self._allowance = login_allowance(broker, identity)
         self._turn.stranger = broker.access.enforced
         self._request: m.Request | None = None  # decoded and not executed yet
         self._request_bytes = 0  # of the request that was decoded last
         self._exhausted = True  # there is no whole request left in the codec
+
+    @property
+    def long_lived(self) -> bool:
+        return self._context.greeted is not None
 
     # -- requests
 

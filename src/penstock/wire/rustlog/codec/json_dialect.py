@@ -148,6 +148,7 @@ class JsonDialect:
     fetch_uses_committed_offset: Final = False
     reports_out_of_range: Final = True
     reports_unknown_commit: Final = True
+    max_record: Final = MAX_RECORD
 
     def decode_request(self, payload: bytes) -> Request:
         if len(payload) > _LARGE and payload.count(b",") > _MAX_COMMAS:
