@@ -56,7 +56,7 @@ class ProduceService:
         allow_dead_letters: bool = True,
     ) -> Appended:
         """Append the records to one partition, contiguously, as one entry of the log. True once the group in the reply
-        is committed.
+        is committed. `headers` are marks of the broker's own, and count for nothing.
 
         A record that does not fit the topic's schema is refused, or becomes a dead letter; see
         `RecordValidator.validate`. The reply is about the others; with none, it has the offset of the next one."""

@@ -16,7 +16,7 @@ from penstock.broker.errors import DeadLetterNotFound, InvalidArgument, RecordRe
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.removal import NOTHING_REMOVED, remove
 from penstock.broker.fetch.visible_read import VisibleRead
-from penstock.broker.limits import Limits
+from penstock.broker.limits import Limits, headers_size
 from penstock.broker.names import Scope
 from penstock.broker.produce.partitioning import ANY, Partitioner
 from penstock.broker.produce.validation import RecordValidator
@@ -141,8 +141,8 @@ class DeadLetters:
         if found.offset < bounds.start or state.removed.get(place, NOTHING_REMOVED).has(found.offset):
             raise DeadLetterNotFound(letter)
         size = len(found.value) + len(found.key or b"")
-        if size > self._limits.record_bytes:
-            raise RecordTooLarge(size, self._limits.record_bytes)
+        if (whole := size + headers_size(found.headers)) > self._limits.record_bytes:
+            raise RecordTooLarge(whole, self._limits.record_bytes)
         if misfit := self._validator.misfits(topic, [found.value]):
             self._metrics.records_rejected += 1
             raise RecordRejected(misfit[0])
