@@ -93,7 +93,9 @@ class Document:
         for keyword in DYNAMIC:
             if keyword in schema:
                 raise SchemaInvalid(f"{keyword} is not supported; use $ref")
-        node = Node(self, pointer, schema) if self.draft == NEWEST else Node(self, pointer, *_modern(schema, self.draft))
+        node = (
+            Node(self, pointer, schema) if self.draft == NEWEST else Node(self, pointer, *_modern(schema, self.draft))
+        )
         for keyword, kind in SEVERAL.items():
             if not isinstance(node.schema.get(keyword, kind()), kind):
                 what = "object" if kind is dict else "list"
