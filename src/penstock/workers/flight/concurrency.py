@@ -1,6 +1,6 @@
 """Limits of the calls and streams that are under way at the same time: of all callers, of each tenant, and of each
-caller in it. Everybody has their share of what the others leave (`broker.tenancy.fair_share`), so that one who takes all
-that there is leaves something for the next.
+caller in it. Everybody has their share of what the others leave (`broker.tenancy.fair_share`), so that one who takes
+all that there is leaves something for the next.
 
 A stream that nobody reads holds its place for a while only: gRPC has no way to end one that it cannot send on, so the
 client's connection is closed.
