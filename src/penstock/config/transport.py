@@ -19,6 +19,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
         total_bytes=limits.total_bytes,
         idle_seconds=limits.idle_seconds,
         handshake_seconds=limits.handshake_seconds,
+        address_share=limits.address_share if settings.security.mode == "on" else 1.0,
     )
 
 

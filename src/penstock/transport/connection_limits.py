@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.lockout import host_of
+from penstock.broker.tenancy.fair_share import allowance
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,7 @@ class ConnectionLimits:
     total_bytes: int
     idle_seconds: float
     handshake_seconds: float
+    address_share: float = 1.0  # of the connections, that one address may have; see `broker.tenancy.fair_share`
 
 
 class TrackedConnection(Protocol):
@@ -57,6 +60,9 @@ class ConnectionTracker:
         self.held = 0  # bytes, by all connections
         self.full = False
         self._connections: set[TrackedConnection] = set()
+        self._shared = limits.address_share < 1
+        self._hosts: dict[TrackedConnection, str] = {}
+        self._by_host: dict[str, int] = {}
         self._full_since = 0.0
         self._stopping = False
         self._empty = asyncio.Event()
@@ -74,7 +80,7 @@ class ConnectionTracker:
 
     def admit(self, connection: TrackedConnection) -> bool:
         """False if there is no room: the caller closes the connection at once."""
-        if self._stopping or len(self._connections) >= self.limits.connections:
+        if self._stopping or len(self._connections) >= self.limits.connections or not self._admit_host(connection):
             self.metrics.connections_refused += 1
             return False
         self._connections.add(connection)
@@ -82,8 +88,28 @@ class ConnectionTracker:
         self.metrics.active_connections += 1
         return True
 
+    def _admit_host(self, connection: TrackedConnection) -> bool:
+        """False if the address has its share of all connections."""
+        if not self._shared:
+            return True
+        host, limits = host_of(connection.peer), self.limits
+        mine = self._by_host.get(host, 0)
+        if mine >= allowance(limits.connections, len(self._connections) - mine, limits.address_share):
+            return False
+        self._hosts[connection] = host
+        self._by_host[host] = mine + 1
+        return True
+
+    def _leave_host(self, connection: TrackedConnection) -> None:
+        host = self._hosts.pop(connection, None)
+        if host is not None:
+            self._by_host[host] -= 1
+            if not self._by_host[host]:
+                del self._by_host[host]
+
     def leave(self, connection: TrackedConnection) -> None:
         self._connections.remove(connection)
+        self._leave_host(connection)
         self.account(connection, 0)
         self.metrics.active_connections -= 1
         if not self._connections:

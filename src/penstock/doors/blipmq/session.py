@@ -120,6 +120,7 @@ class BlipMqSession(RequestPipeline):
 
     def _release(self) -> None:
         self._pushes.stop()
+        self._context.forget_connection()
 
     def stop(self) -> None:
         self._pushes.stop()
