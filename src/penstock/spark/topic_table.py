@@ -25,7 +25,8 @@ from penstock.spark.outage_budget import OutageBudget
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.log.tables.table import Table, TableFile
+    from penstock.log.tables.part_reader import TableFile
+    from penstock.log.tables.table import Table
 
 TAKEN: Final = ("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "retryTimeout")
 """Options that are passed on to the source, besides those of the connection."""

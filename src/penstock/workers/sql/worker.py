@@ -15,6 +15,7 @@ from penstock.broker.queries.statement import Statement
 from penstock.workers.sql.rpc_handlers import SqlHandlers
 from penstock.workers.sql.rpc_messages import SqlSettings
 from penstock.workers.supervisor import WorkerProcess
+from penstock.workers.table_damage import damage_handlers
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +37,8 @@ class SqlWorker:
         self._memory_limit = settings.threads * settings.memory_bytes + OVERHEAD_BYTES
         self._watch: asyncio.Task[None] | None = None
         self._verdict = _UNEXPECTED
-        self.process = WorkerProcess(
-            "SQL", "penstock.workers.sql.main", self._handlers.handlers(), settings, self._ended
-        )
+        handlers = {**self._handlers.handlers(), **damage_handlers(broker)}
+        self.process = WorkerProcess("SQL", "penstock.workers.sql.main", handlers, settings, self._ended)
         broker.queries.on_waiting = self._start
 
     def _start(self) -> None:
