@@ -12,7 +12,8 @@ TEST_WITH := $(RUN_WITH) requirements/dev.txt
 UP ?=
 BENCH ?=
 CRASH ?=
-FUZZ ?= 20
+FUZZ ?=
+ROUNDS ?= 20
 SOAK ?= 1
 
 # Tests start hundreds of processes, which are not to compile the same sources again.
@@ -37,7 +38,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest bench bench-spark crash fuzz soak compiled test-compiled lock clean
+.PHONY: help up setup check test lint types pytest bench bench-spark crash fuzz fuzz-rounds soak compiled test-compiled lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,8 +82,11 @@ bench-spark: $(VENV)/.ready-to-test ## measure the Spark side against Spark's ow
 crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
 	$(BIN)/python -m tests.crash.long $(CRASH)
 
-fuzz: $(VENV)/.ready-to-test ## hours of fuzzing, with other seeds in each round (rounds: make fuzz FUZZ=100)
-	@for round in $$(seq $(FUZZ)); do \
+fuzz: $(VENV)/.ready-to-fuzz ## fuzzing that coverage guides, half a minute for each target (make fuzz FUZZ="--seconds 600 --only sessions")
+	$(BIN)/python -m tests.fuzz.campaign $(FUZZ)
+
+fuzz-rounds: $(VENV)/.ready-to-test ## hours of the random fuzzing tests, with other seeds in each round (make fuzz-rounds ROUNDS=100)
+	@for round in $$(seq $(ROUNDS)); do \
 	  export PENSTOCK_FUZZ_ROUND=$$(date +%s)-$$round; echo "PENSTOCK_FUZZ_ROUND=$$PENSTOCK_FUZZ_ROUND"; \
 	  $(BIN)/pytest -q -x tests/fuzz; \
 	done
@@ -121,7 +125,7 @@ $(VENV)/.ready-to-run: $(BIN)/uv $(RUN_WITH) pyproject.toml
 	$(INSTALL) --require-hashes -r requirements/build.txt
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --no-build-isolation --require-hashes $(RUN_WITH)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
-	@rm -f $(VENV)/.ready-to-test
+	@rm -f $(VENV)/.ready-to-test $(VENV)/.ready-to-fuzz
 	@touch $@
 
 $(VENV)/.ready-to-test: $(BIN)/uv $(TEST_WITH) pyproject.toml
@@ -129,7 +133,13 @@ $(VENV)/.ready-to-test: $(BIN)/uv $(TEST_WITH) pyproject.toml
 	$(INSTALL) --require-hashes -r requirements/build.txt
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --no-build-isolation --require-hashes $(TEST_WITH)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+	@rm -f $(VENV)/.ready-to-fuzz
 	@touch $(VENV)/.ready-to-run $@
+
+# Beside what tests need, and not in their list: it is for few machines, and nobody else is to wait for it.
+$(VENV)/.ready-to-fuzz: $(VENV)/.ready-to-test requirements/fuzz.txt
+	$(INSTALL) --no-deps --require-hashes -r requirements/fuzz.txt
+	@touch $@
 
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python
 TELL_SPARK = test -d $(VENV)/lib/python3*/site-packages/pyspark || \
@@ -144,6 +154,7 @@ lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upg
 	$(COMPILE) $(LOCK) --group build --constraints requirements/base.txt --output-file requirements/build.txt
 	$(COMPILE) $(LOCK) --group dev --constraints requirements/spark.txt --constraints requirements/build.txt \
 	  --output-file requirements/dev.txt
+	$(COMPILE) $(LOCK) --group fuzz --constraints requirements/dev.txt --output-file requirements/fuzz.txt
 	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
 	@if grep -n '://' requirements/*.txt; then echo "an address of a package index is in a lock file" >&2; exit 1; fi
 

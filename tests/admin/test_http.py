@@ -11,6 +11,7 @@ from tests.transport.harness import broker_in
 
 from penstock.admin.http import HttpSession, http_door
 from penstock.broker.broker import Broker
+from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import ANONYMOUS, AccessPolicy
 from penstock.log.engine import Durability, Health
 
@@ -75,6 +76,31 @@ def test_health_of_a_broker_that_cannot_write_is_503_and_says_why(
     assert status == 503
     answer = json.loads(body)
     assert answer["status"] == "read-only" and answer["writable"] is False and answer["reason"] == "a sync failed"
+
+
+def test_a_broker_is_ready_when_it_serves_writes_and_nothing_is_missing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = False
+    broker.readiness.require("flight", lambda: there)
+
+    def ready() -> tuple[int, str, str]:
+        status, _, body, _ = ask(broker, get("/health/ready"))
+        answer = json.loads(body)
+        assert answer["ready"] is (status == 200)
+        assert ask(broker, get("/health/live"))[0] == 200  # whatever else there is to say
+        return status, answer["status"], answer["reason"]
+
+    assert ready() == (503, "starting", "the broker is starting")
+    broker.readiness.phase = Phase.SERVING
+    assert ready() == (503, "incomplete", "not there at the moment: flight")
+    there = True
+    assert ready() == (200, "ready", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(broker, "health", lambda: Health(False, "a sync failed"))
+        assert ready() == (503, "read-only", "a sync failed")
+    broker.readiness.phase = Phase.STOPPING
+    assert ready() == (503, "stopping", "the broker is stopping")
 
 
 def test_metrics_are_in_the_text_format_of_prometheus(broker: Broker) -> None:
@@ -159,3 +185,19 @@ def test_input_that_never_ends_is_not_kept(broker: Broker) -> None:
     for _ in range(100):
         session.receive(b"GET /" + b"x" * 4096)
         assert session.held_bytes <= 64 << 10
+
+
+def test_a_connection_that_has_ended_holds_nothing_of_what_followed_its_last_request(broker: Broker) -> None:
+    session, channel = open_on(broker)
+    session.receive(get("/health", "Connection: close") + b"and more that nobody reads")
+    assert channel.closed
+    assert session.held_bytes == 0
+
+
+def test_bad_input_behind_a_head_is_answered_with_its_own_error(broker: Broker) -> None:
+    session, channel = open_on(broker)
+    session.receive(get("/metrics", method="HEAD") + b"\xa0a\r\n\r\n")
+    assert channel.sent.startswith(b"HTTP/1.1 200 ")
+    _, _, rest = channel.sent.partition(b"\r\n\r\n")
+    assert rest.startswith(b"HTTP/1.1 400 ") and rest.endswith(b"\n")
+    assert channel.closed

@@ -205,6 +205,7 @@ def test_a_commit_that_fails_is_reported(tmp_path: Path) -> None:
     [
         ("POST", "/keys", b"", 400, ""),
         ("POST", "/keys", b"{", 400, ""),
+        ("POST", "/keys", b'{"\xff": 1}', 400, "utf-8"),
         ("POST", "/keys", {"name": "x"}, 400, "permissions"),
         ("POST", "/keys", WISH | {"hat": 1}, 400, "hat"),
         ("POST", "/keys", WISH | {"permissions": ["fly"]}, 400, "fly"),

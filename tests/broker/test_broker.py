@@ -138,7 +138,7 @@ def test_topics_are_listed_by_name(fixture: BrokerFixture) -> None:
 
 
 def test_what_cannot_be_created() -> None:
-    fixture = BrokerFixture(limits=Limits(topics=1, partitions_per_topic=5))
+    fixture = BrokerFixture(limits=Limits(topics=1, partitions_per_topic=5, tenant_share=1))
     for count in (0, -1, 6):
         with pytest.raises(InvalidPartitionCount, match=f"Invalid partition count: {count}"):
             fixture.broker.topics.create(ME, HERE, "t", count)
@@ -234,7 +234,7 @@ def test_an_offset_of_what_does_not_exist_is_refused_unless_the_protocol_allows_
 
 
 def test_junk_cannot_fill_the_memory_with_offsets() -> None:
-    fixture = BrokerFixture(limits=Limits(groups_per_scope=2, offsets_per_group=3, group_offsets=4))
+    fixture = BrokerFixture(limits=Limits(groups_per_scope=2, offsets_per_group=3, group_offsets=4, tenant_share=1))
 
     def commit(group: str, partition: int) -> None:
         fixture.broker.groups.commit(ME, HERE, group, "x", partition, 1, topic_must_exist=False)

@@ -137,15 +137,17 @@ def test_without_a_broker_the_command_does_it_itself(tmp_path: Path) -> None:
         assert states(data) == {"1": "active", "2": "revoked"}
 
 
-def test_a_host_that_guesses_is_locked_out_as_configured(tmp_path: Path) -> None:
+def test_who_guesses_is_locked_out_as_configured_and_valid_keys_of_the_host_are_not(tmp_path: Path) -> None:
     environment = SECURITY | {"PENSTOCK_SECURITY__LOCKOUT_FAILURES": "3", "PENSTOCK_SECURITY__LOCKOUT_SECONDS": "1h"}
     key = add(tmp_path)
     with BrokerProcess(tmp_path, *DOORS, **environment) as broker, Wire(broker.ready()) as wire:
-        assert [wire.enter("wrong") for _ in range(3)] == [401] * 3
-        code, text = wire.ask(codec.encode_auth(9, key))
+        assert [wire.enter("psk_1_wrong") for _ in range(3)] == [401] * 3
+        code, text = wire.ask(codec.encode_auth(9, "psk_1_wrong"))
         assert code != 0 and text != "invalid API key"
         with Wire(broker) as again:
-            assert again.enter(key) == code
+            assert again.enter("psk_1_another") == code
+        with Wire(broker) as again:
+            assert again.enter(key) == 0
         broker.signal(signal.SIGTERM)
         assert "locked out" in broker.finish()[2]
 

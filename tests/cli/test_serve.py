@@ -136,6 +136,31 @@ def test_a_taken_port_is_named_with_the_flag_that_changes_it(tmp_path: Path) -> 
     assert f"rustlog: {address} is taken" in said and "--listen rustlog=" in said
 
 
+def test_all_ports_that_are_taken_are_told_at_once(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in taken]
+        flags = [f"--listen={door}={at}" for door, at in zip(("rustlog", "http", "flight"), addresses, strict=True)]
+        done = penstock("serve", "--data-dir", str(tmp_path / "data"), *flags, "--listen=felix=off")
+    assert done.returncode == 1
+    for door, address in zip(("rustlog", "http", "flight"), addresses, strict=True):
+        assert f"{door}: {address} is taken" in done.stderr
+    assert not (tmp_path / "data" / "journal").exists()  # nothing else was begun
+
+
+def test_a_journal_that_is_gone_stops_the_start_with_what_is_missing_and_the_ways_out(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        broker.ready()
+        broker.signal(signal.SIGKILL)  # so that there is no snapshot
+        broker.finish()
+    for path in (tmp_path / "journal").iterdir():
+        path.unlink()
+    said = refused("--data-dir", str(tmp_path), "--listen", "rustlog=127.0.0.1:0", "--listen", "http=off")
+    assert "the journal is gone: there is no segment in journal/" in said and "IDENTITY" in said
+    assert "--data-dir" in said and "Nothing was changed" in said
+    assert list((tmp_path / "journal").iterdir()) == []
+
+
 def test_a_second_broker_on_the_same_directory_is_told_who_holds_it(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         broker.ready()

@@ -145,7 +145,7 @@ def test_users_get_in_on_the_wire_and_changes_act_on_open_connections(tmp_path: 
             ok(tmp_path, "users", "set", "alice", "--enable")
             ok(tmp_path, "users", "password", "alice", "--password-stdin", stdin="new\n")
             assert not other.enter("alice", "a word") and other.enter("alice", "new") and other.lists_users()
-            assert not other.enter("nobody", "new")
+            assert not other.enter("alice", "newer")
             assert not other.enter("alice", "new")  # three were wrong
         broker.signal(signal.SIGTERM)
         assert "locked out: too many wrong passwords" in broker.finish()[2]

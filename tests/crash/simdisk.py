@@ -218,6 +218,7 @@ class SimDisk:
         self._directories: dict[str, _Directory] = {"": _Directory()}
         self._crash_at: int | None = None
         self._dead = False
+        self._torn: tuple[int, int] | None = None
 
     # -- stopping and failing
 
@@ -231,6 +232,10 @@ class SimDisk:
         fault = Fault(operation, error, skip, count, path)
         self.faults.append(fault)
         return fault
+
+    def tear_write(self, error: int, size: int) -> None:
+        """Fail the next write with `error`, after so many of its bytes."""
+        self._torn = (error, size)
 
     def crash(self, rng: Random) -> SimDisk:
         """What a loss of power could leave. This disk stops working."""
@@ -295,6 +300,10 @@ class SimDisk:
 
     def write(self, inode: _Inode, path: str, position: int, data: bytes) -> None:
         self._boundary("write", path)
+        if self._torn is not None:
+            (error, size), self._torn = self._torn, None
+            inode.write(position, data[:size], self.sector)
+            raise OSError(error, os.strerror(error), path)
         growth = max(0, position + len(data) - len(inode.content))
         fits = len(data) - (growth - self._room(growth))
         # A process can be killed in the middle of a write: that is a boundary of its own.

@@ -138,3 +138,15 @@ def test_after_bytes_that_are_no_request_what_came_before_is_answered_and_the_co
     world.commit()
     assert peer.sent != []
     assert peer.closed
+
+
+@every_door
+@pytest.mark.parametrize("ending", ["end_of_input", "lost"])
+def test_a_connection_that_has_ended_holds_nothing_of_a_frame_that_was_cut_off(name: str, ending: str) -> None:
+    world = BrokerFixture()
+    peer, request, _ = DOORS[name](world)
+    peer.session.receive(request + request[:-1])
+    getattr(peer.session, ending)()
+    world.commit()
+    assert peer.session.state is CLOSED
+    assert peer.session.held_bytes == 0

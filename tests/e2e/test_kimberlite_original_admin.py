@@ -288,7 +288,7 @@ def test_a_token_is_for_its_tenant(guarded: str, keys: Path) -> None:
     Client.connect([guarded], ME, auth_token=token).disconnect()
 
 
-@pytest.mark.parametrize("kind", ["stranger", "changed", "key", "dots"])  # one more, and the host is locked out
+@pytest.mark.parametrize("kind", ["stranger", "changed", "key", "dots"])
 def test_a_token_that_is_not_good(guarded: str, keys: Path, kind: str) -> None:
     good = issued(keys, "secret", "Admin")
     stranger = issued(keys, "stranger", "Admin")

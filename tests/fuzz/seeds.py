@@ -1,5 +1,5 @@
 """What fuzzing draws by lot: the same in every run, so that a failure can be repeated; something else in each round of
-`make fuzz`, which prints its rounds. `PENSTOCK_FUZZ_ROUND=… pytest tests/fuzz` repeats one."""
+`make fuzz-rounds`, which prints its rounds. `PENSTOCK_FUZZ_ROUND=… pytest tests/fuzz` repeats one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def seeded(seed: int | str) -> random.Random:
 
 
 def examples(count: int) -> settings:
-    """Ten times as many, and others, in a round of `make fuzz`."""
+    """Ten times as many, and others, in a round of `make fuzz-rounds`."""
     return settings(
         max_examples=10 * count if ROUND else count,
         deadline=None,

@@ -412,7 +412,7 @@ def test_offsets_by_time_and_by_size(appends: list[tuple[PartitionId, int, int]]
         writer.now += step * 1_000_000  # clocks may step back
         writer.append(partition, records)
         if partition == A:
-            stamps += [writer.now] * records
+            stamps += [max([writer.now, *stamps[-1:]])] * records
     tailer = Tailer(writer.disk)
     tailer.refresh()
     sizes = [(part.end_offset, len(part.batch.data)) for part in tailer.slices(A, 0, len(stamps))]

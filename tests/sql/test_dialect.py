@@ -48,7 +48,6 @@ time_bucket(INTERVAL 1 HOUR, TIMESTAMP '2020-01-01 10:30:00')
 TIMESTAMP '2020-01-01 00:00:00' AT TIME ZONE 'Europe/Berlin'
 round(-2.5)
 log(100)
-concat('a', NULL, 'b')
 substring('hello' FROM 2 FOR 2)
 trim(BOTH 'x' FROM 'xax')
 1 IS DISTINCT FROM NULL

@@ -35,13 +35,24 @@ def client_context(authority: Authority, version: ssl.TLSVersion | None = None) 
     return context
 
 
+def test_unless_it_is_allowed_tls_1_2_is_refused(tmp_path: Path, authority: Authority, issued: Issued) -> None:
+    async def scene() -> None:
+        async with stage(tmp_path, tls=server_context(issued.cert, issued.key)) as one:
+            with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+                await one.connect(client_context(authority, ssl.TLSVersion.TLSv1_2))
+            _, writer = await one.connect(client_context(authority, ssl.TLSVersion.TLSv1_3))
+            writer.close()
+
+    run("asyncio", scene)
+
+
 @both_loops
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_tls_and_plain_text_share_a_port_and_both_are_sniffed(
     loop: str, version: ssl.TLSVersion, tmp_path: Path, authority: Authority, issued: Issued
 ) -> None:
     async def scene() -> None:
-        async with stage(tmp_path, tls=server_context(issued.cert, issued.key)) as one:
+        async with stage(tmp_path, tls=server_context(issued.cert, issued.key, min_version="1.2")) as one:
             for tls, request, door in (
                 (None, HELLO, "rustlog"),
                 (client_context(authority, version), HELLO, "rustlog"),

@@ -1,4 +1,4 @@
-"""The HTTP door: `GET /health` and `GET /metrics`, for operators and monitoring.
+"""The HTTP door: `GET /health`, `/health/live`, `/health/ready` and `/metrics`, for operators and monitoring.
 
 A session like that of any protocol, on h11, so that it answers on every port. It is no way to produce or consume. Who
 opens one may add resources of their own: `socket` does.
@@ -39,10 +39,11 @@ from penstock.broker.errors import (
     WrongPassword,
 )
 from penstock.broker.runtime.executor import Deferred
+from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import Identity
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import CommitGroup, Durability, GroupState
-from penstock.log.errors import LogError
+from penstock.log.errors import CommitFailed, LogError
 
 MAX_HEAD: Final = 16 << 10
 MAX_BODY: Final = 64 << 10
@@ -70,12 +71,14 @@ STATUS: Final = (
     (QueriesOff, 503),
     (QueryError, 400),
     (BrokerError, 503),
+    (CommitFailed, 500),  # 503 would say that it was not done: the outcome is unknown
     (LogError, 503),
     (msgspec.MsgspecError, 400),
+    (UnicodeDecodeError, 400),  # of a body, by msgspec
 )
 """The first line that fits an error gives the status."""
 
-EXPECTED_ERRORS: Final = (BrokerError, LogError, msgspec.MsgspecError)
+EXPECTED_ERRORS: Final = (BrokerError, LogError, msgspec.MsgspecError, UnicodeDecodeError)
 """The errors that a resource may raise instead of a reply."""
 
 
@@ -135,7 +138,12 @@ class HttpSession:
         self._waiting = False  # for a commit or for work; further requests wait too
         self._last = False  # close after the reply that is waited for
         self._closed = False
-        self._routes: dict[bytes, Callable[[], HttpReply]] = {b"/health": self._health, b"/metrics": self._metrics}
+        self._routes: dict[bytes, Callable[[], HttpReply]] = {
+            b"/health": self._health,
+            b"/health/live": self._live,
+            b"/health/ready": self._ready,
+            b"/metrics": self._metrics,
+        }
 
     # -- Session
 
@@ -159,7 +167,7 @@ class HttpSession:
 
     @property
     def held_bytes(self) -> int:
-        return len(self._http.trailing_data[0])
+        return 0 if self._closed else len(self._http.trailing_data[0])
 
     # -- inside
 
@@ -202,6 +210,7 @@ class HttpSession:
             self._close()
         else:
             self._http.start_next_cycle()
+            self._request = None
 
     def _follow(self, outcome: Outcome) -> None:
         if isinstance(outcome, HttpReply):
@@ -229,7 +238,8 @@ class HttpSession:
         if self._closed:
             return
         if group.state is GroupState.FAILED:
-            reply = HttpReply(503, f"{group.error}\n".encode())
+            assert group.error is not None
+            reply = error_reply(group.error)
         self._send_reply(reply)
         self._advance()  # the next request may be here already
 
@@ -250,7 +260,7 @@ class HttpSession:
                     return outcome
             route = self._routes.get(path)
             if route is None:
-                return HttpReply(404, b"there are /health and /metrics\n")
+                return HttpReply(404, b"there are /health, /health/live, /health/ready and /metrics\n")
             if self._request.method not in (b"GET", b"HEAD"):
                 return HttpReply(405, b"only GET and HEAD\n", headers=(("Allow", "GET, HEAD"),))
             return route()
@@ -269,6 +279,25 @@ class HttpSession:
             "version": __version__,
         }
         return HttpReply(200 if health.writable else 503, msgspec.json.encode(body) + b"\n", JSON)
+
+    def _live(self) -> HttpReply:
+        """Liveness: the process answers, and nothing else. One that is read-only, or stops, is better left alone."""
+        return HttpReply(200, b'{"status":"live"}\n', JSON)
+
+    def _ready(self) -> HttpReply:
+        """Readiness: clients may be sent here, for every open door answers and takes writes."""
+        readiness, health = self._broker.readiness, self._broker.health()
+        missing = readiness.missing()
+        if readiness.phase is not Phase.SERVING:
+            status, reason = str(readiness.phase), f"the broker is {readiness.phase}"
+        elif not health.writable:
+            status, reason = "read-only", health.reason
+        elif missing:
+            status, reason = "incomplete", f"not there at the moment: {', '.join(missing)}"
+        else:
+            status, reason = "ready", ""
+        body = msgspec.json.encode({"status": status, "ready": not reason, "reason": reason})
+        return HttpReply(503 if reason else 200, body + b"\n", JSON)
 
     def _metrics(self) -> HttpReply:
         return HttpReply(200, self._broker.metrics_text(self._identity).encode(), PROMETHEUS)

@@ -32,6 +32,7 @@ from penstock.broker.runtime.clock import Clock, RetentionClock, monotonic_clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor, run_inline
 from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
+from penstock.broker.runtime.readiness import Readiness
 from penstock.broker.runtime.scheduler import INLINE, Scheduler
 from penstock.broker.schemas.schemas import Schemas
 from penstock.broker.security import data_class
@@ -91,6 +92,7 @@ class Broker:
         self._retention_clock = RetentionClock(clock(), monotonic())
         self._reclaimed = engine.reclaimed  # when `maintain` ran last
         self.metrics = Metrics(self._gauges, timer)
+        self.readiness = Readiness()
         self.state_log = StateLog(engine, on_rebuilt=self._rebuilt)
         self._retention = RetentionRules(self.state_log, settings.default_retention)
         self._add_security()
@@ -117,7 +119,8 @@ class Broker:
         lockout = LockOut(settings.lockout.failures, settings.lockout.seconds)
         outcome, roles = AuthOutcome(self.metrics, self.audit), RoleGrants(lambda: state_log.state.directory)
         self.tokens = Tokens(self.access, outcome, clock, lockout, settings.tokens, roles)
-        self.keys = Keys(state_log, self.access, outcome, self.audit, clock, lockout, self.tokens, roles)
+        share = self.limits.tenant_share
+        self.keys = Keys(state_log, self.access, outcome, self.audit, clock, lockout, self.tokens, roles, share)
         self.users = Users(
             *(state_log, self.access, self.limits, self.metrics, clock, self.executor, lockout, user_access, self.audit)
         )

@@ -42,7 +42,9 @@ class Limits:
     schema_subjects: int = 10_000  # names, in all tenants together
     schema_bytes: int = 64 << 20  # of all versions together
     tenants: int = 10_000  # that are registered; see `Tenants`
-    # The next four are those of one tenant; 0 is no limit.
+    # What a tenant may have of each of the limits that are of all tenants together: this part of what others leave.
+    tenant_share: float = 0.5
+    # The next four are those of one tenant; 0 is none besides its share.
     tenant_connections: int = 1_000  # at doors whose clients say which tenant they are of
     tenant_requests: float = 0  # in a second, at the same doors
     tenant_topics: int = 0  # without the broker's own

@@ -14,4 +14,10 @@ def show(serve: flags.ServeFlags) -> None:
 
     The output is a valid configuration file.
     """
-    typer.echo(to_toml(flags.effective(serve)), nl=False)
+    from penstock.config.broker import data_directory
+    from penstock.server.exposure import exposed_secrets
+
+    config = flags.effective(serve)
+    typer.echo(to_toml(config), nl=False)
+    for warning in exposed_secrets(config.settings, data_directory(config.settings)):
+        typer.echo(f"warning: {warning}", err=True)

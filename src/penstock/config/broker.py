@@ -77,6 +77,8 @@ def limits(settings: Settings) -> Limits:
         transaction_bytes=min(Limits().transaction_bytes, settings.log.entry_bytes),
         staged_bytes=settings.flight.staged_bytes,
         publication_entry_bytes=settings.flight.atomic_bytes,
+        topics=settings.limits.topics,
+        tenant_share=settings.limits.tenant_share,
         tenant_connections=settings.limits.tenant_connections,
         tenant_requests=settings.limits.tenant_requests_per_second,
         tenant_topics=settings.limits.tenant_topics,

@@ -7,11 +7,12 @@ Every refusal names the full key and where it came from. What the keys are and w
 from __future__ import annotations
 
 import difflib
+import enum
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -121,7 +122,7 @@ def _convert(key: str, value: Any, origin: str, is_text: bool) -> Any:
             parse_endpoint(converted)
         return converted
     except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
-        raise ConfigError(f"{origin}: `{key}`: {_plain(str(error))}") from None
+        raise ConfigError(f"{origin}: `{key}`: {_plain(str(error))}{_choices(wanted)}") from None
 
 
 def _plain(message: str) -> str:
@@ -129,6 +130,17 @@ def _plain(message: str) -> str:
     message = message.replace("`int`", "a whole number").replace("`str`", "a text").replace("`bool`", "true or false")
     message = message.replace("`float`", "a number").replace("`array`", "a list").replace("`object`", "a table")
     return re.sub(r" - at `\$(.*)`$", r" (at \1)", message)
+
+
+def _choices(wanted: Any) -> str:
+    """The values that a key may have, if they can be counted."""
+    if get_origin(wanted) is Literal:
+        values = [str(value) for value in get_args(wanted)]
+    elif isinstance(wanted, type) and issubclass(wanted, enum.Enum):
+        values = [str(each.value) for each in wanted]
+    else:
+        return ""
+    return f"; it is one of {', '.join(values)}"
 
 
 def _unit(wanted: Any) -> str | None:

@@ -74,6 +74,7 @@ class TlsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     key: str = ""
     client_ca: str = ""  # with it, TLS clients must show a certificate that it signed
     required: bool = False  # refuse plain text
+    min_version: Literal["1.3", "1.2"] = "1.3"  # of TLS that a client must speak; QUIC always has 1.3
 
 
 class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -86,6 +87,9 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     idle_seconds: Annotated[float, Meta(ge=0.1, le=30 * DAY, extra=DURATION)] = 600
     handshake_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra=DURATION)] = 10
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
+    topics: Annotated[int, Meta(ge=1, le=1_000_000)] = Limits().topics  # of all tenants together
+    # What one tenant may have of each limit of all together: this part of what the others leave; 1: all of it.
+    tenant_share: Annotated[float, Meta(ge=0.01, le=1)] = Limits().tenant_share
     tenant_connections: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000  # of one tenant at a door with tenants
     tenant_requests_per_second: Annotated[float, Meta(ge=0, le=1e9)] = 0  # the same; 0: no limit, as in the next two
     tenant_topics: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
@@ -115,8 +119,8 @@ class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     mode: Literal["off", "on"] = "off"
     insecure_ok: bool = False  # open doors beyond loopback although security is off
     grants: Annotated[tuple[Grant, ...], Meta(max_length=10_000)] = ()
-    lockout_failures: Annotated[int, Meta(ge=0, le=1000)] = 5  # wrong keys or passwords of a host; 0: no lock-out
-    lockout_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60  # within which, and for how long
+    lockout_failures: Annotated[int, Meta(ge=0, le=1000)] = 5  # wrong secrets of a host for one name; 0: no lock-out
+    lockout_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60  # within which, and how long at first
     audit: Literal["auto", "on", "off"] = "auto"  # auto: an audit log is kept while `mode` is on
     audit_retention_seconds: Annotated[float, Meta(ge=60, le=36_500 * DAY, extra=DURATION)] = _AUDIT.seconds
     audit_retention_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = _AUDIT.bytes  # of each tenant

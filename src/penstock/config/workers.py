@@ -21,6 +21,7 @@ def flight_settings(settings: Settings, data_dir: str, host: str, port: int) -> 
         cert=tls.cert,
         key=tls.key,
         client_ca=tls.client_ca,
+        tls_min_version=tls.min_version,
         streams=streams,
         calls=CALLS_PER_STREAM * streams,
         log_level=settings.log_level,

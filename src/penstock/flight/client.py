@@ -25,6 +25,7 @@ from penstock.flight.errors import (
     NotLoggedIn,
     OffsetsLost,
     OptionsUnusable,
+    OutcomeUnknown,
     RequestRefused,
     TopicMissing,
 )
@@ -306,6 +307,8 @@ def _said(error: Exception, servers: str) -> FlightLogError:
     if detail is None:
         return _unexplained(error, text, servers)
     kind = detail.error
+    if kind == "CommitFailed":
+        return OutcomeUnknown(f"The broker at {servers}: {text}")
     if isinstance(error, flight.FlightUnavailableError):
         return LogUnavailable(f"The broker at {servers}: {text}")
     if isinstance(error, flight.FlightUnauthenticatedError):

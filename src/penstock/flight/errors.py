@@ -11,6 +11,11 @@ class LogUnavailable(FlightLogError):
     """No broker answers, or it cannot do this now. The same may succeed later."""
 
 
+class OutcomeUnknown(LogUnavailable):
+    """The broker's disk failed during the write, or a publication in parts stopped half-way: it may be stored, or not.
+    A `Log` asks again, because what it asks for counts once: a batch of an application, offsets of a group."""
+
+
 class NotLoggedIn(FlightLogError):
     """The user and password, or the key, are wrong or missing."""
 

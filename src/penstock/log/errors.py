@@ -12,8 +12,14 @@ class LogError(Exception):
     """Any failure of the log."""
 
 
+class CommitFailed(LogError):
+    """A write or sync failed while the group was on its way to the disk: the outcome is unknown. What is in it may be
+    in the log when that is opened again, or not; nobody can tell before. Those who send it again may store it twice."""
+
+
 class LogReadOnly(LogError):
-    """The log takes no more writes until it is opened again: a write or sync failed, or damage was found."""
+    """The log takes no more writes until it is opened again: a write or sync failed, or damage was found. Nothing was
+    appended, and nothing of it will be found later."""
 
 
 class LogFull(LogError):
@@ -93,6 +99,10 @@ class TableDamaged(TableUnreadable):
         self.first = first
         self.end = end
         self.reason = reason
+
+
+class JournalMissing(LogError):
+    """The data directory was in use, and its journal is gone. Nothing was changed."""
 
 
 class DirectoryLocked(LogError):

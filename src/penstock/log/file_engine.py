@@ -37,6 +37,7 @@ from penstock.log.engine import (
     Write,
 )
 from penstock.log.errors import (
+    CommitFailed,
     EntryTooLarge,
     LogClosed,
     LogError,
@@ -62,6 +63,7 @@ logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL: Final = 1_000_000  # µs between syncs at the levels `written` and `memory`
 ABOUT_TO_BE_WRITTEN: Final = 0.001  # s
+DOUBTFUL: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
 IDLE: Final = 1_000_000  # µs without a commit after which the last group gets a witness
 
 
@@ -101,6 +103,8 @@ class FileEngine:
         self._partitions: dict[int, PartitionLog] = {
             partition: PartitionLog(start, end) for partition, (start, end) in view.ranges.items()
         }
+        for partition, newest in recovery.newest_timestamps(opened.files, view.table_ends).items():
+            self._partition(PartitionId(partition)).newest = newest
         self._dropped = view.dropped
         self._producers = view.producers
         self._table_ends = view.table_ends
@@ -139,11 +143,16 @@ class FileEngine:
         self._check_append(writes, size)
         group = self._group_for(size)
         now = self._clock()
+        for records in writes:
+            log = self._partitions.get(records.partition)
+            if log is not None and log.newest > now:
+                now = log.newest  # the clock was set back: a partition's times never go down
         offsets = []
         for records in writes:
             log = self._partitions.get(records.partition)
             if log is None:
                 log = self._partitions[records.partition] = PartitionLog()
+            log.newest = now
             offsets.append(log.next_offset)
             if isinstance(records, Prepared):
                 if records.columns.count:
@@ -350,15 +359,18 @@ class FileEngine:
                     logger.exception("a watcher of a partition failed")
 
     def _fail(self, sealed: PendingGroup, error: Exception) -> None:
-        """A group is not in the log: neither are those behind it. Nothing of them was acknowledged."""
+        """A group is not in the log: neither are those behind it. Nothing of them was acknowledged. Whether it will be
+        there after a start is known of a full disk (it will not), and of what was never handed to the disk."""
         if isinstance(error, LogFull) and not sealed.published:
             logger.error("the disk is full: %s", error)
             self._full = error
         else:
             self._stop_writing(error)
-        failed = [sealed.outcome, *(group.outcome for group in self._open)]
-        cause = self._failure or self._full
+        cause: LogError | None = self._failure or self._full
         assert cause is not None and not self._in_flight
+        doubtful = self._failure is not None and self._writer.may_hold(sealed.number)
+        failed = [(sealed.outcome, CommitFailed(f"{DOUBTFUL}: {error}") if doubtful else cause)]
+        failed += [(group.outcome, cause) for group in self._open]
         self._open.clear()
         self.pending_bytes = 0
         self._sealed_group = self._last_group
@@ -366,9 +378,9 @@ class FileEngine:
         for log in self._partitions.values():
             log.next_offset = log.high_watermark
         self._producers.roll_back()
-        for outcome in failed:
+        for outcome, reason in failed:
             if outcome.state is GroupState.OPEN:
-                outcome.finish(cause)
+                outcome.finish(reason)
 
     def _stop_writing(self, cause: Exception) -> None:
         """For good. Reads go on."""

@@ -13,14 +13,16 @@ BATCH_OVERHEAD: Final = 512  # what a batch in memory costs beside its bytes
 
 
 class PartitionLog:
-    """Offsets from `start` are readable up to `high_watermark`; appends get offsets from `next_offset`."""
+    """Offsets from `start` are readable up to `high_watermark`; appends get offsets from `next_offset`, and times that
+    are not below `newest`."""
 
-    __slots__ = ("_last", "high_watermark", "next_offset", "start", "tail", "watchers")
+    __slots__ = ("_last", "high_watermark", "newest", "next_offset", "start", "tail", "watchers")
 
     def __init__(self, start: int = 0, end: int = 0) -> None:
         self.start = start
         self.high_watermark = end
         self.next_offset = end
+        self.newest = 0  # the timestamp of the last append, µs
         self.tail: deque[Batch] = deque()
         self.watchers: list[Callable[[], None]] = []
         self._last = 0  # which batch of the tail was read last: most reads go on where another ended

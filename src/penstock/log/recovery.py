@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.log import segment, snapshots
+from penstock.log import identity, segment, snapshots
 from penstock.log.batch import Batch, outline
 from penstock.log.errors import LogDamaged
 from penstock.log.files import Files
@@ -62,13 +62,15 @@ class View:
 
 
 def open_journal(files: Files, file_bytes: int, now: int) -> OpenedLog:
-    """Raises LogDamaged, and then nothing has been changed."""
+    """Raises LogDamaged or JournalMissing, and then nothing has been changed."""
+    if not segment.exist(files):
+        identity.refuse_missing_journal(files)
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.make_directory(directory)
     sequences = segment.sequences(files)
     if not sequences:
         first = segment.create_file(files, 1, file_bytes, 1, 0, now)
-        return OpenedLog([first], {}, segment.FIRST_GROUP_AT, 0, 0)
+        return OpenedLog([first], {}, segment.FIRST_GROUP_AT, 0, 0, notes=identity.ensure(files, now))
     for expected, sequence in enumerate(sequences, sequences[0]):
         if sequence != expected:
             raise LogDamaged(journal_path(expected), 0, "the file is missing")
@@ -87,6 +89,7 @@ def open_journal(files: Files, file_bytes: int, now: int) -> OpenedLog:
     last.file.sync()
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.sync_directory(directory)
+    notes += identity.ensure(files, now)  # an earlier version made none
     return OpenedLog(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
 
 
@@ -291,6 +294,17 @@ def rebuild(
             raise LogDamaged(last.path, last.index.end_position, reason)
         complete[partition] = (min(start, high), high)
     return View(complete, dropped, producers, table_ends)
+
+
+def newest_timestamps(files: list[Segment], table_ends: TableEnds) -> dict[int, int]:
+    """The highest timestamp of each partition, in segments and tables."""
+    newest = table_ends.newest()
+    for file in files:
+        for partition in file.index.partitions():
+            extent = file.index.extent(partition)
+            if extent is not None and extent.max_timestamp > newest.get(partition, 0):
+                newest[partition] = extent.max_timestamp
+    return newest
 
 
 def held_ranges(files: list[Segment]) -> dict[int, tuple[int, int]]:

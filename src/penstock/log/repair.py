@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.log import segment, snapshots
+from penstock.log import identity, segment, snapshots
 from penstock.log.errors import LogDamaged, LogError
 from penstock.log.files import File, Files
 from penstock.log.recovery import batches, table_ends
@@ -33,6 +33,8 @@ def repair(files: Files, keep: str) -> Report:
     report = verify(files)
     if not report.damage:
         return report
+    if not segment.exist(files):
+        identity.refuse_missing_journal(files)
     cut = _find_cut(files)
     readable = [group for group in snapshots.groups(files) if snapshots.load(files, group) is not None]
     usable = [group for group in readable if group <= cut.last_group]
@@ -49,6 +51,8 @@ def repair(files: Files, keep: str) -> Report:
             doomed += [journal_path(sequence)]
         if sequence >= cut.sequence:
             doomed += [index_path(sequence)] if _exists(files, index_path(sequence)) else []
+    if cut.end == 0 and _exists(files, identity.PATH):
+        doomed.append(identity.PATH)  # nothing is left, and the next start begins anew
     changed = {group: data for group in usable if (data := _with_starts(files, group, cut)) is not None}
     for path in [*doomed, *map(snapshots.snapshot_path, changed)]:
         _copy(files, path, keep)
@@ -58,7 +62,7 @@ def repair(files: Files, keep: str) -> Report:
     # Newest first: if this is interrupted, what is left is still a journal with its damage at the end.
     for path in reversed(doomed):
         files.remove(path)
-    for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
+    for directory in (segment.DIRECTORY, snapshots.DIRECTORY, ""):
         files.sync_directory(directory)
     if cut.end:
         _clear_behind(files, cut)

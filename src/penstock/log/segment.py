@@ -60,6 +60,14 @@ def sequences(files: Files) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
+def exist(files: Files) -> bool:
+    """Whether there is a segment, in a directory that may not have a journal yet."""
+    try:
+        return bool(sequences(files))
+    except FileNotFoundError:
+        return False
+
+
 class Segment:
     """One segment, open for reading, and for writing if it is the last one."""
 
@@ -184,6 +192,8 @@ class SegmentWriter:
         self.synced_through = last_group
         self._dirty_until = end  # bytes up to here may hold the remains of a group that failed
         self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._sync_failure: OSError | None = None  # final: see `sync`
         self._spare: File | None = None  # the next file, prepared
         self._spare_tried = 0  # sequence of the file at which a spare was last asked for
 
@@ -192,7 +202,8 @@ class SegmentWriter:
     ) -> tuple[Segment, int]:
         """Write a group, to a new file if `roll`; returns the file and the group's place in it. Does not sync.
 
-        Raises LogFull, and then the journal is as before, or another OSError, after which it must not be used.
+        Raises LogFull, and then the journal is as before, or another OSError, after which it must not be used; see
+        `may_hold`.
         """
         assert (number, position) == (self._last_group + 1, self._position)
         length = HEADER_SIZE + sum(map(len, entries))
@@ -211,6 +222,11 @@ class SegmentWriter:
             self._last_group = number
             self._position += advance
             return segment, at
+
+    def may_hold(self, number: int) -> bool:
+        """Whether the file may have the whole of this group, which failed, when it is opened again. A part of it, as a
+        full disk leaves it, is no group: its checksum is wrong."""
+        return self._last_group >= number or self._dirty_until > self.end
 
     def find_room(self, length: int, timestamp: int) -> None:
         """Find out whether the disk has room again for a group of about this length. Raises LogFull or OSError."""
@@ -293,7 +309,17 @@ class SegmentWriter:
             return
 
     def sync(self) -> None:
-        """Everything written so far survives a loss of power."""
-        written = self._last_group
-        self.segment.file.sync()
-        self.synced_through = max(self.synced_through, written)
+        """Everything written so far survives a loss of power.
+
+        The system tells a failure to one of those who ask, once: so one asks at a time, and after a failure nobody is
+        told that anything is safe."""
+        with self._sync_lock:
+            if self._sync_failure is not None:
+                raise self._sync_failure
+            written = self._last_group
+            try:
+                self.segment.file.sync()
+            except OSError as error:
+                self._sync_failure = error
+                raise
+            self.synced_through = max(self.synced_through, written)

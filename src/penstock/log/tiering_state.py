@@ -42,6 +42,10 @@ class TableEnds:
     def get(self, partition: int) -> TableEnd:
         return self._committed.get(partition, NONE)
 
+    def newest(self) -> dict[int, int]:
+        """Of each partition that has a table, the highest timestamp in it."""
+        return {partition: end.newest for partition, end in self._committed.items()}
+
     def ahead(self, partition: int) -> TableEnd:
         """As it will be if nothing fails."""
         found = self.get(partition)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.log import segment, snapshots
+from penstock.log import identity, segment, snapshots
 from penstock.log.errors import LogDamaged
 from penstock.log.files import Files
 from penstock.log.index import FileIndex, IndexDamaged
@@ -68,6 +68,8 @@ def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> 
             report.files += 1
             if progress is not None:
                 progress(number, len(sequences))
+        if not sequences and (found := identity.traces(files)):
+            report.findings.append(Finding(segment.DIRECTORY, 0, identity.missing_text(found)))
         _check_snapshots(files, report)
         if opened and not report.damage:
             _check_view(files, opened, held, report)

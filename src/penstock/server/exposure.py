@@ -1,10 +1,17 @@
-"""Exposure: without security a broker listens on loopback only, unless the operator accepts the risk."""
+"""Exposure: without security a broker listens on loopback only, unless the operator accepts the risk; and files with
+secrets that others can read are told."""
 
 from __future__ import annotations
 
-from penstock.config.settings import SecuritySection
+import os
+import stat
+from typing import Final
+
+from penstock.config.settings import SecuritySection, Settings
 from penstock.server.errors import StartFailed
 from penstock.transport.tcp_listener import BindPlan, is_loopback
+
+FELIX_KEY: Final = os.path.join("certificates", "felix.key")  # in the data directory
 
 
 def refuse_exposed_doors(security: SecuritySection, plan: BindPlan) -> None:
@@ -23,3 +30,26 @@ def refuse_exposed_doors(security: SecuritySection, plan: BindPlan) -> None:
                 "                                  penstock users add NAME --role admin, or penstock keys add\n"
                 "  - accept it, on a network where everybody is trusted:  --allow-insecure"
             )
+
+
+def exposed_secrets(settings: Settings, data_dir: str) -> list[str]:
+    """Files with secrets that others than their owner and group can read, or others than their owner change, each with
+    what to do. A file that is not there is somebody else's matter."""
+    secrets = {"tls.key": settings.tls.key, "the key of Felix's own certificate": os.path.join(data_dir, FELIX_KEY)}
+    secrets |= {f"security.token_keys ({path})": path for path in settings.security.token_keys}
+    warnings = []
+    for what, path in secrets.items():
+        mode = _mode(os.path.abspath(os.path.expanduser(path))) if path else 0
+        if mode & (stat.S_IROTH | stat.S_IWGRP | stat.S_IWOTH):
+            warnings.append(
+                f"{what}: {os.path.abspath(os.path.expanduser(path))} has the mode {mode:04o}: other users of this "
+                f"machine can {'read' if mode & stat.S_IROTH else 'change'} it. Allow only its owner: chmod 600"
+            )
+    return warnings
+
+
+def _mode(path: str) -> int:
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except OSError:
+        return 0

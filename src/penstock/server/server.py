@@ -1,6 +1,7 @@
 """The server: puts together lock, log, broker, doors, ports and workers, and takes them apart again.
 
 Everything that can keep it from starting is found before the first connection is taken, and is reported in one line.
+Ports are bound first and open last: who can connect is answered by everything behind the door.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.admin.socket import SOCKET, AdminSocket
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
+from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import ANONYMOUS
 from penstock.config.broker import data_directory
 from penstock.config.listen import bind_plan
@@ -23,18 +25,19 @@ from penstock.log.lock import DirectoryLock
 from penstock.server.broker import open_broker
 from penstock.server.doors import BUILT, FELIX, FLIGHT, quic_door, stream_doors
 from penstock.server.errors import StartFailed
-from penstock.server.exposure import refuse_exposed_doors
+from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.maintenance import maintain
 from penstock.server.workers import Workers
 from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.connection_limits import ConnectionTracker
 from penstock.transport.tcp_connection import Port
-from penstock.transport.tcp_listener import Listener, PortUnavailable, ReservedPort
+from penstock.transport.tcp_listener import BindAddress, Listener, PortUnavailable, ReservedPort
 from penstock.transport.tls import TlsUnusable, server_context
 
 if TYPE_CHECKING:
     import ssl
 
+    from penstock.transport.quic.certificate import Certificate
     from penstock.transport.quic_listener import QuicListener
 
 logger = logging.getLogger(__name__)
@@ -54,6 +57,7 @@ class Server:
         self.broker: Broker | None = None
         self.tracker: ConnectionTracker | None = None
         self._quic: QuicListener | None = None
+        self._certificate: Certificate | None = None  # of the QUIC door
         self._flight_port: ReservedPort | None = None
         self._lock: DirectoryLock | None = None
         self._threads: ThreadPoolExecutor | None = None
@@ -79,35 +83,51 @@ class Server:
         loop = asyncio.get_running_loop()
         tls = None
         if settings.tls.cert:
-            tls = server_context(settings.tls.cert, settings.tls.key, settings.tls.client_ca)
+            tls = server_context(
+                settings.tls.cert, settings.tls.key, settings.tls.client_ca, min_version=settings.tls.min_version
+            )
         lock = DirectoryLock(self.data_dir)
         lock.acquire()
         self._lock = lock
         self._bind()
+        if self._quic is not None:
+            self._certificate = self._quic_certificate()
+        for warning in exposed_secrets(settings, self.data_dir):
+            logger.warning("%s", warning)
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
         broker = self.broker = open_broker(settings, self.data_dir, loop, self._threads)
         broker.schemas.warm()
         tracker = self.tracker = ConnectionTracker(connection_limits(settings), broker.metrics, loop)
         busy_poll = BusyPoll(loop, settings.performance.busy_poll_us / 1e6)
+        self.workers = Workers(broker, settings, self.data_dir, self._flight_port)
+        self._maintenance = loop.create_task(maintain(broker, self.workers.start_needed))
+        await self.workers.start()
+        self._admin = await self._open_admin(broker)
         await self._listen(broker, tracker, busy_poll, tls)
         if self._quic is not None:
             self._listen_quic(self._quic, broker, tracker, busy_poll)
-        self._admin = await self._open_admin(broker)
-        self.workers = Workers(broker, settings, self.data_dir, self._flight_port)
-        await self.workers.start()
-        self._maintenance = loop.create_task(maintain(broker, self.workers.start_needed))
+        broker.readiness.phase = Phase.SERVING
 
     def _bind(self) -> None:
-        """Every port, before the log is opened: a taken one stops the start early."""
+        """Every port, before the log is opened: those that are taken stop the start early, and are all told."""
+        unavailable: list[str] = []
         for bind_address in self.plan.addresses:
-            if FLIGHT in bind_address.doors:
-                self._flight_port = ReservedPort(bind_address)
-            elif FELIX in bind_address.doors:
-                from penstock.transport.quic_listener import QuicListener  # here: without this door no QUIC is loaded
+            try:
+                self._bind_address(bind_address)
+            except PortUnavailable as error:
+                unavailable.append(str(error))
+        if unavailable:
+            raise PortUnavailable("\n".join(unavailable))
 
-                self._quic = QuicListener(bind_address)
-            else:
-                self.listeners.append(Listener(bind_address))
+    def _bind_address(self, bind_address: BindAddress) -> None:
+        if FLIGHT in bind_address.doors:
+            self._flight_port = ReservedPort(bind_address)
+        elif FELIX in bind_address.doors:
+            from penstock.transport.quic_listener import QuicListener  # here: without this door no QUIC is loaded
+
+            self._quic = QuicListener(bind_address)
+        else:
+            self.listeners.append(Listener(bind_address))
 
     async def _listen(
         self, broker: Broker, tracker: ConnectionTracker, busy_poll: BusyPoll, tls: ssl.SSLContext | None
@@ -128,20 +148,24 @@ class Server:
             )
             await listener.start(port)
 
+    def _quic_certificate(self) -> Certificate:
+        from penstock.transport.quic.certificate import CertificateUnusable
+        from penstock.transport.quic_listener import server_certificate
+
+        tls = self.settings.tls
+        try:
+            return server_certificate(tls.cert, tls.key, self.data_dir)
+        except CertificateUnusable as error:
+            raise StartFailed(f"felix: {error}. To go without this door: --listen felix=off") from None
+
     def _listen_quic(
         self, listener: QuicListener, broker: Broker, tracker: ConnectionTracker, busy_poll: BusyPoll
     ) -> None:
-        from penstock.transport.quic.certificate import CertificateUnusable
-        from penstock.transport.quic_listener import server_certificate
         from penstock.transport.quic_sessions import QuicPort
 
-        settings = self.settings
-        try:
-            certificate = server_certificate(settings.tls.cert, settings.tls.key, self.data_dir)
-        except CertificateUnusable as error:
-            raise StartFailed(f"felix: {error}. To go without this door: --listen felix=off") from None
-        port = QuicPort(quic_door(settings), broker, ANONYMOUS, tracker, asyncio.get_running_loop().time)
-        listener.start(port, quic_settings(settings), certificate, busy_poll)
+        assert self._certificate is not None
+        port = QuicPort(quic_door(self.settings), broker, ANONYMOUS, tracker, asyncio.get_running_loop().time)
+        listener.start(port, quic_settings(self.settings), self._certificate, busy_poll)
 
     async def _open_admin(self, broker: Broker) -> AdminSocket | None:
         """A file system that has no sockets is no reason not to serve."""
@@ -157,6 +181,8 @@ class Server:
 
     async def stop(self) -> None:
         """Take no more connections, answer what was accepted, commit it, and let go of the data directory."""
+        if self.broker is not None:
+            self.broker.readiness.phase = Phase.STOPPING
         for listener in self.listeners:
             listener.close()
         if self._quic is not None:

@@ -21,6 +21,8 @@ class Workers:
         if flight_port is not None:
             endpoint = flight_port.endpoint
             self.flight = FlightWorker(broker, flight_settings(settings, data_dir, endpoint.host, endpoint.port))
+            process = self.flight.process
+            broker.readiness.require("flight", lambda: process.is_ready)
         self.tables = TableWorker(broker, table_settings(settings, data_dir))
         self.sql = SqlWorker(broker, sql_settings(settings, data_dir)) if settings.sql.enabled else None
 

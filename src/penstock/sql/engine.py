@@ -28,6 +28,7 @@ _CONFIG: Final = {
 _LOCKS: Final = (
     "SET TimeZone = 'UTC'",
     "SET python_enable_replacements = false",
+    "SET ieee_floating_point_ops = false",  # 1 / 0 and SQRT(-1) are errors, not infinity and no number
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )

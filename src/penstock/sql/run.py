@@ -8,7 +8,9 @@ from sqlglot import exp
 
 from penstock.broker.errors import PositionAhead, QueryError, QueryInvalid, TableNotFound
 from penstock.broker.queries.query import Rows, Value
+from penstock.sql.arithmetic import adapt
 from penstock.sql.catalog import Catalog, Stream
+from penstock.sql.column_names import ColumnNames
 from penstock.sql.column_pruning import INFORMATION, RequiredColumns, Source, fence, rename, sources
 from penstock.sql.ddl import create, drop
 from penstock.sql.engine import Engine, Engines
@@ -104,13 +106,16 @@ class _Statement:
         if isinstance(tree, exp.Insert):
             engine, limits = self._engine, self._limits
             return Insertion(self._catalog, engine, tree, params, limits, self._relate, self._prepared).run()
-        return fetch(self._engine, self._prepared(tree), params, self._limits)
+        names = ColumnNames(tree)
+        rows = fetch(self._engine, self._prepared(tree), params, self._limits)
+        return rows._replace(columns=names.apply(rows.columns))
 
     def _relate(self, stream: Stream) -> Relation:
         return Relation(self._engine, stream, self._moment, self._shapes, self._stop)
 
     def _prepared(self, tree: exp.Expr) -> exp.Expr:
         """The query over views of DuckDB that stand for its streams."""
+        tree = adapt(tree)
         if isinstance(tree, exp.Values):
             tree = exp.select("*").from_(exp.Subquery(this=tree))
         found = sources(tree)

@@ -1,7 +1,8 @@
 """Values on their way into DuckDB and out of it.
 
 Every type of DuckDB becomes one of ours: whole numbers, text, truth values and moments. What is none of these is text,
-written so that nothing is lost.
+written so that nothing is lost; only a SUM of whole numbers that takes more than 64 bits is an error, because it would
+be a number in one row and text in the next.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def fetch(engine: Engine, query: exp.Expr, params: Sequence[Value], limits: Quer
     bound = bind(query, params)
     sql = render(query)
     columns = described(engine, sql, bound)
-    outputs = [_output(kind, f"c{at}") for at, (_, kind) in enumerate(columns)]
+    whole = _whole if query.find(exp.Sum) is None else _checked
+    outputs = [_output(kind, f"c{at}", whole) for at, (_, kind) in enumerate(columns)]
     names = ", ".join(f"c{at}" for at in range(len(columns)))
     wrapped = f"SELECT {', '.join(text for text, _ in outputs)} FROM ({sql}) AS t({names}) LIMIT {limits.rows + 1}"
     changes = [(at, change) for at, (_, change) in enumerate(outputs) if change is not None]
@@ -92,10 +94,10 @@ def described(engine: Engine, sql: str, bound: Sequence[object]) -> list[tuple[s
     return found
 
 
-def _output(kind: str, column: str) -> tuple[str, Callable[[Any], Value] | None]:
+def _output(kind: str, column: str, whole: Callable[[int], Value]) -> tuple[str, Callable[[Any], Value] | None]:
     """The SQL type under which DuckDB returns a column, and the conversion of its values."""
     if kind in INTEGERS:
-        return column, None if kind in _NARROW else _whole
+        return column, None if kind in _NARROW else whole
     if kind == "BOOLEAN" or kind == "VARCHAR":
         return column, None
     if kind in MOMENTS:
@@ -114,3 +116,9 @@ _NARROW: Final = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 def _whole(value: int) -> Value:
     return value if _LEAST <= value <= _MOST else str(value)
+
+
+def _checked(value: int) -> Value:
+    if _LEAST <= value <= _MOST:
+        return value
+    raise QueryError(f"Integer overflow: SUM gives {value}, which takes more than 64 bits (CAST it AS VARCHAR)")

@@ -13,13 +13,15 @@ from typing import Final
 
 READ_SIZE: Final = 256 * 1024
 
+MIN_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
 
 class TlsUnusable(Exception):
     """The certificate, the key or the CA file cannot be used. The text names the file and the reason."""
 
 
-def server_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext:
-    """Raises TlsUnusable."""
+def server_context(cert: str, key: str, client_ca: str = "", *, min_version: str = "1.3") -> ssl.SSLContext:
+    """Raises TlsUnusable. `min_version` is one of `MIN_VERSIONS`."""
     named = {"tls.cert": cert, "tls.key": key} | ({"tls.client_ca": client_ca} if client_ca else {})
     for setting, path in named.items():
         try:
@@ -28,7 +30,7 @@ def server_context(cert: str, key: str, client_ca: str = "") -> ssl.SSLContext:
         except OSError as error:
             raise TlsUnusable(f"`{setting}`: {os.path.abspath(path)} cannot be read: {error.strerror}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = MIN_VERSIONS[min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     try:
         # An encrypted key must not stop the start to ask somebody at a terminal.

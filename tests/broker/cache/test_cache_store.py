@@ -72,7 +72,9 @@ def test_the_store_is_a_dictionary_with_deadlines_that_forgets_what_was_not_aske
                 model.setdefault((name, key), (b"", 0))
                 model.move_to_end((name, key))
                 for gone in make_room_and_put(store, name, key, value, deadline, now):
-                    assert model.popitem(last=False)[0] == gone
+                    tenant = gone[0].scope.tenant
+                    assert gone == next(place for place in model if place[0].scope.tenant == tenant) != (name, key)
+                    del model[gone]
                 model[name, key] = value, deadline
                 assert len(store) <= 3
                 assert store.bytes <= ROOM
@@ -133,11 +135,30 @@ def test_a_put_replaces_the_deadline_too() -> None:
 
 
 def test_what_was_read_stays_longer_than_what_was_written_later() -> None:
-    store = Store(HUGE, 2)
+    store, other = Store(HUGE, 2), CacheName(A.scope, "another")
     put(store, A, "first", b"")
-    put(store, B, "second", b"")
+    put(store, other, "second", b"")
     assert got(store, A, "first") == b""
     assert put(store, A, "third", b"") == ["second"]
+
+
+def test_a_tenant_that_fills_the_cache_loses_its_own_values_and_nobody_elses() -> None:
+    store = Store(CACHE_BYTES * 2 + 10 * (ENTRY_BYTES + 1), 1_000)
+    for key in "abc":
+        assert put(store, B, key, b"") == []
+    for number in range(100):
+        put(store, A, f"{number:02}"[:1] + chr(0x41 + number % 26), b"")
+    assert [got(store, B, key) for key in "abc"] == [b""] * 3
+
+
+def test_who_has_less_than_an_equal_part_gets_room_from_who_has_most() -> None:
+    store, third = Store(HUGE, 9), CacheName(Scope("third", "eu"), "c")
+    for number in range(9):
+        assert put(store, A, str(number), b"") == []  # alone, a tenant may have everything
+    assert [put(store, B, str(number), b"") for number in range(4)] == [["0"], ["1"], ["2"], ["3"]]
+    assert put(store, B, "4", b"") == ["0"]  # it has half of all by now: it is its own that goes
+    assert put(store, third, "0", b"") == ["4"]  # of A's, which has most
+    assert store.held(B, "1") is not None
 
 
 def test_no_more_goes_than_has_to() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import START, BrokerFixture
 
-from penstock.broker.errors import LimitReached
+from penstock.broker.errors import LimitReached, QuotaReached
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.removal import RemovedRecords, apply_removed, remove
 from penstock.broker.fetch.visible_read import MAX_CHECKED_PER_STEP, MAX_SLICES_PER_STEP, MAX_STEPS, VisibleRead
@@ -291,26 +291,34 @@ def test_what_was_removed_is_there_again_if_the_removal_was_not_kept() -> None:
 def test_what_is_removed_at_the_front_moves_the_start_and_is_forgotten() -> None:
     limits = Limits()
     removed = {PLACE: RemovedRecords(1, frozenset({3, 5}))}
-    event = remove(removed, limits, PLACE, [2], 2)
+    event = remove(removed, limits, PLACE, [2], 2, "t", lambda _: True)
     assert event == RecordsRemoved(1, 0, [2], 4)
     apply_removed(removed, event)
     assert removed == {PLACE: RemovedRecords(4, frozenset({5}))}
-    apply_removed(removed, remove(removed, limits, PLACE, [4], 2))
+    apply_removed(removed, remove(removed, limits, PLACE, [4], 2, "t", lambda _: True))
     assert removed == {PLACE: RemovedRecords(6)}
 
 
 def test_how_many_may_be_removed_is_limited() -> None:
-    limits = Limits(removed_per_partition=3, removed=5)
+    limits = Limits(removed_per_partition=3, removed=5, tenant_share=1)
     removed = {PLACE: RemovedRecords(0, frozenset({1, 2, 3}))}
     with pytest.raises(LimitReached):
-        remove(removed, limits, PLACE, [5], 0)
-    assert remove(removed, limits, PLACE, [0], 0).below == 4  # that makes room
+        remove(removed, limits, PLACE, [5], 0, "t", lambda _: True)
+    assert remove(removed, limits, PLACE, [0], 0, "t", lambda _: True).below == 4  # that makes room
     other = partition_id(2, 0)
     removed[other] = RemovedRecords(0, frozenset({7}))
-    assert remove(removed, limits, other, [8], 0).offsets == [8]
+    assert remove(removed, limits, other, [8], 0, "t", lambda _: True).offsets == [8]
     removed[other] = RemovedRecords(0, frozenset({7, 8}))
     with pytest.raises(LimitReached):
-        remove(removed, limits, other, [9], 0)
+        remove(removed, limits, other, [9], 0, "t", lambda _: True)
+
+
+def test_a_tenant_leaves_others_the_room_to_remove_records() -> None:
+    limits, other = Limits(removed=6), partition_id(2, 0)
+    removed = {PLACE: RemovedRecords(0, frozenset({1, 2, 3}))}
+    with pytest.raises(QuotaReached):
+        remove(removed, limits, PLACE, [5], 0, "greedy", lambda place: place == PLACE)
+    assert remove(removed, limits, other, [5], 0, "modest", lambda place: place == other).offsets == [5]
 
 
 def test_a_snapshot_keeps_what_was_removed() -> None:

@@ -67,7 +67,7 @@ def test_a_group_is_forgotten_in_one_topic() -> None:
 
 
 def test_names_and_numbers_are_bounded() -> None:
-    members = GroupMembership(Limits(memberships=3, memberships_per_owner=2))
+    members = GroupMembership(Limits(memberships=3, memberships_per_owner=2, tenant_share=1))
     first, second = Connection(), Connection()
     with pytest.raises(InvalidName):
         members.join(DEFAULT_SCOPE, "\0", "orders", "a:1", first)
@@ -76,7 +76,7 @@ def test_names_and_numbers_are_bounded() -> None:
     with pytest.raises(LimitReached, match="2 groups"):
         members.join(DEFAULT_SCOPE, "i", "orders", "a:1", first)
     members.join(DEFAULT_SCOPE, "g", "orders", "a:1", second)
-    with pytest.raises(LimitReached, match="3 members"):
+    with pytest.raises(LimitReached, match="3 group members"):
         members.join(DEFAULT_SCOPE, "h", "orders", "a:1", second)
     members.join(DEFAULT_SCOPE, "g", "orders", "a:1", second)  # is in already
     members.leave(first)

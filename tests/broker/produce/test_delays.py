@@ -314,7 +314,7 @@ def test_the_longest_delay_is_told() -> None:
 
 
 def test_how_many_may_wait_is_limited() -> None:
-    clockwork = Clockwork(limits=Limits(delayed=2))
+    clockwork = Clockwork(limits=Limits(delayed=2, tenant_share=1))
     first = clockwork.schedule(b"1", 1)
     clockwork.schedule(b"2", 1)
     with pytest.raises(LimitReached):

@@ -206,7 +206,7 @@ def test_where_there_can_be_no_dead_letters_a_record_is_refused(name: str) -> No
 
 
 def test_dead_letters_are_a_topic_like_any_other_for_the_limit() -> None:
-    place = Place(schema="upper", rejected="dead-letter", limits=Limits(topics=1))
+    place = Place(schema="upper", rejected="dead-letter", limits=Limits(topics=1, tenant_share=1))
     with pytest.raises(LimitReached):
         place.validator.validate(place.topic, [0], [b"a"])
 

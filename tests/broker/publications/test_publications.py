@@ -29,7 +29,7 @@ from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Iden
 from penstock.broker.state.state import Topic
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Durability, GroupState, PartitionId, Records
-from penstock.log.errors import EntryTooLarge, LogFull, LogReadOnly
+from penstock.log.errors import CommitFailed, EntryTooLarge, LogFull, LogReadOnly
 from penstock.log.file_engine import LogSettings
 
 ALICE = Identity("alice")
@@ -267,7 +267,7 @@ def test_a_full_disk_ends_the_request_and_the_broker_goes_on_when_there_is_room(
     fixture.committer.run()
     fault = fixture.fill_disk()
     fixture.commit()
-    assert isinstance(error_of(found), LogFull)
+    assert isinstance(error_of(found), CommitFailed)  # it has begun: nobody may believe that nothing was stored
     fixture.broker.sweep(fixture.now)
     fixture.commit()
     fixture.pass_time(1.1)
@@ -514,7 +514,7 @@ def test_an_application_that_publishes_once_is_not_remembered(options: dict[str,
 
 
 def test_refs_and_requests_are_bounded() -> None:
-    fixture = a_world(limits=Limits(publication_refs=2, publications_waiting=1))
+    fixture = a_world(limits=Limits(publication_refs=2, publications_waiting=1, tenant_share=1))
     refs = [stage(fixture, 0, SMALL) for _ in range(3)]
     with pytest.raises(LimitReached):
         publish(fixture, 0, refs)
@@ -528,7 +528,7 @@ def test_refs_and_requests_are_bounded() -> None:
 
 
 def test_applications_are_remembered_for_a_week_and_then_only_if_there_is_room() -> None:
-    fixture = a_world(limits=Limits(publishing_apps=2))
+    fixture = a_world(limits=Limits(publishing_apps=2, tenant_share=1))
     publish(fixture, 0, [], "a")
     publish(fixture, 0, [], "b")
     assert isinstance(error_of(publish(fixture, 0, [], "c")), LimitReached)
@@ -589,6 +589,7 @@ def test_a_broken_disk_and_the_end_of_the_broker_are_told() -> None:
     fixture = a_world()
     ref = stage(fixture, 0, SMALL)
     fixture.break_disk()
+    assert isinstance(error_of(publish(fixture, 0, [ref])), CommitFailed)
     assert isinstance(error_of(publish(fixture, 0, [ref])), LogReadOnly)
     fixture.broker.close()
     with pytest.raises(ShuttingDown):

@@ -163,10 +163,12 @@ def test_nobody_waits_for_ever() -> None:
     assert "does not start" in asked.error(QueriesOff)
 
 
-@pytest.mark.parametrize("policy", [QueryPolicy(), QueryPolicy(enabled=True)])
-def test_without_a_process_a_statement_is_refused(policy: QueryPolicy) -> None:
+@pytest.mark.parametrize(
+    ("policy", "said"), [(QueryPolicy(), "sql.enabled is off"), (QueryPolicy(enabled=True), "no process here")]
+)
+def test_without_a_process_a_statement_is_refused(policy: QueryPolicy, said: str) -> None:
     fixture = BrokerFixture(queries=policy)
-    assert "sql.enabled" in Asked(fixture).error(QueriesOff)
+    assert said in Asked(fixture).error(QueriesOff)
 
 
 @pytest.mark.parametrize("ahead", [True, False])
@@ -184,7 +186,7 @@ def test_what_waits_when_the_broker_ends_is_told_so() -> None:
     fixture.broker.queries.close()
     for one in asked:
         one.error(ShuttingDown)
-    Asked(fixture).error(QueriesOff)
+    Asked(fixture).error(ShuttingDown)  # and not that SQL was off
 
 
 # -- being cancelled

@@ -196,7 +196,7 @@ def test_a_queue_may_not_be_used_by_who_may_not_read_its_topic() -> None:
 
 
 def test_the_number_of_queues_is_limited() -> None:
-    desk = Desk(limits=Limits(queues=2))
+    desk = Desk(limits=Limits(queues=2, tenant_share=1))
     desk.subscribe()
     first = desk.subscribe()
     with pytest.raises(LimitReached):

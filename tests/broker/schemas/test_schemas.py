@@ -304,7 +304,7 @@ def test_a_bad_scope_is_refused() -> None:
 
 
 def test_numbers_and_bytes_are_bounded() -> None:
-    fixture = BrokerFixture(limits=Limits(schema_versions=2, schema_subjects=2, schema_bytes=2_000))
+    fixture = BrokerFixture(limits=Limits(schema_versions=2, schema_subjects=2, schema_bytes=2_000, tenant_share=1))
     register(fixture, FIRST)
     register(fixture, SECOND)
     with pytest.raises(LimitReached, match="2 versions"):
@@ -312,7 +312,7 @@ def test_numbers_and_bytes_are_bounded() -> None:
     fixture.broker.schemas.delete(ANONYMOUS, DEFAULT_SCOPE, "s", 1)
     assert register(fixture, WIDER).version == 3
     register(fixture, FIRST, "other", scope=OTHER)
-    with pytest.raises(LimitReached, match="2 names"):
+    with pytest.raises(LimitReached, match="2 schemas"):
         register(fixture, FIRST, "third")
     fixture.broker.schemas.delete(ANONYMOUS, OTHER, "other")
     with pytest.raises(LimitReached, match="2000 bytes"):

@@ -482,39 +482,79 @@ def test_terms_that_make_no_sense_are_refused(terms: dict[str, Any], error: type
 # -- lock-out
 
 
-def test_five_wrong_keys_lock_a_host_out_whatever_it_presents_then() -> None:
+CHOSEN = "a key that somebody chose"
+
+
+@pytest.mark.parametrize("how", ["expired", "revoked", "wrong", "unknown"])
+def test_five_wrong_secrets_of_a_key_lock_that_key_at_that_host_and_no_valid_one(how: str) -> None:
     fixture = secured()
     key, secret = add(fixture)
     expired = add(fixture, expires=START + 1)[1]
     revoked, lost = add(fixture)
+    add(fixture, chosen=CHOSEN)
     fixture.broker.keys.revoke(ADMINISTRATOR, revoked.id)
     fixture.now += 1
-    for presented in (expired, lost, "unknown", "psk_1_no", "psk_99_no"):
+    presented = {"expired": expired, "revoked": lost, "wrong": "psk_1_no", "unknown": "psk_99_no"}[how]
+    for _ in range(5):
         assert fixture.broker.keys.authenticate(presented, PEER, fixture.now) is None
-    assert fixture.broker.keys.authenticate(secret, "10.0.0.1:6000", fixture.now) == "locked"
-    assert enter(fixture, secret, "10.0.0.2:5000").name == key.principal
-    fixture.pass_time(59.9)
-    assert fixture.broker.keys.authenticate(secret, PEER, fixture.now) == "locked"
-    fixture.pass_time(0.1)
-    assert enter(fixture, secret).name == key.principal
+    assert fixture.broker.keys.authenticate(presented, "10.0.0.1:6000", fixture.now) == "locked"
+    assert fixture.broker.keys.authenticate(presented, "10.0.0.2:5000", fixture.now) is None
+    assert enter(fixture, secret).name == key.principal  # nobody can have guessed it
+    assert enter(fixture, CHOSEN).name == "key:4"
+    fixture.pass_time(60)
+    assert fixture.broker.keys.authenticate(presented, PEER, fixture.now) is None
     text = fixture.broker.metrics.text()
-    assert "authentication_failures_total 5.0" in text and "\nlockouts_total 1.0" in text
+    assert "authentication_failures_total 7.0" in text and "\nlockouts_total 1.0" in text
 
 
-def test_who_is_in_already_stays_in_when_its_host_is_locked_out() -> None:
+def test_the_same_wrong_key_again_and_again_is_told_to_wait_and_others_are_not() -> None:
+    fixture = secured(lockout=LockoutPolicy(2, 30))
+    add(fixture, chosen=CHOSEN)
+    verdicts = [fixture.broker.keys.authenticate("wrong", PEER) for _ in range(4)]
+    assert verdicts == [None, None, "locked", "locked"]
+    assert fixture.broker.keys.authenticate("another", PEER) is None
+    assert enter(fixture, CHOSEN).name == "key:1"
+
+
+def test_a_host_that_guesses_very_often_gets_no_chosen_key_checked_that_it_has_not_shown_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fixture = secured(lockout=LockoutPolicy(2, 30))
+    key, secret = add(fixture)
+    add(fixture, chosen=CHOSEN)
+    add(fixture, chosen=CHOSEN + " as well")
+    enter(fixture, CHOSEN)
+    enter(fixture, CHOSEN + " as well", "10.0.0.2:5000")
+    for number in range(40):
+        assert fixture.broker.keys.authenticate(f"guess {number}", PEER) is None
+
+    def scrypt(*_: Any, **__: Any) -> bytes:
+        raise AssertionError("it is too expensive for a host that guesses")
+
+    monkeypatch.setattr("hashlib.scrypt", scrypt)
+    assert fixture.broker.keys.authenticate("one more guess", PEER) == "locked"
+    assert fixture.broker.keys.authenticate(CHOSEN + " as well", PEER) == "locked"
+    assert enter(fixture, CHOSEN).name == "key:2"
+    assert enter(fixture, secret).name == key.principal
+    assert enter(fixture, CHOSEN + " as well", "10.0.0.2:5000").name == "key:3"
+    fixture.pass_time(30)
+    assert enter(fixture, CHOSEN + " as well").name == "key:3"
+
+
+def test_who_is_in_already_stays_in_when_its_key_is_locked() -> None:
     fixture = secured(lockout=LockoutPolicy(2, 30))
     _, secret = add(fixture)
     who = enter(fixture, secret)
     for _ in range(2):
-        fixture.broker.keys.authenticate("wrong", PEER)
-    assert fixture.broker.keys.authenticate(secret, PEER) == "locked"
+        fixture.broker.keys.authenticate("psk_1_wrong", PEER)
+    assert fixture.broker.keys.authenticate("psk_1_wrong", PEER) == "locked"
     produce(fixture, who)
 
 
 def test_a_right_key_in_between_does_not_reset_the_count() -> None:
     fixture = secured(lockout=LockoutPolicy(2, 30))
     _, secret = add(fixture)
-    fixture.broker.keys.authenticate("wrong", PEER)
+    fixture.broker.keys.authenticate("psk_1_wrong", PEER)
     enter(fixture, secret)
-    fixture.broker.keys.authenticate("wrong", PEER)
-    assert fixture.broker.keys.authenticate(secret, PEER) == "locked"
+    fixture.broker.keys.authenticate("psk_1_wrong", PEER)
+    assert fixture.broker.keys.authenticate("psk_1_wrong", PEER) == "locked"

@@ -402,7 +402,8 @@ def test_one_of_another_tenant_is_not_taken_whatever_it_is() -> None:
     who = enter(one, key.secret)
     assert allowed(one, who, T1, "sessions") == {CACHE_READ} and allowed(one, who, T1, "orders") == set()
     assert one.broker.keys.authenticate("psk_1_wrong", PEER, tenant="t1") is None
-    assert one.broker.keys.authenticate(key.secret, PEER, tenant="t1") == "locked"
+    assert one.broker.keys.authenticate("psk_1_wrong", PEER, tenant="t1") == "locked"
+    assert enter(one, key.secret).tenant == "t1"
 
 
 def test_an_identity_with_permissions_can_be_told_to_another_process() -> None:

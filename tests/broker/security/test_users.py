@@ -203,15 +203,35 @@ def test_what_changes_while_a_password_is_checked_counts() -> None:
         assert work.finish() is verdict
 
 
-def test_a_host_that_guesses_is_locked_out_together_with_what_it_does_with_keys() -> None:
+def test_who_guesses_is_locked_out_of_the_name_at_the_host_and_others_are_not() -> None:
     fixture = secured(lockout=LockoutPolicy(3, 30))
     add(fixture, "alice")
-    assert [login(fixture, "alice", "wrong") for _ in range(2)] == [LoginRefusal.WRONG] * 2
-    assert fixture.broker.keys.authenticate("wrong", PEER) is None
+    add(fixture, "bob")
+    add(fixture, "alice", tenant="acme")
+    assert [login(fixture, "alice", "wrong") for _ in range(3)] == [LoginRefusal.WRONG] * 3
     assert login(fixture, "alice") is LoginRefusal.LOCKED
-    assert fixture.broker.keys.authenticate("any", PEER) == "locked"
+    assert isinstance(login(fixture, "bob"), Identity)
+    assert isinstance(enter(fixture, "alice", tenant="acme"), Identity)
+    assert fixture.broker.keys.authenticate("any", PEER) is None
     assert isinstance(login(fixture, "alice", peer="10.0.0.2:1"), Identity)
     assert "lockouts_total 1.0" in fixture.broker.metrics.text()
+    fixture.pass_time(31)
+    assert isinstance(login(fixture, "alice"), Identity)
+
+
+def test_of_a_host_that_guesses_very_often_only_passwords_are_taken_that_were_right_before() -> None:
+    fixture = secured(lockout=LockoutPolicy(2, 30))
+    for name in ("alice", "bob"):
+        add(fixture, name)
+    assert isinstance(login(fixture, "bob"), Identity)
+    for number in range(40):
+        assert login(fixture, f"name {number}", "wrong") is LoginRefusal.WRONG
+    assert login(fixture, "name 41", "wrong") is LoginRefusal.LOCKED
+    assert login(fixture, "alice") is LoginRefusal.LOCKED
+    assert isinstance(login(fixture, "bob"), Identity)
+    assert [login(fixture, "bob", "wrong") for _ in range(2)] == [LoginRefusal.LOCKED] * 2
+    assert login(fixture, "bob") is LoginRefusal.LOCKED  # else one could guess at it now, without an end
+    assert isinstance(login(fixture, "alice", peer="10.0.0.2:1"), Identity)
     fixture.pass_time(31)
     assert isinstance(login(fixture, "alice"), Identity)
 

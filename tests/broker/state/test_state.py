@@ -14,7 +14,9 @@ from penstock.broker.state.state import State, apply, apply_all, decode_snapshot
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 
-LIMITS = Limits(topics=3, groups_per_scope=2, offsets_per_group=3, group_offsets=5, partitions_per_topic=4)
+LIMITS = Limits(
+    topics=3, groups_per_scope=2, offsets_per_group=3, group_offsets=5, partitions_per_topic=4, tenant_share=1
+)
 SCOPES = (DEFAULT_SCOPE, Scope("acme", "eu"))
 SETTINGS = (TopicSettings(), TopicSettings(retention_seconds=7.5, data_class="pii", table=True))
 
@@ -122,6 +124,8 @@ def test_settings_are_kept_as_given() -> None:
         msgspec.msgpack.encode(["topic-", "seven"]),
         msgspec.msgpack.encode(["offset", "default"]),
         msgspec.msgpack.encode({"type": "topic-"}),
+        b"\x97\xa6offset\xa1\xff\xa1d\xa1g\xa1t\x00\x01",  # a name that is not UTF-8
+        b"\x93\xa6topic-\x07" + b"\x91" * 100_000,
     ],
 )
 def test_an_event_of_another_version_stops_the_start_with_a_reason(data: bytes) -> None:
@@ -134,7 +138,15 @@ def test_fields_that_a_newer_version_added_at_the_end_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\xc1", msgspec.msgpack.encode([2]), msgspec.msgpack.encode([1, "x"]), msgspec.msgpack.encode([1])]
+    "data",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode([2]),
+        msgspec.msgpack.encode([1, "x"]),
+        msgspec.msgpack.encode([1]),
+        b"\x92\x01" + b"\x91" * 100_000,
+    ],
 )
 def test_a_snapshot_of_another_version_stops_the_start_with_a_reason(data: bytes) -> None:
     with pytest.raises(StateUnreadable, match="snapshot"):

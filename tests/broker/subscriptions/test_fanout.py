@@ -577,7 +577,9 @@ def remove(fixture: BrokerFixture, *offsets: int) -> None:
 
     state_log = fixture.broker.state_log
     bounds = fixture.engine.bounds(ref(fixture))
-    event = removal.remove(state_log.state.removed, fixture.broker.limits, ref(fixture), offsets, bounds.start)
+    event = removal.remove(
+        state_log.state.removed, fixture.broker.limits, ref(fixture), offsets, bounds.start, "default", lambda _: True
+    )
     state_log.commit((event,))
 
 

@@ -122,7 +122,7 @@ def test_a_label_that_no_tenant_may_have(label: str) -> None:
 
 
 def test_there_are_only_so_many() -> None:
-    fixture = BrokerFixture(limits=Limits(tenants=2))
+    fixture = BrokerFixture(limits=Limits(tenants=2, tenant_share=1))
     for name in ("1", "2", "1"):
         fixture.broker.tenants.create(ROOT, name)
     with pytest.raises(LimitReached):

@@ -322,7 +322,7 @@ def test_a_record_that_is_refused_for_its_schema_is_refused_when_it_is_added_or_
 
 
 def test_what_cannot_be_added_leaves_the_transaction_as_it_was() -> None:
-    fixture = a_world(limits=Limits(record_bytes=100, topics=2))
+    fixture = a_world(limits=Limits(record_bytes=100, topics=2, tenant_share=1))
     txn = begin(fixture)
     add(fixture, txn, "bills", b"v")
     for topic, value, partition, error in (
@@ -383,13 +383,14 @@ def test_bounds() -> None:
         transaction_records=4,
         transaction_bytes=10_000,
         transactions_bytes=15_000,
+        tenant_share=1,
     )
     fixture = a_world(limits=limits)
     first, second = begin(fixture), begin(fixture)
     with pytest.raises(LimitReached, match="2 transactions of one client"):
         begin(fixture)
     third = begin(fixture, owner="another")
-    with pytest.raises(LimitReached, match="3 transactions are open"):
+    with pytest.raises(LimitReached, match="3 open transactions"):
         begin(fixture, owner="yet another")
     for _ in range(4):
         add(fixture, first, "bills", b"v")

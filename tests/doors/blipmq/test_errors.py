@@ -7,7 +7,7 @@ import pytest
 from penstock.broker import errors as core
 from penstock.doors.blipmq import errors
 from penstock.log import errors as log
-from penstock.wire.blipmq.errors import Nack
+from penstock.wire.blipmq.errors import OUTCOME_UNKNOWN, Nack
 
 REFUSED: list[tuple[Exception, Nack, Nack, Nack]] = [
     # error; a PUBLISH in version 1, and in version 2; any other request
@@ -16,6 +16,12 @@ REFUSED: list[tuple[Exception, Nack, Nack, Nack]] = [
         Nack(500, "durable publish failed: no space left"),
         Nack(500, "durable_publish_failed: no space left"),
         Nack(500, "no space left"),
+    ),
+    (
+        log.CommitFailed("sync of /var failed"),
+        Nack(500, f"durable publish failed: {OUTCOME_UNKNOWN}"),
+        Nack(500, f"durable_publish_failed: {OUTCOME_UNKNOWN}"),
+        Nack(500, OUTCOME_UNKNOWN),
     ),
     (
         log.LogReadOnly("sync of /var failed"),

@@ -1035,7 +1035,7 @@ def test_a_congested_client_s_polls_wait(fixture: BrokerFixture) -> None:
 
 
 def test_a_client_with_ever_new_topics_does_not_fill_memory() -> None:
-    peer = Peer(BrokerFixture(limits=Limits(topics=5)))
+    peer = Peer(BrokerFixture(limits=Limits(topics=5, tenant_share=1)))
     for number in range(3000):
         peer.feed(publish(b"v", topic=b"topic-%d" % number))
     peer.fixture.commit()

@@ -793,7 +793,8 @@ def test_only_so_much_is_made_that_waits_for_a_change() -> None:
 def remove(fixture: BrokerFixture, offset: int) -> CommitGroup:
     """Take a record out of the midst of the log, as the broker does by itself at times."""
     state_log, partition = fixture.broker.state_log, place(fixture)
-    event = removal.remove(state_log.state.removed, fixture.broker.limits, partition, [offset], 0)
+    removed, limits = state_log.state.removed, fixture.broker.limits
+    event = removal.remove(removed, limits, partition, [offset], 0, "default", lambda _: True)
     return state_log.commit((event,))
 
 

@@ -197,7 +197,8 @@ def test_every_name_that_means_harm(op: Op) -> None:
     peer = seeded_broker.peer("admin")
     for data in variants(TABLE[op].request(seeded_broker, "mine"), str, NAMES):
         survives(seeded_broker.fixture, peer, data)
-    assert {path.partition("/")[0] for path in seeded_broker.fixture.disk.paths()} <= {"journal", "snapshots"}
+    known = {"IDENTITY", "journal", "snapshots"}
+    assert {path.partition("/")[0] for path in seeded_broker.fixture.disk.paths()} <= known
     # What was taken is told as it is, and read again as it was written.
     before = decode_snapshot(encode_snapshot(seeded_broker.fixture.broker.state_log.state))
     seeded_broker.fixture.restart()
@@ -370,7 +371,7 @@ def test_transactions_of_one_connection_are_bounded_and_end_with_it() -> None:
 
 def test_what_a_transaction_holds_is_bounded() -> None:
     fixture = BrokerFixture(
-        limits=Limits(transaction_bytes=1 << 20, transactions_bytes=3 << 19, transaction_records=1000)
+        limits=Limits(transaction_bytes=1 << 20, transactions_bytes=3 << 19, transaction_records=1000, tenant_share=1)
     )
     peer = Peer(fixture)
     first, second = (peer.ask(m.BeginTransaction()) for _ in range(2))
@@ -384,7 +385,7 @@ def test_what_a_transaction_holds_is_bounded() -> None:
 
 
 def test_memberships_of_one_connection_are_bounded_and_end_with_it() -> None:
-    fixture = BrokerFixture(limits=Limits(memberships_per_owner=100, memberships=150))
+    fixture = BrokerFixture(limits=Limits(memberships_per_owner=100, memberships=150, tenant_share=1))
     peer, other = Peer(fixture), Peer(fixture, port=1)
     peer.ask(m.CreateTopic("t", 1))
     for one, expected in ((peer, 100), (other, 50)):

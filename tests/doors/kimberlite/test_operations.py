@@ -17,9 +17,11 @@ from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.doors.kimberlite.errors import TABLE, error_response
 from penstock.doors.kimberlite.request_context import KimberliteSettings
+from penstock.log import errors as log
 from penstock.log.engine import partition_id
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite import values as wire
+from penstock.wire.kimberlite.errors import OUTCOME_UNKNOWN
 from penstock.wire.kimberlite.messages import DataClass, ErrorCode
 
 SCOPE = Scope(str(TENANT), "default")
@@ -493,6 +495,7 @@ def test_errors_of_a_statement_have_their_codes(fixture: BrokerFixture, error: E
 
 
 def test_every_error_of_core_and_log_is_in_the_table_or_below_one_that_is() -> None:
+    assert error_response(log.CommitFailed("EIO")) == m.ErrorResponse(ErrorCode.UNKNOWN, OUTCOME_UNKNOWN)
     assert error_response(KeyError("x")) == m.ErrorResponse(ErrorCode.INTERNAL_ERROR, "internal error")
     for kind in TABLE:
         bases = [base for base in kind.__mro__[1:] if base in TABLE]

@@ -147,15 +147,14 @@ def test_a_key_that_was_chosen_may_have_points_in_it() -> None:
     assert isinstance(Peer(fixture, greets=False).greet(chosen), m.HandshakeResponse)
 
 
-def test_a_wrong_token_is_an_error_and_after_too_many_the_host_is_locked_out() -> None:
+def test_a_wrong_token_is_an_error_and_after_too_many_it_is_locked_out() -> None:
     fixture = secured(lockout=LockoutPolicy(3, 60))
     good = key(fixture)
     peer = Peer(fixture, greets=False)
-    for token in ("psk_1_wrong", "a.b.c", "eyJhbGciOiJub25lIn0.e30."):
+    for token in ("a.b.c", "eyJhbGciOiJub25lIn0.e30.", "psk_1_wrong", "psk_1_no", "psk_1_neither"):
         reply = peer.greet(token)
         assert isinstance(reply, m.ErrorResponse) and reply.code == ErrorCode.AUTHENTICATION_FAILED
-    assert isinstance(locked := peer.greet(good), m.ErrorResponse) and "try again later" in locked.message
-    fixture.pass_time(61)
+    assert isinstance(locked := peer.greet("psk_1_x"), m.ErrorResponse) and "try again later" in locked.message
     assert peer.greet(good) == m.HandshakeResponse(5, True, CAPABILITIES)
 
 

@@ -53,7 +53,8 @@ REQUESTS: list[Request | None] = [
 NO_TOPIC = core.TopicNotFound("t")
 NO_PARTITION = core.PartitionNotFound("t", 7, 3)
 FULL_TEXT = "Insufficient space: nothing was stored"
-READ_ONLY_TEXT = "Storage error: the log takes no writes"
+READ_ONLY_TEXT = "Storage error: the log takes no writes; this request stored nothing"
+UNKNOWN_TEXT = "Storage error: outcome unknown: the disk failed during the write, which may be stored, or not"
 
 
 def in_json(error: Exception, request: Request | None, topics: tuple[str, ...] = ()) -> Response:
@@ -100,6 +101,9 @@ def in_binary(error: Exception, request: Request | None) -> Response:
         (log.LogFull("x"), PRODUCE, 507, 500, f"Failed to write record: {FULL_TEXT}"),
         (log.LogFull("x"), COMMIT, 507, 5, f"Offset commit failed: {FULL_TEXT}"),
         (log.LogFull("x"), CREATE, 507, 500, "Internal server error during topic creation"),
+        (log.CommitFailed("x"), PRODUCE, 503, 500, f"Failed to write record: {UNKNOWN_TEXT}"),
+        (log.CommitFailed("x"), COMMIT, 503, 5, f"Offset commit failed: {UNKNOWN_TEXT}"),
+        (log.CommitFailed("x"), CREATE, 503, 500, UNKNOWN_TEXT),
         (log.LogReadOnly("x"), PRODUCE, 503, 500, f"Failed to write record: {READ_ONLY_TEXT}"),
         (log.LogReadOnly("x"), COMMIT, 503, 5, f"Offset commit failed: {READ_ONLY_TEXT}"),
         (log.LogDamaged("/d/f", 3, "y"), FETCH, 503, 4, "Fetch failed: Stored data is damaged"),

@@ -237,7 +237,7 @@ def test_names_that_no_topic_or_group_may_have(fixture: BrokerFixture, dialect: 
 
 @both
 def test_limits_of_the_broker_are_told(dialect: Dialect) -> None:
-    fixture = BrokerFixture(limits=Limits(topics=1, groups_per_scope=1))
+    fixture = BrokerFixture(limits=Limits(topics=1, groups_per_scope=1, tenant_share=1))
     peer = Peer(fixture, dialect)
     peer.ask(CreateTopic("t", 1))
     refusal = peer.ask(CreateTopic("u", 1))

@@ -98,6 +98,7 @@ def test_committed_records_that_are_in_no_file_are_not_passed_over(fixture: Serv
     ("kind", "raised"),
     [
         ("Gone", flight.FlightUnavailableError),
+        ("CommitFailed", flight.FlightInternalError),  # not UNAVAILABLE: many would send it again
         ("LogReadOnly", flight.FlightUnavailableError),
         ("LogFull", flight.FlightUnavailableError),
         ("TopicNotFound", pa.ArrowKeyError),

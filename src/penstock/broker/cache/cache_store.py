@@ -1,8 +1,9 @@
 """A store of values under keys, for a time: what is there, what is over, and what has to go when it is full.
 
-Values are in caches, which have names; all caches of a store share its room. The value that nobody has asked for
-longest goes first. Time is passed in, in µs of a clock that never jumps, and a value is over exactly at its deadline,
-whether or not `due` has found it yet. Nothing here knows of clients, logs or access.
+Values are in caches, which have names; all caches of a store share its room. When there is none left, a tenant that has
+more than an equal part of it makes room with its own value that nobody has asked for longest; for one that has less,
+the tenant does that has most. Time is passed in, in µs of a clock that never jumps, and a value is over exactly at its
+deadline, whether or not `due` has found it yet. Nothing here knows of clients, logs or access.
 """
 
 from __future__ import annotations
@@ -47,13 +48,25 @@ class CachePolicy:
         return any(all(map(fnmatchcase, parts, pattern.split("/", 2))) for pattern in self.journalled)
 
 
+class TenantEntries:
+    """All values of one tenant."""
+
+    __slots__ = ("bytes", "name", "order")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.bytes = 0
+        self.order: OrderedDict[Entry, None] = OrderedDict()  # asked for longest ago … last
+
+
 class Cache:
     """The values of one name. There is none without a value, unless it is `dropped`."""
 
-    __slots__ = ("dropped", "entries", "name")
+    __slots__ = ("dropped", "entries", "name", "owner")
 
-    def __init__(self, name: CacheName) -> None:
+    def __init__(self, name: CacheName, owner: TenantEntries) -> None:
         self.name = name
+        self.owner = owner
         self.entries: dict[str, Entry] = {}
         self.dropped = False  # as a whole; what is left of it is no longer found
 
@@ -77,13 +90,14 @@ class Store:
         self.bytes = 0
         self._max_bytes = max_bytes
         self._max_entries = max_entries
+        self._count = 0
         self._caches: dict[CacheName, Cache] = {}
-        self._order: OrderedDict[Entry, None] = OrderedDict()  # asked for longest ago … last
+        self._tenants: dict[str, TenantEntries] = {}  # those that have a value
         self._wheel: TimerWheel[Entry] = TimerWheel()
         self._gone: list[Cache] = []
 
     def __len__(self) -> int:
-        return len(self._order)
+        return self._count
 
     def find(self, name: CacheName, key: str, now: int) -> Entry | None:
         """The entry, unless it has expired; it is now the most recently used."""
@@ -91,7 +105,7 @@ class Store:
         entry = None if cache is None else cache.entries.get(key)
         if entry is None or entry.deadline <= now:
             return None
-        self._order.move_to_end(entry)
+        entry.cache.owner.order.move_to_end(entry)
         return entry
 
     def held(self, name: CacheName, key: str) -> Entry | None:
@@ -107,25 +121,46 @@ class Store:
         if size + (0 if cache is None else CACHE_BYTES) > self._max_bytes:
             raise InvalidArgument(f"A value of {len(value)} bytes is larger than all the room of the cache")
         if old is not None:
-            self._order.move_to_end(old)
-            return self._oldest(size - old.size, 0)
-        return self._oldest(size, 1)
+            old.cache.owner.order.move_to_end(old)
+            return self._oldest(name.scope.tenant, size - old.size, 0, kept=old)
+        return self._oldest(name.scope.tenant, size, 1)
 
     def excess(self, max_count: int) -> Sequence[Entry]:
         """The entries to evict because there are too many, up to so many at once."""
-        return self._oldest(0, 0, max_count)
+        return self._oldest(None, 0, 0, max_count=max_count)
 
-    def _oldest(self, bytes_more: int, entries_more: int, max_count: int | None = None) -> Sequence[Entry]:
-        size, count = self.bytes + bytes_more - self._max_bytes, len(self._order) + entries_more - self._max_entries
+    def _oldest(
+        self,
+        tenant: str | None,
+        bytes_more: int,
+        entries_more: int,
+        *,
+        kept: Entry | None = None,
+        max_count: int | None = None,
+    ) -> Sequence[Entry]:
+        """The entries that go so that the tenant may have so much more; not the one that is `kept`."""
+        size, count = self.bytes + bytes_more - self._max_bytes, self._count + entries_more - self._max_entries
         if size <= 0 and count <= 0:
             return _NOTHING
-        found = []
-        for entry in islice(self._order, max_count):
-            if size <= 0 and count <= 0:
-                break
-            found.append(entry)
-            size -= entry.size
-            count -= 1
+        found: list[Entry] = []
+        mine = _Payer(self._tenants.get(tenant or "") or TenantEntries(""))
+        mine.bytes += bytes_more
+        mine.count += entries_more
+        others = [entries for name, entries in self._tenants.items() if name != tenant]
+        tenants = max(1, len(others) + (tenant is not None))
+        equal_bytes, equal_count = self._max_bytes // tenants, self._max_entries // tenants
+        payers: list[_Payer] = []  # made when they are needed: there may be many
+        while (size > 0 or count > 0) and len(found) != max_count:
+            payer = mine
+            if not (mine.bytes > equal_bytes if size > 0 else mine.count > equal_count):
+                payers = payers or [mine, *map(_Payer, others)]
+                payer = max(payers, key=_Payer.by_bytes if size > 0 else _Payer.by_count)
+            if payer.count < 0:
+                break  # nobody has anything left
+            if (entry := payer.pay(kept)) is not None:
+                found.append(entry)
+                size -= entry.size
+                count -= 1
         return found
 
     def set(self, name: CacheName, key: str, value: bytes, deadline: int, now: int) -> None:
@@ -133,16 +168,20 @@ class Store:
         for. There has to be room, see `victims`."""
         cache = self._caches.get(name)
         if cache is None:
-            cache = self._caches[name] = Cache(name)
-            self.bytes += CACHE_BYTES
+            owner = self._tenants.get(name.scope.tenant)
+            if owner is None:
+                owner = self._tenants[name.scope.tenant] = TenantEntries(name.scope.tenant)
+            cache = self._caches[name] = Cache(name, owner)
+            self._add_bytes(owner, CACHE_BYTES)
         entry = cache.entries.get(key)
         if entry is None:
             entry = cache.entries[key] = Entry(cache, key)
-            self._order[entry] = None
+            cache.owner.order[entry] = None
+            self._count += 1
         else:
-            self._order.move_to_end(entry)
+            cache.owner.order.move_to_end(entry)
         size = _size(key, value)
-        self.bytes += size - entry.size
+        self._add_bytes(cache.owner, size - entry.size)
         entry.size = size
         entry.value = value
         if entry.deadline != deadline:
@@ -154,14 +193,22 @@ class Store:
     def remove(self, entry: Entry) -> None:
         """It is there."""
         cache = entry.cache
+        owner = cache.owner
         del cache.entries[entry.key]
-        del self._order[entry]
+        del owner.order[entry]
+        self._count -= 1
         self._wheel.take(entry)
-        self.bytes -= entry.size
+        self._add_bytes(owner, -entry.size)
         if not cache.entries:
-            self.bytes -= CACHE_BYTES
+            self._add_bytes(owner, -CACHE_BYTES)
             if not cache.dropped:
                 del self._caches[cache.name]
+        if not owner.order:
+            del self._tenants[owner.name]
+
+    def _add_bytes(self, owner: TenantEntries, size: int) -> None:
+        self.bytes += size
+        owner.bytes += size
 
     def due(self, now: int, max_count: int) -> Sequence[Entry]:
         """Some of what is over, to be removed; see `TimerWheel.due`."""
@@ -185,8 +232,35 @@ class Store:
                 self._gone.pop()
 
     def clear(self) -> None:
-        self.bytes = 0
-        self._caches, self._order, self._wheel, self._gone = {}, OrderedDict(), TimerWheel(), []
+        self.bytes = self._count = 0
+        self._caches, self._tenants, self._wheel, self._gone = {}, {}, TimerWheel(), []
+
+
+class _Payer:
+    """A tenant while it is decided whose values go: what it would still have."""
+
+    __slots__ = ("_entries", "bytes", "count")
+
+    def __init__(self, tenant: TenantEntries) -> None:
+        self.bytes = tenant.bytes
+        self.count = len(tenant.order)
+        self._entries = iter(tenant.order)
+
+    def by_bytes(self) -> int:
+        return self.bytes
+
+    def by_count(self) -> int:
+        return self.count
+
+    def pay(self, kept: Entry | None) -> Entry | None:
+        """The next one that goes; None if it has no more."""
+        entry = next(self._entries, None)
+        if entry is kept or entry is None:  # what is kept was moved to the end
+            self.bytes = self.count = -1  # nobody asks it again as long as another has something
+            return None
+        self.bytes -= entry.size
+        self.count -= 1
+        return entry
 
 
 def _size(key: str, value: bytes) -> int:

@@ -6,12 +6,13 @@ records are remembered only as long as there is something before them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.broker.errors import LimitReached
 from penstock.broker.limits import Limits
 from penstock.broker.state.events import RecordsRemoved
+from penstock.broker.tenancy.fair_share import check_room
 from penstock.log.engine import PartitionId, number_of, partition_id, topic_of
 
 
@@ -40,10 +41,16 @@ NOTHING_REMOVED: Final = RemovedRecords()
 
 
 def remove(
-    removed: Removed, limits: Limits, partition: PartitionId, offsets: Collection[int], start: int
+    removed: Removed,
+    limits: Limits,
+    partition: PartitionId,
+    offsets: Collection[int],
+    start: int,
+    tenant: str,
+    belongs: Callable[[PartitionId], bool],
 ) -> RecordsRemoved:
     """Decide that these records are removed. `start` is the log start of the partition; whoever commits the event moves
-    it to where the event says. Raises LimitReached."""
+    it to where the event says. `belongs` tells which partitions are the tenant's. Raises LimitReached."""
     below, single = removed.get(partition, NOTHING_REMOVED)
     below = max(below, start)
     single = single.union(offsets)
@@ -55,8 +62,10 @@ def remove(
             f"{limit} single records are removed from the partition, which is the limit: "
             f"the one at offset {below} has to go first"
         )
-    if sum([len(removed.single) for removed in removed.values()]) + len(offsets) > limits.removed:
-        raise LimitReached(f"{limits.removed} single records are removed from partitions, which is the broker's limit")
+    total = sum([len(gone.single) for gone in removed.values()])
+    mine = sum([len(gone.single) for place, gone in removed.items() if gone.single and belongs(place)])
+    more = len(offsets)
+    check_room("single removed records", limits.removed, total, tenant, mine, limits.tenant_share, more)
     return RecordsRemoved(topic_of(partition), number_of(partition), sorted(offsets), below)
 
 

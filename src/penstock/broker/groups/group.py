@@ -13,6 +13,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, check_group, check_scope, check_topic
 from penstock.broker.state.events import GroupDeleted, OffsetCommitted
 from penstock.broker.state.state import State
+from penstock.broker.tenancy.fair_share import check_room
 from penstock.log.engine import Bounds
 
 MAX_OFFSET: Final = 2**64 - 1
@@ -99,5 +100,5 @@ def _check_room(state: State, limits: Limits, scope: Scope, group: str) -> None:
             raise LimitReached(f"There are {limits.groups_per_scope} groups, which is the limit")
     elif sum(map(len, offsets.values())) >= limits.offsets_per_group:
         raise LimitReached(f"The group holds {limits.offsets_per_group} offsets, which is the limit")
-    if state.offset_count >= limits.group_offsets:
-        raise LimitReached(f"The broker holds {limits.group_offsets} group offsets, which is its limit")
+    mine = state.usage_of(scope.tenant).offsets
+    check_room("group offsets", limits.group_offsets, state.offset_count, scope.tenant, mine, limits.tenant_share)

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable
 from penstock.broker.errors import LimitReached
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, check_group
+from penstock.broker.tenancy.fair_share import check_room
 
 
 class GroupMembership:
@@ -20,6 +21,7 @@ class GroupMembership:
         self._groups: dict[Scope, dict[tuple[str, str], dict[Hashable, str]]] = {}  # (topic, group) → owner → member
         self._joined: dict[Hashable, set[tuple[Scope, str, str]]] = {}
         self._count = 0
+        self._counts: dict[str, int] = {}  # by tenant
 
     def join(self, scope: Scope, group: str, topic: str, member: str, owner: Hashable) -> None:
         """The owner, shown as `member`, is in the group too, besides those it is in already. Raises InvalidName or
@@ -30,9 +32,10 @@ class GroupMembership:
             limits = self._limits
             if len(mine) >= limits.memberships_per_owner:
                 raise LimitReached(f"A client is in {limits.memberships_per_owner} groups, which is the limit")
-            if self._count >= limits.memberships:
-                raise LimitReached(f"The groups have {limits.memberships} members, which is the limit")
-            self._count += 1
+            tenant = scope.tenant
+            held = self._counts.get(tenant, 0)
+            check_room("group members", limits.memberships, self._count, tenant, held, limits.tenant_share)
+            self._add(tenant, 1)
         self._joined.setdefault(owner, mine).add((scope, topic, group))
         self._groups.setdefault(scope, {}).setdefault((topic, group), {})[owner] = member
 
@@ -68,8 +71,14 @@ class GroupMembership:
         members = groups[topic, group]
         for owner in owners:
             del members[owner]
-            self._count -= 1
+            self._add(scope.tenant, -1)
         if not members:
             del groups[topic, group]
         if not groups:
             del self._groups[scope]
+
+    def _add(self, tenant: str, count: int) -> None:
+        self._count += count
+        self._counts[tenant] = self._counts.get(tenant, 0) + count
+        if not self._counts[tenant]:
+            del self._counts[tenant]

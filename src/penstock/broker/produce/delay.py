@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from penstock.broker.errors import DelayTooLong, InvalidArgument, LimitReached
+from penstock.broker.errors import DelayTooLong, InvalidArgument
 from penstock.broker.limits import Limits
 from penstock.broker.state.events import DelayedAdded
+from penstock.broker.tenancy.fair_share import check_room
 from penstock.log.engine import partition_id
 
 WAITING: Final = partition_id(0, 0)  # topics are numbered from 1
@@ -32,17 +33,19 @@ def schedule(
     waiting: Mapping[int, Delayed],
     next_id: int,
     limits: Limits,
+    tenant: str,
+    mine: int,
     topic: int,
     partition: int,
     delay: int,
     offset: int,
     now: int,
 ) -> DelayedAdded:
-    """`offset` is where the content will be kept, in the same entry of the log."""
+    """`offset` is where the content will be kept, in the same entry of the log; `mine` is how many of those that wait
+    are the tenant's."""
     if delay < 0:
         raise InvalidArgument("A record cannot appear before now: its delay is negative")
     if delay > limits.delay_us:
         raise DelayTooLong(delay, limits.delay_us)
-    if len(waiting) >= limits.delayed:
-        raise LimitReached(f"{limits.delayed} records are waiting for their time, which is the broker's limit")
+    check_room("delayed records", limits.delayed, len(waiting), tenant, mine, limits.tenant_share)
     return DelayedAdded(next_id, topic, max(partition, -1), now + delay, offset, now)

@@ -91,7 +91,11 @@ class Delays:
             topic_rules.find_partition(state, scope, topic, partition)
         offset = engine.next_offset(WAITING)
         limits, now = self._limits, self._clock()
-        event = delay.schedule(state.delayed, state.next_delayed_id, limits, found.id, partition, delay_us, offset, now)
+        mine = state.usage_of(scope.tenant).delayed
+        event = delay.schedule(
+            *(state.delayed, state.next_delayed_id, limits, scope.tenant, mine),
+            *(found.id, partition, delay_us, offset, now),
+        )
         columns = [value], None if key is None else [key], [headers] if headers else None
         self._validator.check_room(scope.tenant)
         admitted = self._validator.validate(found, [partition], *columns)

@@ -13,11 +13,13 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from penstock.broker.errors import InvalidArgument, LimitReached
+from penstock.broker.errors import InvalidArgument
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
 from penstock.broker.state.events import PublicationAdvanced, PublicationDropped, PublicationStarted, Published
+from penstock.broker.tenancy.fair_share import allowance
+from penstock.broker.tenancy.fair_share import check_room as check_share
 
 KEY_BYTES: Final = 16
 MAX_APP_CHARACTERS: Final = 255
@@ -43,6 +45,7 @@ class Publication(msgspec.Struct, array_like=True):
     at: int  # µs since 1970, when it last published something
     batch: int = -1  # the last that is published
     running: Running | None = None
+    tenant: str = ""  # empty: it is not known
 
 
 Publications: TypeAlias = dict[bytes, Publication]
@@ -66,16 +69,18 @@ def check_app(app: str, batch: int) -> None:
         raise InvalidArgument(f"Batch {batch} of '{name}': batches are numbered from 0 to {MAX_BATCH}")
 
 
-def check_room(publications: Publications, key: bytes, limits: Limits, now: int) -> None:
-    """Raise LimitReached if one more application cannot be remembered."""
-    if key in publications or len(publications) < limits.publishing_apps:
+def check_room(publications: Publications, key: bytes, tenant: str, limits: Limits, now: int) -> None:
+    """Raise LimitReached if one more application of the tenant cannot be remembered."""
+    total, limit = len(publications), limits.publishing_apps
+    if key in publications or total < allowance(limit, 0, limits.tenant_share):  # no tenant can have its share yet
         return
     oldest = next(iter(publications.values()))
-    if oldest.running is not None or not _forgettable(oldest, now):
-        raise LimitReached(
-            f"{limits.publishing_apps} applications have published in the last 7 days, which "
-            "is the limit: give a query that starts again the application id that it had before"
-        )
+    if oldest.running is None and _forgettable(oldest, now):
+        return
+    mine = sum([known.tenant == tenant for known in publications.values()])
+    remedy = ": give a query that starts again the application id that it had before"
+    what = "applications that published in the last 7 days"
+    check_share(what, limit, total, tenant, mine, limits.tenant_share, remedy=remedy)
 
 
 def _forgettable(publication: Publication, now: int) -> bool:
@@ -90,12 +95,13 @@ def apply_publication(
         case Published():
             if not event.once:
                 _make_room(publications, event.at, event.kept)
-                publications[event.key] = Publication(event.key, event.at, event.batch)
+                tenant = event.tenant or ("" if known is None else known.tenant)
+                publications[event.key] = Publication(event.key, event.at, event.batch, tenant=tenant)
         case PublicationStarted():
             _make_room(publications, event.at, event.kept)
             batch = -1 if known is None else known.batch
             running = Running(event.batch, event.refs, event.once)
-            publications[event.key] = Publication(event.key, event.at, batch, running)
+            publications[event.key] = Publication(event.key, event.at, batch, running, event.tenant)
         case PublicationAdvanced():
             assert known is not None and known.running is not None
             known.running.done = event.done

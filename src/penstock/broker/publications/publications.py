@@ -20,8 +20,9 @@ from penstock.broker.publications.staging import TOKEN_BYTES, leftovers, parse_r
 from penstock.broker.security.access import Identity, Permission
 from penstock.broker.state.events import PublicationDropped
 from penstock.broker.state.state import Topic
+from penstock.broker.tenancy.fair_share import check_room as check_share
 from penstock.log.engine import CommitGroup
-from penstock.log.errors import LogError
+from penstock.log.errors import CommitFailed, LogError, LogFull
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Publications:
         self._runs: dict[bytes, PublicationRun] = {}  # by the application's key, which has one at a time
         self._line: deque[PublicationRun] = deque()  # those of them that wait for their turn
         self._active = 0
-        self._waiting = 0  # requests without an answer
+        self._waiting: dict[str, int] = {}  # requests without an answer, by tenant
         self._started = context.clock()
         self._cleaned: int | None = None
         self._try_at: int | None = 0  # when to look for what was begun and is not finished
@@ -84,11 +85,12 @@ class Publications:
         self._require(identity, scope)
         key = self._key(identity, scope, app, batch, refs)
         self._context.state_log.current()
-        if self._waiting >= self._context.limits.publications_waiting:
-            raise LimitReached(f"{self._waiting} publications are waiting, which is the limit")
+        limits, tenant = self._context.limits, scope.tenant
+        total, mine = sum(self._waiting.values()), self._waiting.get(tenant, 0)
+        check_share(*("publications that wait", limits.publications_waiting, total, tenant, mine, limits.tenant_share))
         request = Publishing(identity, scope, key, batch, refs, once=app.startswith(ONCE))
-        self._waiting += 1
-        request.outcome.on_done(self._answered)
+        self._waiting[tenant] = mine + 1
+        request.outcome.on_done(lambda _: self._answered(tenant))
         self._consider(request)
         return request
 
@@ -139,7 +141,8 @@ class Publications:
                 run.behind.append(request)
             else:
                 if not request.once:
-                    check_room(state_log.state.publications, request.key, self._context.limits, self._context.clock())
+                    known_apps, limits, now = state_log.state.publications, self._context.limits, self._context.clock()
+                    check_room(known_apps, request.key, request.scope.tenant, limits, now)
                 self._enter(PublicationRun(self._context, request.key, self._ended, request=request))
         except (LimitReached, ShuttingDown) as error:
             request.outcome.finish(error)
@@ -181,6 +184,7 @@ class Publications:
         elif run.begun:
             logger.warning("a publication is to be finished later: %s", error)
             self._try_at = self._context.clock() + TRY_AGAIN
+            error = self._doubtful(run, error)
         if run.request is not None:
             run.request.rows = run.rows
             run.request.outcome.finish(error)
@@ -190,6 +194,15 @@ class Publications:
             else:
                 request.outcome.finish(error)
         self._advance()
+
+    def _doubtful(self, run: PublicationRun, error: Exception) -> Exception:
+        """The error of a publication that has begun: unless the beginning itself found no room, more of it may appear
+        later, or everything."""
+        known = self._context.state_log.state.publications.get(run.key)
+        begun = known is not None and known.running is not None and known.running.batch == run.batch
+        if isinstance(error, CommitFailed) or (isinstance(error, LogFull) and not begun):
+            return error
+        return CommitFailed(f"outcome unknown: the publication has begun, and is to be finished later: {error}")
 
     def _drop(self, run: PublicationRun, error: Exception) -> None:
         """Nothing will ever finish it: whoever asks again begins anew, and what is in the log stays there."""
@@ -208,8 +221,10 @@ class Publications:
         except LogError:
             self._try_at = self._context.clock() + TRY_AGAIN
 
-    def _answered(self, _: CommitGroup) -> None:
-        self._waiting -= 1
+    def _answered(self, tenant: str) -> None:
+        self._waiting[tenant] -= 1
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]
 
     # -- by the clock
 

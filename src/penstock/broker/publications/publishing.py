@@ -106,6 +106,7 @@ class PublicationRun:
         self.refs = list(goal.refs)
         self.once = goal.once
         self.request = request
+        self._tenant = "" if request is None else request.scope.tenant  # of one that was begun the state knows it
         self.behind: list[Publishing] = []  # those who wait for it to end
         self.begun = running is not None  # it is said in the log that it will be finished
         self.rows = 0
@@ -187,7 +188,8 @@ class PublicationRun:
 
     def _begin(self) -> None:
         limits, now = self._context.limits, self._context.clock()
-        event = PublicationStarted(self.key, self.batch, now, limits.publishing_apps, self.refs, self.once)
+        kept, tenant = limits.publishing_apps, self._tenant
+        event = PublicationStarted(self.key, self.batch, now, kept, self.refs, self.once, tenant)
         self._context.state_log.commit((event,))
         self.begun = True
         self._go_on()
@@ -206,9 +208,8 @@ class PublicationRun:
         last = end == len(self._parts)
         event: AnyEvent = PublicationAdvanced(self.key, end)
         if last:
-            event = Published(
-                self.key, self.batch, self._context.clock(), self._context.limits.publishing_apps, self.once
-            )
+            kept = self._context.limits.publishing_apps
+            event = Published(self.key, self.batch, self._context.clock(), kept, self.once, self._tenant)
         self._append(first, end, columns, [event], last=last)
         if not last:
             self._fetch_step(end)
@@ -241,7 +242,8 @@ class PublicationRun:
 
     def _append_all(self, first: int, end: int, columns: list[Columns]) -> None:
         kept = self._context.limits.publishing_apps
-        events = [] if self.once else [Published(self.key, self.batch, self._context.clock(), kept)]
+        published = Published(self.key, self.batch, self._context.clock(), kept, tenant=self._tenant)
+        events = [] if self.once else [published]
         self._append(first, end, columns, events, last=True)
 
     def _append(self, first: int, end: int, columns: list[Columns], events: Sequence[AnyEvent], *, last: bool) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from penstock.broker.errors import QueriesOff, QueryError, QueryTooLarge, ShuttingDown, TooFast
+from penstock.broker.errors import BrokerError, QueriesOff, QueryError, QueryTooLarge, ShuttingDown, TooFast
 from penstock.broker.names import Scope
 from penstock.broker.queries.query import Value
 from penstock.broker.queries.query_capability import QueryCapability
@@ -52,6 +52,7 @@ class Queries:
         self._metrics = metrics
         self._monotonic = monotonic
         self._number = 0
+        self._closed = False
         self._queues: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
         self._waiting = self._bytes = 0  # of all queues together
 
@@ -81,8 +82,8 @@ class Queries:
 
     def submit(self, statement: Statement) -> None:
         """It sees what its sender was told to be done, so it comes behind that."""
-        if not self.policy.enabled or self.on_waiting is None:
-            statement.end(QueriesOff("SQL is not available: sql.enabled is off, or this is no running broker"), 0)
+        if (refusal := self._refusal()) is not None:
+            statement.end(refusal, 0)
             return
         pending_commit = self._state_log.pending_commit
         if pending_commit is None:
@@ -90,9 +91,21 @@ class Queries:
         else:
             pending_commit.on_done(lambda _: self._enqueue(statement))
 
+    def _refusal(self) -> BrokerError | None:
+        if self._closed:
+            return ShuttingDown("The broker is shutting down")
+        if not self.policy.enabled:
+            return QueriesOff("SQL is not available: sql.enabled is off")
+        if self.on_waiting is None:
+            return QueriesOff("SQL is not available: there is no process here that carries statements out")
+        return None
+
     def _enqueue(self, statement: Statement) -> None:
         if statement.stage is not Stage.NEW:
             return  # cancelled meanwhile
+        if (refusal := self._refusal()) is not None:  # the broker was stopped meanwhile
+            statement.end(refusal, 0)
+            return
         now, policy = self._monotonic(), self.policy
         queue = self._queues.get(statement.scope.tenant)
         full = self._waiting >= policy.waiting or self._bytes + statement.byte_size > policy.waiting_bytes
@@ -144,14 +157,16 @@ class Queries:
         self.capability.begin(statement)
         return statement
 
-    def lost(self, culprits: Sequence[Statement] = (), why: str = "ended unexpectedly") -> None:
+    def lost(self, culprits: Sequence[Statement] = (), why: str = "ended unexpectedly", *, again: bool = False) -> None:
         """The process is gone, and what it was at with it. Those who are not to blame, if it is known who is, are
-        carried out again, unless they have changed something."""
+        carried out again, unless they have changed something; with `again`, all of them, once, for it may have been
+        gone before they came to it."""
         now = self._monotonic()
         for statement in self.capability.drop_all():
             if statement.stage is not Stage.RUNNING:
                 continue
-            if culprits and statement not in culprits and not statement.changed and not statement.tries:
+            innocent = again or (bool(culprits) and statement not in culprits)
+            if innocent and not statement.changed and not statement.tries:
                 statement.tries += 1
                 statement.pages.clear()
                 statement.stage = Stage.NEW
@@ -186,6 +201,7 @@ class Queries:
 
     def close(self) -> None:
         """Nothing is carried out any more."""
+        self._closed = True
         self.on_waiting = None
         while self._queues:
             statement = next(iter(self._queues.values()))[0]

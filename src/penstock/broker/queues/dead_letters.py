@@ -28,7 +28,7 @@ from penstock.broker.state.state import State, Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import Appended, CommitGroup, Records, partition_id
+from penstock.log.engine import Appended, CommitGroup, Records, partition_id, topic_of
 from penstock.log.errors import OffsetOutOfRange
 
 FETCH_BYTES: Final = 4 << 20  # most bytes of letters fetched at once, or one letter
@@ -132,7 +132,11 @@ class DeadLetters:
         size = len(found.value) + len(found.key or b"")
         if size > self._limits.record_bytes:
             raise RecordTooLarge(size, self._limits.record_bytes)
-        event = remove(state.removed, self._limits, place, (found.offset,), bounds.start)
+        tenant, topics = scope.tenant, state.topics_by_id
+        event = remove(
+            *(state.removed, self._limits, place, (found.offset,), bounds.start),
+            *(tenant, lambda of: topics[topic_of(of)].scope.tenant == tenant),
+        )
         wanted = ANY if found.partition is None or found.partition >= topic.partitions else found.partition
         (partition,) = self._partitioner.choose(topic, [found.key], [wanted])
         records = Records(

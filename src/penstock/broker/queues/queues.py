@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.broker.errors import InvalidName, LimitReached, ShuttingDown
+from penstock.broker.errors import InvalidName, ShuttingDown
 from penstock.broker.fetch.fetch_waiters import watch_all
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, is_internal
@@ -26,6 +26,7 @@ from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import QueueEnded, QueueMoved, QueueStarted
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
+from penstock.broker.tenancy.fair_share import check_room
 from penstock.broker.topics import id_lookup
 from penstock.broker.topics.topics import Topics
 from penstock.log.engine import CommitGroup, ReadPlan, partition_id
@@ -85,8 +86,9 @@ class Queues:
 
     def _create(self, topic: Topic, at_least_once: bool) -> tuple[Queue, CommitGroup]:
         state = self._state()
-        if len(state.queues) >= self._limits.queues:
-            raise LimitReached(f"The broker holds {self._limits.queues} queues, which is its limit")
+        tenant, limits = topic.scope.tenant, self._limits
+        mine = state.usage_of(tenant).queues
+        check_room("queues", limits.queues, len(state.queues), tenant, mine, limits.tenant_share)
         starts = [self._engine.bounds(partition_id(topic.id, n)).high_watermark for n in range(topic.partitions)]
         event = QueueStarted(state.next_queue_id, topic.id, at_least_once, starts, self._clock())
         group = self._commit((event,))

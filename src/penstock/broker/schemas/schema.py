@@ -15,6 +15,7 @@ from penstock.broker.errors import LimitReached, SchemaIncompatible, SchemaNotFo
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.state.events import SchemaModeSet, SchemaRegistered, SchemaRemoved
+from penstock.broker.tenancy.fair_share import check_room
 
 KEPT_EMPTY: Final = 10_000
 """Subjects without a version that are remembered for the numbers that they have used up."""
@@ -171,15 +172,18 @@ def register(
     if problems:
         raise SchemaIncompatible("; ".join(problems))
     subject = subjects.get(scope, {}).get(draft.name) or Subject()
+    tenant, share = scope.tenant, limits.tenant_share
     if not subject.versions:
-        live = sum(bool(each.versions) for by_name in subjects.values() for each in by_name.values())
-        if live >= limits.schema_subjects:
-            raise LimitReached(f"The broker holds schemas of {limits.schema_subjects} names, which is its limit")
+        live = {one: sum(bool(each.versions) for each in by_name.values()) for one, by_name in subjects.items()}
+        mine = sum(count for one, count in live.items() if one.tenant == tenant)
+        check_room("schemas", limits.schema_subjects, sum(live.values()), tenant, mine, share)
     if len(subject.versions) >= limits.schema_versions:
         raise LimitReached(f"Schema '{draft.name}' has {limits.schema_versions} versions, which is the limit")
-    kept = sum(each.size for by_name in subjects.values() for each in by_name.values())
-    if kept + size_of(draft) > limits.schema_bytes:
-        raise LimitReached(f"All schemas together may have {limits.schema_bytes} bytes; delete versions nobody needs")
+    kept = {one: sum(each.size for each in by_name.values()) for one, by_name in subjects.items()}
+    mine = sum(size for one, size in kept.items() if one.tenant == tenant)
+    remedy = "; delete versions that nobody needs"
+    total = sum(kept.values())
+    check_room("bytes of schemas", limits.schema_bytes, total, tenant, mine, share, size_of(draft), remedy)
     number = subject.last_version + 1
     return SchemaRegistered(*scope, draft.name, number, draft.kind, draft.definition, now, draft.compiled)
 

@@ -21,6 +21,7 @@ from penstock.broker.runtime.clock import Clock
 from penstock.broker.security.access import Grant, Identity, Permission
 from penstock.broker.security.lockout import LockOut, host_of
 from penstock.broker.state.events import KeyAdded, KeyRevoked
+from penstock.broker.tenancy.fair_share import check_room
 
 MAX_KEYS: Final = 10_000  # that are not revoked
 KEPT_REVOKED: Final = 1_000  # the last ones, so that a list can show what became of them
@@ -36,13 +37,15 @@ PRINCIPAL: Final = "key:"
 
 # The cost of a key that somebody chose, as a power of two. A check blocks the event loop, since a session waits for
 # the answer; 2^10 is some milliseconds and 1 MiB. It is done once for each such key and process (see `_chosen`), and
-# wrong ones are few, because a host that sends them is locked out. Every key keeps its own cost: this one may rise.
+# wrong ones are few, because of a host that sends many they are not looked at. Every key keeps its own cost: this one
+# may rise.
 SCRYPT_COST: Final = 10
+MAX_PROVED: Final = 20_000  # chosen keys, and chosen keys at a host, that are recognised without scrypt
 _SALT_BYTES: Final = 16
 _SECRET_BYTES: Final = 32
 
 Verdict: TypeAlias = Identity | Literal["locked"] | None
-"""Whose key it is; None if nobody's; "locked" if so many failed that none is looked at for a while."""
+"""Whose key it is; None if nobody's; "locked" if so many were that they are not looked at for a while."""
 
 
 class Key(msgspec.Struct, array_like=True, frozen=True):
@@ -129,14 +132,15 @@ class KeyTerms(NamedTuple):
 
 def add(
     keys: Mapping[int, Key], number: int, terms: KeyTerms, chosen: str | None, now: int, random: Callable[[int], bytes],
-    max_count: int = MAX_KEYS,
+    max_count: int = MAX_KEYS, share: float = 1.0,
 ) -> tuple[KeyAdded, str]:  # fmt: skip
-    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `max_count` keys."""
+    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `max_count` keys, and not
+    more than its share of all."""
     _check(terms, now)
     live = [key for key in keys.values() if key.revoked is None]
-    if len(live) >= MAX_KEYS:
-        raise LimitReached(f"The broker holds {MAX_KEYS} keys, which is its limit; revoke those that have expired")
-    if max_count < MAX_KEYS and sum(key.tenant == terms.tenant for key in live) >= max_count:
+    mine = sum(key.tenant == terms.tenant for key in live)
+    check_room("keys", MAX_KEYS, len(live), terms.tenant, mine, share, remedy="; revoke those that have expired")
+    if mine >= max_count:
         raise LimitReached(
             f"Tenant '{terms.tenant}' has {max_count} keys, which is its limit; revoke those that have expired"
         )
@@ -254,14 +258,27 @@ class KeyRing:
         return cached[1] + self._roles(key.principal, key.tenant, key.roles) if key.roles else cached[1]
 
     def authenticate(self, presented: str, peer: str, now: int) -> tuple[Verdict, bool]:
-        """The verdict, and whether it locks the peer's host out. The key is not looked at while that is so."""
-        host = host_of(peer)
-        if self.lockout.locked(host, now):
+        """The verdict, and whether it locks somebody out.
+
+        A key that the broker made cannot be guessed, so the right one is taken whatever else came from its host. One
+        that somebody chose may be: of a host that has failed very often, only those are taken that it has presented
+        before."""
+        host, lockout = host_of(peer), self.lockout
+        name = _name(presented)
+        generated = presented.startswith(PREFIX)
+        if not generated and lockout.crowded(host, now):
+            key = self._proved_at(host, presented)
+        elif not generated and lockout.locked(host, name, now):
+            key = None
+        else:
+            key = self.find(presented)
+        if key is not None and key.state(now) == "active":
+            if key.salt:
+                self._prove(_at(host, presented), key)
+            return Identity(key.principal, key.tenant, roles=key.roles), False
+        if lockout.crowded(host, now) or lockout.locked(host, name, now):
             return "locked", False
-        key = self.find(presented)
-        if key is None or key.state(now) != "active":
-            return None, self.lockout.failed(host, now)
-        return Identity(key.principal, key.tenant, roles=key.roles), False
+        return None, lockout.failed(host, name, now)
 
     def find(self, presented: str) -> Key | None:
         """Whose secret it is, also of a key that no longer counts."""
@@ -282,21 +299,45 @@ class KeyRing:
             # Also for a number that does not exist, so that the time taken tells nothing.
             right = hmac.compare_digest(_digest(presented, b"", 0), b"\0" * 32 if key is None else key.hash)
             return key if right else None
-        live = [key for key in keys.values() if key.salt and key.revoked is None]
-        mark = hmac.digest(self._pepper, _encoded(presented), "sha256")
-        known = self._chosen.get(mark)
-        if known is not None and any(known == key.hash for key in live):
-            digests = [known]
-        else:
-            digests = [_digest(presented, *recipe) for recipe in _recipes(live)]
-        found = None
-        for digest in digests:
-            for key in live:
-                if hmac.compare_digest(digest, key.hash):
-                    found = key
-        if found is not None:
-            self._chosen[mark] = found.hash
+        found = self._proved(presented)
+        if found is None:
+            live = [key for key in keys.values() if key.salt and key.revoked is None]
+            for digest in [_digest(presented, *recipe) for recipe in _recipes(live)]:
+                for key in live:
+                    if hmac.compare_digest(digest, key.hash):
+                        found = key
+            if found is not None:
+                self._prove(presented, found)
         return found
+
+    def _proved_at(self, host: str, presented: str) -> Key | None:
+        return self._proved(_at(host, presented)) if len(presented) <= MAX_KEY else None
+
+    def _proved(self, text: str) -> Key | None:
+        """The key that was right with this text once, if it still counts."""
+        known = self._chosen.get(self._mark(text))
+        live = (key for key in self._current().values() if key.salt and key.revoked is None)
+        return None if known is None else next((key for key in live if key.hash == known), None)
+
+    def _prove(self, text: str, key: Key) -> None:
+        mark = self._mark(text)
+        if mark not in self._chosen and len(self._chosen) >= MAX_PROVED:
+            self._chosen.clear()
+        self._chosen[mark] = key.hash
+
+    def _mark(self, text: str) -> bytes:
+        return hmac.digest(self._pepper, _encoded(text), "sha256")
+
+
+def _name(presented: str) -> str:
+    """What a guess is counted for: the key that it names, or, since a key that somebody chose names none, itself."""
+    if presented.startswith(PREFIX):
+        return PRINCIPAL + presented.removeprefix(PREFIX).partition("_")[0]
+    return presented
+
+
+def _at(host: str, presented: str) -> str:
+    return f"{host}\0{presented}"
 
 
 def _recipes(keys: Iterable[Key]) -> list[tuple[bytes, int]]:

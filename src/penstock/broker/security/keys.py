@@ -38,7 +38,10 @@ class Keys:
         lockout: LockOut,
         tokens: Tokens,
         roles: RoleGrants,
+        tenant_share: float = 1.0,
     ) -> None:
+        """`tenant_share` is what of all keys the administrators of a tenant may make; see `fair_share`."""
+        self._tenant_share = tenant_share
         self._state_log = state_log
         self._access = access
         self._outcome = outcome
@@ -48,9 +51,9 @@ class Keys:
         self._ring = KeyRing(lambda: state_log.state.keys, clock, lockout, roles.grants)
 
     def authenticate(self, key: str, peer: str, now: int | None = None, *, tenant: str | None = None) -> Verdict:
-        """Whose key this is. `peer` is where it comes from, with or without a port: a host that presents too many
-        wrong ones is locked out. `now` is the wall clock, in µs, if it is not that of the broker. With a `tenant`, one
-        of another tenant is not taken.
+        """Whose key this is. `peer` is where it comes from, with or without a port: wrong ones are counted by the
+        host and by the key that they name (`lockout`). `now` is the wall clock, in µs, if it is not that of the broker.
+        With a `tenant`, one of another tenant is not taken.
 
         Where a protocol has room for a key, a token may come too (`Tokens`)."""
         if not self._access.enforced:
@@ -69,16 +72,16 @@ class Keys:
 
         The administrators of a tenant may add keys of their tenant, but not choose them: they would learn which ones
         others have chosen."""
-        max_count = rules.MAX_KEYS
+        max_count, share = rules.MAX_KEYS, 1.0
         if not self._access.allows(identity, Permission.ADMIN, EVERYWHERE, ""):
             self._require(identity, terms.tenant)
-            max_count = rules.MAX_OF_TENANT
+            max_count, share = rules.MAX_OF_TENANT, self._tenant_share
             if chosen is not None:
                 raise InvalidArgument("Only an administrator of all tenants may choose a key; leave it to the broker")
         state = self._state_log.current()
         role.check(state.directory, terms.tenant, terms.roles)
         event, secret = rules.add(
-            state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, max_count
+            state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, max_count, share
         )
         group = self._state_log.commit((event,))
         key = state.keys[event.id]

@@ -1,23 +1,35 @@
-"""Lock-out: a host that fails too often to prove who it is, is not listened to for a while.
+"""Lock-out: who guesses at somebody's secret is not listened to for a while, longer each time.
 
-Pure: it is told of failures and of the time, and answers. What a failure is, and what a refused host is told, is
-decided elsewhere.
+What is locked is a name at a host, so that only the guesser is hit: other names at the same host, and the same name at
+other hosts, notice nothing. A second, much higher bound is that of the host, whatever names it gives: above it, secrets
+whose check is expensive are not checked for a while.
+
+Pure: it is told of failures and of the time, and answers. What a failure is, and what the refused are told, is decided
+elsewhere.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Final
+from hashlib import blake2b
+from typing import Final, Generic, TypeVar
 
-MAX_HOSTS: Final = 10_000
+MAX_RECORDS: Final = 10_000  # names at hosts, and as many hosts
+HOST_FACTOR: Final = 20  # failures of a host, for one that each of its names may have
+LONGEST: Final = 3_600.0  # seconds that a lock may grow to, unless the first is longer
 SECOND: Final = 1_000_000  # µs
+_NAME_BYTES: Final = 16
 _V6_NETWORK: Final = 64  # bits; who has one IPv6 address usually has all of its network
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class LockoutPolicy:
-    """After `failures` within `seconds`, a host is locked out for as long. Zero failures: nobody ever is."""
+    """After `failures` within `seconds`, a name is locked out at a host for as long; each time that it happens again,
+    for twice as long as the time before. Zero failures: nobody ever is."""
 
     failures: int = 5
     seconds: float = 60.0
@@ -27,54 +39,89 @@ class LockoutPolicy:
 class _Record:
     failures: list[int] = field(default_factory=list)  # when, µs; only those that still count
     locked_until: int = 0
+    length: int = 0  # of the last lock, µs; 0: it is forgotten
+
+
+class FailureCounter(Generic[K]):
+    """Keys and their failures. A key that has failed too often is locked, longer each time.
+
+    A success in between changes nothing: else whoever knows one secret could guess at it for others. Attempts during a
+    lock do not make it longer. A key that was quiet after a lock for as long as that lasted begins anew."""
+
+    def __init__(self, failures: int, seconds: float, max_records: int = MAX_RECORDS) -> None:
+        self._allowed = failures
+        self._span = int(seconds * SECOND)
+        self._longest = max(self._span, int(LONGEST * SECOND))
+        self._max_records = max_records
+        self._records: dict[K, _Record] = {}  # in the order of their last failure
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def locked(self, key: K, now: int) -> bool:
+        record = self._records.get(key)
+        # A lock that would last longer than it can was set before the clock went back.
+        return record is not None and now < record.locked_until <= now + record.length
+
+    def failed(self, key: K, now: int) -> bool:
+        """Count a failure; True if the key is locked by it."""
+        if not self._allowed or self.locked(key, now):
+            return False
+        record = self._records.pop(key, None) or _Record()
+        if not record.locked_until <= now <= record.locked_until + record.length:
+            record.length = 0
+        record.failures = [at for at in record.failures if now - self._span < at <= now]
+        record.failures.append(now)
+        locks = len(record.failures) >= self._allowed
+        if locks:
+            record.failures = []
+            record.length = min(2 * record.length or self._span, self._longest)
+            record.locked_until = now + record.length
+        self._make_room(now)
+        self._records[key] = record
+        return locks
+
+    def _make_room(self, now: int) -> None:
+        """Forget the keys that no longer matter, then, if there are still too many, one that is not locked, or the one
+        that failed longest ago: memory is bounded whoever knocks."""
+        if len(self._records) < self._max_records:
+            return
+        for key, record in list(self._records.items()):
+            recent = record.failures and now - self._span < record.failures[-1] <= now
+            if not recent and not now < record.locked_until + record.length <= now + 2 * record.length:
+                del self._records[key]
+        if len(self._records) >= self._max_records:
+            first = next((key for key in self._records if not self.locked(key, now)), next(iter(self._records)))
+            del self._records[first]
 
 
 class LockOut:
-    """Hosts and their failures, by a `LockoutPolicy`.
+    """Names at hosts, and hosts. A name is what somebody claims to be: a user of a tenant, or the number of a key."""
 
-    A success in between changes nothing: else whoever has one key could guess others for ever. Attempts during a
-    lock-out do not make it longer."""
-
-    def __init__(self, failures: int = 5, seconds: float = 60.0, max_hosts: int = MAX_HOSTS) -> None:
-        self._allowed = failures
-        self._span = int(seconds * SECOND)
-        self._max_hosts = max_hosts
-        self._hosts: dict[str, _Record] = {}  # in the order of their last failure
+    def __init__(self, failures: int = 5, seconds: float = 60.0, max_records: int = MAX_RECORDS) -> None:
+        self._names = FailureCounter[tuple[str, bytes]](failures, seconds, max_records)
+        self._hosts = FailureCounter[str](HOST_FACTOR * failures, seconds, max_records)
 
     def __len__(self) -> int:
-        return len(self._hosts)
+        return len(self._names) + len(self._hosts)
 
-    def locked(self, host: str, now: int) -> bool:
-        record = self._hosts.get(host)
-        # A lock that would last longer than any can was set before the clock went back.
-        return record is not None and now < record.locked_until <= now + self._span
+    def locked(self, host: str, name: str, now: int) -> bool:
+        """Nothing that this host presents for this name is to be looked at."""
+        return self._names.locked((host, _digest(name)), now)
 
-    def failed(self, host: str, now: int) -> bool:
-        """Count a failure; True if the host is locked out by it."""
-        if not self._allowed:
-            return False
-        record = self._hosts.pop(host, None) or _Record()
-        record.failures = [at for at in record.failures if now - self._span < at <= now]
-        record.failures.append(now)
-        if len(record.failures) >= self._allowed:
-            record.failures = []
-            record.locked_until = now + self._span
-        self._make_room(now)
-        self._hosts[host] = record
-        return record.locked_until == now + self._span
+    def crowded(self, host: str, now: int) -> bool:
+        """This host has failed so often, for whatever names, that nothing is to be looked at that takes long."""
+        return self._hosts.locked(host, now)
 
-    def _make_room(self, now: int) -> None:
-        """Forget the hosts that no longer matter, then, if there are still too many, one that is not locked out, or
-        the one that failed longest ago: memory is bounded whoever knocks."""
-        if len(self._hosts) < self._max_hosts:
-            return
-        for host, record in list(self._hosts.items()):
-            recent = record.failures and now - self._span < record.failures[-1] <= now
-            if not recent and not self.locked(host, now):
-                del self._hosts[host]
-        if len(self._hosts) >= self._max_hosts:
-            first = next((host for host, record in self._hosts.items() if record.failures), next(iter(self._hosts)))
-            del self._hosts[first]
+    def failed(self, host: str, name: str | None, now: int) -> bool:
+        """Count a failure of this host, for this name if it gave one; True if name or host is locked by it."""
+        host_locked = self._hosts.failed(host, now)
+        return (name is not None and self._names.failed((host, _digest(name)), now)) or host_locked
+
+
+def _digest(name: str) -> bytes:
+    """Names are what a client sends, of any length."""
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_NAME_BYTES).digest()
 
 
 def address_of(peer: str) -> str:

@@ -13,12 +13,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from penstock.broker.errors import InvalidArgument, LimitReached, RoleNotFound, UserExists, UserNotFound
+from penstock.broker.errors import InvalidArgument, RoleNotFound, UserExists, UserNotFound
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope, check_topic, is_internal
 from penstock.broker.security.access import Permission
 from penstock.broker.security.passwords import PasswordCost
 from penstock.broker.state.events import AclRemoved, AclSet, RoleRemoved, RoleSet, UserRemoved, UserSet
+from penstock.broker.tenancy.fair_share import check_room
 
 MAX_LABEL: Final = 255  # characters of a user's or a role's name
 MAX_DESCRIPTION: Final = 1_000  # characters
@@ -206,8 +207,8 @@ def create(
         raise InvalidArgument("Names that begin with 'key:' or 'token:' mean API keys and tokens in access lists")
     if directory.user(tenant, name) is not None:
         raise UserExists(name)
-    if sum(map(len, directory.users.values())) >= limits.users:
-        raise LimitReached(f"The broker holds {limits.users} users, which is its limit")
+    total, mine = sum(map(len, directory.users.values())), len(directory.users.get(tenant, {}))
+    check_room("users", limits.users, total, tenant, mine, limits.tenant_share)
     return UserSet(tenant, name, hash, _known_roles(directory, tenant, roles), True, now, now)
 
 
@@ -264,8 +265,9 @@ def set_role(
     if len(description) > MAX_DESCRIPTION or not (description.isprintable() or not description):
         raise InvalidArgument(f"A role's description has up to {MAX_DESCRIPTION} printable characters")
     known = directory.role(tenant, name)
-    if known is None and sum(map(len, directory.roles.values())) >= limits.roles:
-        raise LimitReached(f"The broker holds {limits.roles} roles, which is its limit")
+    if known is None:
+        total, mine = sum(map(len, directory.roles.values())), len(directory.roles.get(tenant, {}))
+        check_room("roles", limits.roles, total, tenant, mine, limits.tenant_share)
     if known is not None and "admin" in known.permissions and "admin" not in permissions and not may_lock:
         holders = directory.users.get(tenant, {}).values()
         left = any(
@@ -302,9 +304,10 @@ def set_acl(directory: Directory, limits: Limits, policy: UserPolicy, scope: Sco
     for name in acl.users:
         _check_label("user", name)
     roles = _known_roles(directory, scope.tenant, acl.roles)
-    known = acl.topic in directory.acls.get(scope, {})
-    if not known and sum(map(len, directory.acls.values())) >= limits.acls:
-        raise LimitReached(f"The broker holds {limits.acls} access lists, which is its limit")
+    if acl.topic not in directory.acls.get(scope, {}):
+        total = sum(map(len, directory.acls.values()))
+        mine = sum(len(lists) for one, lists in directory.acls.items() if one.tenant == scope.tenant)
+        check_room("access lists", limits.acls, total, scope.tenant, mine, limits.tenant_share)
     return AclSet(*scope, acl.topic, acl.public, list(dict.fromkeys(acl.users)), roles, acl.restrict)
 
 

@@ -94,36 +94,45 @@ class Users:
     # -- logging in
 
     def login(self, tenant: str, name: str, password: str, peer: str) -> Deferred[bool | None, LoginVerdict]:
-        """The identity of a user. `peer` is where it comes from: a host that fails too often is locked out."""
+        """The identity of a user. `peer` is where it comes from: who fails too often for a name is locked out of that
+        name there. Of a host that has failed very often for whatever names, only passwords are taken that were right
+        before: to check others takes long."""
         if not self._access.enforced:
             return Deferred(lambda: True, lambda _: ANONYMOUS._replace(peer=peer), ready=True)
         known = self._state_log.current().directory.user(tenant, name)
         stored = None if known is None else known.hash
-        host = host_of(peer)
+        host, counted = host_of(peer), _counted(tenant, name)
 
         def check() -> bool | None:
-            # Asked again when its turn has come: the time is better spent on others than on a host that is locked out.
-            return None if self._lockout.locked(host, self._clock()) else self.hashing.is_right(password, stored)
+            # Asked again when its turn has come: the time is better spent on others than on who is locked out.
+            return None if self._unheard(host, counted) else self.hashing.is_right(password, stored)
 
         def conclude(right: bool | None) -> LoginVerdict:
-            if right is None or self._lockout.locked(host, self._clock()):
+            if right is None or self._lockout.locked(host, counted, self._clock()):
                 verdict: LoginVerdict = LoginRefusal.LOCKED
             else:
                 verdict = self._conclude(tenant, name, password, peer, stored if right else None)
             self._note_login(tenant, name, peer, verdict)
             return verdict
 
-        if self._lockout.locked(host, self._clock()):
+        if self._lockout.locked(host, counted, self._clock()):
             return Deferred(lambda: None, conclude, ready=True)
         if self._was_right(password, stored):
             return Deferred(lambda: True, conclude, ready=True)
+        if self._lockout.crowded(host, self._clock()):
+            self._lockout.failed(host, counted, self._clock())  # else those that were right before could be guessed
+            return Deferred(lambda: None, conclude, ready=True)
         return Deferred(check, conclude, executor=self._executor)
+
+    def _unheard(self, host: str, counted: str) -> bool:
+        now = self._clock()
+        return self._lockout.locked(host, counted, now) or self._lockout.crowded(host, now)
 
     def _conclude(self, tenant: str, name: str, password: str, peer: str, proved: str | None) -> LoginVerdict:
         """`proved` is the stored hash that the password fits; it may be the user's no longer."""
         found = self._state_log.current().directory.user(tenant, name)
         if found is None or proved != found.hash:
-            self._failed(peer)
+            self._failed(peer, tenant, name)
             return LoginRefusal.WRONG
         self._remember(password, proved)
         if not found.enabled:
@@ -137,9 +146,9 @@ class Users:
         else:
             self._audit.note(who, "auth.failure", scope=scope, action="password", result="failure", reason=verdict)
 
-    def _failed(self, peer: str) -> None:
+    def _failed(self, peer: str, tenant: str, name: str) -> None:
         self._metrics.authentication_failures += 1
-        if self._lockout.failed(host_of(peer), self._clock()):
+        if self._lockout.failed(host_of(peer), _counted(tenant, name), self._clock()):
             self._metrics.lockouts += 1
             self._audit.note(Identity("", peer=peer), "auth.lockout", action="password", result="denied")
             logger.warning("%s is locked out: too many wrong passwords", peer, extra={"peer": peer})
@@ -226,7 +235,7 @@ class Users:
                 self._require(identity, tenant)
             elif not self.enabled(identity):
                 raise AccessDenied(f"'{identity.name}' may not change a password")
-            elif self._lockout.locked(host, self._clock()):
+            elif self._unheard(host, _counted(tenant, name)):
                 raise WrongPassword(LoginRefusal.LOCKED)
             return user.find(self._state_log.current().directory, tenant, name)
 
@@ -236,7 +245,7 @@ class Users:
         def conclude(hash: str | None) -> CommitGroup:  # noqa: A002
             found = find()
             if hash is None or (own and found.hash != stored):
-                self._failed(identity.peer)
+                self._failed(identity.peer, tenant, name)
                 self._audit.note(identity, "password.change", resource=name, action="change", result="failure")
                 raise WrongPassword("The old password is wrong")
             event = user.update(self._state_log.state.directory, tenant, name, self._clock(), hash=hash)
@@ -357,6 +366,11 @@ class Users:
 
     def _require(self, identity: Identity, tenant: str) -> None:
         self._access.require(identity, Permission.ADMIN, Scope(tenant, "*"), "")
+
+
+def _counted(tenant: str, name: str) -> str:
+    """The name that wrong passwords are counted for, also of a user that there is not."""
+    return f"{PRINCIPAL}{tenant}/{name}"
 
 
 def _by_socket(identity: Identity) -> bool:

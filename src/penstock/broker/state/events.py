@@ -6,7 +6,7 @@ stored format: a field may be added at the end with a default, nothing may be re
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -154,6 +154,7 @@ class Published(Event, tag="pub", frozen=True):
     at: int  # µs since 1970
     kept: int  # how many applications were to be remembered then
     once: bool = False  # it is not to be remembered
+    tenant: str = ""  # whose it is; empty: as it was, or not known
 
 
 class PublicationStarted(Event, tag="pub+", frozen=True):
@@ -165,6 +166,7 @@ class PublicationStarted(Event, tag="pub+", frozen=True):
     kept: int
     refs: list[str]
     once: bool = False
+    tenant: str = ""
 
 
 class PublicationAdvanced(Event, tag="pub=", frozen=True):
@@ -332,6 +334,9 @@ AnyEvent: TypeAlias = (
     | CacheRemoved
 )
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises for bytes that nobody wrote who uses the same types."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)
 
@@ -344,7 +349,7 @@ def decode(data: bytes) -> AnyEvent:
     """Raises StateUnreadable for anything that `encode` of this version did not write."""
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StateUnreadable(
             f"the log holds a state event that this version does not know ({error}). "
             "It was probably written by a newer version of Penstock: start that one"

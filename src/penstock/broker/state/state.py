@@ -17,7 +17,7 @@ import msgspec
 from penstock.broker.cache.cache_state import CacheState, Stored, apply_cached, forget_cached, restored, stored
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.fetch.removal import Removed, RemovedRecords, apply_removed
-from penstock.broker.names import Scope
+from penstock.broker.names import Scope, is_internal
 from penstock.broker.produce.delay import Delayed
 from penstock.broker.publications.publication import Publication, Publications, apply_publication
 from penstock.broker.queues.queue import Queue, apply_move
@@ -25,6 +25,7 @@ from penstock.broker.schemas import schema
 from penstock.broker.security import user
 from penstock.broker.security.key import Key, apply_added, apply_revoked
 from penstock.broker.state.events import (
+    UNREADABLE,
     AclRemoved,
     AclSet,
     AnyEvent,
@@ -84,6 +85,16 @@ class Topic:
 
 
 @dataclass(slots=True)
+class TenantUsage:
+    """What a tenant has of that which is limited for all together; see `fair_share`."""
+
+    topics: int = 0  # without the broker's own
+    offsets: int = 0
+    queues: int = 0
+    delayed: int = 0
+
+
+@dataclass(slots=True)
 class State:
     topics: dict[Scope, dict[str, Topic]] = field(default_factory=dict)
     topics_by_id: dict[int, Topic] = field(default_factory=dict)
@@ -106,6 +117,11 @@ class State:
     registered: dict[str, Registered] = field(default_factory=dict)  # tenants
     chains: dict[int, bytes] = field(default_factory=dict)  # topic of an audit log → the last link of its chain
     cached: CacheState = field(default_factory=dict)
+    usage: dict[str, TenantUsage] = field(default_factory=dict, compare=False)  # by tenant; follows from the rest
+
+    def usage_of(self, tenant: str) -> TenantUsage:
+        """To be looked at only."""
+        return self.usage.get(tenant) or TenantUsage()
 
 
 def apply(state: State, event: AnyEvent) -> None:
@@ -130,9 +146,11 @@ def apply(state: State, event: AnyEvent) -> None:
             starts = tuple(event.starts)
             queue = Queue(event.id, event.topic, event.at_least_once, starts, list(starts), event.at)
             state.queues[event.id] = queue
+            _used_in(state, event.topic).queues += 1
             state.next_queue_id = max(state.next_queue_id, event.id + 1)
         case QueueEnded():
-            del state.queues[event.id]
+            ended = state.queues.pop(event.id)
+            _used_in(state, ended.topic).queues -= 1
         case KeyAdded():
             apply_added(state.keys, event)
             state.next_key_id = max(state.next_key_id, event.id + 1)
@@ -146,10 +164,12 @@ def apply(state: State, event: AnyEvent) -> None:
             state.delayed[event.id] = Delayed(
                 event.id, event.topic, event.partition, event.due, event.offset, event.created
             )
+            _used_in(state, event.topic).delayed += 1
             state.next_delayed_id = max(state.next_delayed_id, event.id + 1)
         case DelayedEnded():
             for number in event.ids:
-                state.delayed.pop(number, None)
+                if (over := state.delayed.pop(number, None)) is not None:
+                    _used_in(state, over.topic).delayed -= 1
         case TransactionCommitted():
             state.transactions[event.id] = event.at
             if len(state.transactions) > KEPT_TRANSACTIONS:
@@ -185,11 +205,27 @@ def _create(state: State, event: TopicCreated) -> None:
     state.topics_by_id[event.id] = topic
     state.next_topic_id = max(state.next_topic_id, event.id + 1)
     state.tenants.add(event.tenant)
+    _used(state, event.tenant).topics += not is_internal(event.name)
+
+
+def _used(state: State, tenant: str) -> TenantUsage:
+    found = state.usage.get(tenant)
+    if found is None:
+        found = state.usage[tenant] = TenantUsage()
+    return found
+
+
+def _used_in(state: State, topic: int) -> TenantUsage:
+    """What the topic's tenant has."""
+    known = state.topics_by_id.get(topic)
+    return TenantUsage() if known is None else _used(state, known.scope.tenant)
 
 
 def _delete(state: State, ids: Set[int]) -> None:
     """Topics, and all that is kept by their ids or names."""
-    for topic in [state.topics_by_id.pop(number) for number in ids]:
+    gone = {number: state.topics_by_id.pop(number) for number in ids}
+    for topic in gone.values():
+        _used(state, topic.scope.tenant).topics -= not is_internal(topic.name)
         in_scope = state.topics[topic.scope]
         del in_scope[topic.name]
         if not in_scope:
@@ -199,16 +235,20 @@ def _delete(state: State, ids: Set[int]) -> None:
         for number in range(topic.partitions):
             state.removed.pop(partition_id(topic.id, number), None)
         state.chains.pop(topic.id, None)
-    for number in [delayed.id for delayed in state.delayed.values() if delayed.topic in ids]:
-        del state.delayed[number]
-    for queue in [queue.id for queue in state.queues.values() if queue.topic in ids]:
-        del state.queues[queue]
+    for delayed in [delayed for delayed in state.delayed.values() if delayed.topic in ids]:
+        del state.delayed[delayed.id]
+        _used(state, gone[delayed.topic].scope.tenant).delayed -= 1
+    for queue in [queue for queue in state.queues.values() if queue.topic in ids]:
+        del state.queues[queue.id]
+        _used(state, gone[queue.topic].scope.tenant).queues -= 1
 
 
 def _commit(state: State, event: OffsetCommitted) -> None:
     groups = state.groups.setdefault(Scope(event.tenant, event.namespace), {})
     offsets = groups.setdefault(event.group, {}).setdefault(event.topic, {})
-    state.offset_count += event.partition not in offsets
+    if event.partition not in offsets:
+        state.offset_count += 1
+        _used(state, event.tenant).offsets += 1
     offsets[event.partition] = event.offset
     state.tenants.add(event.tenant)
 
@@ -222,7 +262,9 @@ def _delete_group(state: State, event: GroupDeleted) -> None:
 def _forget_offsets(state: State, scope: Scope, group: str, topic: str) -> None:
     groups = state.groups.get(scope, {})
     offsets = groups.get(group, {})
-    state.offset_count -= len(offsets.pop(topic, {}))
+    forgotten = len(offsets.pop(topic, {}))
+    state.offset_count -= forgotten
+    _used(state, scope.tenant).offsets -= forgotten
     if group in groups and not offsets:
         del groups[group]
     if not groups:
@@ -242,6 +284,7 @@ def _remove_tenant(state: State, tenant: str) -> None:
     forget_cached(state.cached, tenant)
     state.registered.pop(tenant, None)
     state.tenants.discard(tenant)
+    state.usage.pop(tenant, None)
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
@@ -327,7 +370,7 @@ def decode_snapshot(data: bytes) -> State:
                 f"the log holds a snapshot of version {version}; this version of Penstock reads {SNAPSHOT_VERSION}"
             )
         snapshot = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise StateUnreadable(f"the log holds a snapshot that this version cannot read ({error})") from error
     state = State()
     apply_all(state, snapshot.topics)
@@ -340,6 +383,10 @@ def decode_snapshot(data: bytes) -> State:
     state.keys = {key.id: key for key in snapshot.keys}
     state.next_delayed_id = snapshot.next_delayed_id
     state.delayed = {delayed.id: delayed for delayed in snapshot.delayed}
+    for queue in snapshot.queues:
+        _used_in(state, queue.topic).queues += 1
+    for delayed in snapshot.delayed:
+        _used_in(state, delayed.topic).delayed += 1
     for partition, (below, *single) in snapshot.removed.items():
         state.removed[PartitionId(partition)] = RemovedRecords(below, frozenset(single))
     state.transactions = snapshot.transactions

@@ -14,6 +14,7 @@ from penstock.broker.errors import InvalidArgument, LimitReached, TenantExists
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
 from penstock.broker.state.events import TenantSet
+from penstock.broker.tenancy.fair_share import allowance
 
 MAX_LABEL: Final = 255  # characters
 
@@ -30,18 +31,28 @@ def check_name(tenant: str) -> None:
 
 
 def register(
-    known: Mapping[str, Registered], limits: Limits, tenant: str, label: str | None, now: int
+    known: Mapping[str, Registered],
+    limits: Limits,
+    tenant: str,
+    label: str | None,
+    now: int,
+    *,
+    on_first_use: bool = False,
 ) -> TenantSet | None:
     """None if it is registered like that already. One without a label gets the first that is given; to ask for another
-    than it has is TenantExists, because it is most likely another tenant that was meant."""
+    than it has is TenantExists, because it is most likely another tenant that was meant.
+
+    Those that come into being on first use leave room for those that an administrator registers."""
     check_name(tenant)
     label = label or ""
     if len(label) > MAX_LABEL or not label.isprintable():
         raise InvalidArgument(f"A tenant's label has up to {MAX_LABEL} printable characters")
     found = known.get(tenant)
     if found is None:
-        if len(known) >= limits.tenants:
-            raise LimitReached(f"The broker holds {limits.tenants} tenants, which is its limit")
+        room = allowance(limits.tenants, 0, limits.tenant_share) if on_first_use else limits.tenants
+        if len(known) >= room:
+            why = ", which is its limit" if room == limits.tenants else "; others are for administrators to register"
+            raise LimitReached(f"The broker holds {len(known)} tenants{why}")
         return TenantSet(tenant, label, now)
     if not label or label == found.label:
         return None

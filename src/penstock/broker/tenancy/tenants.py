@@ -84,7 +84,7 @@ class Tenants:
         """Register a tenant that is not there yet, for one who may create something in this namespace of it. None if it
         is there."""
         self._access.require_any(identity, Permission.CREATE, Scope(tenant, namespace))
-        return None if self.exists(tenant) else self._register(identity, tenant, None)
+        return None if self.exists(tenant) else self._register(identity, tenant, None, on_first_use=True)
 
     def exists(self, tenant: str) -> bool:
         """For one who may do something in it: what others are told must not depend on this."""
@@ -93,8 +93,11 @@ class Tenants:
 
     # -- how
 
-    def _register(self, identity: Identity, tenant: str, label: str | None) -> CommitGroup | None:
-        event = register(self._state_log.current().registered, self._limits, tenant, label, self._clock())
+    def _register(
+        self, identity: Identity, tenant: str, label: str | None, *, on_first_use: bool = False
+    ) -> CommitGroup | None:
+        known, now = self._state_log.current().registered, self._clock()
+        event = register(known, self._limits, tenant, label, now, on_first_use=on_first_use)
         if event is None:
             return self._state_log.pending_commit
         group = self._state_log.commit((event,))

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from penstock.broker.errors import (
     InvalidPartitionCount,
-    LimitReached,
     PartitionNotFound,
     QuotaReached,
     TopicExists,
@@ -20,6 +19,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, check_scope, check_topic, is_internal
 from penstock.broker.state.events import TopicCreated, TopicDeleted, TopicSettingsChanged
 from penstock.broker.state.state import State, Topic
+from penstock.broker.tenancy.fair_share import check_room
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Retention
 
@@ -62,8 +62,7 @@ def in_scope(state: State, scope: Scope, *, internal: bool = False) -> list[Topi
 
 def count(state: State, tenant: str) -> int:
     """The number of the tenant's topics, in all namespaces; without the broker's own."""
-    found = (by_name for scope, by_name in state.topics.items() if scope.tenant == tenant)
-    return sum(not is_internal(name) for by_name in found for name in by_name)
+    return state.usage_of(tenant).topics
 
 
 def create(
@@ -84,12 +83,11 @@ def create(
     existing = state.topics.get(scope, {}).get(name)
     if existing is not None:
         raise TopicExists(name, existing.partitions)
-    if len(state.topics_by_id) + len(coming) >= limits.topics:
-        raise LimitReached(f"The broker holds {limits.topics} topics, which is its limit")
-    if limits.tenant_topics:
-        others = sum(created.tenant == scope.tenant for created in coming)
-        if count(state, scope.tenant) + others >= limits.tenant_topics:
-            raise QuotaReached(f"Tenant '{scope.tenant}' has {limits.tenant_topics} topics, which is its limit")
+    mine = count(state, scope.tenant) + sum(created.tenant == scope.tenant for created in coming)
+    total = len(state.topics_by_id) + len(coming)
+    if total < limits.topics and limits.tenant_topics and mine >= limits.tenant_topics:
+        raise QuotaReached(f"Tenant '{scope.tenant}' has {limits.tenant_topics} topics, which is its limit")
+    check_room("topics", limits.topics, total, scope.tenant, mine, limits.tenant_share)
     return TopicCreated(state.next_topic_id + len(coming), *scope, name, partitions, settings, now)
 
 

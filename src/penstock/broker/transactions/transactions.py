@@ -28,6 +28,7 @@ from penstock.broker.security.audit import Audit
 from penstock.broker.state.events import TopicCreated, TransactionCommitted
 from penstock.broker.state.state import Topic, topic_of
 from penstock.broker.state.state_log import StateLog
+from penstock.broker.tenancy.fair_share import check_room
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.broker.transactions.transaction import (
@@ -45,6 +46,16 @@ from penstock.log.engine import CommitGroup, GroupState, Records
 
 REMEMBERED: Final = 10_000  # ids of transactions that were dropped, to say why they are gone
 _DEFAULT_SETTINGS: Final = TopicSettings()
+
+
+class _Held(NamedTuple):
+    """What the open transactions of a tenant hold together."""
+
+    open: int
+    size: int  # bytes
+
+
+_NOTHING_HELD: Final = _Held(0, 0)
 
 
 class Committed(NamedTuple):
@@ -88,6 +99,7 @@ class Transactions:
         self._owned: dict[Hashable, set[str]] = {}
         self._ended: dict[str, str] = {}  # id → how, of those that were dropped last
         self._size = 0
+        self._held: dict[str, _Held] = {}  # by tenant
 
     def __len__(self) -> int:
         return len(self._open)
@@ -101,10 +113,11 @@ class Transactions:
         mine, limits = self._owned.get(owner, set()), self._limits
         if len(mine) >= limits.transactions_per_owner:
             raise LimitReached(f"{limits.transactions_per_owner} transactions of one client are open: the limit")
-        if len(self._open) >= limits.transactions:
-            raise LimitReached(f"{limits.transactions} transactions are open, which is the limit")
+        tenant, held = scope.tenant, self._held.get(scope.tenant, _NOTHING_HELD)
+        check_room("open transactions", limits.transactions, len(self._open), tenant, held.open, limits.tenant_share)
         id = new_id(identity, self._token(TOKEN_BYTES))  # noqa: A001 - it is the transaction's id
         self._open[id] = Transaction(id, owner, scope, self._clock())
+        self._hold(tenant, 1, 0)
         self._owned.setdefault(owner, mine).add(id)
         return id
 
@@ -134,7 +147,7 @@ class Transactions:
         size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.dead_lettered))
         self._check_room(transaction, size)
         transaction.add(scope, topic, value, key, partition, expires, size)
-        self._size += size
+        self._hold(transaction.scope.tenant, 0, size)
 
     def commit(self, identity: Identity, id: str) -> tuple[Committed, CommitGroup | None]:  # noqa: A002
         """All records appear when the group is committed (None: they have). If that fails, or this raises, nothing of
@@ -222,8 +235,9 @@ class Transactions:
             raise TransactionTooLarge(f"A transaction holds {limits.transaction_records} records at most")
         if transaction.size + size > limits.transaction_bytes:
             raise TransactionTooLarge(f"A transaction holds {limits.transaction_bytes} bytes at most")
-        if self._size + size > limits.transactions_bytes:
-            raise LimitReached(f"The open transactions hold {limits.transactions_bytes} bytes, which is the limit")
+        tenant, limit = transaction.scope.tenant, limits.transactions_bytes
+        mine = self._held.get(tenant, _NOTHING_HELD).size
+        check_room("bytes in open transactions", limit, self._size, tenant, mine, limits.tenant_share, size)
 
     def _writes(
         self, identity: Identity, transaction: Transaction
@@ -263,8 +277,17 @@ class Transactions:
 
     def _drop(self, transaction: Transaction) -> None:
         del self._open[transaction.id]
-        self._size -= transaction.size
+        self._hold(transaction.scope.tenant, -1, -transaction.size)
         mine = self._owned[transaction.owner]
         mine.remove(transaction.id)
         if not mine:
             del self._owned[transaction.owner]
+
+    def _hold(self, tenant: str, count: int, size: int) -> None:
+        held = self._held.get(tenant, _NOTHING_HELD)
+        held = _Held(held.open + count, held.size + size)
+        self._size += size
+        if held.open:
+            self._held[tenant] = held
+        else:
+            self._held.pop(tenant, None)

@@ -29,8 +29,8 @@ class ConnectionFailed(PenstockError):
 
 
 class OutcomeUnknown(PenstockError):
-    """The request was sent and its reply did not come: it may have been carried out, or not. Raised for what must not
-    be carried out twice."""
+    """The request was sent, and its reply did not come, or said that the outcome is unknown: it may have been carried
+    out, or not. Raised for what must not be carried out twice."""
 
 
 class TimedOut(OutcomeUnknown):

@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.clients._core import errors as core
 from penstock.clients.blipmq.results import Refusal
+from penstock.wire.blipmq.errors import OUTCOME_UNKNOWN
 
 
 class BlipMQError(core.PenstockError):
@@ -52,12 +53,20 @@ class ConnectionFailed(BlipMQError, core.ConnectionFailed):
     """No connection, or none that held until the reply, in as many attempts as the retry policy allows."""
 
 
-class OutcomeUnknown(BlipMQError, core.OutcomeUnknown):
-    """The connection was lost while it was not known what became of `count` messages: each may be stored, or not."""
+LOST: Final = "The connection was lost"
 
-    def __init__(self, count: int) -> None:
-        super().__init__(f"The connection was lost: {count} messages may be stored, or not")
+
+class OutcomeUnknown(BlipMQError, core.OutcomeUnknown):
+    """The connection was lost while it was not known what became of `count` messages, or the server's disk failed while
+    it wrote them: each may be stored, or not."""
+
+    def __init__(self, count: int, reason: str = LOST) -> None:
+        super().__init__(f"{reason}: {count} messages may be stored, or not")
         self.count = count
+
+
+class WriteDoubtful(ReplyError, core.OutcomeUnknown):
+    """The server's disk failed while it wrote what the request changes, and it said so."""
 
 
 # All requests are idempotent, and a reply that does not come in time ends the connection: the core raises nothing else.
@@ -65,4 +74,6 @@ FAMILY: Final = core.ErrorFamily(unsendable=Unsendable, bad_reply=BadReply, conn
 
 
 def reply_error(code: int, text: str) -> ReplyError:
+    if text.endswith(OUTCOME_UNKNOWN):
+        return WriteDoubtful(code, text)
     return (ServerError if code >= 500 else ClientError)(code, text)

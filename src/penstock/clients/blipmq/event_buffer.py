@@ -9,8 +9,9 @@ from typing import Final
 
 from penstock.clients._core.requests import RequestBatch
 from penstock.clients._core.signal import Signal
-from penstock.clients.blipmq.errors import OutcomeUnknown, PublishRefused, ReplyError, Unsendable
+from penstock.clients.blipmq.errors import LOST, OutcomeUnknown, PublishRefused, ReplyError, Unsendable
 from penstock.clients.blipmq.results import Message, Refusal
+from penstock.wire.blipmq.errors import OUTCOME_UNKNOWN
 from penstock.wire.blipmq.messages import Delivered
 
 MAX_REFUSALS: Final = 10_000  # that are kept until somebody asks for them
@@ -74,13 +75,24 @@ class Round:
 class ClientState:
     """State of one client over all its connections."""
 
-    __slots__ = ("_next_id", "_next_poll_id", "_refusals", "buffered_bytes", "buffers", "refused", "unknown", "version")
+    __slots__ = (
+        "_next_id",
+        "_next_poll_id",
+        "_refusals",
+        "_unknown_because",
+        "buffered_bytes",
+        "buffers",
+        "refused",
+        "unknown",
+        "version",
+    )
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.buffers: dict[bytes, EventBuffer] = {}  # by topic; only version 2 has to find them
         self.refused = 0  # messages, since they were reported
-        self.unknown = 0  # messages that were under way when a connection was lost
+        self.unknown = 0  # messages that were under way when a connection was lost, or the server's disk failed
+        self._unknown_because = LOST
         self.buffered_bytes = 0  # of messages that were not taken yet
         self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
         self._next_id = FIRST_REQUEST
@@ -97,6 +109,10 @@ class ClientState:
         return range(first, self._next_poll_id)
 
     def refuse(self, refusal: Refusal) -> None:
+        if refusal.request == "publish" and refusal.text.endswith(OUTCOME_UNKNOWN):
+            self.unknown += 1
+            self._unknown_because = "The server's disk failed"
+            return
         self._refusals.append(refusal)
         self.refused += refusal.request == "publish"
 
@@ -118,7 +134,8 @@ class ClientState:
 
     def take_unknown(self) -> OutcomeUnknown:
         count, self.unknown = self.unknown, 0
-        return OutcomeUnknown(count)
+        reason, self._unknown_because = self._unknown_because, LOST
+        return OutcomeUnknown(count, reason)
 
     def add(self, buffer: EventBuffer) -> None:
         """Messages may come in the same read as the id of their subscription: add its buffer before it is asked for."""

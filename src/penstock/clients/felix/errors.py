@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.clients._core import errors as core
+from penstock.wire.felix.errors import OUTCOME_UNKNOWN
 
 
 class FelixError(core.PenstockError):
@@ -65,7 +66,7 @@ class PipelineError(FelixError, core.PipelineError):
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if result is not None]
-        text = f"{len(errors)} of {len(results)} batches were not stored, the first because: {errors[0]}"
+        text = f"{len(errors)} of {len(results)} batches are not known to be stored, the first because: {errors[0]}"
         super().__init__(text, results)
 
 
@@ -78,6 +79,11 @@ class ReplyError(FelixError, core.ReplyError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class WriteDoubtful(OutcomeUnknown, ReplyError):
+    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
+    started again. Never sent again by the client."""
 
 
 class AuthenticationFailed(ReplyError):
@@ -117,6 +123,7 @@ class CursorError(ReplyError):
 
 
 _PREFIXES: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
+    (OUTCOME_UNKNOWN, WriteDoubtful),
     ("auth ", AuthenticationFailed),  # required, failed, already established
     ("forbidden", Forbidden),
     ("unauthorized", Forbidden),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.clients._core import errors as core
+from penstock.wire.flymq.errors import OUTCOME_UNKNOWN
 
 
 class FlyMqError(core.PenstockError):
@@ -40,7 +41,7 @@ class PipelineError(FlyMqError, core.PipelineError):
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if isinstance(result, FlyMqError)]
-        text = f"{len(errors)} of {len(results)} records were not stored, the first because: {errors[0]}"
+        text = f"{len(errors)} of {len(results)} records are not known to be stored, the first because: {errors[0]}"
         super().__init__(text, results)
 
 
@@ -94,6 +95,11 @@ class ServerFailed(ReplyError):
     """The server could not do it now, through no fault of the request. It may be sent again after a while."""
 
 
+class WriteDoubtful(OutcomeUnknown, ReplyError):
+    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
+    started again. Never sent again by the client."""
+
+
 _WHOLE: Final[dict[str, type[ReplyError]]] = {
     "EOF": EndOfLog,
     "authentication required": AuthenticationRequired,
@@ -102,6 +108,7 @@ _WHOLE: Final[dict[str, type[ReplyError]]] = {
     "invalid current password": Unauthorized,
     "server shutting down": ServerFailed,
     "no space left": ServerFailed,
+    OUTCOME_UNKNOWN: WriteDoubtful,
     "the log takes no writes": ServerFailed,
     "stored data is damaged": ServerFailed,
     "storage error": ServerFailed,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.clients._core import errors as core
+from penstock.wire.kimberlite.errors import OUTCOME_UNKNOWN
 from penstock.wire.kimberlite.messages import CloseReason, ErrorCode
 
 
@@ -55,7 +56,7 @@ class PipelineError(KimberliteError, core.PipelineError):
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if isinstance(result, KimberliteError)]
-        text = f"{len(errors)} of {len(results)} batches were not stored, the first because: {errors[0]}"
+        text = f"{len(errors)} of {len(results)} batches are not known to be stored, the first because: {errors[0]}"
         super().__init__(text, results)
 
 
@@ -104,6 +105,11 @@ class ReplyError(KimberliteError, core.ReplyError):
 
 class ServerFailed(ReplyError):
     """The server could not do it, through no fault of the request: codes 1 and 12."""
+
+
+class WriteDoubtful(OutcomeUnknown, ReplyError):
+    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
+    started again. Never sent again by the client."""
 
 
 class InvalidRequest(ReplyError):
@@ -226,4 +232,6 @@ _CLASSES: Final[dict[ErrorCode, type[ReplyError]]] = {
 
 def reply_error(code: ErrorCode, message: str) -> ReplyError:
     """The exception for an error reply."""
+    if code is ErrorCode.UNKNOWN and message == OUTCOME_UNKNOWN:
+        return WriteDoubtful(code, message)
     return _CLASSES.get(code, ReplyError)(code, message)

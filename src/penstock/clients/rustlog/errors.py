@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.clients._core import errors as core
+from penstock.wire.rustlog.errors import OUTCOME_UNKNOWN
 from penstock.wire.rustlog.messages import Error, ProduceResponse
 
 
@@ -32,7 +33,7 @@ class ClientError(ReplyError):
 
 
 class ServerError(ReplyError):
-    """The server could not do it now. Nothing was stored; it may be sent again after a while."""
+    """The server could not do it now. The request stored nothing; it may be sent again after a while."""
 
 
 class BadReply(RustLogError, core.BadReply):
@@ -47,6 +48,11 @@ class OutcomeUnknown(RustLogError, core.OutcomeUnknown):
     """The connection was lost after the request was sent and before its reply came: it may have been carried out, or
     not. Raised for Produce and CreateTopic, which are never sent twice without being asked to, because a repeated
     Produce could store its records twice. Read the end of the partition to find out."""
+
+
+class WriteDoubtful(OutcomeUnknown, ReplyError):
+    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
+    started again. Never sent again by the client."""
 
 
 class PipelineError(RustLogError, core.PipelineError):
@@ -68,5 +74,7 @@ _SERVER_FAULTS: Final = frozenset({4, 5})
 
 def reply_error(reply: Error) -> ReplyError:
     """The exception for an error reply."""
+    if reply.message.endswith(OUTCOME_UNKNOWN):
+        return WriteDoubtful(reply.code, reply.message, reply.details)
     kind = ServerError if reply.code >= 500 or reply.code in _SERVER_FAULTS else ClientError
     return kind(reply.code, reply.message, reply.details)

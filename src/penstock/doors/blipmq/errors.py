@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker import errors as broker
 from penstock.log import errors as log
-from penstock.wire.blipmq.errors import INTERNAL_ERROR, UNKNOWN_DELIVERY, Nack
+from penstock.wire.blipmq.errors import INTERNAL_ERROR, OUTCOME_UNKNOWN, UNKNOWN_DELIVERY, Nack
 
 MAX_CAUSE: Final = 1024  # characters of a cause; a name from a request may be as long as a frame
 
@@ -43,6 +43,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     broker.ShuttingDown: Row(500, "broker shutting down", _STOPPED),
     broker.StateUnreadable: Row(500, "storage error", _FAILED),
     log.LogClosed: Row(500, "broker shutting down", _STOPPED),
+    log.CommitFailed: Row(500, OUTCOME_UNKNOWN, _FAILED),
     log.LogReadOnly: Row(500, "the log takes no writes", _STOPPED),
     log.LogFull: Row(500, "no space left", _FAILED),
     log.LogDamaged: Row(500, "stored data is damaged", _FAILED),
@@ -53,7 +54,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
 
 
 def publish_refused(error: Exception, version: int) -> Nack:
-    """The NACK for a PUBLISH whose message was not stored."""
+    """The NACK for a PUBLISH whose message was not stored, or is not known to be."""
     row = _row(error)
     nack = request_refused(error)
     if not row.publish:

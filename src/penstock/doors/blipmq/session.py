@@ -113,6 +113,7 @@ class BlipMqSession(RequestPipeline):
         return self._framer.buffered + self._held
 
     def _discard_input(self) -> None:
+        self._framer = f.Framer()
         self._frames.clear()
         self._next = self._held = 0
         self._context.paused = None

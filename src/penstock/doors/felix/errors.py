@@ -14,6 +14,7 @@ from penstock.broker import errors as broker
 from penstock.doors.felix.produce_batch import ProduceBatch, Publication, StreamNames
 from penstock.log import errors as log
 from penstock.wire.felix.codec.dialects import ORIGINAL, Dialect, RequestId
+from penstock.wire.felix.errors import OUTCOME_UNKNOWN
 
 MAX_TEXT: Final = 1024  # characters; a name from a request may be as long as a frame
 MAX_NAME: Final = 300  # of each of the names in it
@@ -58,6 +59,7 @@ TABLE: Final[dict[type[Exception], Text]] = {
     broker.BrokerError: None,
     log.EntryTooLarge: "larger than the log accepts as one",
     log.LogClosed: "the broker is shutting down",
+    log.CommitFailed: OUTCOME_UNKNOWN,
     log.LogReadOnly: "the log takes no writes",
     log.LogFull: "no space left",
     log.LogDamaged: "stored data is damaged",

@@ -13,7 +13,7 @@ from penstock.broker import errors as broker
 from penstock.broker.security.users import LoginRefusal
 from penstock.doors.flymq.request_context import FlyMqContext
 from penstock.log import errors as log
-from penstock.wire.flymq.errors import ProtocolError
+from penstock.wire.flymq.errors import OUTCOME_UNKNOWN, ProtocolError
 from penstock.wire.flymq.messages import Consume, ConsumeZeroCopy
 
 MAX_TEXT: Final = 1024  # characters; a name from a request may be as long as a frame
@@ -84,6 +84,7 @@ TABLE: Final[dict[type[Exception], Text]] = {
     log.OffsetOutOfRange: "EOF",
     log.EntryTooLarge: "message larger than the log accepts",
     log.LogClosed: "server shutting down",
+    log.CommitFailed: OUTCOME_UNKNOWN,
     log.LogReadOnly: "the log takes no writes",
     log.LogFull: "no space left",
     log.LogDamaged: "stored data is damaged",

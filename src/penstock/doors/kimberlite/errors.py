@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker import errors as broker
 from penstock.log import errors as log
-from penstock.wire.kimberlite.errors import ErrorCode
+from penstock.wire.kimberlite.errors import OUTCOME_UNKNOWN, ErrorCode
 from penstock.wire.kimberlite.messages import ErrorResponse
 
 MAX_TEXT: Final = 1024  # characters; a name from a request may be as long as a frame
@@ -67,6 +67,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     log.OffsetOutOfRange: Row(ErrorCode.INVALID_OFFSET, _out_of_range),
     log.EntryTooLarge: Row(ErrorCode.INVALID_REQUEST, "larger than the log accepts as one"),
     log.LogClosed: Row(ErrorCode.INTERNAL_ERROR, "the server is shutting down"),
+    log.CommitFailed: Row(ErrorCode.UNKNOWN, OUTCOME_UNKNOWN),
     log.LogReadOnly: Row(ErrorCode.STORAGE_ERROR, "the log takes no writes"),
     log.LogFull: Row(ErrorCode.STORAGE_ERROR, "no space left"),
     log.LogDamaged: Row(ErrorCode.STORAGE_ERROR, "stored data is damaged"),

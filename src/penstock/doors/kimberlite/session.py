@@ -92,6 +92,7 @@ class KimberliteSession(RequestPipeline):
         return self._codec.buffered + (0 if self._request is None else self._request_bytes)
 
     def _discard_input(self) -> None:
+        self._codec.discard()
         self._request = None
         self._exhausted = True
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker import errors as broker
 from penstock.log import errors as log
-from penstock.wire.rustlog.errors import ErrorReply, ProtocolError, clip
+from penstock.wire.rustlog.errors import OUTCOME_UNKNOWN, ErrorReply, ProtocolError, clip
 from penstock.wire.rustlog.messages import (
     CreateTopic,
     DescribePartition,
@@ -64,6 +64,10 @@ def _existing_count(error: broker.TopicExists, _topics: Sequence[str]) -> dict[s
     return {"partition_count": error.partitions}
 
 
+def _outcome_unknown(_error: Exception, _topics: Sequence[str]) -> dict[str, Any]:
+    return {"outcome": "unknown"}
+
+
 def _valid_range(error: log.OffsetOutOfRange, _topics: Sequence[str]) -> dict[str, Any]:
     return {"valid_range": {"start": error.start, "end": error.end}, "high_watermark": error.end}
 
@@ -91,7 +95,8 @@ _INVALID: Final = "Invalid request: "
 
 _DAMAGED: Final = _says("Stored data is damaged")
 _FULL: Final = _says("Insufficient space: nothing was stored")
-_READ_ONLY: Final = _says("Storage error: the log takes no writes")
+_READ_ONLY: Final = _says("Storage error: the log takes no writes; this request stored nothing")
+_DOUBTFUL: Final = _says(f"Storage error: {OUTCOME_UNKNOWN}")
 _STOPPING: Final = _says("The broker is shutting down")
 _STORAGE: Final = _says("Storage error")
 _TABLE: Final = _says("The table that has these records cannot be read now")
@@ -136,6 +141,9 @@ TABLE: Final[dict[tuple[type[Exception], type[Any] | None], Row]] = {
     (log.LogFull, OffsetCommit): Row(507, 5, _FULL, _no_details, _before(_COMMIT, _FULL)),
     (log.LogFull, CreateTopic): Row(507, 500, _FULL, _no_details, _CREATION),
     (log.LogFull, None): Row(507, 500, _FULL, _no_details),
+    (log.CommitFailed, Produce): Row(503, 500, _DOUBTFUL, _outcome_unknown, _before(_WRITE, _DOUBTFUL)),
+    (log.CommitFailed, OffsetCommit): Row(503, 5, _DOUBTFUL, _outcome_unknown, _before(_COMMIT, _DOUBTFUL)),
+    (log.CommitFailed, None): Row(503, 500, _DOUBTFUL, _outcome_unknown),
     (log.LogReadOnly, Produce): Row(503, 500, _READ_ONLY, _no_details, _before(_WRITE, _READ_ONLY)),
     (log.LogReadOnly, OffsetCommit): Row(503, 5, _READ_ONLY, _no_details, _before(_COMMIT, _READ_ONLY)),
     (log.LogReadOnly, CreateTopic): Row(503, 500, _READ_ONLY, _no_details, _CREATION),

@@ -38,6 +38,11 @@ UNKNOWN_DELIVERY: Final = Nack(404, "unknown subscription or delivery tag")
 INTERNAL_ERROR: Final = Nack(500, "internal error")
 
 
+OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
+"""The end of the text of a NACK that does not know what became of the request: it must not be sent again, unless twice
+is as good as once. Every other NACK means that nothing was stored."""
+
+
 class FrameError(Exception):
     """A frame that cannot be one. What follows it cannot be understood: the connection is closed without a reply."""
 

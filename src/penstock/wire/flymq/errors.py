@@ -22,6 +22,11 @@ _HEAD: Final = struct.Struct(">BBBBI?H")  # the header; then false, and the leng
 _BEFORE_TEXT: Final = 3  # bytes of the payload that are not text
 
 
+OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
+"""The text of a reply that does not know what became of the request: it must not be sent again, unless twice is as good
+as once."""
+
+
 class ProtocolError(Exception):
     """A violation of the protocol by the other side."""
 

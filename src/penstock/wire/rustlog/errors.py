@@ -15,6 +15,12 @@ MAX_MESSAGE: Final = 1024  # characters of an error text; a request's own string
 # partition, 11 topic exists, 12 bad partition count, 13 no such topic, 14 no such partition, 15 not allowed, 500.
 
 
+OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
+"""The end of the text, in both dialects, of a reply that does not know what became of the request. It is sent with
+the codes of a storage error; where the protocol's document advises to send a request again, this one must not be,
+unless twice is as good as once."""
+
+
 class ErrorReply(NamedTuple):
     """An error in the codes and texts of both dialects, ready to be encoded."""
 

@@ -98,6 +98,8 @@ def _of_kind(kind: str, text: str, detail: Detail, anonymous: bool) -> Any:
         return flight.FlightUnauthorizedError(text, encode(detail))
     if kind in UNAVAILABLE:
         return flight.FlightUnavailableError(text, encode(detail))
+    if kind == "CommitFailed":  # and not UNAVAILABLE, which many send again by themselves
+        return flight.FlightInternalError(text, encode(detail))
     if kind in DAMAGED:
         logger.error("%s", text)
         return flight.FlightInternalError(text, encode(detail))

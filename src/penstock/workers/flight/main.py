@@ -15,6 +15,9 @@ from penstock.workers.supervisor import fetch_settings, prefer_as_oom_victim, re
 
 logger = logging.getLogger(__name__)
 
+# gRPC cannot be told the lowest version of TLS, but the suites of those below 1.3. This one takes a secret that both
+# sides share, and there is none: so nobody can agree with us on anything below 1.3.
+ONLY_TLS_1_3 = "ECDHE-PSK-AES128-CBC-SHA"
 NICE = 5  # who produces and consumes through the broker comes first
 
 
@@ -23,6 +26,8 @@ def main(descriptor: str) -> None:
     client = RpcClient.inherited(descriptor)
     settings = fetch_settings(client, FlightSettings)
     configure_logging(settings.log_level, settings.log_format)
+    if settings.tls_min_version == "1.3":
+        os.environ["GRPC_SSL_CIPHER_SUITES"] = ONLY_TLS_1_3  # read when gRPC is loaded
     with contextlib.suppress(OSError):
         os.nice(NICE)
     prefer_as_oom_victim()

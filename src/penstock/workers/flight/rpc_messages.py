@@ -19,6 +19,7 @@ class FlightSettings(msgspec.Struct, frozen=True):
     cert: str = ""
     key: str = ""
     client_ca: str = ""
+    tls_min_version: str = "1.3"
     streams: int = 64  # reads and puts at the same time
     calls: int = 256  # of all kinds at the same time
     log_level: str = "info"

@@ -48,9 +48,9 @@ class SqlWorker:
         self._handlers.arrived()
 
     def _ended(self) -> None:
-        culprits, why = self._verdict
+        culprits, why = verdict = self._verdict
         self._verdict = _UNEXPECTED
-        self._queries.lost(culprits, why)
+        self._queries.lost(culprits, why, again=verdict is _UNEXPECTED)
 
     async def _watch_process(self) -> None:
         while True:

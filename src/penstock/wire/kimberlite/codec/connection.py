@@ -138,6 +138,11 @@ class ServerCodec:
         self._framer.versions = (version,)
         return request
 
+    def discard(self) -> None:
+        """Drop what was not read, and take nothing more."""
+        self._over = True
+        self._framer.clear()
+
     # -- what is sent
 
     def response(self, request_id: int, payload: Message) -> bytes:
@@ -159,7 +164,6 @@ class ServerCodec:
     def _refuse(self, text: str, error: FrameError | None = None, arrived: Frame | None = None) -> Refused:
         """Nothing more is read. The peer gets the reason if its dialect is known; nothing otherwise, as the
         specification has it, except about its version: that is what a newer client needs to know."""
-        self._over = True
         if self._dialects:
             about = self._dialects[0].read_id(*arrived[2:]) if arrived is not None else 0
             reply = self.response(about, ErrorResponse(ErrorCode.INVALID_REQUEST, text))
@@ -170,7 +174,7 @@ class ServerCodec:
             reply = frame(out, error.version, little=self._framer.little)
         else:
             reply = b""
-        self._framer.clear()
+        self.discard()
         return Refused(text, reply)
 
 

@@ -1,0 +1,90 @@
+"""The identity of a data directory: a small file beside the journal, made with it, by which a directory that was in use
+is told from a new one when the journal is gone.
+
+Directories that were made before there was such a file are known by what else only a running broker leaves there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from penstock.log import segment, snapshots
+from penstock.log.errors import JournalMissing
+from penstock.log.files import Files
+
+PATH: Final = "IDENTITY"
+OTHER_TRACES: Final = (snapshots.DIRECTORY, "tables", "staging")
+"""Directories in which there is nothing before there is a journal."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The content of the file, in JSON: for people, and for programs that want to know one log from another."""
+
+    id: str
+    created: str
+
+
+def ensure(files: Files, now: int) -> list[str]:
+    """Make the file, durably, if there is none: the journal is there. `now` is the wall clock, in µs. On a full disk
+    the log can be read all the same; returns what there is to tell of that."""
+    if PATH in files.list(""):
+        return []
+    try:
+        _make(files, now)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            files.remove(f"{PATH}.tmp")
+        return [f"{PATH} could not be written, and is tried again at the next start: {error}"]
+    return []
+
+
+def _make(files: Files, now: int) -> None:
+    created = datetime.fromtimestamp(now / 1e6, UTC).isoformat(timespec="seconds")
+    content = msgspec.json.encode(Identity(os.urandom(16).hex(), created)) + b"\n"
+    temporary = f"{PATH}.tmp"
+    with contextlib.closing(files.create(temporary, 0)) as file:
+        file.write(0, content)
+        file.sync()
+    files.rename(temporary, PATH)
+    files.sync_directory("")
+
+
+def traces(files: Files) -> list[str]:
+    """What is there that is made only where a journal is or was; without the journal itself."""
+    found = [PATH] if PATH in _names(files, "") else []
+    found += [f"{segment.DIRECTORY}/{name}" for name in _names(files, segment.DIRECTORY) if name.endswith(".index")]
+    found += [directory for directory in OTHER_TRACES if any(map(_whole, _names(files, directory)))]
+    return found
+
+
+def refuse_missing_journal(files: Files) -> None:
+    """For a directory without a single segment: raises JournalMissing if it was in use."""
+    found = traces(files)
+    if found:
+        raise JournalMissing(missing_text(found))
+
+
+def missing_text(found: list[str]) -> str:
+    shown = ", ".join(found[:4])
+    return (
+        f"the journal is gone: there is no segment in {segment.DIRECTORY}/, but this data directory was in use, as "
+        f"other files tell ({shown}). Nothing was changed. Put the files of {segment.DIRECTORY}/ back from a copy. To "
+        "begin anew on purpose, without all that was stored, move the data directory away or give another one with "
+        f"--data-dir; to keep its certificates and other files, remove from it only {shown}"
+    )
+
+
+def _whole(name: str) -> bool:
+    return not name.endswith(".tmp")
+
+
+def _names(files: Files, directory: str) -> list[str]:
+    try:
+        return files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
