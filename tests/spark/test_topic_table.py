@@ -150,27 +150,22 @@ def test_places_as_spark_wants_them(uri: str, expected: str) -> None:
 
 
 def test_a_flipped_bit_of_a_table_is_never_a_row(spark: SparkSession, data_dir: DataDir) -> None:
-    """By our reader and by Spark's own, in every region of a file: data, page headers, footer."""
+    """By Spark's own reader, in every region of a file: page headers, pages, footer. The sidecar tells it."""
     data_dir.create("t", 1)
     random = Random(1)
-    data_dir.write("t", 0, [random.randbytes(20) for _ in range(500)], [random.randbytes(4) for _ in range(500)])
+    data_dir.write("t", 0, [random.randbytes(20) for _ in range(500)])
     data_dir.to_tables()
     expected = rows(topic(spark, data_dir))
     (file,) = data_dir.root.rglob("partition=0/*.parquet")
     whole, column = file.read_bytes(), pq.read_metadata(file).row_group(0).column(1)
     page = column.data_page_offset
-    places = [page + 1, page + 5, page + 9, page + 16, page + 3000, page + 9000, len(whole) - 6, len(whole) - 300]
-    for read in (topic, source):
-        told = 0
-        for at in places:
-            file.write_bytes(whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :])
-            try:
-                found = rows(read(spark, data_dir))
-            except Exception as error:  # noqa: BLE001 - of Spark, of Java, of ours
-                told += 1
-                assert file.name in str(error), f"byte {at}: {error}"
-            else:
-                assert found == expected, f"byte {at}"
-        assert told >= len(places) - 2
+    for at in (page + 5, page + 3000, len(whole) - 300, len(whole) - 6):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :])
+        with pytest.raises(Exception, match=file.name):
+            rows(topic(spark, data_dir))
     file.write_bytes(whole)
     assert rows(topic(spark, data_dir)) == expected
+    file.with_name(f".{file.name}.crc").unlink()  # as in an object store, where pages have checksums
+    file.write_bytes(whole[: page + 3000] + bytes([whole[page + 3000] ^ 2]) + whole[page + 3001 :])
+    with pytest.raises(Exception, match=f"(?s){file.name}.*checksum"):
+        rows(topic(spark, data_dir))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+from deltalake.transaction import AddAction, create_table_with_add_actions
 from tests.log.tables.source import Source, spans
 
 from penstock.log.arrow import STORED
@@ -19,7 +19,7 @@ def build_legacy(source: Source) -> dict[int, int]:
     """Everything that is closed, a version for each segment."""
     ends: dict[int, int] = {}
     for version, segment in enumerate(source.closed()):
-        adds: list[AddAction | RemoveAction] = []
+        adds: list[AddAction] = []
         moved: list[Transaction] = []
         for number, span in spans(segment).items():
             rows = source.log(number, span.first, span.end).select(FILE_SCHEMA.names)
@@ -38,7 +38,7 @@ def build_legacy(source: Source) -> dict[int, int]:
         properties, schema = CommitProperties(app_transactions=known), Schema.from_arrow(STORED)
         if version:
             table = DeltaTable(source.ref.url)
-            table.create_write_transaction(adds, "append", schema, ["partition"], commit_properties=properties)
+            table.create_write_transaction([*adds], "append", schema, ["partition"], commit_properties=properties)
         else:
             create_table_with_add_actions(
                 source.ref.url, schema, adds, partition_by=["partition"], commit_properties=properties

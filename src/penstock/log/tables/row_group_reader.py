@@ -119,7 +119,7 @@ class TablePast:
                 if (batch := self._batches.get(key)) is not None:
                     self._batches.move_to_end(key)
                     return batch
-        with PartReader(table.store, file) as part:
+        with PartReader(table.store, file, verify=table.verify) as part:
             firsts = [group.first for group in part.groups]
             number = bisect_right(firsts, offset) - 1
             group = part.groups[number]
