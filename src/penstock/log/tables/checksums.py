@@ -33,7 +33,7 @@ _extend: Callable[[int, Any], int] = google_crc32c.extend  # takes numpy's array
 
 
 class ChecksumMismatch(ValueError):
-    """What was read is not what was written. The text says what differs."""
+    """A difference between what was written and what was read. The text says which."""
 
 
 class GroupChecksums(msgspec.Struct, array_like=True):

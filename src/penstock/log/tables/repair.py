@@ -35,7 +35,7 @@ _DATA_FILE: Final = re.compile(r"partition=(\d+)/(\d{20})-[^/]*\.parquet")
 
 @dataclass(slots=True)
 class Report:
-    """What a repair did. `after` is the table as it is now."""
+    """The outcome of a repair. `after` is the table as it is now."""
 
     rebuilt: list[Damage] = field(default_factory=list)
     lost: list[Damage] = field(default_factory=list)
@@ -247,7 +247,7 @@ class _Repair:
 
 
 def described(store: Store, path: str) -> Part | None:
-    """What a table's log has to say of a file, from the file itself; None if it cannot tell."""
+    """A file as a table's log has to name it, from the file itself; None if it cannot tell."""
     named = _DATA_FILE.fullmatch(path)
     if named is None:
         return None

@@ -112,7 +112,7 @@ class Store:
         return target
 
     def drop_cached(self, paths: Iterable[str]) -> None:
-        """What is read of these files next comes from the disk, as far as the system can be told so."""
+        """Have these files read from the disk next time, as far as the system can be told so."""
         for path in paths if self.folder is not None else ():
             descriptor = os.open(os.path.join(self.folder or "", path), os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -165,7 +165,7 @@ class Store:
                 sidecar.write(full)
 
     def damaged_bytes(self, path: str) -> sidecar.DamagedBytes | None:
-        """What is not as it was written. Raises FileNotFoundError if that is not known."""
+        """The bytes that are not as they were written. Raises FileNotFoundError if that is not known."""
         if self.folder is None:
             raise FileNotFoundError(path)
         return sidecar.check(os.path.join(self.folder, path))
