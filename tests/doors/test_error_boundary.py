@@ -33,6 +33,7 @@ from penstock.doors.pipeline import MAX_PER_TURN
 from penstock.doors.rustlog.handlers.fetch import RustLogFetch
 from penstock.log import errors as log_errors
 from penstock.log.engine import CommitGroup, Durability
+from penstock.log.reading import DiskPlan
 from penstock.wire.blipmq import codec as blipmq
 from penstock.wire.felix.codec.dialects import Document, Original
 from penstock.wire.flymq import messages as fm
@@ -235,6 +236,19 @@ def test_a_push_that_was_read_off_the_loop(scene: Scene, monkeypatch: pytest.Mon
     assert peer.closed
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_read_of_a_queue_that_fails_as_nobody_expects(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    peer = BlipMqPeer(scene.fixture, version)
+    monkeypatch.setattr(DiskPlan, "run", planted)
+    peer.feed(blipmq.encode_poll(5, scene.queue))
+    scene.run()
+    monkeypatch.undo()
+    assert peer.closed
+    assert peer.replies() == (["NACK 5 500 internal error"] if version == 1 else [])
+
+
 def test_a_push_after_a_commit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     peer = BlipMqPeer(scene.fixture, 2)
     peer.feed(blipmq.encode_poll(5, scene.queue))
@@ -246,6 +260,15 @@ def test_a_push_after_a_commit(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
 
 
 # -- subscriptions
+
+
+def test_a_read_of_a_subscription_that_fails_as_nobody_expects(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = KimberlitePeer(scene.fixture, settings=KIMBERLITE)
+    peer.ask(km.Subscribe(scene.stream, 0, 100))
+    monkeypatch.setattr(DiskPlan, "run", planted)
+    scene.run()
+    monkeypatch.undo()
+    assert peer.closed
 
 
 @pytest.mark.parametrize("when", ["off the loop", "after a commit"])

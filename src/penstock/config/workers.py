@@ -27,6 +27,8 @@ def flight_settings(settings: Settings, data_dir: str, host: str, port: int) -> 
         log_level=settings.log_level,
         log_format=settings.log_format,
         durability=settings.log.durability,
+        share=settings.limits.tenant_share,
+        unread_seconds=settings.flight.unread_seconds,
     )
 
 
@@ -40,6 +42,7 @@ def sql_settings(settings: Settings, data_dir: str) -> SqlSettings:
         memory_bytes=sql.memory_bytes,
         rows=sql.rows,
         threads=sql.threads,
+        overhead_bytes=sql.overhead_bytes,
     )
 
 

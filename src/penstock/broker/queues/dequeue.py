@@ -19,7 +19,6 @@ from penstock.broker.state.events import QueueMoved
 from penstock.broker.state.state import State, Topic
 from penstock.log.batch import EXPIRES, HEADERS, Headers, RecordSlice
 from penstock.log.engine import CommitGroup, ReadPlan, partition_id
-from penstock.log.errors import LogError
 
 AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
 """The headers of a record whose producer wants it delivered once at most."""
@@ -84,7 +83,7 @@ class Dequeue:
         self.skipped = False  # after `finish`: expired or removed messages were skipped
         self.frame_bytes = frame_bytes
         self.unsendable: RecordUnsendable | None = None  # after `finish`: a message that was passed over, too large
-        self.error: LogError | None = None
+        self.error: Exception | None = None
 
     def plan_redelivery(self, tag: int, plan: ReadPlan) -> None:
         self._redelivery_plans.append((tag, plan))
@@ -100,7 +99,7 @@ class Dequeue:
             if self._redelivery_plans:
                 self.redelivered = [(tag, plan.run()) for tag, plan in self._redelivery_plans]
             self.new = [(partition, plan.run()) for partition, plan in self._new_plans]
-        except LogError as error:
+        except Exception as error:  # noqa: BLE001 - raised again on the broker's thread
             self.error = error
 
     def finish(self) -> tuple[list[Message], CommitGroup | None]:

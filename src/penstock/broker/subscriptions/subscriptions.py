@@ -74,7 +74,7 @@ class RecordChunk:
         self._span = span
         self._read = read
         self._found: list[RecordSlice] = []
-        self._error: LogError | None = None
+        self._error: Exception | None = None
         self.group = group  # the records are true once this is committed
         self.ready = ready
         self.further = False  # after `finish`: records were found or skipped
@@ -83,7 +83,7 @@ class RecordChunk:
     def run(self) -> None:
         try:
             self._found = self._read.run()
-        except LogError as error:
+        except Exception as error:  # noqa: BLE001 - raised again by `finish`, on the broker's thread
             self._error = error
 
     def finish(self, limit: int, max_value: int = 1 << 62) -> list[RecordSlice]:
