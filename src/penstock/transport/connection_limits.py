@@ -48,8 +48,8 @@ class ConnectionLimits:
     total_bytes: int
     idle_seconds: float
     handshake_seconds: float
-    keepalive: KeepAlive = KeepAlive()
     address_share: float = 1.0  # of the connections, that one address may have; see `broker.tenancy.fair_share`
+    keepalive: KeepAlive = KeepAlive()
 
 
 class TrackedConnection(Protocol):
