@@ -359,7 +359,7 @@ class Misfit(Worker):
             letters = [
                 self.history.invoke(self.name, "letter", place, (record,)) for record in self.load.ids(self.name, 2)
             ]
-            values = [fitting(*one.ids, 40) for one in letters]
+            values = [fitting(one.ids[0], 40) for one in letters]
             topic = place.topic + ".dlq"
             asked = [([one], requests.produce(topic, value)) for one, value in zip(letters, values, strict=True)]
             self.ask_all(client, asked)
