@@ -118,7 +118,7 @@ class RestartableBroker:
             *prefix, *COMMAND, "serve", f"--data-dir={self.data_dir}", f"--durability={durability}",
             *(f"--listen={door}={address}" for door, address in addresses.items()),
         ]  # fmt: skip
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **QUIET, **(settings or {})}
+        self._environment = {**WITHOUT_SETTINGS, "PYTHONUNBUFFERED": "1", **QUIET, **(settings or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}
         self._pid = 0  # of the broker itself, which `prefix` may have started

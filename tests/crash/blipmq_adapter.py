@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tests.crash.blipmq_history import Letter, QueueContents, QueueHistory, Stored, check_queues
 from tests.crash.blipmq_load import (
     ATTEMPTS,
     MODES,
@@ -22,8 +21,8 @@ from tests.crash.blipmq_load import (
     subscribe,
 )
 from tests.crash.campaign import SMALL_FILES, Outcomes, ThreadedAdapter
-from tests.crash.history import Violation
 from tests.crash.payloads import id_of
+from tests.histories.history import History
 from tests.launcher import RestartableBroker
 
 from penstock.broker.broker import Broker
@@ -37,7 +36,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 
 
-class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
+class BlipMqAdapter(ThreadedAdapter):
     """`ttl` seconds is how long messages live, 0 for ever; in `quiet_seconds` before the end they may expire."""
 
     name = "BlipMQ"
@@ -53,7 +52,7 @@ class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
         backoff: float = 0.05,
         quiet_seconds: float = 0.0,
     ) -> None:
-        super().__init__(QueueHistory())
+        super().__init__(History())
         self._modes = modes
         self._producers = producers
         self._ttl = ttl
@@ -71,7 +70,9 @@ class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
     def prepare(self, broker: RestartableBroker) -> None:
         with Connection(broker.ports["blipmq"]) as connection:
             for mode in self._modes:
-                self._load.subscriptions[mode] = subscribe(connection)
+                queue = self._load.subscriptions[mode] = subscribe(connection)
+                life = int(self._ttl * 1000)
+                self.history.note(mode, "subscribe", PLACE, group=str(queue), number=ATTEMPTS, ttl_ms=life)
 
     def clients(self, broker: RestartableBroker, rng: random.Random) -> dict[str, Callable[[], None]]:
         jobs = {f"producer-{number}": produce for number in range(self._producers)}
@@ -79,12 +80,9 @@ class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
         port = broker.ports["blipmq"]
         return {name: partial(job, self._load, port, name, rng.getrandbits(32)) for name, job in jobs.items()}
 
-    def read_back(self, broker: RestartableBroker) -> QueueContents:
-        """What is there is read when the broker has stopped: no protocol tells the headers of dead letters yet."""
+    def read_back(self, broker: RestartableBroker) -> None:
         time.sleep(self._quiet_seconds)
         self._run_dry(broker.ports["blipmq"])
-        subscriptions = list(self._load.subscriptions.values())
-        return QueueContents(PLACE, [], [], subscriptions, ATTEMPTS, self._ttl or float("inf"), {})
 
     def _run_dry(self, port: int) -> None:
         """Take until nothing has come for longer than the longest backoff, and what is given up has been."""
@@ -101,37 +99,36 @@ class BlipMqAdapter(ThreadedAdapter[QueueHistory, QueueContents]):
         for consumer in consumers:
             consumer.connection.close()
 
-    def read_stopped(self, directory: str, contents: QueueContents) -> QueueContents:
+    def read_stopped(self, directory: str) -> None:
+        """Read the log when the broker has stopped: no protocol tells the headers of dead letters yet."""
         files = OsFiles(f"{directory}/data")
         engine = FileEngine(files, LogSettings(), committer=InlineCommitter(), clock=lambda: time.time_ns() // 1000)
         broker = Broker(engine, BrokerSettings(queues=QueuePolicy(capacity=0)))
+        history = self.history
         try:
-            contents.messages = [
-                Stored(id_of(value), offset, at / 1e6) for offset, at, value, _ in _records(broker, TOPIC)
-            ]
-            letters = []
+            stored = _records(broker, TOPIC)
+            times = tuple(at for _, at, _, _ in stored)
+            ids = [id_of(value) for _, _, value, _ in stored]
+            history.note("campaign", "contents", PLACE, ids, offset=0, end=len(ids), times=times)
             for _, _, value, headers in _records(broker, f"{TOPIC}.dlq"):
-                numbers = [int(headers[f"dead-letter-{name}"]) for name in ("queue", "offset", "attempts")]
-                letters.append(Letter(id_of(value), *numbers))
-            contents.letters = letters
-            for subscription in contents.subscriptions:
+                told = {name: int(headers[f"dead-letter-{name}"]) for name in ("queue", "offset", "attempts")}
+                letter = history.note("campaign", "dead_letter", PLACE, (id_of(value),), group=str(told["queue"]))
+                letter.offset, letter.number = told["offset"], told["attempts"]
+            for subscription in self._load.subscriptions.values():
                 queue, _ = broker.queues.find(ANONYMOUS, subscription)
                 end = engine.bounds(partition_id(queue.topic, 0)).high_watermark
-                contents.left[subscription] = queue.in_flight + end - queue.cursors[0]
+                left = queue.in_flight + end - queue.cursors[0]
+                history.note("campaign", "drained", PLACE, group=str(subscription), number=left)
         finally:
             broker.close()
-        return contents
-
-    def check(self, contents: QueueContents) -> list[Violation]:
-        return check_queues(self.history, contents)
 
     def progress(self) -> str:
         return f"{sum(self._load.serial.values())} messages sent"
 
-    def summary(self, outcomes: Outcomes[QueueHistory, QueueContents]) -> str:
+    def summary(self, outcomes: Outcomes) -> str:
         return (
-            f"{len(outcomes.contents.messages)} messages, {outcomes.count('deliver', outcome=None)} deliveries, "
-            f"{len(outcomes.contents.letters)} dead letters"
+            f"{outcomes.count('append')} messages, {outcomes.count('deliver')} deliveries, "
+            f"{outcomes.count('dead_letter')} dead letters"
         )
 
 

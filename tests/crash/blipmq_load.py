@@ -10,9 +10,8 @@ import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from tests.crash.blipmq_history import QueueHistory
-from tests.crash.history import Operation, Place
 from tests.crash.payloads import id_of, payload_of
+from tests.histories.history import History, Operation, Place, microseconds
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
 POLL_IDS = 1 << 40  # correlation ids of POLLs: no delivery tag is as large
@@ -28,18 +27,18 @@ def frame(kind: int, correlation: int, payload: bytes = b"") -> bytes:
     return struct.pack(">IBQ", 9 + len(payload), kind, correlation) + payload
 
 
-def publish(correlation: int, value: bytes) -> bytes:
-    return frame(PUBLISH, correlation, struct.pack(">BH", 1, len(TOPIC)) + TOPIC.encode() + value)
+def publish(correlation: int, topic: str, value: bytes) -> bytes:
+    return frame(PUBLISH, correlation, struct.pack(">BH", 1, len(topic)) + topic.encode() + value)
 
 
-def message_of(received: Frame) -> tuple[int, str] | None:
+def message_of(received: Frame, topic: str) -> tuple[int, str] | None:
     """(tag, id) of a delivery of either version."""
     kind, correlation, payload = received
     if kind not in (PUBLISH, DELIVER):
         return None
     at = 1 if kind == PUBLISH else 9
     (length,) = struct.unpack_from(">H", payload, at)
-    assert payload[0] == 1 and payload[at + 2 : at + 2 + length] == TOPIC.encode(), payload[:40]
+    assert payload[0] == 1 and payload[at + 2 : at + 2 + length] == topic.encode(), payload[:40]
     return correlation, id_of(payload[at + 2 + length :])
 
 
@@ -47,7 +46,7 @@ class Connection:
     """A blocking connection that has shaken hands."""
 
     def __init__(self, port: int, version: int = 1) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket = socket.create_connection(("127.0.0.1", port), 120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         try:
@@ -89,7 +88,8 @@ class Connection:
 
 @dataclass(slots=True)
 class Load:
-    history: QueueHistory
+    history: History
+    place: Place = PLACE
     subscriptions: dict[str, int] = field(default_factory=dict)  # by mode
     serial: dict[str, int] = field(default_factory=dict)
 
@@ -103,8 +103,11 @@ def produce(load: Load, port: int, client: str, seed: int) -> None:
             frames = []
             for _ in range(rng.choice((1, 3, 10))):
                 number = load.serial[client] = load.serial.get(client, 0) + 1
-                burst[number] = load.history.invoke(client, "publish", PLACE, (f"{client}:{number}",))
-                frames.append(publish(number, payload_of(f"{client}:{number}", rng.choice((20, 200)))))
+                burst[number] = load.history.invoke(
+                    client, "append", load.place, (f"{client}:{number}",), door="blipmq"
+                )
+                value = payload_of(f"{client}:{number}", rng.choice((20, 200)))
+                frames.append(publish(number, load.place.topic, value))
             connection.send(*frames, frame(PING, 1))
             for kind, correlation, payload in connection.until_pong():
                 assert kind == NACK, kind
@@ -143,7 +146,7 @@ class Consumer:
         sent, self.acks = self.acks, {}
         payload = struct.pack(">Q", subscription)
         count = 0 if self.mode == "pushed" else polls or self.rng.choice((1, 4, 16))
-        asked = 0.0 if self.mode == "pushed" else time.time()  # nobody asks for what is pushed: not known
+        asked = 0 if self.mode == "pushed" else microseconds()  # nobody asks for what is pushed: not known
         self.connection.send(
             *(frame(ACK, tag, payload) for tag in sent),
             *(frame(POLL, POLL_IDS + n, payload) for n in range(count)),
@@ -151,9 +154,12 @@ class Consumer:
         )
         came = 0
         for received in self.connection.until_pong():
-            if (delivery := message_of(received)) is not None:
+            if (delivery := message_of(received, self.load.place.topic)) is not None:
                 came += 1
-                history.deliver(self.mode, PLACE, subscription, *delivery, asked)
+                tag, message = delivery
+                queue = str(subscription)  # which began before the first message: tags are offsets, from 1 on
+                deliver = history.note(self.mode, "deliver", self.load.place, (message,), group=queue)
+                deliver.offset, deliver.stamp, deliver.door = tag - 1, asked, "blipmq"
                 self._decide(*delivery)
             else:
                 assert received[0] == NACK and received[1] < POLL_IDS, received
@@ -164,9 +170,7 @@ class Consumer:
 
     def _acknowledge(self, tag: int, message: str) -> None:
         if tag not in self.acks:
-            ack = self.load.history.invoke(
-                self.mode, "ack", PLACE, (message,), offset=tag, group=str(self.subscription)
-            )
+            ack = self.load.history.invoke(self.mode, "ack", self.load.place, (message,), group=str(self.subscription))
             self.acks[tag] = ack
 
     def _decide(self, tag: int, message: str) -> None:
@@ -181,8 +185,8 @@ def connected(load: Load, port: int, mode: str, seed: int) -> Consumer:
     return Consumer(load, connection, mode, random.Random(seed))
 
 
-def subscribe(connection: Connection) -> int:
-    connection.send(frame(SUBSCRIBE, 3, struct.pack(">H", len(TOPIC)) + TOPIC.encode() + b"\x01"))
+def subscribe(connection: Connection, topic: str = TOPIC) -> int:
+    connection.send(frame(SUBSCRIBE, 3, struct.pack(">H", len(topic)) + topic.encode() + b"\x01"))
     kind, _, payload = connection.receive()
     assert kind == ACK, payload
     return int.from_bytes(payload, "big")

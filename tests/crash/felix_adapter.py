@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 
 from tests.crash.campaign import SMALL_FILES, Adapter, Outcomes
-from tests.crash.felix_history import FelixHistory, check_felix
 from tests.crash.felix_load import (
     KEPT,
     PLACES,
@@ -30,9 +29,9 @@ from tests.crash.felix_load import (
     Visitor,
     Worker,
 )
-from tests.crash.history import Contents, Outcome, Place, Violation
-from tests.crash.payloads import id_of
-from tests.crash.rustlog_load import Connection
+from tests.crash.rustlog_load import Connection, note_contents
+from tests.histories.evidence import Evidence
+from tests.histories.history import History, Outcome, Place
 from tests.launcher import RestartableBroker
 from tests.ports import steady_udp_port
 
@@ -44,7 +43,7 @@ COUNTS = {
     "swap": "swaps",
     "add": "additions",
     "count": "counts",
-    "mortal": "values with a time",
+    "put_ttl": "values with a time",
 }
 
 
@@ -106,7 +105,7 @@ class Clients:
 AWAITED = ("binary", "json", "document", "keeper-0", "undertaker-0", "subscriber-first")
 
 
-class FelixAdapter(Adapter[FelixHistory, Contents]):
+class FelixAdapter(Adapter):
     """RustLog's door is open too, to read everything back."""
 
     name = "Felix"
@@ -115,7 +114,7 @@ class FelixAdapter(Adapter[FelixHistory, Contents]):
     load_seconds = (0.01, 0.5)  # from when clients have found the broker
 
     def __init__(self, seed: int = 0) -> None:
-        super().__init__(FelixHistory(time.monotonic))
+        super().__init__(History(lambda: time.monotonic_ns() // 1000))
         self._port = steady_udp_port()
         self._load = Load(self.history, self._port, problems=self.problems)
         self._seed = seed
@@ -134,36 +133,29 @@ class FelixAdapter(Adapter[FelixHistory, Contents]):
         if rng.random() < 0.8:
             self._clients.wait_for(AWAITED)
 
-    def after_kill(self) -> None:
-        self.history.kill()
-
-    def read_back(self, broker: RestartableBroker) -> Contents:
+    def read_back(self, broker: RestartableBroker) -> None:
         """When nobody publishes any more. Subscribers get as far as everything that was there then."""
         self._clients.wait_for(AWAITED)
         self._load.stopping = True
-        records, starts, ends = {}, {}, {}
+        ends = {}
         with Connection(broker.port) as connection:
             _settle(connection)
             for place in PLACES:
-                starts[place], ends[place] = connection.bounds(*place)
-                records[place] = [(offset, id_of(payload)) for offset, payload in connection.fetch_all(*place)]
+                note_contents(self.history, connection, place)
+                _, ends[place] = connection.bounds(*place)
         self._clients.finish(ends)
-        return Contents(records, starts, ends)
 
     def abandon(self) -> None:
         self._clients.abandon()
 
-    def check(self, contents: Contents) -> list[Violation]:
-        return check_felix(self.history, contents)
-
-    def summary(self, outcomes: Outcomes[FelixHistory, Contents]) -> str:
+    def summary(self, outcomes: Outcomes) -> str:
         counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in COUNTS.items())
         return f"{outcomes.records('append')} events, and {unacknowledged(outcomes)} not acknowledged, {counts}"
 
 
-def unacknowledged(outcomes: Outcomes[FelixHistory, Contents]) -> int:
+def unacknowledged(outcomes: Outcomes) -> int:
     """Events that are there although nobody acknowledged them."""
-    found = outcomes.contents.where()
+    found = Evidence(outcomes.history).where
     unknown = outcomes.operations("append", outcome=Outcome.UNKNOWN)
     return sum(record in found for operation in unknown for record in operation.ids)
 

@@ -16,10 +16,9 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from tests.crash.felix_history import Deed, FelixHistory, Value
-from tests.crash.history import Place
 from tests.crash.payloads import id_of, payload_of
 from tests.e2e.felix_wire import Inbox, wired
+from tests.histories.history import History, Operation, Place
 
 from penstock.clients.felix import (
     AsyncFelixClient,
@@ -59,7 +58,7 @@ def connected(port: int, **options: str) -> AsyncFelixClient:
 class Load:
     """What all workers of a campaign share."""
 
-    history: FelixHistory
+    history: History
     port: int
     problems: list[str] = field(default_factory=list)
     answered: dict[str, int] = field(default_factory=dict)  # rounds that were, by worker
@@ -92,13 +91,13 @@ class Worker:
     def told(self) -> None:
         self.load.answered[self.name] = self.load.answered.get(self.name, 0) + 1
 
-    async def settled(self, deed: Deed, asked: Awaitable[R]) -> R | None:
+    async def settled(self, operation: Operation, asked: Awaitable[R]) -> R | None:
         """The reply to it; None if there was none, and nobody knows what came of it."""
         try:
             reply = await asked
         except OutcomeUnknown:
             return None
-        self.history.acknowledge(deed)
+        self.history.acknowledge(operation)
         self.told()
         return reply
 
@@ -123,16 +122,16 @@ class Publisher(Worker):
                 await asyncio.sleep(0.005)
 
     async def _publish(self, client: AsyncFelixClient, place: Place, size: int, counts: Sequence[int]) -> None:
-        deeds = [self.history.ask(self.name, "append", place, self.ids(count)) for count in counts]
-        batches = [[payload_of(record, size) for record in deed.ids] for deed in deeds]
-        results: Sequence[FelixError | None] = [None] * len(deeds)
+        operations = [self.history.invoke(self.name, "append", place, self.ids(count)) for count in counts]
+        batches = [[payload_of(record, size) for record in operation.ids] for operation in operations]
+        results: Sequence[FelixError | None] = [None] * len(operations)
         try:
             await client.publish_batches(stream_of(place), batches)
         except PipelineError as error:
             results = error.results
-        for deed, result in zip(deeds, results, strict=False):  # behind these nothing was sent
+        for operation, result in zip(operations, results, strict=False):  # behind these nothing was sent
             if result is None:
-                self.history.acknowledge(deed)
+                self.history.acknowledge(operation)
                 self.told()
             elif not isinstance(result, OutcomeUnknown):
                 raise result
@@ -146,7 +145,7 @@ class Teller(Worker):
             while not self.load.stopping:
                 place = self.rng.choice(PLACES)
                 ids = self.ids(self.rng.choice((1, 3, 20)))
-                self.history.ask(self.name, "append", place, ids)
+                self.history.invoke(self.name, "append", place, ids)
                 await client.publish_nowait(stream_of(place), *[payload_of(record, 100) for record in ids])
                 await asyncio.sleep(0.01)
 
@@ -165,7 +164,7 @@ class Shouter(Worker):
                     stream = wire.link.open(Inbox(wire.news), bidirectional=False)
                     while not wire.over and self._going():
                         ids = self.ids(self.rng.choice((1, 3, 20)))
-                        self.history.ask(self.name, "append", FIRST, ids)
+                        self.history.invoke(self.name, "append", FIRST, ids)
                         values = [payload_of(record, 100) for record in ids]
                         stream.send(encode_batch(Batch("default", "default", FIRST.topic, values)))
                         await asyncio.sleep(0.02)
@@ -190,7 +189,7 @@ class Subscriber(Worker):
     async def _take(self, events: AsyncSubscription) -> None:
         batch = await events.next_batch(timeout=0.2)
         if batch is not None:
-            read = self.history.ask(self.name, "read", self._place, group=self.name)
+            read = self.history.invoke(self.name, "follow", self._place, group=self.name)
             self.history.acknowledge(read, offset=batch.offset, ids=map(id_of, batch.payloads))
             self.told()
 
@@ -204,7 +203,7 @@ class Visitor(Worker):
             while not self.load.stopping:
                 place = self.rng.choice(PLACES)
                 offset = self.rng.randint(0, reached[place])
-                with contextlib.suppress(CursorError):  # what it read was told, so it is there: `seen_stays` says so
+                with contextlib.suppress(CursorError):  # what it read was told, so it is there: `reads_agree` says so
                     async with client.subscribe(stream_of(place), offset) as events:
                         reached[place] = max(reached[place], await self._look(events, place, offset))
                 await asyncio.sleep(0.02)
@@ -215,7 +214,7 @@ class Visitor(Worker):
             if batch is None:
                 break
             assert batch.offset == offset, f"{batch.offset} comes where {offset} was asked for"
-            read = self.history.ask(self.name, "read", place)
+            read = self.history.invoke(self.name, "read", place)
             self.history.acknowledge(read, offset=offset, ids=map(id_of, batch.payloads))
             offset += len(batch.payloads)
         self.told()
@@ -225,7 +224,7 @@ class Visitor(Worker):
 # -- the cache
 
 
-def _text(value: bytes | None) -> Value:
+def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
 
 
@@ -235,7 +234,7 @@ class CacheWorker(Worker):
     async def work(self) -> None:
         async with connected(self.load.port) as client:
             cache = client.cache(KEPT.rpartition("/")[2])
-            self._known: dict[str, Value] = {f"{self.name}-{number}": None for number in range(6)}
+            self._known: dict[str, str | None] = {f"{self.name}-{number}": None for number in range(6)}
             acts = (self._put, self._put, self._delete, self._swap, self._add, self._get, self._count)
             while not self.load.stopping:
                 key = self.rng.choice(list(self._known))
@@ -250,9 +249,9 @@ class CacheWorker(Worker):
         return own
 
     async def _put(self, cache: Cache, key: str) -> None:
-        deed = self.history.ask(self.name, "put", key=key, value=self._value())
-        if await self.settled(deed, self._said(cache.put(key, (deed.value or "").encode()))):
-            self._known[key] = deed.value
+        operation = self.history.invoke(self.name, "put", key=key, value=self._value())
+        if await self.settled(operation, self._said(cache.put(key, (operation.value or "").encode()))):
+            self._known[key] = operation.value
 
     @staticmethod
     async def _said(asked: Awaitable[None]) -> bool:
@@ -260,38 +259,40 @@ class CacheWorker(Worker):
         return True
 
     async def _delete(self, cache: Cache, key: str) -> None:
-        deed = self.history.ask(self.name, "delete", key=key)
-        deleted = await self.settled(deed, cache.delete(key))
+        operation = self.history.invoke(self.name, "delete", key=key)
+        deleted = await self.settled(operation, cache.delete(key))
         if deleted is not None:
-            deed.number, self._known[key] = int(deleted), None
+            operation.number, self._known[key] = int(deleted), None
 
     async def _swap(self, cache: Cache, key: str) -> None:
         expected = self.rng.choice((self._known[key], self._known[key], None, "nothing of the kind"))
-        deed = self.history.ask(self.name, "swap", key=key, value=self._value(), expected=expected)
-        asked = cache.compare_and_set(key, None if expected is None else expected.encode(), str(deed.value).encode())
-        swapped = await self.settled(deed, asked)
+        operation = self.history.invoke(self.name, "swap", key=key, value=self._value(), expected=expected)
+        asked = cache.compare_and_set(
+            key, None if expected is None else expected.encode(), str(operation.value).encode()
+        )
+        swapped = await self.settled(operation, asked)
         if swapped is not None:
-            deed.number, deed.found = int(swapped.stored), _text(swapped.value)
-            self._known[key] = deed.found
+            operation.number, operation.found = int(swapped.stored), _text(swapped.value)
+            self._known[key] = operation.found
 
     async def _add(self, cache: Cache, _key: str) -> None:
         number = self.rng.randint(-5, 9)
-        deed = self.history.ask(self.name, "add", key=f"{self.name}-sum", number=number)
-        total = await self.settled(deed, cache.increment(deed.key, number))
+        operation = self.history.invoke(self.name, "add", key=f"{self.name}-sum", number=number)
+        total = await self.settled(operation, cache.increment(operation.key, number))
         if total is not None:
-            deed.found = str(total)
+            operation.found = str(total)
 
     async def _count(self, cache: Cache, _key: str) -> None:
-        deed = self.history.ask(self.name, "count", key=COUNTER)
-        total = await self.settled(deed, cache.increment(COUNTER))
+        operation = self.history.invoke(self.name, "count", key=COUNTER)
+        total = await self.settled(operation, cache.increment(COUNTER))
         if total is not None:
-            deed.found = str(total)
+            operation.found = str(total)
 
     async def _get(self, cache: Cache, key: str) -> None:
-        deed = self.history.ask(self.name, "get", key=key)
+        operation = self.history.invoke(self.name, "get", key=key)
         found = await cache.get(key)  # asked again until there is an answer
-        deed.found = self._known[key] = _text(found)
-        self.history.acknowledge(deed)
+        operation.found = self._known[key] = _text(found)
+        self.history.acknowledge(operation)
 
 
 class Undertaker(Worker):
@@ -303,15 +304,16 @@ class Undertaker(Worker):
             recent: deque[str] = deque(maxlen=30)
             while not self.load.stopping:
                 (key,) = self.ids(1)
-                deed = self.history.ask(self.name, "mortal", key=key, value=key, number=self.rng.randint(100, 6000))
+                life = self.rng.randint(100, 6000)
+                operation = self.history.invoke(self.name, "put_ttl", key=key, value=key, number=life)
                 recent.append(key)
-                await self.settled(deed, cache.put(key, key.encode(), deed.number))
+                await self.settled(operation, cache.put(key, key.encode(), life))
                 await self._glance(cache, self.rng.choice(recent))
                 await asyncio.sleep(0.02)
             for key in recent:
                 await self._glance(cache, key)
 
     async def _glance(self, cache: Cache, key: str) -> None:
-        deed = self.history.ask(self.name, "glance", key=key)
-        deed.found = _text(await cache.get(key))
-        self.history.acknowledge(deed)
+        operation = self.history.invoke(self.name, "get_ttl", key=key)
+        operation.found = _text(await cache.get(key))
+        self.history.acknowledge(operation)

@@ -8,7 +8,6 @@ doors, and the broker is started once more with security on, to see whose passwo
 from __future__ import annotations
 
 import base64
-import os
 import random
 import subprocess
 import time
@@ -17,10 +16,10 @@ from functools import partial
 from typing import TypeVar
 
 from tests.crash.campaign import SMALL_FILES, Outcomes, ThreadedAdapter
-from tests.crash.flymq_history import NEVER, FlyContents, FlyHistory, Kept, check_flymq
 from tests.crash.flymq_load import (
     HOUR_MS,
     LATER,
+    MADE_TOPIC,
     MORTAL,
     REFUSING,
     SCHEMA,
@@ -41,10 +40,11 @@ from tests.crash.flymq_load import (
     read_all,
     record_of,
 )
-from tests.crash.history import Outcome, Place, Violation
 from tests.crash.rustlog_load import Connection
 from tests.crash.transaction_workers import RuleWorker, SchemaWorker, UserWorker, read_view, try_passwords
-from tests.launcher import COMMAND, RestartableBroker
+from tests.histories.evidence import Evidence
+from tests.histories.history import History, Place, microseconds
+from tests.launcher import COMMAND, WITHOUT_SETTINGS, RestartableBroker
 
 from penstock.clients.flymq import Client
 
@@ -52,21 +52,16 @@ W = TypeVar("W", bound=Worker)
 
 PATIENCE = 60.0  # s in which what is due has to appear
 COUNTS = {
-    "store": "transactions and batches",
+    "transaction": "transactions and batches",
     "delay": "delayed records",
     "commit": "offsets",
-    "change": "changes of users, roles, access lists and schemas",
+    "put": "changes of users, roles, access lists and schemas",
     "replay": "replays",
-    "mortal": "records that expire",
+    "append_ttl": "records that expire",
 }
 
 
-def microseconds() -> int:
-    """The clock that the broker reads, too."""
-    return time.time_ns() // 1000
-
-
-class FlyMqAdapter(ThreadedAdapter[FlyHistory, FlyContents]):
+class FlyMqAdapter(ThreadedAdapter):
     name = "FlyMQ"
     doors = ("rustlog", "flymq")
     kills_at_start = 0.1
@@ -74,7 +69,7 @@ class FlyMqAdapter(ThreadedAdapter[FlyHistory, FlyContents]):
     checks_credentials = True
 
     def __init__(self) -> None:
-        super().__init__(FlyHistory(microseconds))
+        super().__init__(History())
         self._load = Load(self.history, problems=self.problems)
         self._workers = workers(self._load)
 
@@ -87,7 +82,9 @@ class FlyMqAdapter(ThreadedAdapter[FlyHistory, FlyContents]):
         for topic in REFUSING:
             settings = ["--schema", SCHEMA, "--rejected", "dead-letter", "--data-dir", broker.data_dir]
             command = [*COMMAND, "topic", "set", topic, *settings]
-            subprocess.run(command, check=True, timeout=60, capture_output=True, env={**os.environ, **SMALL_FILES})
+            subprocess.run(
+                command, check=True, timeout=60, capture_output=True, env={**WITHOUT_SETTINGS, **SMALL_FILES}
+            )
 
     def clients(self, broker: RestartableBroker, rng: random.Random) -> dict[str, Callable[[], None]]:
         self._load.killed.clear()
@@ -96,12 +93,7 @@ class FlyMqAdapter(ThreadedAdapter[FlyHistory, FlyContents]):
         return {worker.name: partial(worker.run, ports, rng.getrandbits(32)) for worker in self._workers}
 
     def before_kill(self) -> None:
-        self._kill = self.history.ask("campaign", "kill", Place("", 0))
         self._load.killed.set()
-
-    def after_kill(self) -> None:
-        super().after_kill()
-        self.history.acknowledge(self._kill)
 
     def _look(self, ports: dict[str, int]) -> None:
         """What has become of all that is told by value."""
@@ -113,43 +105,38 @@ class FlyMqAdapter(ThreadedAdapter[FlyHistory, FlyContents]):
     def _of(self, kind: type[W]) -> list[W]:
         return [worker for worker in self._workers if isinstance(worker, kind)]
 
-    def read_back(self, broker: RestartableBroker) -> FlyContents:
+    def read_back(self, broker: RestartableBroker) -> None:
         self._look(broker.ports)
         with connect(broker.ports) as client:
-            waited = self._finish(client)
-        contents = read_back(self._load, broker.ports)
-        contents.waited = waited
-        return contents
+            self._finish(client)
+        read_back(self._load, broker.ports)
 
-    def _finish(self, client: Client) -> int:
-        """Settle what is open, and let everything appear that is due in less than an hour. The answer is up to when."""
+    def _finish(self, client: Client) -> None:
+        """Settle what is open, and let everything appear that is due in less than an hour."""
         for transactor in self._of(Transactor):
             transactor.prepare(client)
         for delayer in self._of(Delayer):
             delayer.cancel(client, delayer.distant)  # they must still be there
-        history = self.history
-        delays = [delay for delay in history.asked("delay") if delay.number != HOUR_MS]
-        cancelled = {cancel.ids for cancel in history.asked("cancel") if cancel.outcome is not Outcome.REJECTED}
-        due = max((min(history.ended(delay), NEVER) + delay.number * 1000 for delay in delays), default=0)
+        evidence = Evidence(self.history)
+        delays = [delay for delay in evidence.of("delay") if delay.number != HOUR_MS]
+        cancelled = {cancel.ids for cancel in evidence.of("cancel") if not cancel.rejected}
+        due = max((evidence.last_time(delay) + (delay.number or 0) * 1000 for delay in delays), default=0)
         time.sleep(max(0.0, (due - microseconds()) / 1e6))
-        missing = {d.ids[0] for d in delays if d.outcome is Outcome.ACKNOWLEDGED and d.ids not in cancelled}
+        missing = {d.ids[0] for d in delays if d.acknowledged and d.ids not in cancelled}
         end = time.monotonic() + PATIENCE
         while missing and time.monotonic() < end:
             time.sleep(0.3)  # several sweeps: also for those of which nobody knows whether they were accepted
             for number in range(TOPICS[LATER]):
-                missing -= {record.id for record in records_of(client, Place(LATER, number))}
-        return microseconds()
+                missing -= {record for _, record in records_of(client, Place(LATER, number))}
+        self.history.note("campaign", "wait")
 
     def check_credentials(self, broker: RestartableBroker) -> None:
         try_passwords(self._load, broker.ports)
 
-    def check(self, contents: FlyContents) -> list[Violation]:
-        return check_flymq(self.history, contents)
-
     def progress(self) -> str:
         return f"{sum(self._load.serial.values())} records and changes"
 
-    def summary(self, outcomes: Outcomes[FlyHistory, FlyContents]) -> str:
+    def summary(self, outcomes: Outcomes) -> str:
         return ", ".join(f"{outcomes.count(kind, outcome=None)} {what}" for kind, what in COUNTS.items())
 
 
@@ -171,51 +158,57 @@ def workers(load: Load) -> list[Worker]:
     ]
 
 
-def records_of(client: Client, place: Place) -> list[Kept]:
-    """All that FlyMQ tells of a partition. It does not tell when a record was stored."""
-    found: list[Kept] = []
+def records_of(client: Client, place: Place) -> list[tuple[int, str]]:
+    """(offset, id) of all that FlyMQ tells of a partition."""
+    found: list[tuple[int, str]] = []
     at = 0
     while True:
         fetched = client.fetch(*place, at, 1000)
         if fetched.next_offset <= at:
             return found
-        found += [Kept(record_of(record.value), record.offset, 0) for record in fetched.records]
+        found += [(record.offset, record_of(record.value)) for record in fetched.records]
         at = fetched.next_offset
 
 
-def read_back(load: Load, ports: dict[str, int]) -> FlyContents:
-    """Everything that is there, through RustLog's door, which tells times, and through FlyMQ's, which must agree."""
-    records, letters = {}, {}
+def read_back(load: Load, ports: dict[str, int]) -> None:
+    """Everything that is there, through FlyMQ's door, and through RustLog's, which tells times too."""
+    history = load.history
     with connect(ports) as client, Connection(ports["rustlog"]) as connection:
         topics = connection.topics()
         for topic, partitions in topics.items():
-            if topic.endswith(".dlq"):
-                continue
             for place in [Place(topic, number) for number in range(partitions)]:
-                records[place] = _records_with_times(connection, place)
-                also = records_of(client, place)
-                if [one[:2] for one in also] != [one[:2] for one in records[place]]:
-                    raise AssertionError(f"{place}: FlyMQ and RustLog do not tell the same")
+                _note_contents(history, client, connection, place)
+        made = [f"topic/{topic}" for topic in topics]
+        history.note("campaign", "list", key=MADE_TOPIC, ids=[topic for topic in made if topic.startswith(MADE_TOPIC)])
         for topic in REFUSING:
-            letters[topic] = [one.id for one in records_of(client, Place(topic + ".dlq", 0))]
+            letters = [record for _, record in records_of(client, Place(topic + ".dlq", 0))]
             first = [record_of(letter.value) for letter in client.fetch_dlq(topic, 1000)]
-            if first != letters[topic][: len(first)] or len(first) < min(1000, len(letters[topic])):
+            if first != letters[: len(first)] or len(first) < min(1000, len(letters)):
                 raise AssertionError(f"{topic}: its dead letters are not what is in {topic}.dlq")
         for place in [Place(MORTAL, number) for number in range(TOPICS[MORTAL])]:
-            read_all(load.history, "campaign", "flymq", place, 0, by_flymq(client, place))
-            read_all(load.history, "campaign", "rustlog", place, 0, by_rustlog(connection, place))
-    return FlyContents(records, letters, frozenset(topics), frozenset({MORTAL}))
+            read_all(history, "campaign", "flymq", place, 0, by_flymq(client, place))
+            read_all(history, "campaign", "rustlog", place, 0, by_rustlog(connection, place))
 
 
-def _records_with_times(connection: Connection, place: Place) -> list[Kept]:
-    found: list[Kept] = []
+def _note_contents(history: History, client: Client, connection: Connection, place: Place) -> None:
+    gaps = place.topic == MORTAL or place.topic.endswith(".dlq")
+    contents = history.invoke("campaign", "contents", place, door="flymq", offset=0, gaps=gaps)
+    found = records_of(client, place)
+    contents.offsets = tuple(offset for offset, _ in found)
+    history.acknowledge(contents, ids=[record for _, record in found])
+    if place.topic.endswith(".dlq"):
+        return
+    contents = history.invoke("campaign", "contents", place, door="rustlog", offset=0, gaps=gaps)
+    ids: list[str] = []
     at = 0
     while True:
         asked = {"topic": place.topic, "partition": place.partition, "offset": at, "max_bytes": 1 << 20}
         fetched = connection.json(type="Fetch", **asked)
         if fetched["next_offset"] <= at:
-            return found
-        for record in fetched["records"]:
-            value = base64.b64decode(record["payload"])
-            found.append(Kept(record_of(value), record["offset"], record["timestamp"]))
+            break
+        ids += [record_of(base64.b64decode(record["payload"])) for record in fetched["records"]]
+        contents.offsets += tuple(record["offset"] for record in fetched["records"])
+        contents.times += tuple(record["timestamp"] for record in fetched["records"])
         at = fetched["next_offset"]
+    contents.end = at
+    history.acknowledge(contents, ids=ids)

@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.crash.flymq_history import ANYWHERE, Asked, FlyHistory
-from tests.crash.history import Outcome, Place
 from tests.crash.payloads import id_of, payload_of
 from tests.crash.rustlog_load import Connection
+from tests.histories.history import ANYWHERE, History, Operation, Outcome, Place
 
 from penstock.clients.flymq import (
     DIVERTED,
@@ -45,6 +44,7 @@ WATCHED: Final = [place for place in PLACES if place.topic != MORTAL]
 REFUSING: Final = (ORDERS, WASTE)
 SCHEMA: Final = "order"  # what ORDERS and WASTE want
 HOUR_MS: Final = 3_600_000
+MADE_TOPIC: Final = "topic/made-"
 GONE: Final = (ConnectionFailed, OutcomeUnknown, ConnectionError)  # what the end of the broker looks like
 
 
@@ -68,7 +68,7 @@ def results(outcomes: Sequence[Any]) -> Sequence[Any]:
 class Load:
     """What all workers of a campaign share."""
 
-    history: FlyHistory
+    history: History
     serial: Counter[str] = field(default_factory=Counter)  # records sent so far, by client
     known: dict[str, str] = field(default_factory=dict)  # what registers hold, as far as their keepers know
     passwords: dict[str, list[str]] = field(default_factory=dict)  # that a user ever had, or may have had
@@ -112,7 +112,7 @@ class Worker:
     def ask_all(
         self,
         client: Client,
-        asked: Sequence[tuple[Sequence[Asked], RequestSpec[Any]]],
+        asked: Sequence[tuple[Sequence[Operation], RequestSpec[Any]]],
         refusals: tuple[type[FlyMqError], ...] = (),
     ) -> list[Any]:
         """Ask all at once, and note what came of it. Each spec is about some operations."""
@@ -133,16 +133,16 @@ class Worker:
             raise lost
         return outcomes
 
-    def _accept(self, operation: Asked, outcome: Any) -> None:
+    def _accept(self, operation: Operation, outcome: Any) -> None:
         if isinstance(outcome, m.RecordMetadata):
-            operation.stamp, operation.offset = outcome.timestamp_ms, outcome.offset
+            operation.stamp, operation.offset = outcome.timestamp_ms * 1000, outcome.offset
         self.history.acknowledge(operation)
-        if operation.kind == "change":
-            self.load.known[operation.group] = operation.value
+        if operation.kind == "put":
+            self.load.known[operation.key] = operation.value or ""
 
 
 def connect(ports: dict[str, int]) -> Client:
-    return Client(port=ports["flymq"], retry=RetryPolicy(attempts=1), timeout=30)
+    return Client(port=ports["flymq"], retry=RetryPolicy(attempts=1), timeout=120)
 
 
 # -- records of several topics
@@ -153,8 +153,8 @@ class Transactor(Worker):
 
     def __init__(self, load: Load, name: str) -> None:
         super().__init__(load, name)
-        self._open: list[Asked] = []  # whose commit was asked for and not answered
-        self._settled: deque[Asked] = deque(maxlen=40)
+        self._open: list[Operation] = []  # whose commit was asked for and not answered
+        self._settled: deque[Operation] = deque(maxlen=40)
 
     def prepare(self, client: Client) -> None:
         for operation in list(self._open):
@@ -179,18 +179,19 @@ class Transactor(Worker):
         topic = rng.choice((LEFT, RIGHT))
         where = [Place(topic, rng.randrange(TOPICS[topic])) for _ in range(rng.choice((1, 4, 20)))]
         ids, values = self._records(rng, where)
-        batch = self.history.ask(self.name, "store", where[0], ids, where=where)
+        batch = self.history.invoke(self.name, "transaction", where[0], ids, places=tuple(where))
         spec = requests.produce_batch(topic, values, partitions=[place.partition for place in where])
         self.ask_all(client, [([batch], spec)])
 
     def _transaction(self, client: Client, rng: random.Random) -> None:
         where = [rng.choice(SHARED) for _ in range(rng.choice((0, 1, 3, 8)))]
         where += [Place(LEFT, rng.randrange(2)), Place(RIGHT, rng.choice((0, 1, 2, ANYWHERE)))]
-        made = f"made-{self.name}-{self.load.serial[self.name]}" if rng.random() < 0.05 else ""
-        where += [Place(made, 0)] if made else []
+        made = f"{self.name}-{self.load.serial[self.name]}" if rng.random() < 0.05 else ""
+        where += [Place(f"made-{made}", 0)] if made else []
         ids, values = self._records(rng, where)
         key = client.begin()
-        transaction = self.history.ask(self.name, "store", where[0], ids, where=where, group=key, value=made)
+        transaction = self.history.invoke(self.name, "transaction", where[0], ids, places=tuple(where), group=key)
+        transaction.key = f"{MADE_TOPIC}{made}" if made else ""
         end = rng.choice(("commit",) * 6 + ("twice", "roll back", "give up"))
         adds = [
             requests.produce_in_transaction(key, place.topic, value, partition=place.partition)
@@ -211,16 +212,16 @@ class Transactor(Worker):
         self.history.reject(transaction, "nobody asked for its commit")
         self._settled.append(transaction)
 
-    def _commit(self, client: Client, transaction: Asked, times: int) -> None:
+    def _commit(self, client: Client, transaction: Operation, times: int) -> None:
         self._open.append(transaction)
         results(client.pipeline([requests.commit_transaction(transaction.group)] * times))
         self.history.acknowledge(transaction)
         self._open.remove(transaction)
         self._settled.append(transaction)
 
-    def _repeat(self, client: Client, transaction: Asked) -> None:
-        repeat = self.history.ask(self.name, "repeat", transaction.place, group=transaction.group)
-        self.ask_all(client, [([repeat], requests.commit_transaction(transaction.group))], (TransactionOver,))
+    def _repeat(self, client: Client, transaction: Operation) -> None:
+        recommit = self.history.invoke(self.name, "recommit", transaction.place, group=transaction.group)
+        self.ask_all(client, [([recommit], requests.commit_transaction(transaction.group))], (TransactionOver,))
         if transaction in self._open:
             self._open.remove(transaction)
             self._settled.append(transaction)
@@ -241,7 +242,7 @@ class Watcher(Worker):
 
     def _read(self, client: Client, places: list[Place]) -> None:
         at = {place: self._cursors[place] for place in places}
-        reads = {place: self.history.ask(self.name, "read", place, offset=at[place]) for place in places}
+        reads = {place: self.history.invoke(self.name, "read", place, offset=at[place]) for place in places}
         found: dict[Place, list[str]] = {place: [] for place in places}
         left = list(places)
         while left:
@@ -255,7 +256,7 @@ class Watcher(Worker):
                 if not fetched.records:
                     left.remove(place)
         for place, read in reads.items():
-            read.number = at[place]
+            read.end = at[place]
             self.history.acknowledge(read, ids=found[place])
         self._cursors.update(at)
 
@@ -270,13 +271,13 @@ class Delayer(Worker):
 
     def __init__(self, load: Load, name: str) -> None:
         super().__init__(load, name)
-        self.pending: deque[Asked] = deque(maxlen=300)
-        self.distant: list[Asked] = []  # not due while the campaign runs
+        self.pending: deque[Operation] = deque(maxlen=300)
+        self.distant: list[Operation] = []  # not due while the campaign runs
 
     def step(self, client: Client, rng: random.Random) -> None:
         if self.pending and rng.random() < 0.3:
             now = time.time() * 1000
-            nearest = min(self.pending, key=lambda one: abs(one.stamp + one.number - now))
+            nearest = min(self.pending, key=lambda one: abs(one.stamp // 1000 + (one.number or 0) - now))
             self.cancel(client, [rng.choice((nearest, rng.choice(self.pending)))])
         else:
             self._delay(client, rng)
@@ -287,7 +288,7 @@ class Delayer(Worker):
         for record in self.load.ids(self.name, rng.choice((1, 1, 4, 10))):
             place = Place(LATER, rng.choice((0, 1, ANYWHERE)))
             wait = HOUR_MS if rng.random() < 0.02 else rng.choice(self.DELAYS_MS)
-            delay = self.history.ask(self.name, "delay", place, (record,), number=wait)
+            delay = self.history.invoke(self.name, "delay", place, (record,), number=wait)
             key = rng.choice((None, b"one", b"two"))
             value = payload_of(record, rng.choice((20, 300)))
             delays.append(delay)
@@ -299,10 +300,10 @@ class Delayer(Worker):
             self.distant += [delay for delay in accepted if delay.number == HOUR_MS]
             self.pending.extend(delay for delay in accepted if delay.number != HOUR_MS)
 
-    def cancel(self, client: Client, delays: Sequence[Asked]) -> None:
+    def cancel(self, client: Client, delays: Sequence[Operation]) -> None:
         asked = []
         for delay in delays:
-            cancel = self.history.ask(self.name, "cancel", delay.place, delay.ids)
+            cancel = self.history.invoke(self.name, "cancel", delay.place, delay.ids)
             asked.append(([cancel], requests.cancel_delayed(delay.offset or 0)))
             if delay in self.pending:
                 self.pending.remove(delay)
@@ -324,7 +325,7 @@ class Committer(Worker):
         for group, place in rng.sample(list(self._offsets), rng.choice((1, 1, 5))):
             self._offsets[group, place] += rng.choice((1, 1, 7))
             offset = self._offsets[group, place]
-            commit = self.history.ask(self.name, "commit", place, offset=offset, group=group)
+            commit = self.history.invoke(self.name, "commit", place, offset=offset, group=group)
             asked.append(([commit], requests.commit(place.topic, group, place.partition, offset)))
         self.ask_all(client, asked)
         if rng.random() < 0.1:
@@ -334,7 +335,7 @@ class Committer(Worker):
     def look(self, client: Client) -> None:
         """Where all groups stand."""
         keys = list(self._offsets)
-        positions = [self.history.ask(self.name, "position", place, group=group) for group, place in keys]
+        positions = [self.history.invoke(self.name, "position", place, group=group) for group, place in keys]
         asked = [requests.get_offset(place.topic, group, place.partition) for group, place in keys]
         for position, outcome in zip(positions, client.pipeline(asked), strict=True):
             if isinstance(outcome, FlyMqError) and not isinstance(outcome, NotFound):
@@ -351,7 +352,7 @@ class Misfit(Worker):
     def step(self, client: Client, rng: random.Random) -> None:
         place = Place(rng.choice(REFUSING), 0)
         bad = self.load.ids(self.name, rng.choice((1, 1, 3)))
-        letters = [self.history.ask(self.name, "letter", place, (record,)) for record in bad]
+        letters = [self.history.invoke(self.name, "letter", place, (record,)) for record in bad]
         values = [payload_of(record, rng.choice((20, 300))) for record in bad]
         if rng.random() < 0.5:
             asked = [([one], requests.produce(place.topic, value)) for one, value in zip(letters, values, strict=True)]
@@ -359,7 +360,7 @@ class Misfit(Worker):
             assert all(outcome.topic == place.topic + ".dlq" for outcome in outcomes), outcomes
         else:
             good = self.load.ids(self.name, rng.choice((1, 4)))
-            store = self.history.ask(self.name, "store", place, good)
+            store = self.history.invoke(self.name, "transaction", place, good)
             values += [fitting(record, 40) for record in good]
             (outcome,) = self.ask_all(client, [([store, *letters], requests.produce_batch(place.topic, values))])
             assert [offset == DIVERTED for offset in outcome.offsets] == [True] * len(bad) + [False] * len(good)
@@ -374,17 +375,17 @@ class Replayer(Worker):
     def step(self, client: Client, rng: random.Random) -> None:
         topic = rng.choice(REFUSING)
         place = Place(topic, 0)
-        peek = self.history.ask(self.name, "peek", place)
+        look = self.history.invoke(self.name, "letters", place)
         found = client.fetch_dlq(topic, self.PEEK)
-        self.history.acknowledge(peek, ids=[record_of(letter.value) for letter in found])
-        asked: list[tuple[list[Asked], RequestSpec[Any]]] = []
+        self.history.acknowledge(look, ids=[record_of(letter.value) for letter in found])
+        asked: list[tuple[list[Operation], RequestSpec[Any]]] = []
         for letter in rng.sample(found, min(len(found), rng.choice((0, 1, 3)))):
             for _ in range(rng.choice((1, 1, 1, 2))):
                 which = rng.choice((letter.message_id, int(letter.message_id.partition("-")[2])))
-                replay = self.history.ask(self.name, "replay", place, (record_of(letter.value),))
+                replay = self.history.invoke(self.name, "replay", place, (record_of(letter.value),))
                 asked.append(([replay], requests.replay_dlq(topic, which)))
         if topic == WASTE and rng.random() < 0.05:
-            asked.append(([self.history.ask(self.name, "purge", place)], requests.purge_dlq(topic)))
+            asked.append(([self.history.invoke(self.name, "purge", place)], requests.purge_dlq(topic)))
         self.ask_all(client, asked, (NotFound,))
         time.sleep(rng.uniform(0, 0.02))
 
@@ -399,7 +400,7 @@ class Mortal(Worker):
         asked = []
         for record in self.load.ids(self.name, rng.choice((1, 1, 5))):
             place, life = Place(MORTAL, rng.randrange(2)), rng.choice(self.LIVES_MS)
-            mortal = self.history.ask(self.name, "mortal", place, (record,), number=life)
+            mortal = self.history.invoke(self.name, "append_ttl", place, (record,), number=life)
             value = payload_of(record, 30)
             asked.append(([mortal], requests.produce_with_ttl(MORTAL, value, life, partition=place.partition)))
         self.ask_all(client, asked)
@@ -429,17 +430,17 @@ Fetch = Callable[[int], tuple[list[bytes], int]]  # from an offset: values, and 
 
 
 def read_all(
-    history: FlyHistory, client: str, door: str, place: Place, start: int, fetch: Fetch, times: int = 1000
+    history: History, client: str, door: str, place: Place, start: int, fetch: Fetch, times: int = 1000
 ) -> None:
     """Fetch until there is nothing more. Each fetch is an operation: it matters when it was asked for."""
     at = start
     for _ in range(times):
-        served = history.ask(client, "served", place, offset=at, group=door)
-        values, served.number = fetch(at)
-        history.acknowledge(served, ids=[id_of(value) for value in values])
-        if served.number <= at:
+        read = history.invoke(client, "read", place, offset=at, door=door, gaps=True)
+        values, read.end = fetch(at)
+        history.acknowledge(read, ids=[id_of(value) for value in values])
+        if read.end <= at:
             return
-        at = served.number
+        at = read.end
 
 
 def by_flymq(client: Client, place: Place) -> Fetch:

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tests.crash.campaign import Outcomes, ThreadedAdapter
-from tests.crash.history import Contents, Outcome, Violation
-from tests.crash.kimberlite_history import DeedHistory, check_kimberlite
 from tests.crash.kimberlite_load import (
     FACTS,
     OPEN,
     PLACES,
+    SECRET,
+    SQL,
     Appender,
     Clerk,
     Follower,
@@ -32,23 +32,20 @@ from tests.crash.kimberlite_load import (
     observe_tables,
     record_of,
 )
+from tests.histories.history import History, Outcome
 from tests.launcher import RestartableBroker
 
 from penstock.wire.kimberlite import messages as m
 
 PATIENCE = 60.0  # s in which SQL has to start
 COUNTS = {
-    "retry": "repeated appends",
-    "insert": "inserts",
-    "look": "looks at the past",
-    "settle": "credits of groups",
-    "make": "tenants, streams, tables and keys",
-    "enter": "keys tried",
+    "query_at": "looks at the past",
+    "commit": "credits of groups",
+    "put": "tenants, streams, tables and keys",
 }
-APPENDS = ("append", "retry", "insert")
 
 
-class KimberliteAdapter(ThreadedAdapter[DeedHistory, Contents]):
+class KimberliteAdapter(ThreadedAdapter):
     name = "Kimberlite"
     doors = ("kimberlite",)
     kills_at_start = 0.15
@@ -56,7 +53,7 @@ class KimberliteAdapter(ThreadedAdapter[DeedHistory, Contents]):
     checks_credentials = True
 
     def __init__(self, seed: int = 0) -> None:
-        super().__init__(DeedHistory())
+        super().__init__(History())
         load = self._load = Load(self.history, problems=self.problems)
         rng = random.Random(seed)
         self._inserter = Inserter(load, "inserter", rng.getrandbits(32))
@@ -92,27 +89,34 @@ class KimberliteAdapter(ThreadedAdapter[DeedHistory, Contents]):
             assert time.monotonic() < end, f"{self._inserter.name} gets nothing done"
             time.sleep(0.01)
 
-    def read_back(self, broker: RestartableBroker) -> Contents:
-        records, ends = {}, {}
+    def read_back(self, broker: RestartableBroker) -> None:
+        ends = {}
         port = broker.ports["kimberlite"]
         with Line(port) as line:
             for place, stream in self._load.streams.items():
-                records[place] = list(enumerate(map(record_of, line.events(stream))))
-                ends[place] = line.length(stream)
+                contents = self.history.invoke("reader", "contents", place, door="kimberlite", offset=0)
+                events = line.events(stream)
+                contents.end = ends[place] = line.length(stream)
+                self.history.acknowledge(contents, ids=map(record_of, events))
             observe(self.history, "reader", line)
             observe_tables(self.history, "reader", line)
         self._inserter.look_back(port)
         for follower, place in zip(self._followers, PLACES, strict=True):
             follower.drain(port, ends[place])
-        return Contents(records, ends=ends)
 
     def check_credentials(self, broker: RestartableBroker) -> None:
         self._clerk.try_keys(broker.ports["kimberlite"])
 
-    def check(self, contents: Contents) -> list[Violation]:
-        return check_kimberlite(self.history, contents)
-
-    def summary(self, outcomes: Outcomes[DeedHistory, Contents]) -> str:
-        late = outcomes.count("append", "retry", outcome=Outcome.REJECTED)
+    def summary(self, outcomes: Outcomes) -> str:
+        late = outcomes.count("append", outcome=Outcome.REJECTED)
         counts = ", ".join(f"{outcomes.count(kind)} {what}" for kind, what in COUNTS.items())
-        return f"{outcomes.records(*APPENDS)} events, {late} appends too late for their offset, {counts}"
+        told = f"{inserts(outcomes)} inserts, {keys_tried(outcomes)} keys tried"
+        return f"{outcomes.records('append')} events, {late} appends too late for their offset, {told}, {counts}"
+
+
+def inserts(outcomes: Outcomes) -> int:
+    return sum(one.door == SQL for one in outcomes.operations("append"))
+
+
+def keys_tried(outcomes: Outcomes) -> int:
+    return sum(one.key.startswith(SECRET) for one in outcomes.operations("get"))

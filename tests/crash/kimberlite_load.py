@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from tests.crash.history import Outcome, Place
-from tests.crash.kimberlite_history import Deed, DeedHistory
 from tests.crash.payloads import id_of, payload_of
+from tests.histories.history import History, Operation, Place
 
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import ClientCodec
@@ -27,6 +26,9 @@ TENANT: Final = 7
 GROUP: Final = "workers"
 RACE, OPEN, FACTS = (Place(name, 0) for name in ("race", "open", "facts"))
 PLACES: Final = (RACE, OPEN, FACTS)
+SQL: Final = "sql"  # as the door of what is inserted by it
+THERE: Final = "there"  # the value of all that only is there or not
+SECRET: Final = "secret/"  # before an API key: whether it is good
 LOOK: Final = 'SELECT id FROM facts ORDER BY "offset"'
 
 M = TypeVar("M", bound=m.Message)
@@ -44,7 +46,7 @@ class Line:
     """A blocking connection that has shaken hands. Pushes are put aside."""
 
     def __init__(self, port: int, dialect: str = "5b", token: str | None = None) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+        self._socket = socket.create_connection(("127.0.0.1", port), 120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._wire = ClientCodec(dialect)
         self._id = 0
@@ -131,7 +133,7 @@ def record_of(event: bytes) -> str:
 class Load:
     """What all clients of a campaign share."""
 
-    history: DeedHistory
+    history: History
     streams: dict[Place, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -182,15 +184,17 @@ class Appender(Worker):
         stream = self.load.streams[self._place]
         with Line(port, self._dialect) as line:
             while True:
-                burst: list[Deed] = []
+                burst: list[Operation] = []
                 for _ in range(self.rng.choice((1, 1, 4, 16))):
                     ids = self.ids(self.rng.choice((1, 1, 3, 20)))
-                    burst.append(self.history.ask(self.name, "append", self._place, ids))
-                line.send(*(m.AppendEvents(stream, [self._event(record) for record in deed.ids]) for deed in burst))
-                for deed in burst:
+                    burst.append(self.history.invoke(self.name, "append", self._place, ids))
+                line.send(
+                    *(m.AppendEvents(stream, [self._event(record) for record in operation.ids]) for operation in burst)
+                )
+                for operation in burst:
                     told = line.reply(m.AppendEventsResponse)
-                    assert told.count == len(deed.ids)
-                    self.history.acknowledge(deed, offset=told.first_offset)
+                    assert told.count == len(operation.ids)
+                    self.history.acknowledge(operation, offset=told.first_offset)
                 self.busy += 1
                 time.sleep(0.3 if self._place == FACTS else 0.01)
 
@@ -203,13 +207,14 @@ class Racer(Worker):
     def __init__(self, load: Load, name: str, seed: int, dialect: str) -> None:
         super().__init__(load, name, seed)
         self._dialect = dialect
-        self._open: list[Deed] = []  # a burst that was not answered, or not all of it
+        self._open: list[Operation] = []  # a burst that was not answered, or not all of it
 
     def work(self, port: int) -> None:
         stream = self.load.streams[RACE]
         with Line(port, self._dialect) as line, Line(port) as asking:
             again = [
-                self.history.ask(self.name, "retry", deed.place, deed.ids, number=deed.number) for deed in self._open
+                self.history.invoke(self.name, "append", operation.place, operation.ids, number=operation.number)
+                for operation in self._open
             ]
             self._append(line, stream, again)
             while True:
@@ -217,26 +222,29 @@ class Racer(Worker):
                 self._open = []
                 for _ in range(self.rng.choice((1, 1, 2, 6))):
                     ids = self.ids(self.rng.choice((1, 2, 10)))
-                    self._open.append(self.history.ask(self.name, "append", RACE, ids, number=at))
+                    self._open.append(self.history.invoke(self.name, "append", RACE, ids, number=at))
                     at += len(ids)
                 self._append(line, stream, self._open)
                 self.busy += 1
                 time.sleep(0.005)
 
-    def _append(self, line: Line, stream: int, deeds: Sequence[Deed]) -> None:
+    def _append(self, line: Line, stream: int, operations: Sequence[Operation]) -> None:
         line.send(
-            *(m.AppendEvents(stream, [payload_of(one, 60) for one in deed.ids], deed.number or 0) for deed in deeds)
+            *(
+                m.AppendEvents(stream, [payload_of(one, 60) for one in operation.ids], operation.number or 0)
+                for operation in operations
+            )
         )
-        for deed in deeds:
+        for operation in operations:
             try:
                 told = line.reply(m.AppendEventsResponse)
             except Refused as refused:
                 if refused.code is not m.ErrorCode.OFFSET_MISMATCH:
                     raise
-                self.history.reject(deed, str(refused))
+                self.history.reject(operation, str(refused))
             else:
-                assert told.count == len(deed.ids)
-                self.history.acknowledge(deed, offset=told.first_offset)
+                assert told.count == len(operation.ids)
+                self.history.acknowledge(operation, offset=told.first_offset)
         self._open = []
 
 
@@ -264,29 +272,29 @@ class Inserter(Worker):
         ids = self.ids(self.rng.choice((1, 2, 5)))
         values = ", ".join(f"(${2 * n + 1}, ${2 * n + 2})" for n in range(len(ids)))
         params = [value for record in ids for value in (record, len(record))]
-        deed = self.history.ask(self.name, "insert", FACTS, ids)
+        operation = self.history.invoke(self.name, "append", FACTS, ids, door=SQL)
         try:
             told = line.query(f"INSERT INTO facts (id, n) VALUES {values}", *params)
         except Refused as refused:
             if "may be tried again" not in str(refused):  # others were faster, again and again
                 raise
-            self.history.reject(deed, str(refused))
+            self.history.reject(operation, str(refused))
             return
         ((rows, position),) = told.rows
         assert rows == len(ids) and isinstance(position, int), told
-        deed.number = position
-        self.history.acknowledge(deed)
+        operation.position = position
+        self.history.acknowledge(operation)
         self._positions.append(position)
         self._look(line, position)
 
     def _look(self, line: Line, position: int) -> None:
-        deed = self.history.ask(self.name, "look", FACTS, number=position)
+        operation = self.history.invoke(self.name, "query_at", FACTS, position=position)
         try:
             found = line.ask(m.QueryAt(LOOK, [], position), m.QueryAtResponse)
         except Refused as refused:
-            self.history.reject(deed, str(refused))
+            self.history.reject(operation, str(refused))
         else:
-            self.history.acknowledge(deed, ids=[str(row[0]) for row in found.rows])
+            self.history.acknowledge(operation, ids=[str(row[0]) for row in found.rows])
 
     def look_back(self, port: int) -> None:
         """At every position that there was."""
@@ -296,9 +304,9 @@ class Inserter(Worker):
 
     def _declare(self, line: Line) -> None:
         name = f"t{self._serial}"
-        deed = self.history.ask(self.name, "make", value=f"table/{name}")
+        operation = self.history.invoke(self.name, "put", key=f"table/{name}", value=THERE)
         line.query(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, n VARCHAR)")
-        self.history.acknowledge(deed)
+        self.history.acknowledge(operation)
 
 
 class Clerk(Worker):
@@ -326,47 +334,47 @@ class Clerk(Worker):
 
     def _tenant(self, line: Line) -> None:
         number = 1000 + self._next()
-        deed = self.history.ask(self.name, "make", value=f"tenant/{number}")
+        operation = self.history.invoke(self.name, "put", key=f"tenant/{number}", value=THERE)
         assert line.ask(m.TenantCreate(number, f"number {number}"), m.TenantCreateResponse).created
-        self.history.acknowledge(deed)
+        self.history.acknowledge(operation)
         if self.rng.random() < 0.3:
-            deed = self.history.ask(self.name, "unmake", value=f"tenant/{number}")
+            operation = self.history.invoke(self.name, "delete", key=f"tenant/{number}")
             assert line.ask(m.TenantDelete(number), m.TenantDeleteResponse).deleted
-            self.history.acknowledge(deed)
+            self.history.acknowledge(operation)
 
     def _stream(self, line: Line) -> None:
         name = f"made{self._next()}"
-        deed = self.history.ask(self.name, "make", value=f"stream/{name}")
+        operation = self.history.invoke(self.name, "put", key=f"stream/{name}", value=THERE)
         line.ask(m.CreateStream(name, m.DataClass.PUBLIC, m.Everywhere()), m.CreateStreamResponse)
-        self.history.acknowledge(deed)
+        self.history.acknowledge(operation)
 
     def _key(self, line: Line) -> None:
         subject = f"subject{self._next()}"
-        deed = self.history.ask(self.name, "make", value=f"key/{subject}")
+        operation = self.history.invoke(self.name, "put", key=f"key/{subject}", value=THERE)
         told = line.ask(m.ApiKeyRegister(subject, TENANT, ["User"]), m.ApiKeyRegisterResponse)
-        self.history.acknowledge(deed)
+        self.history.acknowledge(operation)
         self._good(subject, told.key)
 
     def _good(self, subject: str, secret: str) -> None:
-        self.history.acknowledge(self.history.ask(self.name, "lock", number=1, value=secret))
+        self.history.note(self.name, "put", key=f"{SECRET}{secret}", value=THERE)
         self.secrets.append(secret)
         self._subjects[subject] = secret
 
     def _rotate(self, line: Line) -> None:
         if self._subjects:
             subject, secret = self._subjects.popitem()
-            deed = self.history.ask(self.name, "lock", number=0, value=secret)
+            operation = self.history.invoke(self.name, "delete", key=f"{SECRET}{secret}")
             told = line.ask(m.ApiKeyRotate(secret), m.ApiKeyRotateResponse)
-            self.history.acknowledge(deed)
+            self.history.acknowledge(operation)
             self._good(subject, told.new_key)
 
     def _revoke(self, line: Line) -> None:
         if self._subjects and self.rng.random() < 0.5:
             subject, secret = self._subjects.popitem()
-            deed = self.history.ask(self.name, "lock", number=0, value=secret)
-            end = self.history.ask(self.name, "unmake", value=f"key/{subject}")
+            operation = self.history.invoke(self.name, "delete", key=f"{SECRET}{secret}")
+            end = self.history.invoke(self.name, "delete", key=f"key/{subject}")
             assert line.ask(m.ApiKeyRevoke(secret), m.ApiKeyRevokeResponse).revoked
-            self.history.acknowledge(deed)
+            self.history.acknowledge(operation)
             self.history.acknowledge(end)
 
     def try_keys(self, port: int) -> None:
@@ -377,23 +385,23 @@ class Clerk(Worker):
                     good = line.let_in
             except Refused:
                 good = False
-            self.history.acknowledge(self.history.ask(self.name, "enter", number=int(good), value=secret))
+            self.history.note(self.name, "get", key=f"{SECRET}{secret}", found=THERE if good else None)
 
 
-def observe(history: DeedHistory, name: str, line: Line) -> None:
+def observe(history: History, name: str, line: Line) -> None:
     """Which tenants and keys there are. Its own tenant is no news."""
-    deed = history.ask(name, "observe", value="tenant/")
+    operation = history.invoke(name, "list", key="tenant/")
     tenants = line.ask(m.TenantList(), m.TenantListResponse).tenants
-    history.acknowledge(deed, ids=[f"tenant/{one.tenant_id}" for one in tenants if one.tenant_id != TENANT])
-    deed = history.ask(name, "observe", value="key/")
+    history.acknowledge(operation, ids=[f"tenant/{one.tenant_id}" for one in tenants if one.tenant_id != TENANT])
+    operation = history.invoke(name, "list", key="key/")
     keys = line.ask(m.ApiKeyList(), m.ApiKeyListResponse).keys
-    history.acknowledge(deed, ids=[f"key/{one.subject}" for one in keys])
+    history.acknowledge(operation, ids=[f"key/{one.subject}" for one in keys])
 
 
-def observe_tables(history: DeedHistory, name: str, line: Line) -> None:
+def observe_tables(history: History, name: str, line: Line) -> None:
     """Which streams and declared tables there are; with SQL, which may have to start first."""
     places = {place.topic for place in PLACES}
-    streams, tables = history.ask(name, "observe", value="stream/"), history.ask(name, "observe", value="table/")
+    streams, tables = history.invoke(name, "list", key="stream/"), history.invoke(name, "list", key="table/")
     found = {table.name for table in line.ask(m.ListTables(), m.ListTablesResponse).tables} - places
     declared = []
     for table in sorted(name for name in found if name.startswith("t")):
@@ -427,7 +435,7 @@ class Follower(Worker):
                 pushed = line.push()
                 assert isinstance(pushed, m.SubscriptionEvents) and pushed.subscription_id == number, pushed
                 assert pushed.start_offset == at, f"{pushed.start_offset} comes where {at} is expected"
-                read = self.history.ask(self.name, "read", self._place, group=GROUP)
+                read = self.history.invoke(self.name, "consume", self._place, group=GROUP)
                 self.history.acknowledge(read, offset=at, ids=map(record_of, pushed.events))
                 at += len(pushed.events)
                 if (not line.pushed and at - done >= min(window, 50)) or at - done >= window:
@@ -436,13 +444,13 @@ class Follower(Worker):
                     self.busy += 1
 
     def _subscribe(self, line: Line, window: int) -> tuple[int, int]:
-        resume = self.history.ask(self.name, "resume", self._place, group=GROUP)
+        resume = self.history.invoke(self.name, "position", self._place, group=GROUP)
         told = line.ask(m.Subscribe(self.load.streams[self._place], 0, window, GROUP), m.SubscribeResponse)
         self.history.acknowledge(resume, offset=told.start_offset)
         return told.start_offset, told.subscription_id
 
     def _settle(self, line: Line, number: int, at: int, count: int) -> None:
-        settle = self.history.ask(self.name, "settle", self._place, group=GROUP, offset=at)
+        settle = self.history.invoke(self.name, "commit", self._place, group=GROUP, offset=at)
         line.ask(m.SubscribeCredit(number, count), m.SubscriptionAck)
         self.history.acknowledge(settle)
 
@@ -456,12 +464,8 @@ class Reader(Worker):
                 place = self.rng.choice(PLACES)
                 stream = self.load.streams[place]
                 offset = self.rng.randint(0, asking.length(stream))
-                deed = self.history.ask(self.name, "read", place)
+                operation = self.history.invoke(self.name, "read", place)
                 found = line.ask(m.ReadEvents(stream, offset, 20_000), m.ReadEventsResponse)
-                self.history.acknowledge(deed, offset=offset, ids=map(record_of, found.events))
+                self.history.acknowledge(operation, offset=offset, ids=map(record_of, found.events))
                 self.busy += 1
                 time.sleep(0.005)
-
-
-def acknowledged(history: DeedHistory, *kinds: str) -> list[Deed]:
-    return [deed for deed in history.asked(*kinds) if deed.outcome is Outcome.ACKNOWLEDGED]

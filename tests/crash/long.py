@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 
 from tests.crash import schedule
+from tests.crash.all_doors_adapter import AllDoorsAdapter
 from tests.crash.blipmq_adapter import BlipMqAdapter
-from tests.crash.campaign import Adapter, C, Campaign, H, run
+from tests.crash.campaign import Adapter, Campaign, run
 from tests.crash.felix_adapter import FelixAdapter
 from tests.crash.flymq_adapter import FlyMqAdapter
 from tests.crash.kimberlite_adapter import KimberliteAdapter
 from tests.crash.rustlog_adapter import RustLogAdapter
+from tests.histories.checker import Violation
+from tests.histories.history import History
+
+LONGEST_LIFE = 50  # kills of a broker under the load of all doors, before the next begins with nothing
 
 
 def schedules(first: int, count: int) -> int:
@@ -40,21 +47,48 @@ def schedules(first: int, count: int) -> int:
     return failures
 
 
-def kills(adapter: Adapter[H, C], cycles: int, seed: int, durability: str, note: str = "") -> int:
+def kills(adapter: Adapter, cycles: int, seed: int, durability: str, note: str = "") -> int:
     """Kill a broker again and again under the load of one door's clients; returns how many violations were found."""
     begin = time.monotonic()
     name = f"{adapter.name} at {durability}{note}"
     with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
         campaign = Campaign(directory, cycles, seed, durability)
-        outcomes = run(adapter, campaign, lambda text: print(f"{name}: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
+        try:
+            outcomes = run(adapter, campaign, lambda text: print(f"{name}: {text}", flush=True))
+        except Exception:
+            _keep(adapter.history)
+            raise
+    _tell(outcomes.violations, outcomes.history)
     print(
         f"{name}: {outcomes.kills} kills, {adapter.summary(outcomes)}, {len(outcomes.violations)} violations, "
         f"{time.monotonic() - begin:.0f} s",
         flush=True,
     )
     return len(outcomes.violations)
+
+
+def _tell(violations: Sequence[Violation], history: History) -> None:
+    for violation in violations[:20]:
+        print(f"violation: {violation}")
+    if violations:
+        _keep(history)
+
+
+def _keep(history: History) -> None:
+    file, path = tempfile.mkstemp(prefix="penstock-history-", suffix=".jsonl")
+    os.close(file)
+    history.dump(path)
+    print(f"the history: python -m tests.histories check {path}", flush=True)
+
+
+def all_doors(cycles: int, seed: int) -> int:
+    """Kill a broker under the load of all doors at once, some dozens of times on each data directory; returns how many
+    violations were found."""
+    found = 0
+    for first in range(0, cycles, LONGEST_LIFE):
+        note = f", kills from {first + 1} on"
+        found += kills(AllDoorsAdapter(), min(LONGEST_LIFE, cycles - first), seed + first, "synced", note)
+    return found
 
 
 def spark_kills(cycles: int, seed: int) -> int:
@@ -65,8 +99,7 @@ def spark_kills(cycles: int, seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
         campaign = spark_campaign.Campaign(directory, cycles, seed)
         outcomes = spark_campaign.run(campaign, lambda text: print(f"Spark: {text}", flush=True))
-    for violation in outcomes.violations[:20]:
-        print(f"violation: {violation}")
+    _tell(outcomes.violations, outcomes.history)
     victims = ", ".join(f"{count} of the {victim}" for victim, count in outcomes.kills.items())
     print(
         f"Spark: {sum(outcomes.kills.values())} kills ({victims}), {outcomes.inputs} inputs, "
@@ -83,6 +116,9 @@ def main() -> int:
     parser.add_argument("--flymq-kills", type=int, help="how many of them under FlyMQ's load; half of --kills")
     parser.add_argument("--kimberlite-kills", type=int, help="the same under Kimberlite's; a quarter of --kills")
     parser.add_argument("--felix-kills", type=int, help="the same under Felix's; a quarter of --kills")
+    parser.add_argument(
+        "--all-doors", type=int, metavar="KILLS", help="only these, under the load of all doors at once"
+    )
     parser.add_argument("--spark-kills", type=int, default=30, help="how many kills around a pipeline on Spark")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
@@ -91,7 +127,10 @@ def main() -> int:
     if arguments.schedule is not None:
         return 1 if schedules(arguments.schedule, 1) else 0
     found, seed = 0, arguments.seed
+    if arguments.all_doors is not None:
+        return _report(all_doors(arguments.all_doors, seed))
     if arguments.kills:
+        found += all_doors(max(1, arguments.kills // 4), seed)
         found += kills(RustLogAdapter(), arguments.kills, seed, "synced")
         found += kills(RustLogAdapter(), max(1, arguments.kills // 5), seed, "written")
         found += kills(BlipMqAdapter(), max(1, arguments.kills // 2), seed, "synced")
@@ -114,6 +153,10 @@ def main() -> int:
         found += spark_kills(arguments.spark_kills, arguments.seed)
     if arguments.schedules:
         found += schedules(arguments.seed, arguments.schedules)
+    return _report(found)
+
+
+def _report(found: int) -> int:
     print("nothing was lost" if not found else f"{found} findings")
     return 1 if found else 0
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from tests.crash.history import LOG_RULES, Contents, History, Operation, Outcome, Place
 from tests.crash.payloads import id_of, payload_of
+from tests.histories.history import History, Operation, Place
 
 ERROR, CREATE_TOPIC, PRODUCE, COMMIT = 0xFE, 0x05, 0x01, 0x03
 ALREADY_EXISTS = 11
+NEW_TOPIC = "topic/new-"
 
 
 class ServerError(Exception):
@@ -37,7 +38,7 @@ def _text(value: str) -> bytes:
 class Connection:
     """A blocking connection: frames out, frames in, both dialects."""
 
-    def __init__(self, port: int, seconds: float = 30.0) -> None:
+    def __init__(self, port: int, seconds: float = 120.0) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
@@ -194,34 +195,31 @@ def read_along(load: Load, port: int, client: str, seed: int) -> None:
             load.history.acknowledge(commit)
             if rng.random() < 0.1:
                 number = load.serial["topics"] = load.serial.get("topics", 0) + 1
-                created = load.history.invoke(client, "create", Place(f"new-{number}", 3))
-                connection.create_topic(*created.place)
+                created = load.history.invoke(client, "put", key=f"{NEW_TOPIC}{number}", value="3")
+                connection.create_topic(f"new-{number}", 3)
                 load.history.acknowledge(created)
             time.sleep(0.002)
 
 
-def topics_kept(history: History, contents: Contents) -> Iterator[str]:
-    """Every topic whose creation was acknowledged exists."""
-    there = {(place.topic, place.partition) for place in contents.starts}
-    for operation in history.of("create"):
-        if operation.outcome is Outcome.ACKNOWLEDGED and operation.place not in there:
-            yield f"topic {operation.place.topic} was created, and is gone"
-
-
-RULES = (*LOG_RULES, topics_kept)
-
-
-def read_back(connection: Connection, load: Load) -> Contents:
+def read_back(connection: Connection, load: Load) -> None:
     """Everything that is there: records, bounds, topics, group offsets."""
-    records, starts, ends, committed = {}, {}, {}, {}
     for place in load.places:
-        starts[place], ends[place] = connection.bounds(*place)
-        records[place] = [(offset, id_of(payload)) for offset, payload in connection.fetch_all(*place)]
-    for name, count in connection.topics().items():
-        starts.setdefault(Place(name, count), 0)
-    for operation in load.history.of("commit"):
-        group, place = operation.group, operation.place
-        if (group, place) not in committed:
-            reply = connection.json(type="OffsetFetch", group=group, topic=place.topic, partition=place.partition)
-            committed[group, place] = reply["offset"]
-    return Contents(records, starts, ends, committed)
+        note_contents(load.history, connection, place)
+    topics = {f"topic/{name}": str(count) for name, count in connection.topics().items()}
+    for created in load.history.of("put"):
+        load.history.note("campaign", "get", key=created.key, found=topics.get(created.key))
+    made = [name for name in topics if name.startswith(NEW_TOPIC)]
+    load.history.note("campaign", "list", key=NEW_TOPIC, ids=made)
+    for group, place in sorted({(commit.group, commit.place) for commit in load.history.of("commit")}):
+        position = load.history.invoke("campaign", "position", place, group=group)
+        reply = connection.json(type="OffsetFetch", group=group, topic=place.topic, partition=place.partition)
+        load.history.acknowledge(position, offset=reply["offset"])
+
+
+def note_contents(history: History, connection: Connection, place: Place) -> None:
+    """All of a partition."""
+    contents = history.invoke("campaign", "contents", place, door="rustlog")
+    contents.offset, contents.end = connection.bounds(*place)
+    found = list(connection.fetch_all(*place))
+    contents.offsets = tuple(offset for offset, _ in found)
+    history.acknowledge(contents, ids=[id_of(payload) for _, payload in found])

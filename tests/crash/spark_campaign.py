@@ -1,8 +1,7 @@
 """A real broker and a real Spark pipeline, both killed again and again at random moments while the input grows.
 
 Killed is one of: the broker; the driver with its JVM and all workers; one Python worker of Spark's; the broker's child
-that serves Flight; the one that builds tables. In the end everything is let run dry, read back, and compared by
-`spark_history`.
+that serves Flight; the one that builds tables. In the end everything is let run dry, read back, and checked.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from tests.crash.history import Violation
 from tests.crash.spark_driver import SOURCE
-from tests.crash.spark_history import At, Copied, SparkHistory, check
+from tests.histories.checker import Violation, check
+from tests.histories.history import History, Place
 from tests.launcher import RestartableBroker
 from tests.ports import steady_port
 
@@ -63,6 +62,7 @@ class Campaign:
 class Outcomes:
     kills: dict[str, int] = field(default_factory=dict)
     inputs: int = 0
+    history: History = field(default_factory=History)
     violations: list[Violation] = field(default_factory=list)
 
 
@@ -122,7 +122,8 @@ class Producer(threading.Thread):
         self._broker = broker
         self._random = random.Random(seed)
         self._over = threading.Event()
-        self.acknowledged: dict[At, bytes] = {}
+        self.history = History()
+        self.acknowledged = 0
         self._number = 0
 
     def run(self) -> None:
@@ -137,8 +138,10 @@ class Producer(threading.Thread):
     def _produce(self, client: Client) -> None:
         partition = self._random.randrange(PARTITIONS)
         values = [self._value() for _ in range(self._random.randint(1, 40))]
+        append = self.history.invoke("producer", "append", Place(SOURCE, partition), map(bytes.decode, values))
         base = client.produce(SOURCE, partition, values).base_offset
-        self.acknowledged.update({(partition, offset): value for offset, value in enumerate(values, base)})
+        self.history.acknowledge(append, offset=base)
+        self.acknowledged += len(values)
 
     def _value(self) -> bytes:
         self._number += 1
@@ -172,14 +175,14 @@ def run(campaign: Campaign, tell: Callable[[str], None] = lambda _: None) -> Out
                 if not driver.running:
                     driver.kill()
                     driver.start()
-                tell(f"kill {number + 1} of {campaign.kills}: {victim}; {len(producer.acknowledged)} acknowledged")
+                tell(f"kill {number + 1} of {campaign.kills}: {victim}; {producer.acknowledged} acknowledged")
             producer.stop()
             history = _run_dry(broker, driver, producer, campaign.directory)
         finally:
             producer.stop()
             driver.kill()
-    outcomes.inputs = len(history.inputs)
-    outcomes.violations = check(history)
+    outcomes.inputs = sum(len(contents.ids) for contents in history.of("contents") if contents.door == "flight")
+    outcomes.history, outcomes.violations = history, check(history)
     return outcomes
 
 
@@ -202,14 +205,13 @@ def _kill_one(victim: str, broker: SparkBroker, driver: Driver, randomly: random
 # -- the end
 
 
-def _run_dry(broker: SparkBroker, driver: Driver, producer: Producer, directory: str) -> SparkHistory:
+def _run_dry(broker: SparkBroker, driver: Driver, producer: Producer, directory: str) -> History:
     """Wait until nothing is missing or the time is over; then whatever is wrong is a finding."""
     log = connect({"bootstrap.servers": broker.flight})
     assert isinstance(log, FlightLog)
-    inputs = _by_place(log, SOURCE)
     end = time.monotonic() + DRY_SECONDS
     while True:
-        history = _history(log, inputs, producer, directory)
+        history = _history(log, producer, directory)
         if not check(history) or time.monotonic() > end:
             return history
         if not driver.running:
@@ -217,32 +219,49 @@ def _run_dry(broker: SparkBroker, driver: Driver, producer: Producer, directory:
         time.sleep(1)
 
 
-def _history(log: Log, inputs: dict[At, bytes], producer: Producer, directory: str) -> SparkHistory:
-    counts = [value.decode().split() for _, value in sorted(_by_place(log, "count").items())]
-    copies = {
-        "copy": Copied(_copied(log, "copy")),
-        "newest": Copied(_copied(log, "newest"), _resolved(f"{directory}/checkpoints/newest/offsets")),
-    }
-    table, repeated = _table(log)
-    return SparkHistory(
-        dict(producer.acknowledged), inputs, copies, [(key, int(count)) for key, count in counts], table, repeated
-    )
+def _history(log: Log, producer: Producer, directory: str) -> History:
+    """All that was sent, and all that is there now: in the topic, in its table, and in what the pipeline wrote."""
+    history = producer.history.copy()
+    for place, rows in _by_place(log, SOURCE).items():
+        _note_contents(history, "flight", place, rows)
+    for place, rows in _table(log).items():
+        _note_contents(history, "table", place, rows)
+    for name in ("copy", "newest"):
+        _note_copies(history, log, name)
+    for partition, offset in _resolved(f"{directory}/checkpoints/newest/offsets").items():
+        history.note("pipeline", "copy_start", Place(SOURCE, partition), key="newest", offset=offset)
+    for rows in _by_place(log, "count").values():
+        for _, value in rows:
+            key, count = value.decode().split()
+            history.note("pipeline", "tally", key=key, number=int(count))
+    return history
 
 
-def _by_place(log: Log, topic: str) -> dict[At, bytes]:
-    found: dict[At, bytes] = {}
+Rows = list[tuple[int, bytes]]  # offset and value
+
+
+def _note_contents(history: History, door: str, place: Place, rows: Rows) -> None:
+    ids = [value.decode() for _, value in rows]
+    keys = tuple(record.rpartition(":")[2] for record in ids)  # those that the pipeline counts by
+    offsets = tuple(offset for offset, _ in rows)
+    history.note("campaign", "contents", place, ids, door=door, offset=0, offsets=offsets, keys=keys)
+
+
+def _note_copies(history: History, log: Log, name: str) -> None:
+    for rows in _by_place(log, name).values():
+        for _, value in rows:
+            partition, offset, copied = value.decode().split(" ")
+            ids = [base64.b64decode(copied).decode()]
+            history.note("pipeline", "copy", Place(SOURCE, int(partition)), ids, key=name, offsets=(int(offset),))
+
+
+def _by_place(log: Log, topic: str) -> dict[Place, Rows]:
+    found: dict[Place, Rows] = {}
     for place, bounds in log.bounds([topic]).items():
+        rows = found[Place(*place)] = []
         for batch in log.read(place, bounds.start, bounds.high_watermark, ["offset", "value"]):
-            rows = batch.to_pydict()
-            found.update(
-                {(place.partition, at): value for at, value in zip(rows["offset"], rows["value"], strict=True)}
-            )
+            rows += _rows(batch)
     return found
-
-
-def _copied(log: Log, topic: str) -> list[tuple[At, bytes]]:
-    rows = [value.decode().split(" ") for _, value in sorted(_by_place(log, topic).items())]
-    return [((int(partition), int(offset)), base64.b64decode(value)) for partition, offset, value in rows]
 
 
 def _resolved(offsets: str) -> dict[int, int]:
@@ -251,27 +270,25 @@ def _resolved(offsets: str) -> dict[int, int]:
     return {int(number): at for number, at in json.loads(first)["/from"][SOURCE].items()}
 
 
-def _table(log: Log) -> tuple[dict[At, bytes], int]:
+def _table(log: Log) -> dict[Place, Rows]:
     """The input topic as its table has it, and from the journal what the table has not."""
     info = log.table(SOURCE)
-    rows: list[tuple[At, bytes]] = []
-    ends: dict[int, int] = {}
+    found: dict[Place, Rows] = {}
     table = None if info is None else Table.open(TableRef(info.topic, SOURCE, info.url, dict(info.options)))
     for place, bounds in log.bounds([SOURCE]).items():
         end = 0 if table is None else table.ends().get(place.partition, 0)
-        ends[place.partition] = end
+        rows = found[Place(*place)] = []
         if table is not None and end:
             for batch in table.read(place.partition, 0, end, ["offset", "value"]):
-                rows += _places(place.partition, batch)
+                rows += _rows(batch)
         for batch in log.read(TopicPartition(SOURCE, place.partition), end, bounds.high_watermark, ["offset", "value"]):
-            rows += _places(place.partition, batch)
-    found = dict(rows)
-    return found, len(rows) - len(found)
+            rows += _rows(batch)
+    return found
 
 
-def _places(partition: int, batch: pa.RecordBatch) -> list[tuple[At, bytes]]:
+def _rows(batch: pa.RecordBatch) -> Rows:
     rows = batch.to_pydict()
-    return [((partition, at), value) for at, value in zip(rows["offset"], rows["value"], strict=True)]
+    return list(zip(rows["offset"], rows["value"], strict=True))
 
 
 # -- processes

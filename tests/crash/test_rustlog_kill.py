@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.crash.campaign import Campaign, run
-from tests.crash.history import Outcome
 from tests.crash.payloads import id_of, payload_of
 from tests.crash.rustlog_adapter import RustLogAdapter
 from tests.crash.rustlog_load import Connection
+from tests.histories.history import Outcome
 from tests.launcher import RestartableBroker
 
 CYCLES = int(os.environ.get("PENSTOCK_KILL_CYCLES", "25"))

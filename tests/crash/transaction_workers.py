@@ -1,7 +1,7 @@
 """Clients that change what FlyMQ's broker keeps beside records: users, roles, access lists and schemas.
 
 To the history each of them is a register, `user/alice`, whose value is a text that says all that can be told of it. A
-register has one keeper, which knows what it holds by what it was told, or, after a kill, by the next survey.
+register has one keeper, which knows what it holds by what it was told, or, after a kill, by the next look.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tests.crash.flymq_load import SCHEMA, Load, Worker, connect
-from tests.crash.history import Outcome, Place
 
 from penstock.clients.flymq import Client, LoginFailed, RequestSpec, requests
 from penstock.wire.flymq import messages as m
 
-NOWHERE: Final = Place("", 0)
-KINDS: Final = ("user/", "role/", "acl/", "schema/")  # registers that a survey can look at
+KINDS: Final = ("user/", "role/", "acl/", "schema/")  # registers that can be looked at
 DISABLED: Final = "user account is disabled"  # said only to those who know the password
 
 
@@ -43,7 +41,7 @@ def schema_text(mode: str, versions: dict[int, str]) -> str:
 class RegisterWorker(Worker):
     def change(self, client: Client, spec: RequestSpec[Any], values: dict[str, str]) -> None:
         """Ask for one change, which gives these values to registers."""
-        changes = [self.history.ask(self.name, "change", NOWHERE, group=name, value=values[name]) for name in values]
+        changes = [self.history.invoke(self.name, "put", key=name, value=values[name] or None) for name in values]
         self.ask_all(client, [(changes, spec)])
 
     def held(self, register: str) -> str:
@@ -128,7 +126,7 @@ class SchemaWorker(RegisterWorker):
 def read_view(load: Load, client: Client) -> None:
     """Look at all registers but passwords: those that were ever changed, and those that are there."""
     found: dict[str, str] = {}
-    changed = {one.group for one in load.history.asked("change") if one.group.startswith(KINDS)}
+    changed = {one.key for one in load.history.of("put") if one.key.startswith(KINDS)}
     for user in client.list_users():
         found[f"user/{user.username}"] = user_text(user.roles, user.enabled)
     for role in client.list_roles():
@@ -149,8 +147,7 @@ def read_view(load: Load, client: Client) -> None:
 
 
 def observe(load: Load, register: str, value: str) -> None:
-    look = load.history.ask("survey", "observe", NOWHERE, group=register, value=value)
-    load.history.acknowledge(look)
+    load.history.note("campaign", "get", key=register, found=value or None)
     load.known[register] = value
 
 
@@ -158,8 +155,8 @@ def try_passwords(load: Load, ports: dict[str, int]) -> None:
     """Find out which password each user has, at a broker that wants one: the last ones that a user had or may have had,
     and the one before."""
     for name, passwords in load.passwords.items():
-        changes = [one for one in load.history.asked("change") if one.group == f"password/{name}"]
-        settled = [one.value for one in changes if one.value and one.outcome is Outcome.ACKNOWLEDGED]
+        changes = [one for one in load.history.of("put") if one.key == f"password/{name}"]
+        settled = [one.value for one in changes if one.value and one.acknowledged]
         first = passwords.index(settled[-1]) if settled else 0
         right = [one for one in passwords[max(0, first - 1) :] if _opens(ports, name, one)]
         observe(load, f"password/{name}", " ".join(right))

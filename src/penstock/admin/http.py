@@ -6,6 +6,8 @@ opens one may add resources of their own: `socket` does.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -44,6 +46,8 @@ from penstock.broker.security.access import Identity
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import CommitGroup, Durability, GroupState
 from penstock.log.errors import CommitFailed, LogError
+
+logger = logging.getLogger(__name__)
 
 MAX_HEAD: Final = 16 << 10
 MAX_BODY: Final = 64 << 10
@@ -217,10 +221,27 @@ class HttpSession:
             self._send_reply(outcome)
         elif isinstance(outcome, PendingHttpReply):
             self._waiting = True
-            outcome.group.on_done(lambda group: self._committed(group, outcome.reply))
+            outcome.group.on_done(lambda group: self._guard(lambda: self._committed(group, outcome.reply)))
         else:
             self._waiting = True
-            outcome.start(self._broker.executor, lambda: self._deferred_done(outcome))
+            outcome.start(self._broker.executor, lambda: self._guard(lambda: self._deferred_done(outcome)))
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Take a step that was waited for. An error that nobody expected is counted, logged, answered, and the end of
+        this connection."""
+        try:
+            step()
+        except Exception:
+            self._broker.metrics.internal_errors += 1
+            logger.exception("a request of %s failed", self._channel.peer, extra={"peer": self._channel.peer})
+            if not self._closed:
+                self._fail()
+
+    def _fail(self) -> None:
+        with contextlib.suppress(Exception):  # half a reply may have been sent
+            if self._http.our_state is h11.SEND_RESPONSE:
+                self._send(HttpReply(500, b"internal error; the broker's log tells more\n"), keep=False)
+        self._close()
 
     def _deferred_done(self, work: Deferred[Any, HttpReply | PendingHttpReply]) -> None:
         """Finished even if nobody waits for the reply any more: the request was accepted."""

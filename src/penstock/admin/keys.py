@@ -10,7 +10,7 @@ from penstock.admin.http import JSON, HttpReply, PendingHttpReply, after_commit
 from penstock.broker.broker import Broker
 from penstock.broker.errors import KeyNotFound
 from penstock.broker.security.access import ADMINISTRATOR, Permission
-from penstock.broker.security.key import Key, KeyTerms
+from penstock.broker.security.key import MIN_CHOSEN, Key, KeyTerms
 
 KEYS: Final = b"/keys"
 ROTATE: Final = b"/rotate"
@@ -103,22 +103,28 @@ class KeyResource:
         return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
 
     def _add(self, body: bytes) -> PendingHttpReply:
-        request = msgspec.json.decode(body, type=KeyRequest)
-        terms = KeyTerms(
-            request.name,
-            request.tenant,
-            request.permissions,
-            request.topics,
-            request.namespace,
-            request.expires,
-            request.roles,
-        )
-        new, group = self._broker.keys.add(ADMINISTRATOR, terms, request.key)
+        with self._broker.audit.attempt(ADMINISTRATOR, "key.add"):
+            request = msgspec.json.decode(body, type=KeyRequest)
+            terms = KeyTerms(
+                request.name,
+                request.tenant,
+                request.permissions,
+                request.topics,
+                request.namespace,
+                request.expires,
+                request.roles,
+            )
+            new, group = self._broker.keys.add(ADMINISTRATOR, terms, request.key)
         shown = view(new.key, self._broker.now())
         created = KeyCreated(shown, new.secret if request.key is None else None, self._enforced)
         return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
 
     def _revoke(self, number: bytes) -> HttpReply | PendingHttpReply:
-        if not number.isdigit() or len(number) > 18:
-            raise KeyNotFound(f"There is no key {number.decode(errors='replace')}")
-        return after_commit(self._broker.keys.revoke(ADMINISTRATOR, int(number)), HttpReply(200, b"{}\n", JSON))
+        with self._broker.audit.attempt(ADMINISTRATOR, "key.revoke"):
+            if not number.isdigit() or len(number) > 18:
+                text = number.decode(errors="replace")  # not told if it may be a key: those are longer
+                raise KeyNotFound(
+                    f"There is no key {text}" if len(text) < MIN_CHOSEN else "There is no key of this number"
+                )
+            group = self._broker.keys.revoke(ADMINISTRATOR, int(number))
+        return after_commit(group, HttpReply(200, b"{}\n", JSON))

@@ -15,6 +15,7 @@ import msgspec
 from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, after_commit
 from penstock.broker.broker import Broker
 from penstock.broker.errors import InvalidName
+from penstock.broker.security.access import ADMINISTRATOR
 from penstock.log.engine import CommitGroup
 
 Handler: TypeAlias = Callable[..., Outcome]
@@ -25,6 +26,8 @@ class ResourceTree:
     """The resources below one path. `_methods` lists their methods, by the number of parts that follow it."""
 
     root: ClassVar[bytes]
+    operations: ClassVar[Mapping[tuple[int, bytes], str]] = {}
+    """The type of the audit event of each method that changes something: one that fails is told of, whyever it does."""
 
     def __init__(self, broker: Broker, *, enforced: bool) -> None:
         self._broker = broker
@@ -41,7 +44,11 @@ class ResourceTree:
         if handler is None:
             allowed = ", ".join(name.decode() for name in methods)
             return HttpReply(405, f"only {allowed}\n".encode(), headers=(("Allow", allowed),))
-        return handler(body, *map(_decoded, parts))
+        operation = self.operations.get((len(parts), method))
+        if operation is None:
+            return handler(body, *map(_decoded, parts))
+        with self._broker.audit.attempt(ADMINISTRATOR, operation):
+            return handler(body, *map(_decoded, parts))
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         raise NotImplementedError

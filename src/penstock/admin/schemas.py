@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -61,6 +62,12 @@ class Verdict(msgspec.Struct):
 
 class SchemaResource(ResourceTree):
     root = b"schemas"
+    operations: ClassVar = {
+        (3, b"POST"): "schema.register",
+        (3, b"PUT"): "schema.alter",
+        (3, b"DELETE"): "schema.delete",
+        (4, b"DELETE"): "schema.delete",
+    }
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {
@@ -103,10 +110,11 @@ class SchemaResource(ResourceTree):
 
     def _delete(self, _body: bytes, tenant: str, namespace: str, name: str, version: str | None = None) -> Outcome:
         where = scope(tenant, namespace)
-        number = None if version is None else _number(name, version)
-        if version == LATEST:
-            number = self._schemas.get(ADMINISTRATOR, where, name).version
-        return done(self._schemas.delete(ADMINISTRATOR, where, name, number))
+        with self._broker.audit.attempt(ADMINISTRATOR, "schema.delete", scope=where, resource=name):
+            number = None if version is None else _number(name, version)
+            if version == LATEST:
+                number = self._schemas.get(ADMINISTRATOR, where, name).version
+            return done(self._schemas.delete(ADMINISTRATOR, where, name, number))
 
     def _view(self, tenant: str, namespace: str, schema: Schema) -> SchemaView:
         mode = self._schemas.mode(ADMINISTRATOR, scope(tenant, namespace), schema.name)

@@ -133,6 +133,9 @@ class AdminSocket:
         self._empty.clear()
         return True
 
+    def count_error(self) -> None:
+        self._broker.metrics.internal_errors += 1
+
     def leave(self, connection: AdminConnection) -> None:
         self._connections.discard(connection)
         if not self._connections:
@@ -200,5 +203,6 @@ class AdminConnection(asyncio.Protocol):
         try:
             method()
         except Exception:
+            self._owner.count_error()
             logger.exception("%s: closed because of an error in the broker", SOCKET, extra={"peer": SOCKET})
             self.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -29,6 +30,7 @@ class TenantView(msgspec.Struct):
 
 class TenantResource(ResourceTree):
     root = b"tenants"
+    operations: ClassVar = {(1, b"PUT"): "tenant.create", (1, b"DELETE"): "tenant.delete"}
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {0: {b"GET": self._list}, 1: {b"GET": self._get, b"PUT": self._create, b"DELETE": self._delete}}

@@ -6,7 +6,7 @@ Only settings that something acts on can be changed here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -37,6 +37,7 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 class TopicResource(ResourceTree):
     root = b"topics"
+    operations: ClassVar = {(3, b"PATCH"): "topic.alter"}
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {3: {b"GET": self._get, b"PATCH": self._change}}
@@ -47,11 +48,12 @@ class TopicResource(ResourceTree):
     def _change(self, body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
         request = msgspec.json.decode(body, type=TopicChange)
         where = scope(tenant, namespace)
-        if isinstance(request.schema, str):
-            self._broker.schemas.get(ADMINISTRATOR, where, request.schema)  # a mistyped name would reject every record
-        changes = {key: value for key, value in msgspec.structs.asdict(request).items() if value is not UNSET}
-        settings = msgspec.structs.replace(self._settings(tenant, namespace, name), **changes)
-        group = self._broker.topics.change(ADMINISTRATOR, where, name, settings)
+        with self._broker.audit.attempt(ADMINISTRATOR, "topic.alter", scope=where, resource=name):
+            if isinstance(request.schema, str):  # a mistyped name would reject every record
+                self._broker.schemas.get(ADMINISTRATOR, where, request.schema)
+            changes = {key: value for key, value in msgspec.structs.asdict(request).items() if value is not UNSET}
+            settings = msgspec.structs.replace(self._settings(tenant, namespace, name), **changes)
+            group = self._broker.topics.change(ADMINISTRATOR, where, name, settings)
         return PendingHttpReply(group, HttpReply(200, document(settings), JSON))
 
     def _settings(self, tenant: str, namespace: str, name: str) -> TopicSettings:

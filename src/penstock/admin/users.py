@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -88,6 +89,12 @@ class _UsersTree(ResourceTree):
 
 class UserResource(_UsersTree):
     root = b"users"
+    operations: ClassVar = {
+        (1, b"POST"): "user.create",
+        (2, b"PATCH"): "user.update",
+        (2, b"DELETE"): "user.delete",
+        (3, b"PUT"): "password.change",
+    }
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {
@@ -134,6 +141,7 @@ class UserResource(_UsersTree):
 
 class RoleResource(_UsersTree):
     root = b"roles"
+    operations: ClassVar = {(2, b"PUT"): "role.set", (2, b"DELETE"): "role.delete"}
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {1: {b"GET": self._list}, 2: {b"PUT": self._set, b"DELETE": self._remove}}
@@ -154,6 +162,7 @@ class RoleResource(_UsersTree):
 
 class AclResource(_UsersTree):
     root = b"acls"
+    operations: ClassVar = {(3, b"PUT"): "acl.set", (3, b"DELETE"): "acl.delete"}
 
     def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
         return {2: {b"GET": self._list}, 3: {b"GET": self._get, b"PUT": self._set, b"DELETE": self._remove}}

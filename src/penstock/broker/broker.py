@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.broker.cache.cache_service import CacheService
 from penstock.broker.fetch.fetch_service import FetchService
+from penstock.broker.fetch.unsendable import UnsendableRecords
 from penstock.broker.groups.consumer_lag import FetchPositions
 from penstock.broker.groups.group_membership import GroupMembership
 from penstock.broker.groups.groups import Groups
@@ -156,12 +157,13 @@ class Broker:
         self.produce = ProduceService(state_log, access, validator, partitioner, self.quotas, self.fanout, metrics)
         self.fetch = FetchService(state_log, access, clock)
         self.fetch_positions = FetchPositions()
+        self.unsendable = UnsendableRecords(metrics, clock)
         self.transactions = Transactions(
             *(state_log, access, validator, partitioner, limits, metrics, clock, self.audit),
             auto_create_topics=self.settings.auto_create_topics,
         )
         self.delays = Delays(state_log, access, validator, partitioner, limits, metrics, clock, executor)
-        self.dead_letters = DeadLetters(state_log, access, partitioner, limits, metrics, clock, self.audit)
+        self.dead_letters = DeadLetters(state_log, access, validator, partitioner, limits, metrics, clock, self.audit)
         context = PublishContext(state_log, access, validator, staging, limits, metrics, clock, executor)
         self.publications = Publications(context, self.topics.ensure)
 

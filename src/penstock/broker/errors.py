@@ -164,6 +164,18 @@ class RecordTooLarge(BrokerError):
         self.limit = limit
 
 
+class RecordUnsendable(BrokerError):
+    """A stored record that no frame of the reader's protocol can carry."""
+
+    def __init__(self, offset: int, size: int, limit: int) -> None:
+        super().__init__(
+            f"the record at offset {offset} has {size} bytes, and a frame carries {limit} at most;"
+            f" the next one is at offset {offset + 1}"
+        )
+        self.offset = offset
+        self.size = size
+
+
 class AccessDenied(BrokerError):
     """The identity may not do this."""
 

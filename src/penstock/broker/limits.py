@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+HEADER_BYTES: Final = 8  # that a header of a record counts for, besides its name and its value
+
+
+def headers_size(headers: Iterable[tuple[str, bytes]]) -> int:
+    """Bytes that the headers of a record count for."""
+    return sum([len(name.encode()) + len(value) + HEADER_BYTES for name, value in headers])
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    record_bytes: int = 16 << 20  # key and value of one record; a door with smaller frames has a smaller limit
+    # Of one record: its key, its value and the headers that its producer gave it, not those that the broker adds. As
+    # much as the largest frame of any door: one with smaller frames takes less, and says so of a record that it cannot
+    # send (`fetch/unsendable`).
+    record_bytes: int = 32 << 20
     partitions_per_topic: int = 1_000
     topics: int = 10_000  # in all tenants together
     groups_per_scope: int = 10_000

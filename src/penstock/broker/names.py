@@ -16,6 +16,7 @@ MAX_NAME_CHARACTERS: Final = 256
 MAX_NAME_BYTES: Final = 1024
 MAX_SCOPE_CHARACTERS: Final = 64
 INTERNAL: Final = "__"
+DEAD_LETTERS: Final = ".dlq"  # how the name of a topic of dead letters ends, behind that of their topic
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs"})
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,255}")  # most names; needs no look at each character
@@ -60,6 +61,11 @@ def check_cache(name: str) -> None:
 def is_internal(name: str) -> bool:
     """True for the name of an internal topic: administrators may read it, and no client may change it."""
     return name.startswith(INTERNAL)
+
+
+def is_dead_letters(name: str) -> bool:
+    """True for the name of a topic that holds the dead letters of another."""
+    return name.endswith(DEAD_LETTERS)
 
 
 def check_group(name: str) -> None:

@@ -82,23 +82,25 @@ class FetchTask(ABC):
     # -- one read after the other
 
     def resume(self) -> None:
-        """Read until there is something to reply. Reads that need the disk are run off the loop."""
+        """Read until there is something to reply. Reads that need the disk are run off the loop. Never raises: an error
+        is the outcome."""
+        try:
+            self._advance()
+        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
+            self._complete(error)
+
+    def _advance(self) -> None:
         while self._on_complete is not None:
-            try:
-                self.plan = plan = self._next_plan()
-                reply = self._reply() if plan is None else None
-            except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
-                self._complete(error)
-                return
-            if plan is None or reply is not None:
-                self._complete(reply)
+            self.plan = plan = self._next_plan()
+            if plan is None:
+                self._complete(self._reply())
                 return
             executor = self.executor
             self.offloaded = executor is not None or not plan.ready
             if not self.offloaded:
                 try:
                     self._collect(plan.run())
-                except Exception as error:  # noqa: BLE001 - as above
+                except Exception as error:  # noqa: BLE001 - the door may have an answer all the same
                     self._complete(self._failed(error))
                     return
             elif not self._submit(self.broker.executor if executor is None else executor):
@@ -107,7 +109,7 @@ class FetchTask(ABC):
                 return
 
     def _submit(self, executor: Executor) -> bool:
-        """Hand a read to the executor. Whether it is done already: else `_returned_later` goes on."""
+        """Hand a read to the executor. Whether it is done already: else `_on_read` goes on."""
         self._sending, self._returned = True, False
         executor(self._read, self._on_read)
         self._sending = False
@@ -116,8 +118,12 @@ class FetchTask(ABC):
     def _on_read(self) -> None:
         if self._sending:
             self._returned = True
-        elif self._on_complete is not None and self.plan is not None and self._goes_on(self.plan):
-            self.resume()
+            return
+        try:
+            if self._on_complete is not None and self.plan is not None and self._goes_on(self.plan):
+                self._advance()
+        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
+            self._complete(error)
 
     def _read(self) -> None:
         """On any thread."""
@@ -130,20 +136,14 @@ class FetchTask(ABC):
             self._error = error
 
     def _goes_on(self, plan: VisibleRead) -> bool:
-        """Whether to read on at once."""
+        """Whether to read on at once. Raises what the door does: the topic may be deleted, or the right to read it
+        revoked."""
         if self._error is not None:
             self._complete(self._failed(self._error))
             return False
-        reply = None
-        try:
-            step = self._after_read(plan)
-            if step is REPLY:
-                reply = self._reply()
-        except Exception as error:  # noqa: BLE001 - the topic may be deleted, or the right to read it revoked
-            self._complete(error)
-            return False
-        if reply is not None:
-            self._complete(reply)
+        step = self._after_read(plan)
+        if step is REPLY:
+            self._complete(self._reply())
         return step is READ
 
     def _complete(self, outcome: Reply | Exception | None) -> None:

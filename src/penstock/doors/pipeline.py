@@ -6,13 +6,19 @@ execute it inside the one error boundary, and queue its reply behind the commit 
 its time holds up the requests behind it, and after `MAX_PER_TURN` requests other connections have a turn. `discard`
 drops what was not carried out.
 
+Whatever goes on later, after a read, a commit, a wait or another's turn, comes back through `work`, `_complete` or
+`guard`, and so into the same boundary: an error that nobody expected is counted, logged once, told in the protocol's
+own words where a request waits for its reply, and ends this connection alone.
+
 A door's session says how bytes become requests, and how replies and errors become bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -43,12 +49,13 @@ class RequestPipeline(ABC):
         self.broker = broker
         self._state_log = broker.state_log
         self.channel = channel
-        self.replies = ReplyQueue(channel.send, self._replied)
+        self.replies = ReplyQueue(channel.send, self._replied, self._abandon)
         self.state = OPEN
         self._dispatching = False
         self._yielding = False  # others have their turn
         self._cost = 1  # of the request that `_peek` gave, out of `MAX_PER_TURN`
         self._pending: PendingReply | None = None  # the reply to the last request that was executed
+        self._awaited: Any = None  # that request
 
     # -- what a door defines: requests
 
@@ -110,7 +117,10 @@ class RequestPipeline(ABC):
 
     def receive(self, data: bytes) -> None:
         if data and self.state is OPEN:
-            self.feed(data)
+            try:
+                self.feed(data)
+            except Exception as error:  # noqa: BLE001 - `_crash` logs it
+                self._crash(error)
         self.work()
 
     def end_of_input(self) -> None:
@@ -152,6 +162,7 @@ class RequestPipeline(ABC):
         """Drop all requests that were not carried out, and whatever belongs to the connection alone."""
         self._discard_input()
         pending, self._pending = self._pending, None
+        self._awaited = None
         if pending is not None:
             pending.cancel()
         self._release()
@@ -165,9 +176,14 @@ class RequestPipeline(ABC):
         self._dispatching = True
         try:
             self.dispatch()
+        except Exception as error:  # noqa: BLE001 - `_crash` logs it
+            self._crash(error)
         finally:
             self._dispatching = False
-        self.replies.flush()
+        try:
+            self.replies.flush()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._abandon(error)
         if self.state is DRAINING and self._idle and self.replies.empty:
             self._change(ConnectionEvent.DRAINED)
             self.discard()
@@ -220,20 +236,69 @@ class RequestPipeline(ABC):
         if isinstance(outcome, Reply):
             self._answer(request, outcome)
         elif outcome is not None:
-            self._pending = outcome
-            outcome.start(partial(self._complete, request))
+            self._pending, self._awaited = outcome, request
+            try:
+                outcome.start(partial(self._complete, request, outcome))
+            except Exception as error:  # noqa: BLE001 - `_crash` logs it
+                self._crash(error)
 
-    def _complete(self, request: Any, outcome: Reply | Exception | None) -> None:
-        """The outcome of a `PendingReply`."""
-        if self.state is CLOSED:
+    def _complete(self, request: Any, pending: PendingReply, outcome: Reply | Exception | None) -> None:
+        """The outcome of a `PendingReply`. Only the first counts, and none of one that was cancelled. Never raises."""
+        if self.state is CLOSED or self._pending is not pending:
             return
         self._pending = None
-        if isinstance(outcome, Reply):
-            self._answer(request, outcome)
-        elif outcome is not None:
-            self._fail(request, outcome)
+        try:
+            if isinstance(outcome, Reply):
+                self._answer(request, outcome)
+            elif outcome is not None:
+                self._fail(request, outcome)
+        except Exception as error:  # noqa: BLE001 - `_crash` logs it
+            self._crash(error)
+        self._awaited = None
         if not self._dispatching:
             self.progress()
+
+    def guard(self, step: Callable[[], None]) -> None:
+        """Take a step that something outside the pipeline led to, inside the error boundary."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - `_crash` logs it
+            self._crash(error)
+            self.work()
+
+    def _crash(self, error: Exception) -> None:
+        """A mistake of ours that is not the outcome of one request: the end of the connection. `work` closes it, behind
+        the replies that are due."""
+        self._report(error)
+        if self.state is CLOSED:
+            return
+        awaited = self._awaited
+        try:
+            if awaited is not None:
+                self._refuse(awaited, error)
+            self.reject_input()
+        except Exception:  # noqa: BLE001 - one of them is enough for the log
+            self._close_at_once()
+
+    def _abandon(self, error: Exception) -> None:
+        """As `_crash`, for replies that cannot even be sent."""
+        self._report(error)
+        self._close_at_once()
+
+    def _close_at_once(self) -> None:
+        if self.state is CLOSED:
+            return
+        self._change(ConnectionEvent.LOST)
+        self.replies.discard()
+        with contextlib.suppress(Exception):
+            self.discard()
+        self.channel.close()
+
+    def _report(self, error: Exception) -> None:
+        """Count and log a mistake of ours."""
+        self.broker.metrics.internal_errors += 1
+        keys = {"peer": self.channel.peer, "door": self.door}
+        logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
 
     def progress(self) -> None:
         """Go on after something that was waited for."""
@@ -259,9 +324,9 @@ class RequestPipeline(ABC):
     def _fail(self, request: Any, error: Exception) -> None:
         expected = isinstance(error, self.expected)
         if not expected:
-            keys = {"peer": self.channel.peer, "door": self.door}
-            logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
+            self._report(error)
         error.__traceback__ = None  # its frames know the error: together they would keep the request
+        self._await_audit()
         self._refuse(request, error)
         if not expected:
             self.reject_input()
@@ -269,6 +334,13 @@ class RequestPipeline(ABC):
     def _refuse(self, request: Any, error: Exception) -> None:
         """Tell the client of an error, behind every change of state that it may be about."""
         self.replies.enqueue(self._encode_error(request, error), self.broker.pending_commit, self._on_failure(request))
+
+    def _await_audit(self) -> None:
+        """The next reply leaves behind the audit events that were noted so far: nobody hears of a refusal before it is
+        in the log."""
+        noted = self.broker.audit.pending_commit
+        if noted is not None:
+            self.replies.enqueue(b"", noted)
 
     def _replied(self) -> None:
         """Replies have left after a commit. With one request at a time there is nothing else to do then."""

@@ -20,13 +20,20 @@ _Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  #
 
 
 class ReplyQueue:
-    """`on_progress` is called after a commit has released replies, so that the session can go on."""
+    """`on_progress` is called after a commit has released replies, so that the session can go on; `on_error` if they
+    cannot be sent then."""
 
-    __slots__ = ("_discarded", "_on_progress", "_ready", "_send", "_watched", "held_bytes", "waiting")
+    __slots__ = ("_discarded", "_on_error", "_on_progress", "_ready", "_send", "_watched", "held_bytes", "waiting")
 
-    def __init__(self, send: Callable[[bytes], None], on_progress: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        send: Callable[[bytes], None],
+        on_progress: Callable[[], None] | None = None,
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
         self._send = send
         self._on_progress = on_progress
+        self._on_error = on_error
         self._ready: list[bytes] = []  # may leave now, in this order
         self.waiting: deque[_Waiting] = deque()  # all others wait for the first of them
         self._watched: set[CommitGroup] = set()
@@ -107,6 +114,12 @@ class ReplyQueue:
         self._watched.discard(group)
         if self._discarded:
             return
-        self.flush()
+        try:
+            self.flush()
+        except Exception as error:
+            if self._on_error is None:
+                raise
+            self._on_error(error)
+            return
         if self._on_progress is not None:
             self._on_progress()

@@ -227,6 +227,9 @@ class Engine(Protocol):
     ) -> Appended:
         """Append records and state events as one atomic entry. Raises LogError, and then appends nothing."""
 
+    def repeat_of(self, producer: Producer) -> Appended | None:
+        """The outcome of the append that this one would repeat; None if it is the next of its producer."""
+
     def append_event(self, event: bytes) -> CommitGroup:
         """`append` of one event and nothing else, the short way: this is what happens with every delivery of a
         queue."""

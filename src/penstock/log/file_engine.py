@@ -136,9 +136,8 @@ class FileEngine:
         self._check_writable()
         if self._full is not None:
             raise self._full
-        if producer is not None and (known := self._producers.check(producer)) is not None:
-            first, outcome = known
-            return Appended(outcome or self._done(), first.base_offsets, first.timestamp, repeated=True)
+        if producer is not None and (repeated := self.repeat_of(producer)) is not None:
+            return repeated
         size = size_of(writes, events)
         self._check_append(writes, size)
         group = self._group_for(size)
@@ -170,6 +169,13 @@ class FileEngine:
             self._producers.accept(produced, group.outcome)
         self._added(group, size)
         return Appended(group.outcome, base_offsets, now)
+
+    def repeat_of(self, producer: Producer) -> Appended | None:
+        known = self._producers.check(producer)
+        if known is None:
+            return None
+        first, outcome = known
+        return Appended(outcome or self._done(), first.base_offsets, first.timestamp, repeated=True)
 
     def _done(self) -> CommitGroup:
         """A group in whose stead something was committed before."""

@@ -9,8 +9,8 @@ from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.access import ADMINISTRATOR
-from penstock.config.broker import table_policy
-from penstock.config.settings import Settings
+from penstock.config.broker import audit_policy, table_policy
+from penstock.config.settings import DAY, Settings
 from penstock.log.compiled import compiled
 from penstock.server.doors import FELIX
 from penstock.server.server import Server
@@ -32,6 +32,7 @@ def banner(server: Server) -> str:
         ("durability", _DURABILITY[settings.log.durability]),
         ("tables", _tables(settings, server.data_dir)),
         ("security", _security(settings, server.broker)),
+        ("audit", _audit(settings)),
         ("tls", tls),
     )
     return "\n".join(
@@ -59,6 +60,14 @@ def _doors(server: Server) -> dict[str, str]:
 def _tables(settings: Settings, data_dir: str) -> str:
     policy = table_policy(settings, data_dir)
     return policy.root if policy.enabled else "off (but for topics that ask for one)"
+
+
+def _audit(settings: Settings) -> str:
+    policy = audit_policy(settings)
+    if policy.enabled:
+        return f"on (kept for {policy.seconds / DAY:g} days; penstock audit)"
+    why = 'while security is off; security.audit = "on" keeps one' if settings.security.audit == "auto" else "by choice"
+    return f"off ({why})"
 
 
 def _security(settings: Settings, broker: Broker) -> str:

@@ -178,6 +178,7 @@ class QuicSessions:
         try:
             self._host = port.door.open(port.broker, self, port.identity._replace(peer=self.peer))
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self._tracker.leave(self)
             connection.close(Code.INTERNAL, "internal error")
@@ -192,6 +193,7 @@ class QuicSessions:
         try:
             session = self._host.accept(channel, replies=stream.bidirectional)
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self._connection.close(Code.INTERNAL, "internal error")
         else:
@@ -312,6 +314,7 @@ class QuicSessions:
         try:
             method(*arguments)
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self._connection.close(Code.INTERNAL, "internal error")
         return not self._connection.closed

@@ -303,6 +303,7 @@ class Connection(asyncio.Protocol):
         try:
             session.receive(data)
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.close()
 
@@ -334,6 +335,7 @@ class Connection(asyncio.Protocol):
         try:
             self._session = door.open(port.broker, self, port.identity._replace(peer=self.peer))
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.abort()
             return None
@@ -373,6 +375,7 @@ class Connection(asyncio.Protocol):
         try:
             method()
         except Exception:
+            self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.close()
 

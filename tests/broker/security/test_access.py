@@ -262,7 +262,7 @@ ADMINISTRATION = {"keys.list", "tenants.create", "tenants.delete"}  # for admini
 OF_KEYS = {"keys.add", "keys.find", "keys.revoke", "keys.rotate"}  # for those of the key's tenant as well
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
-    "audit": (Audit, {"denied", "flush", "note", "sweep", "topic_created"}),
+    "audit": (Audit, {"attempt", "denied", "flush", "note", "sweep", "topic_created"}),
     "fanout": (FanoutLog, {"figures", "left", "offer", "rebuilt", "sweep", "unsubscribed"}),
     "caches": (CacheService, {"figures", "forget", "name", "rebuilt", "settled", "sweep"}),
     "subscriptions": (Subscriptions, {"left", "rebuilt", "sweep"}),

@@ -19,6 +19,7 @@ from penstock.broker.errors import (
     InvalidArgument,
     LimitReached,
     SchemaIncompatible,
+    TopicExists,
     TopicNotFound,
     WrongPassword,
 )
@@ -462,7 +463,7 @@ def test_a_query_finds_what_fits_all_of_it(
     monkeypatch.setattr(audit, "STEP_RECORDS", step)
     one = fixture()
     note = one.broker.audit.note
-    notes: list[Callable[[], None]] = [
+    notes: list[Callable[[], object]] = [
         lambda: note(ADMIN, "topic.create", resource="orders"),
         lambda: note(ALICE, "auth.success"),
         lambda: note(ALICE, "access.denied", resource="orders", result="denied"),
@@ -665,6 +666,7 @@ def test_groups_transactions_and_dead_letters() -> None:
         ("group.delete", "readers", {"topic": "orders"}),
         ("topic.create", "orders.dlq", {"partitions": "1"}),
         ("dlq.replay", "orders", {"letter": "0"}),
+        ("dlq.replay", "orders", {"reason": "message not found: 0"}),
         ("dlq.purge", "orders", {}),
     ]
 
@@ -678,9 +680,144 @@ def test_schemas() -> None:
     schemas.set_mode(ADMIN, ACME, "order", Compatibility.NONE)
     finished(schemas.register(ADMIN, ACME, "order", SchemaKind.JSON, b'{"type": "array"}'))
     schemas.delete(ADMIN, ACME, "order")
-    assert [(event.type, event.resource, event.details) for event in told(one, "acme")] == [
+    events = told(one, "acme")
+    assert [(event.type, event.resource, event.details) for event in events] == [
         ("schema.register", "order", {"version": "1"}),
+        ("schema.register", "order", {"reason": events[1].details["reason"]}),
         ("schema.alter", "order", {"mode": "none"}),
         ("schema.register", "order", {"version": "2"}),
         ("schema.delete", "order", {"versions": "1,2"}),
     ]
+
+
+# -- what fails
+
+FAILURES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
+    "topic.create": (lambda it: it.topics.create(ADMIN, DEFAULT_SCOPE, "there", 1), "there", "already exists"),
+    "topic.create with a bad name": (lambda it: it.topics.create(ADMIN, DEFAULT_SCOPE, "a//b", 1), "a//b", "segment"),
+    "topic.delete": (lambda it: it.topics.delete(ADMIN, DEFAULT_SCOPE, "missing"), "missing", "missing"),
+    "topic.alter": (
+        lambda it: it.topics.change(ADMIN, DEFAULT_SCOPE, "missing", TopicSettings()),
+        "missing",
+        "missing",
+    ),
+    "user.create": (lambda it: it.users.create(ADMIN, "default", "bob", "another word"), "bob", "already exists"),
+    "user.create with a bad password": (lambda it: it.users.create(ADMIN, "default", "eve", ""), "eve", "assword"),
+    "user.update": (lambda it: it.users.update(ADMIN, "default", "eve", roles=[]), "eve", "not found"),
+    "user.delete": (lambda it: it.users.delete(ADMIN, "default", "eve"), "eve", "not found"),
+    "password.change": (lambda it: it.users.change_password(ADMIN, "default", "eve", "a new one"), "eve", "not found"),
+    "role.set": (lambda it: it.users.set_role(ADMIN, "default", "admin", ["read"]), "admin", "built"),
+    "role.delete": (lambda it: it.users.delete_role(ADMIN, "default", "missing"), "missing", "missing"),
+    "acl.set": (lambda it: it.users.set_acl(ADMIN, DEFAULT_SCOPE, Acl("a//b", True)), "a//b", "segment"),
+    "key.add": (lambda it: it.keys.add(ADMIN, KeyTerms("k", "no tenant!", (Permission.READ,))), "k", "no tenant!"),
+    "key.revoke": (lambda it: it.keys.revoke(ADMIN, 77), "key:77", "no key 77"),
+    "key.rotate": (lambda it: it.keys.rotate(ADMIN, "psk_not-a-key-of-anybody"), "", "no such key"),
+    "tenant.create": (lambda it: it.tenants.create(ADMIN, "no tenant!"), "no tenant!", "no tenant!"),
+    "tenant.delete": (lambda it: it.tenants.delete(ADMIN, "missing"), "missing", "missing"),
+    "schema.register": (
+        lambda it: it.schemas.register(ADMIN, DEFAULT_SCOPE, "s", SchemaKind.JSON, b"{"),
+        "s",
+        "",
+    ),
+    "schema.alter": (lambda it: it.schemas.set_mode(ADMIN, DEFAULT_SCOPE, "s", Compatibility.NONE), "s", "not found"),
+    "schema.delete": (lambda it: it.schemas.delete(ADMIN, DEFAULT_SCOPE, "s"), "s", "not found"),
+    "group.delete": (lambda it: it.groups.delete(ADMIN, DEFAULT_SCOPE, "g", "there"), "g", "g"),
+    "dlq.replay": (lambda it: it.dead_letters.replay(ADMIN, DEFAULT_SCOPE, "there", 5), "there", "5"),
+}
+"""By type: an administrative operation that fails, what it is about, and a piece of the reason."""
+
+
+def fails(one: BrokerFixture, operation: Callable[[Any], Any]) -> Exception:
+    with pytest.raises(Exception) as raised:
+        outcome = operation(one.broker)
+        finished(outcome)
+    return raised.value
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_an_administrative_operation_that_fails_is_told_of_with_its_reason(name: str) -> None:
+    operation, resource, piece = FAILURES[name]
+    one = fixture()
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "there", 1)
+    finished(one.broker.users.create(ADMIN, "default", "bob", "a word"))
+    before = len(told(one))
+    error = fails(one, operation)
+    (event,) = told(one)[before:]
+    assert (event.type, event.user, event.resource, event.result) == (
+        name.partition(" ")[0],
+        "admin",
+        resource,
+        "failure",
+    )
+    assert event.action == event.type.partition(".")[2]
+    assert event.details["reason"] == str(error) and piece in str(error)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_one_that_is_denied_is_told_of_as_the_operation_that_it_was(name: str) -> None:
+    one = fixture()
+    one.broker.access.apply(AccessPolicy(True, [Grant("admin", frozenset({Permission.AUDIT}))]))
+    fails(one, FAILURES[name][0])
+    denied, event = told(one)
+    assert (denied.type, event.type) == ("access.denied", name.partition(" ")[0])
+    assert event.result == "denied" and "may not" in event.details["reason"]
+
+
+def test_the_types_of_administrative_operations_are_all_here() -> None:
+    """A new one belongs into `FAILURES`, unless it cannot fail but by being denied."""
+    others = {"acl.delete", "dlq.purge", "cluster.join", "cluster.leave"}
+    families = {"topic", "user", "password", "role", "acl", "key", "tenant", "schema", "group", "dlq", "cluster"}
+    assert {kind for kind in TYPES if kind.partition(".")[0] in families} == {
+        *others, *(name.partition(" ")[0] for name in FAILURES)
+    }  # fmt: skip
+
+
+def test_an_operation_within_another_is_told_of_once_and_only_if_the_whole_fails() -> None:
+    one = fixture()
+    one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "there", 1)
+    before = len(told(one))
+    with one.broker.audit.attempt(ADMIN, "topic.alter", resource="whole"), contextlib.suppress(TopicExists):
+        one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "there", 1)
+    assert told(one)[before:] == []
+    with pytest.raises(TopicExists), one.broker.audit.attempt(ADMIN, "topic.alter", resource="whole"):
+        one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "there", 1)
+    with pytest.raises(ValueError), one.broker.audit.attempt(ADMIN, "topic.alter", resource="whole"):
+        with contextlib.suppress(TopicExists):
+            one.broker.topics.create(ADMIN, DEFAULT_SCOPE, "there", 1)
+        raise ValueError
+    assert [(event.type, event.resource, event.details["reason"]) for event in told(one)[before:]] == [
+        ("topic.create", "there", "Topic 'there' already exists"),
+        ("topic.alter", "whole", "ValueError"),
+    ]
+
+
+# -- before and after
+
+
+def test_a_search_finds_all_that_was_noted_before_it() -> None:
+    """Its turn comes when that is committed."""
+    one, done = fixture(), list[bool]()
+    one.broker.audit.note(ADMIN, "stream.read", resource="orders")
+    page = one.broker.audit.query(ADMIN, "default", AuditQuery())
+    text = one.broker.audit.export(ADMIN, "default", AuditQuery(), "json")
+    report = one.broker.audit.verify(ADMIN, DEFAULT_SCOPE)
+    for work in (page, text, report):
+        work.start(one.broker.executor, lambda: done.append(True))
+    assert done == []
+    one.commit()
+    assert len(done) == 3
+    assert [event.resource for event in page.finish().events] == ["orders"]
+    assert b"orders" in text.finish()
+    assert report.finish().event_count == 1
+
+
+def test_a_search_does_not_wait_for_what_cannot_be_committed() -> None:
+    one, done = fixture(), list[bool]()
+    fill(one, 1)
+    one.break_disk()
+    one.broker.audit.note(ADMIN, "stream.read", resource="orders")
+    page = one.broker.audit.query(ADMIN, "default", AuditQuery())
+    page.start(one.broker.executor, lambda: done.append(True))
+    one.commit()
+    assert done == [True]
+    assert [event.resource for event in page.finish().events] == ["t0"]

@@ -164,6 +164,69 @@ def test_a_message_that_could_not_be_delivered_is_refused_and_the_others_are_sto
     assert stored(fixture) == [b"1", b"3"]
 
 
+# -- messages that fit no delivery
+
+
+def unsendable(fixture: BrokerFixture, *values: bytes) -> None:
+    """From another door."""
+    for value in values:
+        fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [value])
+    fixture.commit()
+
+
+LONG = bytes(f.MAX_FRAME)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_polls_go_on_behind_messages_that_fit_no_frame(fixture: BrokerFixture, qos: int) -> None:
+    peer = Peer(fixture)
+    queue = peer.subscribe(qos=qos)
+    unsendable(fixture, b"0", LONG, LONG, b"3")
+    replies = peer.ask(*(codec.encode_poll(20 + number, queue) for number in range(6)), PING)
+    text = (
+        "the record at offset {} has 16777216 bytes, and a frame carries 16777203 at most; the next one is at offset {}"
+    )
+    tags = (1, 4) if qos else (20, 23)
+    assert replies == [
+        f"PUBLISH {tags[0]} qos {qos} t: 0",
+        f"NACK 21 413 {text.format(1, 2)}",
+        f"NACK 22 413 {text.format(2, 3)}",
+        f"PUBLISH {tags[1]} qos {qos} t: 3",
+        PONG,
+    ]
+    assert fixture.broker.metrics.records_unsendable == 2
+    assert peer.ask(codec.encode_poll(30, queue), PING) == [PONG], "it does not come again"
+
+
+def test_pushes_go_on_behind_messages_that_fit_no_frame(
+    fixture: BrokerFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Peer(fixture, 2)
+    peer.subscribe()
+    unsendable(fixture, b"0", LONG, LONG, b"3")
+    assert peer.replies() == ["DELIVER 1 qos 1 t: 0", "DELIVER 4 qos 1 t: 3"]
+    assert fixture.broker.metrics.records_unsendable == 2
+    assert caplog.text.count("does not get a record of 't'") == 1, "once a minute"
+
+
+def test_a_message_that_only_version_1_can_deliver_is_not_redelivered_in_version_2(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
+    queue = peer.subscribe()
+    longest = bytes(codec.DELIVERED_BYTES[1] - 1)
+    unsendable(fixture, longest, b"1")
+    peer.feed(codec.encode_poll(20, queue))
+    fixture.commit()
+    ((_, tag, _),) = peer.frames()
+    fixture.pass_time(1)
+    other = Peer(fixture, 2)
+    assert other.ask(codec.encode_poll(30, queue)) == ["DELIVER 2 qos 1 t: 1"]
+    assert fixture.broker.metrics.records_unsendable == 1
+    assert peer.ask(acks(queue, tag)) == [f"NACK {tag} 404 unknown subscription or delivery tag"], "it is settled"
+    fixture.pass_time(50)
+    fixture.broker.sweep(fixture.now)
+    assert not fixture.broker.topics.exists(DEFAULT_SCOPE, "t.dlq")
+
+
 def test_topics_that_may_not_come_into_being_are_not_found() -> None:
     fixture = BrokerFixture(auto_create_topics=False)
     replies = Peer(fixture).ask(publish(b"v", first=5), codec.encode_subscribe(6, b"t", 1))

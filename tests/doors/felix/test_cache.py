@@ -313,3 +313,16 @@ def test_a_cache_request_has_no_business_on_a_stream_that_is_not_answered() -> N
     stream = Peer(fixture).stream(uni=True)
     stream.feed(frame(put("k", b"v")))
     assert Peer(fixture).stream().ask(get("k"))["value"] is None
+
+
+def test_a_value_that_fits_no_reply_is_told_and_the_stream_goes_on() -> None:
+    """The names that a lookup repeats make the reply longer than what put the value there."""
+    stream = document(FelixSettings(max_frame=64 << 10, cache="primary", cache_tenant="t1"), caches=CachePolicy())
+    value = bytes(((64 << 10) - 72) // 4 * 3)
+    assert stream.ask(put("k", value))["type"] == "ok"
+    assert stream.ask(get("k"))["type"] == "cache_value"
+    assert stream.ask({**get("k"), **SCOPE}) == {
+        "type": "error",
+        "message": f"the value has {len(value)} bytes, more than a frame carries",
+    }
+    assert stream.ask(get("k"))["type"] == "cache_value"

@@ -22,6 +22,7 @@ from penstock.doors.felix.handlers.subscribe import CursorError, beginning
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.subscriptions import HELD_BYTES, Course, Reset, course
 from penstock.log.engine import Bounds, CommitGroup, partition_id
+from penstock.wire.felix.codec.binary import Batch, encode_batch
 from penstock.wire.felix.codec.dialects import Document, Original
 from penstock.wire.felix.messages import From
 
@@ -67,6 +68,7 @@ class Events:
         self.frames: list[list[bytes]] = []
         self.flags: list[int] = []
         self.bases: list[int | None] = []
+        self.notices: list[str] = []
 
     @property
     def payloads(self) -> list[bytes]:
@@ -89,6 +91,8 @@ class Events:
             self.hello = frame["subscription_id"]
         elif isinstance(frame, Binary):
             self._read_binary(frame)
+        elif frame["type"] == "error":
+            self.notices.append(frame["message"])
         else:
             assert {key: frame[key] for key in NAMES} == {**NAMES, "stream": frame["stream"]}
             payloads = [frame["payload"]] if frame["type"] == "event" else frame["payloads"]
@@ -400,32 +404,25 @@ def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
     assert events.bases in ([], [int(frame[0]) for frame in events.frames])
 
 
-def test_what_is_before_an_event_that_fits_no_frame_is_delivered() -> None:
+def test_what_is_before_and_behind_an_event_that_fits_no_frame_is_delivered() -> None:
     fixture = a_world()
     fixture.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
     fixture.commit()
-    calls: Calls = []
-    fixture.broker.executor = later(calls)
-    fixture.broker.scheduler = LaterScheduler(calls)
     peer = Peer(fixture, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
     events = subscribe(peer, original(peer), start="earliest")
-    calls.pop(0)[1]()
-    assert events.take().frames == [[b"0", b"1"]]
-    assert events.stream.reset_with is None, "what was sent has a start"
-    assert not peer.host.subscriptions
-    calls.pop(0)[1]()
-    assert events.stream.reset_with == Reset.TOO_LARGE
-    assert not calls
+    assert events.take().payloads == [b"0", b"1", b"3"]
+    assert events.bases == [0, 3], "the client sees which one is missing"
+    assert events.stream.reset_with is None
 
 
 def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
-    fixture = a_world()
-    produce(fixture, size=70_000)
+    fixture = a_world(2)
     calls: Calls = []
     fixture.broker.executor = later(calls)
     fixture.broker.scheduler = LaterScheduler(calls)
-    peer = Peer(fixture, FelixSettings(max_frame=64 << 10))
+    peer = Peer(fixture)
     events = subscribe(peer, original(peer), start="earliest")
+    trim(fixture, 1)
     calls.pop(0)[1]()
     peer.stop()
     assert not events.stream.finished
@@ -444,21 +441,43 @@ def frame_sizes(stream: Stream) -> list[bytes]:
 
 
 @pytest.mark.parametrize("dialect", ["document", "original"])
-def test_an_event_that_fits_no_frame_breaks_the_stream_off(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_event_that_fits_no_frame_is_left_out(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
     fixture = a_world()
     limit = 100_000
     peer = Peer(fixture, FelixSettings(max_frame=limit))
     events = subscribe(peer, peer.stream() if dialect == "document" else original(peer))
-    fits = 3 * (limit - 150) // 4 if dialect == "document" else limit - 16
+    names, flags = (TENANT, NAMES["namespace"], "orders"), 0x3F
+    kind: Any = Document() if dialect == "document" else Original()
+    fits = kind.largest_event(names, flags, limit, offsets=True)
     produce(fixture)
     produce(fixture, size=fits)
+    assert limit - 4 < max(map(len, frame_sizes(events.stream))) <= limit
     assert events.take().numbers == [0, 1]
-    produce(fixture, size=fits + 200)
+    produce(fixture, size=fits + 1)
     produce(fixture)
-    assert events.stream.reset_with == Reset.TOO_LARGE
-    assert f"event 2 has {fits + 200} bytes" in caplog.text
-    assert not peer.host.subscriptions
-    assert subscribe(peer, original(peer), start={"offset": 3}).take().numbers == [3], "one can go on behind it"
+    assert events.take().numbers == [0, 1, 3]
+    assert events.stream.reset_with is None
+    text = f"the record at offset 2 has {fits + 1} bytes, and a frame carries {fits} at most"
+    assert text in caplog.text
+    assert [text in notice for notice in events.notices] == [True] * (dialect == "document")
+    assert fixture.broker.metrics.records_unsendable == 1
+    assert fixture.broker.metrics.messages_fetched == 3
+
+
+@pytest.mark.parametrize("dialect", ["document", "original"])
+def test_a_legal_publish_is_left_out_for_those_whose_frames_are_too_small_and_for_nobody_else(dialect: str) -> None:
+    """13 MiB fit a frame of 16 MiB in binary, and not in Base64."""
+    fixture = a_world()
+    peer = Peer(fixture)
+    events = subscribe(peer, peer.stream() if dialect == "document" else original(peer))
+    sender = original(peer)
+    big = encode_batch(Batch(TENANT, NAMES["namespace"], "orders", [bytes(13 << 20)], 1))
+    small = encode_batch(Batch(TENANT, NAMES["namespace"], "orders", [b"1"], 2))
+    sender.feed(big + small)
+    fixture.commit()
+    assert [len(payload) for payload in events.take().payloads] == [13 << 20, 1][dialect == "document" :]
+    assert len(events.notices) == (dialect == "document")
+    assert events.stream.reset_with is None
 
 
 # -- fan-out

@@ -14,7 +14,9 @@ from tests.doors.rustlog.peer import Peer as RustLogPeer
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.security.audit_event import AuditPolicy
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.flymq.handlers import dead_letters
 from penstock.doors.flymq.handlers.table import HANDLERS
 from penstock.doors.flymq.request_context import FlyMqSettings
 from penstock.log.engine import partition_id
@@ -283,6 +285,74 @@ def test_a_filter_takes_no_more_than_wanted(peer: Peer) -> None:
     assert [record.offset for record in first.records] == [1, 3, 5]
     second = fetch(peer, filter="yes", count=3, offset=first.next_offset)
     assert [record.offset for record in second.records] == [7, 9, 11]
+
+
+# -- records that fit no frame
+
+
+def unsendable(*values: bytes, topic: str = "t") -> BrokerFixture:
+    fixture = BrokerFixture(limits=Limits(record_bytes=60 << 20))
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1)
+    if topic != "t":
+        fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, topic, 1)
+    for value in values:
+        fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, topic, 0, [value])
+    fixture.commit()
+    return fixture
+
+
+@pytest.mark.parametrize("where", ["in memory", "on disk"])
+@pytest.mark.parametrize("filter", ["", "a"])
+def test_a_fetch_of_a_record_that_fits_no_frame_is_answered(where: str, filter: str) -> None:  # noqa: A002
+    fixture = unsendable(b"a0", b"a" * (33 << 20), b"a2")
+    if where == "on disk":
+        fixture.restart()
+    peer = Peer(fixture)
+    first = fetch(peer, filter=filter)
+    assert (values(first), first.next_offset) == ([b"a0"], 1)
+    for request in (m.Fetch("t", 0, 1, 9, filter, bool(filter)), m.FetchBinary("t", 0, 1, 9), m.Consume("t", 0, 1)):
+        text = peer.refused(request)
+        assert text.startswith("the record at offset 1 has 34603008 bytes") and text.endswith("at offset 2"), request
+    assert values(fetch(peer, offset=2, filter=filter)) == [b"a2"]
+    assert fixture.broker.metrics.records_unsendable == 3
+    peer.session.stop()
+    assert peer.closed, "nothing holds the shutdown up"
+
+
+def test_what_a_filter_finds_never_outgrows_a_frame() -> None:
+    fixture = unsendable(b"a" * (7 << 20), b"b", b"a" * (30 << 20), b"a")
+    peer = Peer(fixture)
+    first = fetch(peer, filter="a")
+    assert (list(map(len, values(first))), first.next_offset) == ([7 << 20], 2)
+    second = fetch(peer, filter="a", offset=2)
+    assert list(map(len, values(second))) == [30 << 20]
+    assert values(fetch(peer, filter="a", offset=second.next_offset)) == [b"a"]
+
+
+def test_a_record_that_is_too_large_for_a_filter_is_named_and_those_before_it_come_once() -> None:
+    fixture = unsendable(b"xyc", b"z" * 80_000, b"xyc")
+    peer = Peer(fixture)
+    expression = "(a|b.|c..){250}|x.c"
+    first = fetch(peer, filter=expression)
+    assert (values(first), first.next_offset) == ([b"xyc"], 1)
+    text = peer.refused(m.Fetch("t", 0, 1, 9, expression, True))
+    assert text.startswith("filter is too complex for a record of 80000 bytes") and text.endswith("the next one at 2")
+    assert values(fetch(peer, offset=2, filter=expression)) == [b"xyc"]
+
+
+def test_a_dead_letter_that_fits_no_frame_is_listed_without_its_value() -> None:
+    fixture = unsendable(bytes(33 << 20), b"small", topic="t.dlq")
+    peer = Peer(fixture)
+    (letter,) = letters(peer)
+    assert letter.value == b"" and letter.error.startswith("left out here, the record at offset 0 has 34603008 bytes")
+    assert peer.ask(m.ReplayDlq("t", letter.message_id)) == m.Done()
+    assert [letter.value for letter in letters(peer)] == [b"small"], "those behind it can be seen"
+
+
+def test_dead_letters_never_outgrow_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer(unsendable(b"0" * 10, b"1" * 10, b"2" * 10, topic="t.dlq"))
+    monkeypatch.setattr(dead_letters, "MAX_DLQ_MESSAGES", 2 * 25)
+    assert [letter.value[:1] for letter in letters(peer)] == [b"0", b"1"]
 
 
 def test_a_fetch_waits_for_a_record(fixture: BrokerFixture) -> None:
@@ -650,6 +720,34 @@ def test_with_security_off_logins_and_users_answer_sensibly(peer: Peer) -> None:
 
 
 # -- other doors
+
+
+def test_an_audit_query_right_behind_a_user_that_could_not_be_made_or_deleted_says_why() -> None:
+    """On one connection, without a wait for the replies in between; what was not to be changed is no failure."""
+    fixture = BrokerFixture(audit=AuditPolicy(enabled=True))
+    peer = Peer(fixture)
+    everything = m.AuditQuery(0, 0, [], "", "", "failure", "", 0, 0)
+    peer.ask(m.CreateUser("alice", "a word", "", []))
+    *_, page = peer.all(
+        m.CreateUser("alice", "a word", "", []),
+        m.DeleteUser("bob"),
+        m.JoinCluster("elsewhere:9092"),
+        m.RegisterSchema("s", "yaml", b"x"),
+        m.CreateTopic("there", 1),
+        m.CreateTopic("there", 1),
+        m.DeleteTopic("gone"),
+        m.CreateTopic("there", -1),
+        everything,
+    )
+    assert isinstance(page, m.AuditPage)
+    found = [(event.event_type, event.resource, event.details[0].value) for event in page.events]
+    assert found[::-1] == [
+        ("user.create", "alice", "User 'alice' already exists"),
+        ("user.delete", "bob", found[3][2]),
+        ("cluster.join", "elsewhere:9092", "this node is standalone and cannot join 'elsewhere:9092'"),
+        ("schema.register", "s", "unsupported schema type: yaml"),
+        ("topic.create", "there", found[0][2]),
+    ]
 
 
 def test_what_goes_in_here_comes_out_of_another_door_at_the_same_offset(fixture: BrokerFixture, peer: Peer) -> None:

@@ -462,6 +462,23 @@ def test_a_statement_holds_up_the_requests_behind_it_and_ends_with_its_client(fi
     assert peer.progressed == 1
 
 
+@pytest.mark.parametrize("dialect", ["seed", "v0.4", "5b"])
+def test_a_read_of_more_than_fits_a_frame_is_cut_whatever_the_configuration_says(dialect: str) -> None:
+    fixture = BrokerFixture()
+    peer = Peer(fixture, dialect, settings=KimberliteSettings(read_bytes=16 << 20))
+    stream = peer.create("events")
+    events = [bytes(3_000)] * 5_591  # without their lengths they would fit
+    fixture.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, events)
+    fixture.commit()
+    found, at = 0, 0
+    while found < len(events):
+        reply = peer.ask(m.ReadEvents(stream, at, 16 << 20))
+        assert isinstance(reply, m.ReadEventsResponse) and reply.events
+        found += len(reply.events)
+        at = reply.next_offset or 0
+        assert at == (found if found < len(events) else 0)
+
+
 def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(fixture: BrokerFixture, peer: Peer) -> None:
     queries(fixture, Rows(["a"], [["x" * (17 << 20)]]))
     refused = peer.refused(m.Query("SELECT", []))

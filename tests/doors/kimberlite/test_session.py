@@ -393,6 +393,36 @@ def test_who_acts_and_why_is_in_the_audit_log_with_what_was_done() -> None:
     assert (event.reason, event.correlation_id, event.tenant_id) == ("chart", "c-17", TENANT)
 
 
+def test_nobody_gets_what_an_audited_read_found_before_its_event_is_committed() -> None:
+    fixture = secured()
+    peer = Peer(fixture, token=key(fixture))
+    number = peer.create()
+    peer.ask(m.AppendEvents(number, [b"x"], 0))
+    peer.feed(peer.frame(m.ReadEvents(number, 0, 10), audit=m.AuditMetadata("dr@x", "chart", None, None)))
+    assert peer.responses() == []
+    fixture.commit()
+    (response,) = peer.responses()
+    assert response.payload == m.ReadEventsResponse([b"x"], None)
+
+
+def test_an_audit_query_right_behind_a_read_finds_it_and_a_refusal_too() -> None:
+    """Without a wait for the replies in between."""
+    fixture = secured()
+    peer = Peer(fixture, token=key(fixture))
+    number = peer.create()
+    told = m.AuditMetadata("dr@x", "chart", None, None)
+    peer.feed(
+        peer.frame(m.ReadEvents(number, 0, 10), audit=told),
+        peer.frame(m.CreateStream("a//b", DataClass.PUBLIC, m.Everywhere()), audit=told),
+        m.AuditQuery(),
+    )
+    fixture.commit()
+    found = peer.responses()[-1].payload
+    assert isinstance(found, m.AuditQueryResponse)
+    noted = [event.action for event in found.events if event.actor == "dr@x"]
+    assert noted == ["topic.create", "stream.read"]
+
+
 def test_phi_streams_take_a_permission_of_their_own() -> None:
     fixture = secured()
     doctor, clerk = (

@@ -16,6 +16,7 @@ from penstock.doors.kimberlite.subscriptions import HELD_BYTES, MAX_SUBSCRIPTION
 from penstock.doors.pipeline import FLUSH_BYTES
 from penstock.log.engine import partition_id
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.frames import MAX_EVENT
 
 SCOPE = Scope(str(TENANT), "default")
 PUSHING = ["v2", "v3", "v4", "5a", "5b"]
@@ -204,15 +205,31 @@ def test_a_partition_of_a_topic_with_several_is_a_stream_of_its_own() -> None:
     assert events(peer) == [(0, b"p2")]
 
 
-def test_a_record_that_no_frame_can_hold_ends_the_subscription_behind_what_came_before() -> None:
+def test_a_record_that_no_frame_can_hold_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(2)
-    scene.fixture.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [bytes(16 << 20)])
-    scene.fixture.commit()
     peer = scene.peer()
     subscribe(peer, scene.stream)
-    *before, last = pushed(peer)
-    assert [offset for offset, _ in _events(before)] == [0, 1]
-    assert isinstance(last, m.SubscriptionClosed) and last.reason is m.CloseReason.PROTOCOL_ERROR
+    scene.fixture.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [b"2", bytes(MAX_EVENT + 1), bytes(16 << 20)])
+    scene.fixture.broker.produce.append(ANONYMOUS, SCOPE, "events", 0, [bytes(MAX_EVENT), b"6"])
+    scene.fixture.commit()
+    found = pushed(peer)
+    assert [offset for offset, _ in _events(found)] == [0, 1, 2, 5, 6]
+    assert not [each for each in found if isinstance(each, m.SubscriptionClosed)]
+    assert scene.fixture.broker.metrics.records_unsendable == 2
+    assert caplog.text.count("does not get a record of 'events': the record at offset 3 has") == 1
+
+
+def test_a_group_goes_on_behind_a_record_that_no_frame_can_hold() -> None:
+    scene = Scene()
+    produce = scene.fixture.broker.produce
+    produce.append(ANONYMOUS, SCOPE, "events", 0, [b"0", bytes(16 << 20), b"2"])
+    scene.fixture.commit()
+    peer = scene.peer()
+    number = subscribe(peer, scene.stream, group="g", credit=10)
+    assert offsets(peer) == [0, 2]
+    peer.ask(m.SubscribeCredit(number, 2))
+    scene.fixture.commit()
+    assert scene.fixture.broker.groups.committed(ANONYMOUS, SCOPE, "g", "events", 0) == 3
 
 
 # -- credits

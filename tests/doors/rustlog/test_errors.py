@@ -172,6 +172,7 @@ def _texts(kind: type[Exception]) -> list[str]:
 def every_error() -> Iterator[Exception]:
     built = [
         NO_TOPIC, NO_PARTITION, core.TopicExists("t", 1), core.RecordTooLarge(2, 1), core.InvalidPartitionCount(0, 9),
+        core.RecordUnsendable(7, 3, 2),
         log.OffsetMismatch(1, 2), log.OffsetOutOfRange(1, 2, 3), log.LogDamaged("f", 1, "r"),
         core.DelayTooLong(2, 1),
     ]  # fmt: skip

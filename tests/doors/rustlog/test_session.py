@@ -18,7 +18,6 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Records, partition_id
 from penstock.log.file_engine import LogSettings
 from penstock.wire.rustlog.codec.dialect import BINARY, JSON, Dialect
-from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD
 from penstock.wire.rustlog.frames import MAX_FRAME, frame
 from penstock.wire.rustlog.messages import (
     CreateTopic,
@@ -360,9 +359,10 @@ def test_decision_05_the_largest_record_can_be_produced_and_fetched(dialect: Dia
     fixture = BrokerFixture(LogSettings(file_bytes=64 << 20), limits=Limits(record_bytes=1 << 30))
     peer = Peer(fixture, dialect)
     peer.ask(CreateTopic("t", 1))
-    assert code(peer.ask(Produce("t", 0, [b"x" * (MAX_RECORD + 1)]))) == (413 if dialect is JSON else 500)
-    assert peer.ask(Produce("t", 0, [b"x" * MAX_RECORD])) == ProduceResponse(0, 1)
-    assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == [b"x" * MAX_RECORD]
+    largest = dialect.max_record
+    assert code(peer.ask(Produce("t", 0, [b"x" * (largest + 1)]))) == (413 if dialect is JSON else 500)
+    assert peer.ask(Produce("t", 0, [b"x" * largest])) == ProduceResponse(0, 1)
+    assert payloads(peer.ask(Fetch("t", 0, 0, BIG))) == [b"x" * largest]
 
 
 @both

@@ -23,12 +23,13 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.schemas.formats import protobuf_schema
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy
 from penstock.doors.session import Session
+from penstock.log.engine import Durability
 from penstock.log.errors import LogError
 from penstock.log.file_engine import LogSettings
 
 SECURED: Final = 2  # bit of the mode: security is on, and the client is nobody
-SETTINGS: Final = LogSettings(file_bytes=32 << 10)
-ROUNDS: Final = 40  # of everything that can go on by itself; more would be going round in circles
+SETTINGS: Final = LogSettings(file_bytes=32 << 10, durability=Durability.WRITTEN)  # files are not filled with zeros
+PATIENCE: Final = 3  # hours in which nothing happens, after which nothing will
 SECOND: Final = 1.0
 HOUR: Final = 3600.0
 
@@ -141,6 +142,18 @@ class ScriptedBroker(BrokerFixture):
             self._fault = None
             self.broker.maintain(self.now)
 
+    def settle(self, over: Callable[[], bool], progress: Callable[[], object]) -> None:
+        """Let everything go on until it is over, or until nothing changes any more, however long one waits."""
+        hours, before = 0, progress()
+        while not over() and hours < PATIENCE:
+            self.run_all()
+            self.commit()
+            if (now := (progress(), self.engine.position)) == before:
+                hours += 1
+                self.wait(HOUR)
+            else:
+                hours, before = 0, now
+
     @property
     def watched(self) -> int:
         """Watchers of partitions: what somebody waits for."""
@@ -204,12 +217,7 @@ class Line(Channel):
         fixture.free()
         self.drain()
         self.end()
-        for _ in range(ROUNDS):
-            fixture.run_all()
-            fixture.commit()
-            if self.over:
-                break
-            fixture.wait(HOUR)
+        fixture.settle(lambda: self.over, lambda: (len(self.sent), self.session.held_bytes))
         assert self.over, "the connection is not closed, although everything was answered"
         self.lose()  # the transport says so, after every close
         fixture.run_all()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tests.doors.felix.peer import Peer, Stream, frames
 from tests.fuzz.targets import felix as felix_streams
-from tests.fuzz.targets.conversation import ACTIONS, HOUR, ROUNDS, SECURED, ScriptedBroker, no_errors_logged
+from tests.fuzz.targets.conversation import ACTIONS, SECURED, ScriptedBroker, no_errors_logged
 from tests.fuzz.targets.target import Script, Target, script, scripts
 
 from penstock.doors.felix.request_context import FelixSettings
@@ -104,14 +104,13 @@ class Connection:
         self.drain()
         for stream in list(self.line.streams):
             self._end(stream)
-        for _ in range(ROUNDS):
-            fixture.run_all()
-            fixture.commit()
-            if self.line.dead or not any(self._usable(stream) for stream in self.line.streams):
-                break
-            fixture.wait(HOUR)
-        waiting = [stream for stream in self.line.streams if self._usable(stream)]
-        assert self.line.dead or not waiting, "a stream is not closed, although everything was answered"
+        fixture.settle(
+            lambda: self.line.dead or not any(map(self._usable, self.line.streams)),
+            lambda: [(len(stream.sent), stream.session.held_bytes) for stream in self._all()],
+        )
+        assert self.line.dead or not any(map(self._usable, self.line.streams)), (
+            "a stream is not closed, although everything was answered"
+        )
         for stream in self.line.streams:
             assert stream.session.held_bytes == 0, f"{stream.session.held_bytes} bytes are held"
         self.lose()

@@ -16,6 +16,7 @@ MODULES: Final = (
     "felix",
     "sessions",
     "streams",
+    "clients",
     "transport",
     "log",
     "schemas",

@@ -36,7 +36,7 @@ _CONNECTION: Final = 64  # frames of the machine's own, at most
 
 def first_bytes(data: bytes) -> None:
     """The answer is one of the protocols, comes within 15 bytes, and more bytes do not change it."""
-    for default in PROTOCOLS[:4]:
+    for default in ("rustlog", "blipmq"):  # the port makes a difference for these
         answers = [sniff(data[:size], default) for size in range(min(len(data), _LONGEST + 2) + 1)]
         decided = [answer for answer in answers if answer is not None]
         same(len(set(decided)) <= 1, True)
@@ -97,7 +97,7 @@ def _protected(payload: bytes) -> bytes:
     """A client's Initial packet of 1200 bytes at least, with these frames in it."""
     crypto = CryptoPair()
     crypto.setup_initial(cid=_ID, is_client=True, version=VERSIONS[0])
-    payload = payload.ljust(1160, b"\0")
+    payload = payload[:8192].ljust(1160, b"\0")
     head = struct.pack(">BI", 0xC1, VERSIONS[0]) + bytes((len(_ID),)) + _ID + b"\0" + b"\0"
     length = 2 + len(payload) + 16
     head += struct.pack(">H", 0x4000 | length) + b"\0\0"

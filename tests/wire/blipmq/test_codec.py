@@ -171,10 +171,15 @@ def test_deliveries_of_both_versions_round_trip(messages: list[tuple[int, int, b
     assert [codec.decode_deliver(frame[2]) for frame in pushed] == expected
 
 
-def test_the_largest_value_just_fits_the_larger_delivery() -> None:
-    value = bytes(codec.largest_value(b"topic"))
-    assert codec.encode_deliver(1, 1, b"topic", value)[:4] == MAX_FRAME.to_bytes(4, "big")
-    assert len(codec.encode_delivery(1, 1, b"topic", value)) < MAX_FRAME
+@pytest.mark.parametrize(("version", "encode"), [(1, codec.encode_delivery), (2, codec.encode_deliver)])
+def test_the_largest_value_just_fits_a_delivery(version: int, encode: Callable[..., bytes]) -> None:
+    value = bytes(codec.DELIVERED_BYTES[version] - len(b"topic"))
+    assert encode(1, 1, b"topic", value)[:4] == MAX_FRAME.to_bytes(4, "big")
+
+
+def test_the_largest_publish_just_fits_a_delivery_of_version_1() -> None:
+    value = bytes(codec.DELIVERED_BYTES[1] - len(b"topic"))
+    assert codec.encode_publish(1, 1, b"topic", value)[:4] == MAX_FRAME.to_bytes(4, "big")
 
 
 # -- publishes in a row

@@ -121,6 +121,15 @@ def test_who_speaks_another_protocol_is_told_before_a_header_is_there() -> None:
     assert refused.value.code == Code.BAD_MAGIC
 
 
+def test_who_speaks_another_protocol_is_told_at_the_first_byte_that_shows_it_in_any_split() -> None:
+    framer = Framer()
+    framer.feed(b"F")
+    assert framer.next() is None
+    framer.feed(b"X")
+    with pytest.raises(BadFrame):
+        framer.next()
+
+
 @pytest.mark.parametrize(
     ("held", "started", "in_payload"), [(0, False, False), (1, True, False), (11, True, False), (12, True, True)]
 )

@@ -447,7 +447,8 @@ def test_decision_06_a_record_that_fits_no_frame_is_named() -> None:
     with pytest.raises(RecordUnfetchable) as caught:
         JSON.encode_fetch(slices(7, [[bytes(MAX_RECORD + 100), b"next"]]), 9)
     told = JSON.decode_response(JSON.encode_error(caught.value.reply))
-    assert told == m.Error(413, f"The record of {MAX_RECORD + 100} bytes at offset 7 does not fit a frame", None)
+    text = f"The record of {MAX_RECORD + 100} bytes at offset 7 does not fit a frame"
+    assert told == m.Error(413, text, {"offset": 7, "next_offset": 8})
     assert not caught.value.closes
 
 

@@ -76,8 +76,10 @@ class Groups:
 
     def delete(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
         """The group's offsets in the topic go, and so do its members."""
-        self._access.require(identity, Permission.DELETE, scope, topic)
-        kept = self._state_log.commit((rules.delete(self._state_log.current(), self._members, scope, group, topic),))
+        with self._audit.attempt(identity, "group.delete", scope=scope, resource=group):
+            self._access.require(identity, Permission.DELETE, scope, topic)
+            event = rules.delete(self._state_log.current(), self._members, scope, group, topic)
+            kept = self._state_log.commit((event,))
         self._members.forget(scope, topic, group)
         self._audit.note(identity, "group.delete", scope=scope, resource=group, action="delete", topic=topic)
         return kept

@@ -1,7 +1,8 @@
 """Delayed records: scheduling one, cancelling it, and letting it appear when its time has come.
 
 What waits, and until when, is state (`delay`); the contents are records of a partition that no door leads to. A record
-appears in its topic by the same entry of the log that ends its wait: exactly once, whatever fails.
+appears in its topic by the same entry of the log that ends its wait: exactly once, whatever fails. It has to fit the
+schema that the topic has by then, or becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
-from penstock.broker.errors import BrokerError, DelayedNotFound
+from penstock.broker.errors import BrokerError, DelayedNotFound, LimitReached, RecordRejected
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.produce import delay
 from penstock.broker.produce.delay import WAITING, Delayed
 from penstock.broker.produce.partitioning import Partitioner
-from penstock.broker.produce.validation import RecordValidator
+from penstock.broker.produce.validation import RecordValidator, ValidatedRecords
 from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
-from penstock.broker.state.events import DelayedEnded
+from penstock.broker.state.events import DelayedEnded, TopicCreated
 from penstock.broker.state.state import State, Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import Headers
-from penstock.log.engine import CommitGroup, GroupState, ReadPlan, Records, partition_id
+from penstock.log.engine import CommitGroup, GroupState, ReadPlan, Records
 from penstock.log.errors import EntryTooLarge, LogError
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 APPEND_RECORDS: Final = 1_000  # most that appear by one entry of the log
 APPEND_BYTES: Final = 1 << 20  # and about the most bytes of them
 TRY_AGAIN: Final = 1_000_000  # µs after a failure
-TRIM_EVERY: Final = 60_000_000  # µs between two looks at what the log need not keep any more
+TRIM_EVERY: Final = 60_000_000  # µs between two looks at what the log need not keep any more, and at what is held back
 SPARE_ENTRIES: Final = 1_024  # void entries of the heap that are always put up with
 
 
@@ -65,6 +66,7 @@ class Delays:
         self._advancing = False
         self._not_before = 0  # when to try again after a failure
         self._trimmed = 0  # when that was last looked at
+        self._held_back: list[Delayed] = []  # due, and the log cannot take them: the others need not wait for them
         self.rebuilt()
 
     # -- for clients
@@ -131,6 +133,7 @@ class Delays:
         """The state was read from the log."""
         self._heap = [(delayed.due, delayed.id) for delayed in self._state_log.state.delayed.values()]
         heapq.heapify(self._heap)
+        self._held_back.clear()
 
     def _tidy(self) -> None:
         """Whoever schedules and cancels all day must not fill the memory with what is void."""
@@ -143,6 +146,8 @@ class Delays:
         if not self._appearing and not 0 <= now - self._trimmed < TRIM_EVERY:
             self._trimmed = now
             self._trim()
+            held_back, self._held_back = self._held_back, []
+            self._put_back(held_back)
 
     def _advance(self, now: int) -> None:
         """Start on those that are due, unless some are under way: these will call here when they are done."""
@@ -185,6 +190,9 @@ class Delays:
             heapq.heappush(self._heap, (one.due, one.id))
         self._tidy()
 
+    def _hold_back(self, delayed: list[Delayed]) -> None:
+        self._held_back += delayed
+
     def _done(self, *, failed: bool = False) -> None:
         self._appearing = False
         now = self._clock()
@@ -226,6 +234,8 @@ class _Appearing:
         for run in _runs([delayed for delayed in due if delayed.offset >= start]):
             self._plans.append((run, engine.read(WAITING, run[0].offset, APPEND_BYTES, len(run))))
         self._contents: list[_Content] = []
+        self._held_back: set[int] = set()  # ids of those that cannot even be dead letters
+        self._dead_lettered = 0
         self._error: LogError | None = None
 
     def start(self) -> None:
@@ -257,8 +267,8 @@ class _Appearing:
             group = self._append()
         except EntryTooLarge as error:
             # It fitted when it was scheduled, so somebody has lowered the limit. The others should not wait for it.
-            logger.error("%d delayed records stay where they are until a restart: %s", len(self._contents), error)
-            self._put_back(but={content.delayed.id for content in self._contents})
+            self._hold_back(self._contents, error)
+            self._put_back()
             delays._done()
         except (LogError, BrokerError) as error:
             logger.warning("%d delayed records cannot appear yet: %s", len(self._due), error)
@@ -272,7 +282,14 @@ class _Appearing:
                 group.on_done(self._settle)
 
     def _put_back(self, but: Collection[int] = ()) -> None:
-        self._delays._put_back([delayed for delayed in self._due if delayed.id not in but])
+        back = [delayed for delayed in self._due if delayed.id not in but and delayed.id not in self._held_back]
+        self._delays._put_back(back)
+
+    def _hold_back(self, contents: list[_Content], error: Exception) -> None:
+        """Leave them where they are for a while."""
+        logger.error("%d delayed records cannot appear, and wait on: %s", len(contents), error)
+        self._held_back.update(content.delayed.id for content in contents)
+        self._delays._hold_back([content.delayed for content in contents])
 
     def _append(self) -> CommitGroup | None:
         """None if none of them waits any more."""
@@ -284,33 +301,68 @@ class _Appearing:
         if not self._contents and not lost:
             return None
         group = self._keep(state, lost)
+        if group is None:
+            return None
         size = sum([len(content.value) + len(content.key or b"") for content in self._contents])
-        delays._metrics.produced(group, len(self._contents), size, started)
+        if self._contents:
+            delays._metrics.produced(group, len(self._contents), size, started)
+        delays._metrics.records_diverted += self._dead_lettered
         if lost:
             logger.error("%d delayed records are lost: the log does not hold their contents any more", len(lost))
             delays._metrics.delayed_dropped += len(lost)
         return group
 
-    def _keep(self, state: State, lost: list[int]) -> CommitGroup:
+    def _keep(self, state: State, lost: list[int]) -> CommitGroup | None:
         """All of them, or as many as the log takes at once."""
         while True:
-            ended = [content.delayed.id for content in self._contents]
+            records, created = self._place(state)
+            ended = [content.delayed.id for content in self._contents] + lost
+            if not ended:
+                return None
             try:
-                return self._delays._state_log.commit((DelayedEnded(ended + lost),), self._records(state))
+                return self._delays._state_log.commit((*created, DelayedEnded(ended)), records)
             except EntryTooLarge:
-                if len(ended) <= 1:
+                if len(self._contents) <= 1:
                     raise
-                self._contents = self._contents[: len(ended) // 2]
+                self._contents = self._contents[: len(self._contents) // 2]
 
-    def _records(self, state: State) -> list[Records]:
-        """One for each partition in which something appears; in each the first due comes first."""
+    def _place(self, state: State) -> tuple[list[Records], list[TopicCreated]]:
+        """The writes for each partition in which something appears, and the topics of dead letters that they need. In
+        each partition the first due comes first."""
         by_topic: dict[int, list[_Content]] = {}
         for content in self._contents:
             by_topic.setdefault(content.delayed.topic, []).append(content)
         found: list[Records] = []
-        for topic, contents in by_topic.items():
-            found += _spread(state.topics_by_id[topic], contents, self._delays._partitioner)
-        return found
+        created: list[TopicCreated] = []
+        self._dead_lettered = 0
+        for number, contents in by_topic.items():
+            topic = state.topics_by_id[number]
+            try:
+                placed = self._place_in(topic, contents, created)
+            except (RecordRejected, LimitReached) as error:  # there can be no dead letters, or not now
+                misfits = self._delays._validator.misfits(topic, [content.value for content in contents])
+                self._hold_back([contents[index] for index in misfits], error)
+                contents = [content for index, content in enumerate(contents) if index not in misfits]
+                if not contents:
+                    continue
+                placed = self._place_in(topic, contents, created)
+            found += placed.writes
+            created += placed.events
+            self._dead_lettered += len(placed.dead_lettered)
+        self._contents = [content for content in self._contents if content.delayed.id not in self._held_back]
+        return found, created
+
+    def _place_in(self, topic: Topic, contents: list[_Content], coming: list[TopicCreated]) -> ValidatedRecords:
+        keys = [content.key for content in contents]
+        headers = [content.headers for content in contents]
+        return self._delays._validator.place_accepted(
+            topic,
+            self._delays._partitioner.choose(topic, keys, [content.delayed.partition for content in contents]),
+            [content.value for content in contents],
+            keys if any(key is not None for key in keys) else None,
+            headers if any(headers) else None,
+            coming=coming,
+        )
 
     def _settle(self, group: CommitGroup) -> None:
         committed = group.state is GroupState.COMMITTED
@@ -331,20 +383,3 @@ def _runs(due: list[Delayed]) -> list[list[Delayed]]:
         else:
             runs.append([delayed])
     return runs
-
-
-def _spread(topic: Topic, contents: list[_Content], partitioner: Partitioner) -> list[Records]:
-    keys = [content.key for content in contents]
-    by_partition: dict[int, list[_Content]] = {}
-    chosen = partitioner.choose(topic, keys, [content.delayed.partition for content in contents])
-    for number, content in zip(chosen, contents, strict=True):
-        by_partition.setdefault(number, []).append(content)
-    return [
-        Records(
-            partition_id(topic.id, number),
-            [content.value for content in members],
-            [content.key for content in members] if any(c.key is not None for c in members) else None,
-            [content.headers for content in members] if any(c.headers for c in members) else None,
-        )
-        for number, members in by_partition.items()
-    ]

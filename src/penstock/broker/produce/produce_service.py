@@ -56,7 +56,7 @@ class ProduceService:
         allow_dead_letters: bool = True,
     ) -> Appended:
         """Append the records to one partition, contiguously, as one entry of the log. True once the group in the reply
-        is committed.
+        is committed. `headers` are marks of the broker's own, and count for nothing.
 
         A record that does not fit the topic's schema is refused, or becomes a dead letter; see
         `RecordValidator.validate`. The reply is about the others; with none, it has the offset of the next one."""
@@ -64,6 +64,8 @@ class ProduceService:
         started = metrics.timer()
         self._access.require(identity, Permission.WRITE, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
+        if producer is not None and (repeated := self._engine.repeat_of(producer)) is not None:
+            return repeated  # whatever holds for new records since
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
         if found.settings.schema is None:

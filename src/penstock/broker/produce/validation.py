@@ -1,5 +1,9 @@
 """Validation of clients' records: their sizes, the schema of their topic, and the dead letters of those that do not fit
 it. Everything here decides; the caller appends the result.
+
+Whatever becomes part of a topic passes here at that moment, by the schema that the topic has then: what a client brings
+(`validate`), and what was accepted earlier and appears now (`place_accepted`). `tests/broker/produce/test_ways_in.py`
+has them all.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from penstock.broker.errors import InvalidArgument, RecordRejected, RecordTooLar
 from penstock.broker.limits import Limits
 from penstock.broker.queues import dead_letter
 from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.schemas import schema
+from penstock.broker.schemas.schema import Schema
 from penstock.broker.state.events import TopicCreated
 from penstock.broker.state.state import State, Topic
 from penstock.log.batch import Headers
@@ -114,17 +120,53 @@ class RecordValidator:
         callers that append the records of several requests as one, and then those of each alone. `coming` are topics
         that are created in the same entry; `topic` may be one of them."""
         size = self.measure(values, keys)
-        bad = {} if topic.settings.schema is None else self._check(topic, values)
-        if bad:
-            columns = _Columns(values, keys, headers, expires)
-            return self._route_to_dead_letters(bad, topic, partitions, columns, size, allow_dead_letters, coming)
-        members = _by_partition(partitions)
-        if len(members) == 1:
-            records = Records(partition_id(topic.id, partitions[0]), values, keys, headers, expires)
-            return ValidatedRecords([records], [range(len(values))], partitions, size)
         columns = _Columns(values, keys, headers, expires)
-        writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
-        return ValidatedRecords(writes, list(members.values()), partitions, size)
+        if bad := self.misfits(topic, values):
+            routed = allow_dead_letters and topic.settings.rejected == "dead-letter"
+            target, events = self._dead_letters(topic, coming) if routed else (None, [])
+            if target is None:
+                self._metrics.records_rejected += allow_dead_letters  # else they will be brought again
+                raise _rejected(bad, len(values))
+            return self._route_to_dead_letters(bad, topic, partitions, columns, size, target, events)
+        return _by_partitions(topic, partitions, columns, size)
+
+    def place_accepted(
+        self,
+        topic: Topic,
+        partitions: Sequence[int],
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        expires: Sequence[int] | None = None,
+        *,
+        coming: Sequence[TopicCreated] = (),
+    ) -> ValidatedRecords:
+        """As `validate`, for records that were accepted earlier and become part of the topic now. There is nobody left
+        who could be told of a refusal: one that does not fit the schema of today becomes a dead letter, whatever the
+        topic says; the limit of sizes was that of the day. Raises RecordRejected if the topic can have no dead letters,
+        LimitReached if it cannot have them now."""
+        size = sum(map(len, values)) + (0 if keys is None else sum([len(key or b"") for key in keys]))
+        columns = _Columns(values, keys, headers, expires)
+        if bad := self.misfits(topic, values):
+            target, events = self._dead_letters(topic, coming)
+            if target is None:
+                raise _rejected(bad, len(values))
+            return self._route_to_dead_letters(bad, topic, partitions, columns, size, target, events)
+        return _by_partitions(topic, partitions, columns, size)
+
+    def misfits(self, topic: Topic, values: Sequence[bytes]) -> dict[int, list[str]]:
+        """The reasons why values do not fit the topic's schema, by index."""
+        return {} if topic.settings.schema is None else self._check(topic, values)
+
+    def schema(self, topic: Topic) -> Schema | None:
+        """The version that the topic's records have to fit now; None also if it is missing."""
+        name = topic.settings.schema
+        return None if name is None else schema.latest(self._state().schemas, topic.scope, name)
+
+    def _dead_letters(
+        self, topic: Topic, coming: Sequence[TopicCreated]
+    ) -> tuple[PartitionId | None, list[TopicCreated]]:
+        return dead_letter.target(self._state(), self._limits, topic, self._clock(), coming)
 
     def _route_to_dead_letters(
         self,
@@ -133,18 +175,11 @@ class RecordValidator:
         partitions: Sequence[int],
         columns: _Columns,
         size: int,
-        allow_dead_letters: bool,
-        coming: Sequence[TopicCreated],
+        target: PartitionId,
+        events: Sequence[TopicCreated],
     ) -> ValidatedRecords:
-        """The good records in their partitions, the bad ones as dead letters; or RecordRejected."""
+        """The good records in their partitions, the bad ones as dead letters."""
         now = self._clock()
-        target, events = None, list[TopicCreated]()
-        if allow_dead_letters and topic.settings.rejected == "dead-letter":
-            target, events = dead_letter.target(self._state(), self._limits, topic, now, coming)
-        if target is None:
-            self._metrics.records_rejected += allow_dead_letters  # else they will be brought again
-            first = min(bad)
-            raise RecordRejected(bad[first], first if len(columns.values) > 1 else None)
         rejected = sorted(bad)
         dead_letters = columns.records(target, rejected)
         dead_letters.expires = None
@@ -200,6 +235,21 @@ class _Columns(NamedTuple):
             None if self.headers is None else pick(self.headers),
             None if self.expires is None else pick(self.expires),
         )
+
+
+def _rejected(bad: dict[int, list[str]], count: int) -> RecordRejected:
+    first = min(bad)
+    return RecordRejected(bad[first], first if count > 1 else None)
+
+
+def _by_partitions(topic: Topic, partitions: Sequence[int], columns: _Columns, size: int) -> ValidatedRecords:
+    """All records, in their partitions."""
+    members = _by_partition(partitions)
+    if len(members) == 1:
+        records = Records(partition_id(topic.id, partitions[0]), *columns)
+        return ValidatedRecords([records], [range(len(columns.values))], partitions, size)
+    writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
+    return ValidatedRecords(writes, list(members.values()), partitions, size)
 
 
 def _by_partition(partitions: Sequence[int]) -> dict[int, Sequence[int]]:

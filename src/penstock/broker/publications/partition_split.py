@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.broker.errors import LimitReached, PartitionNotFound, RecordTooLarge
+from penstock.broker.limits import HEADER_BYTES
 from penstock.broker.produce.partitioning import LONG_KEY, fnv1a
 from penstock.broker.publications.staging import CHECKED_RECORDS, CHUNK_BYTES
 from penstock.log.arrow import HEADER_LIST, UnusableColumns, columns_of
@@ -337,7 +338,7 @@ def _sizes(columns: dict[str, pa.Array]) -> Numbers:
         pairs = headers.flatten()
         if pairs.null_count or pc.struct_field(pairs, [0]).null_count:
             raise UnusableColumns("a header without a name")
-        lengths = _lengths(pc.struct_field(pairs, [0])) + _lengths(pc.struct_field(pairs, [1])) + 8
+        lengths = _lengths(pc.struct_field(pairs, [0])) + _lengths(pc.struct_field(pairs, [1])) + HEADER_BYTES
         ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
         counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
         last = np.cumsum(counts)

@@ -4,6 +4,10 @@ A small one is a single entry of the log. A large one takes several, each with i
 got, after a first entry that says that it has begun; from then on it is the broker's business to finish it, whatever
 becomes of the client, of the disk or of the process. Files are read off the broker's thread, a step ahead; every step
 is small, so that nobody else waits for long.
+
+Records have to fit the schema that their topic has when they are appended. Those of a large publication are looked at
+before it begins, while they can still be refused. If the topic has got another schema since, they are looked at again,
+and become dead letters if they do not fit.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from penstock.broker.publications.publication import Running
 from penstock.broker.publications.staging import CHECKED_RECORDS, Chunk, Manifest, Staging
 from penstock.broker.runtime.executor import Deferred, Executor
 from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.schemas.schema import Schema
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import AnyEvent, PublicationAdvanced, PublicationStarted, Published, TopicCreated
 from penstock.broker.state.state import State, Topic
@@ -73,7 +78,6 @@ class PublishContext:
 class _Part(NamedTuple):
     ref: str
     chunk: Chunk
-    weight: int
 
 
 class _Writes(NamedTuple):
@@ -111,6 +115,7 @@ class PublicationRun:
         self.begun = running is not None  # it is said in the log that it will be finished
         self.rows = 0
         self._parts: list[_Part] = []
+        self._checked: dict[int, Schema | None] = {}  # topic → the schema that all its records are known to fit
         self._read: tuple[int, int, list[Columns]] | None = None  # first and end of what is read, and its columns
         self._fetching = self._committing = False
         self._over = False
@@ -140,11 +145,13 @@ class PublicationRun:
         if not self.begun:
             self._check_topics(state, manifests)
         for ref, manifest in zip(self.refs, manifests, strict=True):
-            self._parts += [_Part(ref, chunk, _weight(state, chunk)) for chunk in manifest.chunks]
+            self._parts += [_Part(ref, chunk) for chunk in manifest.chunks]
             self.rows += manifest.rows
         if self.begun:
             self._go_on()
-        elif sum(part.weight for part in self._parts) <= self._max_bytes(self._context.limits.publication_entry_bytes):
+            return
+        weight = sum(self._weight(state, part.chunk) for part in self._parts)
+        if weight <= self._max_bytes(self._context.limits.publication_entry_bytes):
             self._fetch(0, len(self._parts), self._append_all)
         else:
             self._check(0)
@@ -173,6 +180,7 @@ class PublicationRun:
         """Before it is begun, everything that has a schema is looked at: afterwards nothing can be refused."""
         state = self._context.state_log.current()
         while first < len(self._parts) and _topic(state, self._parts[first]) is None:
+            self._checked[self._parts[first].chunk.topic] = None  # it may get a schema before all is appended
             first += 1
         if first == len(self._parts):
             self._begin()
@@ -181,10 +189,18 @@ class PublicationRun:
         def check(first: int, end: int, columns: list[Columns]) -> None:
             assert end == first + 1
             if (topic := _topic(self._context.state_log.current(), self._parts[first])) is not None:
-                self._admit(topic, self._parts[first].chunk, columns[0], ())
+                admitted = self._admit(topic, self._parts[first].chunk, columns[0], ())
+                self._note_checked(topic, fitting=not admitted.dead_lettered)
             self._check(end)
 
         self._fetch(first, first + 1, check)
+
+    def _note_checked(self, topic: Topic, *, fitting: bool) -> None:
+        """Records of the topic were looked at. They need not be again if all of them fitted one and the same schema."""
+        schema = self._context.validator.schema(topic)
+        same = self._checked.setdefault(topic.id, schema) is schema
+        if not fitting or not same:
+            self._checked[topic.id] = None
 
     def _begin(self) -> None:
         limits, now = self._context.limits, self._context.clock()
@@ -221,9 +237,12 @@ class PublicationRun:
         return found.running
 
     def _fetch_step(self, first: int) -> None:
+        state = self._context.state_log.current()
         end, weight, max_bytes = first, 0, self._max_bytes(STEP_BYTES)
-        while end < len(self._parts) and (end == first or weight + self._parts[end].weight <= max_bytes):
-            weight += self._parts[end].weight
+        while end < len(self._parts):
+            weight += self._weight(state, self._parts[end].chunk)
+            if weight > max_bytes and end > first:
+                break
             end += 1
         self._fetching = True
 
@@ -282,7 +301,7 @@ class PublicationRun:
                 continue
             rows += found.count
             size += found.key_bytes + found.value_bytes
-            if _checked(topic, begun=self.begun):
+            if self._to_check(topic):
                 admitted = self._admit(topic, chunk, found, created)
                 writes += admitted.writes
                 created += admitted.events
@@ -292,13 +311,14 @@ class PublicationRun:
         return _Writes(writes, created, rows, size, dead_lettered)
 
     def _admit(self, topic: Topic, chunk: Chunk, columns: Columns, coming: Sequence[TopicCreated]) -> ValidatedRecords:
-        """As any other client's records; see `RecordValidator.validate`."""
+        """As any other client's records; once it has begun, as records that were accepted: see `RecordValidator`."""
+        validator = self._context.validator
         count = columns.count
         batch = Batch(columns.build(0, 0, 0, bytes(8 * count), 0, 0))
         keys = batch.keys(0, count) if columns.flags & KEYS else None
         headers = batch.headers(0, count) if columns.flags & HEADERS else None
         expires = batch.expires()
-        return self._context.validator.validate(
+        return (validator.place_accepted if self.begun else validator.validate)(
             topic,
             [chunk.partition] * count,
             batch.values(0, count),
@@ -308,30 +328,31 @@ class PublicationRun:
             coming=coming,
         )
 
+    def _to_check(self, topic: Topic) -> bool:
+        """True if records of the topic are to be looked at when they are appended: those of a publication that has
+        begun, only if that was not done before, by the same schema."""
+        if topic.settings.schema is None:
+            return False
+        known = self._checked.get(topic.id) if self.begun else None
+        return known is None or self._context.validator.schema(topic) is not known
+
+    def _weight(self, state: State, chunk: Chunk) -> int:
+        """The cost of a chunk, in bytes of records that need not be looked at."""
+        topic = state.topics_by_id.get(chunk.topic)
+        if topic is None or not self._to_check(topic):
+            return chunk.size
+        return max(chunk.size, chunk.count * CHECKED_WEIGHT)
+
     def _end(self, error: Exception | None) -> None:
         self._over = True
         self._read = None
         self._ended(self, error)
 
 
-def _weight(state: State, chunk: Chunk) -> int:
-    """The cost of a chunk, in bytes of records that need not be checked."""
-    topic = state.topics_by_id.get(chunk.topic)
-    if topic is None or topic.settings.schema is None:
-        return chunk.size
-    return max(chunk.size, chunk.count * CHECKED_WEIGHT)
-
-
 def _topic(state: State, part: _Part) -> Topic | None:
     """The part's topic, if its records are to be checked."""
     topic = state.topics_by_id.get(part.chunk.topic)
     return None if topic is None or topic.settings.schema is None else topic
-
-
-def _checked(topic: Topic, *, begun: bool) -> bool:
-    """True if records are checked when they are appended. If bad ones would be refused, and not become dead letters,
-    that was done before the publication began."""
-    return topic.settings.schema is not None and not (begun and topic.settings.rejected != "dead-letter")
 
 
 FINAL: Final = (StagedNotFound, EntryTooLarge, RecordRejected, RecordTooLarge)

@@ -139,7 +139,8 @@ class QueryCapability:
         identity, scope = statement.identity, statement.scope
         if declared is not None:
             declared = msgspec.structs.replace(declared, position=self._state_log.engine.position)
-        with _Kept(statement):
+        kind = "topic.create" if create else "topic.alter"
+        with _Kept(statement), self._audit.attempt(identity, kind, scope=scope, resource=name):
             if create and name not in self._known(statement):
                 statement.changed = True
                 return self._topics.create(identity, scope, name, 1, TopicSettings(declared=declared))[1]

@@ -2,7 +2,8 @@
 dead letter.
 
 The dead letters of a topic are a topic of their own, `<topic>.dlq`, with one partition. A letter is the record as it
-was, with headers `dead-letter-…` added that say what happened to it.
+was, with headers `dead-letter-…` added that say what happened to it. It has no schema (`topic_rules`): what fits
+nowhere else is kept here, and is validated again when it is to leave for its topic.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker.errors import InvalidName
 from penstock.broker.limits import Limits
+from penstock.broker.names import DEAD_LETTERS, is_dead_letters
 from penstock.broker.state.events import TopicCreated
 from penstock.broker.state.state import State, Topic
 from penstock.broker.topics import topic_rules
@@ -19,7 +21,7 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.batch import Headers, RecordSlice
 from penstock.log.engine import PartitionId, partition_id
 
-SUFFIX: Final = ".dlq"  # what is added to the name of a topic
+SUFFIX: Final = DEAD_LETTERS  # what is added to the name of a topic
 HEADER: Final = "dead-letter-"  # what the names of added headers begin with
 
 
@@ -31,7 +33,7 @@ def target(
 
     None if there can be none: dead letters have no dead letters, and a name cannot get longer without end."""
     name = topic.name + SUFFIX
-    if topic.name.endswith(SUFFIX):
+    if is_dead_letters(topic.name):
         return None, []
     existing = state.topics.get(topic.scope, {}).get(name)
     if existing is not None:

@@ -2,7 +2,8 @@
 
 How a record becomes a dead letter is in `dead_letter`. The dead letters of a topic are a topic like any other,
 `<topic>.dlq`, and the rights to that topic decide who may read and delete them. A letter that was replayed is removed
-by the same entry of the log that appends it to its topic: it is in one of both places, whatever fails.
+by the same entry of the log that appends it to its topic: it is in one of both places, whatever fails. It is validated
+like any record that comes to the topic: what a letter says of itself proves nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
-from penstock.broker.errors import DeadLetterNotFound, InvalidArgument, RecordTooLarge
+from penstock.broker.errors import DeadLetterNotFound, InvalidArgument, RecordRejected, RecordTooLarge
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.removal import NOTHING_REMOVED, remove
 from penstock.broker.fetch.visible_read import VisibleRead
-from penstock.broker.limits import Limits
+from penstock.broker.limits import Limits, headers_size
 from penstock.broker.names import Scope
 from penstock.broker.produce.partitioning import ANY, Partitioner
+from penstock.broker.produce.validation import RecordValidator
 from penstock.broker.queues.dead_letter import SUFFIX, DeadLetter, letter_id, letters
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.runtime.metrics import Metrics
@@ -53,6 +55,7 @@ class DeadLetters:
         self,
         state_log: StateLog,
         access: Access,
+        validator: RecordValidator,
         partitioner: Partitioner,
         limits: Limits,
         metrics: Metrics,
@@ -62,6 +65,7 @@ class DeadLetters:
         self._audit = audit
         self._state_log = state_log
         self._access = access
+        self._validator = validator
         self._partitioner = partitioner
         self._limits = limits
         self._metrics = metrics
@@ -95,9 +99,23 @@ class DeadLetters:
         it out of the dead letters. It goes to the partition that it came from, if there is one.
 
         Needs the rights to read `<topic>.dlq` and to write to the topic. `finish` raises DeadLetterNotFound if there is
-        no such letter, or somebody else was quicker."""
-        self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
-        self._access.require(identity, Permission.WRITE, scope, topic)
+        no such letter, or somebody else was quicker, and RecordRejected or RecordTooLarge for one that the topic does
+        not take: then it stays where it is."""
+        with self._audit.attempt(identity, "dlq.replay", scope=scope, resource=topic):
+            self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
+            self._access.require(identity, Permission.WRITE, scope, topic)
+            box, read = self._find(scope, topic, letter)
+
+        def conclude(slices: list[RecordSlice]) -> Replayed:
+            with self._audit.attempt(identity, "dlq.replay", scope=scope, resource=topic):
+                replayed = self._replay(scope, topic, box.id, letter, slices)
+            self._audit.note(identity, "dlq.replay", scope=scope, resource=topic, action="replay", letter=str(letter))
+            return replayed
+
+        return Deferred(read.run, conclude, ready=read.ready)
+
+    def _find(self, scope: Scope, topic: str, letter: int | str) -> tuple[Topic, VisibleRead]:
+        """The topic of the dead letters, and a read of the one that is asked for."""
         state = self._state_log.current()
         topic_rules.find(state, scope, topic)
         box = _box(state, scope, topic)
@@ -106,16 +124,9 @@ class DeadLetters:
         offset = _offset(box, letter)
         view = visible_read.view(state, box, 0, self._clock())
         try:
-            read = VisibleRead(self._state_log.engine, partition_id(box.id, 0), offset, 1, 1, view)
+            return box, VisibleRead(self._state_log.engine, partition_id(box.id, 0), offset, 1, 1, view)
         except OffsetOutOfRange:
             raise DeadLetterNotFound(letter) from None
-
-        def conclude(slices: list[RecordSlice]) -> Replayed:
-            replayed = self._replay(scope, topic, box.id, letter, slices)
-            self._audit.note(identity, "dlq.replay", scope=scope, resource=topic, action="replay", letter=str(letter))
-            return replayed
-
-        return Deferred(read.run, conclude, ready=read.ready)
 
     def _replay(self, scope: Scope, name: str, box_id: int, letter: int | str, slices: list[RecordSlice]) -> Replayed:
         """Check again: the state may have changed since the read began."""
@@ -130,8 +141,11 @@ class DeadLetters:
         if found.offset < bounds.start or state.removed.get(place, NOTHING_REMOVED).has(found.offset):
             raise DeadLetterNotFound(letter)
         size = len(found.value) + len(found.key or b"")
-        if size > self._limits.record_bytes:
-            raise RecordTooLarge(size, self._limits.record_bytes)
+        if (whole := size + headers_size(found.headers)) > self._limits.record_bytes:
+            raise RecordTooLarge(whole, self._limits.record_bytes)
+        if misfit := self._validator.misfits(topic, [found.value]):
+            self._metrics.records_rejected += 1
+            raise RecordRejected(misfit[0])
         tenant, topics = scope.tenant, state.topics_by_id
         event = remove(
             *(state.removed, self._limits, place, (found.offset,), bounds.start),
@@ -155,7 +169,14 @@ class DeadLetters:
     def purge(self, identity: Identity, scope: Scope, topic: str) -> CommitGroup | None:
         """All dead letters of the topic go. None if there was nothing to do. Needs the right to delete
         `<topic>.dlq`."""
-        self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
+        with self._audit.attempt(identity, "dlq.purge", scope=scope, resource=topic):
+            self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
+            group = self._purge(scope, topic)
+        if group is not None:
+            self._audit.note(identity, "dlq.purge", scope=scope, resource=topic, action="purge")
+        return group
+
+    def _purge(self, scope: Scope, topic: str) -> CommitGroup | None:
         state = self._state_log.current()
         box = _box(state, scope, topic)
         if box is None:
@@ -170,9 +191,7 @@ class DeadLetters:
         self._state_log.commit(
             [RecordsRemoved(box.id, number, [], ends[place]) for number, place in enumerate(places) if place in ends]
         )
-        group = engine.trim(ends)  # in the same group
-        self._audit.note(identity, "dlq.purge", scope=scope, resource=topic, action="purge")
-        return group
+        return engine.trim(ends)  # in the same group
 
 
 def _box(state: State, scope: Scope, topic: str) -> Topic | None:

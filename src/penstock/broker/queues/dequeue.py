@@ -9,20 +9,22 @@ from __future__ import annotations
 from itertools import repeat
 from typing import Final, NamedTuple, Protocol
 
+from penstock.broker.errors import RecordUnsendable
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.removal import RemovedRecords
+from penstock.broker.names import MAX_NAME_BYTES
 from penstock.broker.queues.queue import Queue, QueuePolicy
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.state.events import QueueMoved
 from penstock.broker.state.state import State, Topic
 from penstock.log.batch import EXPIRES, HEADERS, Headers, RecordSlice
 from penstock.log.engine import CommitGroup, ReadPlan, partition_id
-from penstock.log.errors import LogError
 
 AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
 """The headers of a record whose producer wants it delivered once at most."""
 
 READ_BYTES: Final = 1 << 20  # about the most bytes read at once
+NO_FRAME: Final = 1 << 62  # bytes: for a reader without frames
 
 
 class Message(NamedTuple):
@@ -49,6 +51,7 @@ class Dequeue:
         "_redelivery_plans",
         "acknowledged",
         "error",
+        "frame_bytes",
         "limit",
         "more",
         "new",
@@ -58,9 +61,13 @@ class Dequeue:
         "settle",
         "skipped",
         "topic",
+        "unsendable",
     )
 
-    def __init__(self, queues: DequeueOwner, queue: Queue, topic: Topic, limit: int) -> None:
+    def __init__(
+        self, queues: DequeueOwner, queue: Queue, topic: Topic, limit: int, frame_bytes: int = NO_FRAME
+    ) -> None:
+        """`frame_bytes`: the most that a message and its topic's name may have, in order to be delivered."""
         self._queues = queues
         self.queue = queue
         self.topic = topic
@@ -74,7 +81,9 @@ class Dequeue:
         self.ready = True
         self.more = False  # after `finish`: there are more than were delivered, up to the limit
         self.skipped = False  # after `finish`: expired or removed messages were skipped
-        self.error: LogError | None = None
+        self.frame_bytes = frame_bytes
+        self.unsendable: RecordUnsendable | None = None  # after `finish`: a message that was passed over, too large
+        self.error: Exception | None = None
 
     def plan_redelivery(self, tag: int, plan: ReadPlan) -> None:
         self._redelivery_plans.append((tag, plan))
@@ -90,7 +99,7 @@ class Dequeue:
             if self._redelivery_plans:
                 self.redelivered = [(tag, plan.run()) for tag, plan in self._redelivery_plans]
             self.new = [(partition, plan.run()) for partition, plan in self._new_plans]
-        except LogError as error:
+        except Exception as error:  # noqa: BLE001 - raised again on the broker's thread
             self.error = error
 
     def finish(self) -> tuple[list[Message], CommitGroup | None]:
@@ -108,20 +117,35 @@ class DequeueOutcome:
     __slots__ = (
         "_bytes",
         "_cursors",
+        "_frame_bytes",
         "_now",
         "_policy",
         "_queue",
         "_removed",
         "_sent",
         "_settled",
+        "_topic",
         "dropped",
         "expired",
         "messages",
         "repeated",
         "skipped",
+        "unsendable",
     )
 
-    def __init__(self, queue: Queue, policy: QueuePolicy, now: int, removed: dict[int, RemovedRecords]) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        policy: QueuePolicy,
+        now: int,
+        removed: dict[int, RemovedRecords],
+        topic: str,
+        frame_bytes: int = NO_FRAME,
+    ) -> None:
+        """`frame_bytes` as that of a `Dequeue`."""
+        self._topic = topic
+        self._frame_bytes = frame_bytes
+        self.unsendable: RecordUnsendable | None = None  # passed over; then it is the only one that is dequeued
         self._removed = removed  # by partition
         self._queue = queue
         self._policy = policy
@@ -136,7 +160,7 @@ class DequeueOutcome:
         self._bytes = 0  # of what is redelivered
 
     def add_redelivered(self, tag: int, slices: list[RecordSlice]) -> None:
-        if not self._queue.attempt(tag) or self._bytes > READ_BYTES:
+        if not self._queue.attempt(tag) or self._bytes > READ_BYTES or self.unsendable is not None:
             return  # acknowledged meanwhile, or left for the next dequeue
         record = slices[0] if slices else None
         if record is None or is_removed(self._queue, tag, self._removed):
@@ -146,15 +170,34 @@ class DequeueOutcome:
             self.expired += 1
             self.skipped = True
             self._settled.append(tag)
+        elif not self._fits(value := record.values()[0]):
+            if self._pass_over(self._queue.locate(tag)[1], value):
+                self._settled.append(tag)
         else:
             self.repeated.append(tag)
-            self.messages.append(Message(tag, True, record.values()[0]))
-            self._bytes += len(self.messages[-1].value)
+            self.messages.append(Message(tag, True, value))
+            self._bytes += len(value)
+
+    def _fits(self, value: bytes) -> bool:
+        size = len(value)
+        return size <= self._frame_bytes - MAX_NAME_BYTES or size <= self._largest
+
+    @property
+    def _largest(self) -> int:
+        return self._frame_bytes - len(self._topic.encode())
+
+    def _pass_over(self, offset: int, value: bytes) -> bool:
+        """Leave out a message that fits no frame. False if it has to wait until those before it are delivered, so that
+        the reader can be told of it in its turn."""
+        if self.messages:
+            return False
+        self.unsendable = RecordUnsendable(offset, len(value), self._largest)
+        return True
 
     def add_new(self, partition: int, slices: list[RecordSlice], limit: int) -> None:
         for part in slices:
             left = limit - len(self.messages)
-            if left <= 0:
+            if left <= 0 or self.unsendable is not None:
                 return
             offset = part.base_offset
             if offset > self._cursors[partition]:
@@ -163,12 +206,15 @@ class DequeueOutcome:
                 self._add_uniform(partition, part, offset, left)
             else:
                 self._cursors[partition] = offset
-                self._add_one_by_one(partition, part, limit)
+                if not self._add_one_by_one(partition, part, limit):
+                    return
 
     def _is_uniform(self, part: RecordSlice) -> bool:
-        """True if no record of it has expired or was removed, and all are delivered alike."""
+        """True if no record of it has expired, was removed or fits no frame, and all are delivered alike."""
         batch, ttl = part.batch, self._policy.ttl
         if batch.flags & (HEADERS | EXPIRES) or self._removed:
+            return False
+        if batch.value_bytes > self._frame_bytes - MAX_NAME_BYTES:
             return False
         return not ttl or self._now - batch.min_timestamp < ttl
 
@@ -184,13 +230,14 @@ class DequeueOutcome:
         if at_least_once:
             self._sent += tags
 
-    def _add_one_by_one(self, partition: int, part: RecordSlice, limit: int) -> None:
+    def _add_one_by_one(self, partition: int, part: RecordSlice, limit: int) -> bool:
+        """False if nothing more is dequeued of this partition."""
         queue, policy, now = self._queue, self._policy, self._now
         removed = self._removed.get(partition)
         columns = zip(part.values(), part.timestamps(), part.expires(), part.headers(), strict=True)
         for offset, (value, stored, expires, headers) in enumerate(columns, part.base_offset):
             if len(self.messages) >= limit:
-                return
+                return False
             self._cursors[partition] = offset + 1
             if removed is not None and removed.has(offset):
                 self.dropped += 1
@@ -200,11 +247,16 @@ class DequeueOutcome:
                 self.expired += 1
                 self.skipped = True
                 continue
+            if not self._fits(value):
+                if not self._pass_over(offset, value):
+                    self._cursors[partition] = offset
+                return False
             tag = queue.tag(partition, offset)
             at_least_once = queue.at_least_once and AT_MOST_ONCE[0] not in headers
             if at_least_once:
                 self._sent.append(tag)
             self.messages.append(Message(tag, at_least_once, value))
+        return True
 
     def count(self, metrics: Metrics) -> None:
         if self.expired or self.dropped or self.repeated:

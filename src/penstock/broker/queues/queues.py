@@ -17,7 +17,15 @@ from penstock.broker.errors import InvalidName, ShuttingDown
 from penstock.broker.fetch.fetch_waiters import watch_all
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, is_internal
-from penstock.broker.queues.dequeue import READ_BYTES, Dequeue, DequeueOutcome, Message, policy_for, removed_of
+from penstock.broker.queues.dequeue import (
+    NO_FRAME,
+    READ_BYTES,
+    Dequeue,
+    DequeueOutcome,
+    Message,
+    policy_for,
+    removed_of,
+)
 from penstock.broker.queues.exhausted import ExhaustedMessages
 from penstock.broker.queues.queue import FOREVER, Queue, QueuePolicy
 from penstock.broker.runtime.executor import Executor
@@ -109,9 +117,13 @@ class Queues:
         *,
         skip_expired: bool = False,
         settle: Sequence[int] = (),
+        frame_bytes: int = NO_FRAME,
     ) -> Dequeue | None:
         """Plan to dequeue up to `count` messages; None if another read of this queue is under way. `skip_expired` after
         a `Dequeue` that `skipped` some: look at many records at once to get past the expired ones.
+
+        A message that has more than `frame_bytes`, together with its topic's name, is passed over when its turn comes:
+        it is `Dequeue.unsendable` then, and there is no other message.
 
         The tags in `settle` are acknowledged first, as `acknowledge` does, but by the event of `finish`: one instead of
         two for a client that acknowledges a message and asks for the next. A caller that cannot finish at once clears
@@ -121,7 +133,7 @@ class Queues:
         queue.used = max(queue.used, now)
         if queue.id in self._dequeues:
             return None
-        dequeue = Dequeue(self, queue, topic, count)
+        dequeue = Dequeue(self, queue, topic, count, frame_bytes)
         if settle:
             dequeue.acknowledged, dequeue.settle = _in_flight(queue, settle)
         left = count - self._plan_redeliveries(dequeue, now) if queue.tries else count
@@ -166,7 +178,8 @@ class Queues:
         if dequeue.error is not None:
             self._stall(queue, now)
             raise dequeue.error
-        outcome = DequeueOutcome(queue, policy_for(dequeue.topic, self.policy), now, removed_of(state, queue))
+        topic, policy = dequeue.topic, policy_for(dequeue.topic, self.policy)
+        outcome = DequeueOutcome(queue, policy, now, removed_of(state, queue), topic.name, dequeue.frame_bytes)
         for tag, slices in dequeue.redelivered:
             outcome.add_redelivered(tag, slices)
         for partition, slices in dequeue.new:
@@ -183,6 +196,7 @@ class Queues:
             self._schedule(queue)
         outcome.count(self._metrics)
         dequeue.skipped = outcome.skipped
+        dequeue.unsendable = outcome.unsendable
         dequeue.more = len(outcome.messages) < dequeue.limit and self._has_more(queue, now)
         return outcome.messages, group
 

@@ -12,6 +12,8 @@ from concurrent import futures
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
+from penstock.log.engine import OPEN, CommitGroup
+
 logger = logging.getLogger(__name__)
 
 Executor: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
@@ -28,7 +30,7 @@ class Deferred(Generic[Found, Result]):
     """Work off the event loop: first `run`, on any thread; then `finish`, on the broker's, which returns the result or
     raises. If `ready`, `run` takes so little that it may as well be called at once."""
 
-    __slots__ = ("_conclude", "_error", "_executor", "_found", "_work", "ready")
+    __slots__ = ("_after", "_conclude", "_error", "_executor", "_found", "_plan", "_work", "ready")
 
     def __init__(
         self,
@@ -37,18 +39,28 @@ class Deferred(Generic[Found, Result]):
         *,
         ready: bool = False,
         executor: Executor | None = None,
+        plan: Callable[[], Callable[[], Found]] | None = None,
+        after: CommitGroup | None = None,
     ) -> None:
         """`work` must not touch the broker's state; `conclude` may, and may raise. `executor` is the one that this
-        work has to use, if it is not the usual one."""
+        work has to use, if it is not the usual one. With `after` it starts when that group is committed, or has
+        failed; `plan` is called then, on the broker's thread, and gives the work that is to be done instead."""
         self.ready = ready
         self._executor = executor
         self._work = work
+        self._plan = plan
+        self._after = after
         self._conclude = conclude
         self._found: list[Found] = []
         self._error: Exception | None = None
 
     def start(self, executor: Executor, done: Callable[[], None]) -> None:
         """Run it, at once or by its executor; then `done` is called, on the broker's thread, to `finish` it."""
+        after, self._after = self._after, None
+        if after is not None and after.state is OPEN:
+            after.on_done(lambda _: self.start(executor, done))
+            return
+        self._prepare()
         if self.ready:
             self.run()
             done()
@@ -57,10 +69,21 @@ class Deferred(Generic[Found, Result]):
 
     def run(self) -> None:
         """Never raises: an error is raised by `finish`."""
+        self._prepare()
+        if self._error is not None:
+            return
         try:
             self._found.append(self._work())
         except Exception as error:  # noqa: BLE001 - raised again by `finish`, on the thread that wants to know
             self._error = error
+
+    def _prepare(self) -> None:
+        plan, self._plan = self._plan, None
+        if plan is not None:
+            try:
+                self._work = plan()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._error = error
 
     def finish(self) -> Result:
         if self._error is not None:
@@ -70,7 +93,14 @@ class Deferred(Generic[Found, Result]):
     def then(self, conclude: Callable[[Result], Next]) -> Deferred[Found, Next]:
         """The same work, with another conclusion from its result. Use it instead of this one."""
         first = self._conclude
-        return Deferred(self._work, lambda found: conclude(first(found)), ready=self.ready, executor=self._executor)
+        return Deferred(
+            self._work,
+            lambda found: conclude(first(found)),
+            ready=self.ready,
+            executor=self._executor,
+            plan=self._plan,
+            after=self._after,
+        )
 
 
 def run_inline(work: Callable[[], None], done: Callable[[], None]) -> None:

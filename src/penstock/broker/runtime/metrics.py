@@ -31,6 +31,8 @@ _COUNTERS: Final = (
     ("messages_fetched", "messages_fetched", "Records handed to consumers."),
     ("bytes_in", "bytes_in", "Bytes of keys and values appended and committed."),
     ("bytes_out", "bytes_out", "Bytes of values handed to consumers."),
+    ("records_unsendable", "records_unsendable", "Records too large for the frames of a reader, who was told."),
+    ("internal_errors", "internal_errors", "Connections and streams ended by a mistake of the broker."),
     ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
     ("tenant_requests_refused", "tenant_requests_refused", "Requests refused because of their tenant's rate."),
     ("tenant_connections_refused", "tenant_connections_refused", "Connections that were one too many of a tenant."),
@@ -215,6 +217,8 @@ class Metrics:
         self.bytes_out = 0
         self.active_connections = 0
         self.held_bytes = 0  # for all of them
+        self.records_unsendable = 0
+        self.internal_errors = 0
         self.connections_refused = 0
         self.tenant_requests_refused = 0
         self.tenant_connections_refused = 0

@@ -73,27 +73,31 @@ class Schemas:
 
     def register(
         self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
-    ) -> Deferred[_Prepared, Registered] | Deferred[Registered, Registered]:
+    ) -> Deferred[_Prepared | SchemaInvalid, Registered] | Deferred[Registered, Registered]:
         """The next version of the subject. If the latest one has the same definition, it is that one and nothing
         changes. `finish` raises SchemaInvalid, SchemaIncompatible or LimitReached."""
-        self._access.require(identity, Permission.ALTER, scope, name)
-        check_scope(scope)
-        check_topic(name)
-        if not definition:
-            raise SchemaInvalid("the definition is empty")
-        if len(definition) > self._limits.schema_definition_bytes:
-            raise LimitReached(f"A definition may have {self._limits.schema_definition_bytes} bytes")
+        with self._audit.attempt(identity, "schema.register", scope=scope, resource=name):
+            self._access.require(identity, Permission.ALTER, scope, name)
+            check_scope(scope)
+            check_topic(name)
+            if not definition:
+                raise SchemaInvalid("the definition is empty")
+            if len(definition) > self._limits.schema_definition_bytes:
+                raise LimitReached(f"A definition may have {self._limits.schema_definition_bytes} bytes")
         draft = Schema(name, 0, kind, definition, 0)
         subjects = self._state_log.current().schemas
         latest, mode = rules.latest(subjects, scope, name), rules.mode_of(subjects, scope, name)
         if latest is not None and _same(latest, draft):
             known = latest, self._state_log.pending_commit
             return Deferred(lambda: known, lambda found: found, ready=True)
-        return Deferred(
-            lambda: _prepare(draft, latest, mode),
-            lambda found: self._registered(identity, scope, found),
-            executor=self._executor,
-        )
+
+        def conclude(found: _Prepared | SchemaInvalid) -> Registered:
+            with self._audit.attempt(identity, "schema.register", scope=scope, resource=name):
+                if isinstance(found, SchemaInvalid):
+                    raise found
+                return self._registered(identity, scope, found)
+
+        return Deferred(lambda: _prepared(draft, latest, mode), conclude, executor=self._executor)
 
     def get(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> Schema:
         """A version, or the latest. Raises SchemaNotFound."""
@@ -119,16 +123,18 @@ class Schemas:
         return rules.find_subject(self._state_log.current().schemas, scope, name).mode
 
     def set_mode(self, identity: Identity, scope: Scope, name: str, mode: Compatibility) -> CommitGroup:
-        self._access.require(identity, Permission.ALTER, scope, name)
-        group = self._state_log.commit((rules.set_mode(self._state_log.current().schemas, scope, name, mode),))
+        with self._audit.attempt(identity, "schema.alter", scope=scope, resource=name):
+            self._access.require(identity, Permission.ALTER, scope, name)
+            group = self._state_log.commit((rules.set_mode(self._state_log.current().schemas, scope, name, mode),))
         self._audit.note(identity, "schema.alter", scope=scope, resource=name, action="alter", mode=mode)
         return group
 
     def delete(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> CommitGroup:
         """One version, or all. A topic that wants the subject then rejects every record until there is one again."""
-        self._access.require(identity, Permission.ALTER, scope, name)
-        event = rules.remove(self._state_log.current().schemas, scope, name, version)
-        group = self._state_log.commit((event,))
+        with self._audit.attempt(identity, "schema.delete", scope=scope, resource=name):
+            self._access.require(identity, Permission.ALTER, scope, name)
+            event = rules.remove(self._state_log.current().schemas, scope, name, version)
+            group = self._state_log.commit((event,))
         versions = ",".join(map(str, event.versions))
         self._audit.note(identity, "schema.delete", scope=scope, resource=name, action="delete", versions=versions)
         return group
@@ -194,6 +200,14 @@ class Schemas:
 
 def _same(latest: Schema, draft: Schema) -> bool:
     return (latest.kind, latest.definition) == (draft.kind, draft.definition)
+
+
+def _prepared(draft: Schema, latest: Schema | None, mode: Compatibility) -> _Prepared | SchemaInvalid:
+    """A definition that makes no sense is told of on the broker's thread."""
+    try:
+        return _prepare(draft, latest, mode)
+    except SchemaInvalid as error:
+        return error
 
 
 def _prepare(draft: Schema, latest: Schema | None, mode: Compatibility) -> _Prepared:

@@ -10,6 +10,9 @@ retention. What is promised:
 - Clients decide how often they are refused, log in, or say why they read. Such events go through a `Throttle`: the
   first is written at once, those like it within a minute as one more event with their count, and beyond a pace they are
   only counted. What was counted and not written yet is lost by a crash.
+- An administrative operation that fails is told of with its reason (`attempt`).
+- Nobody is told of a refusal, or gets what an audited read has found, before the event of it is committed; and who asks
+  for events finds all that were noted before.
 - The events of a log are a chain (`audit_chain`). Its last link is state, so that it goes on after a restart, and from
   the right place after a group that failed.
 """
@@ -19,12 +22,12 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections.abc import Iterator
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Final, Never, TypeAlias, TypeVar
 
 import msgspec
 
-from penstock.broker.errors import AuditOff, BrokerError, InvalidArgument, InvalidName
+from penstock.broker.errors import AccessDenied, AuditOff, BrokerError, InvalidArgument, InvalidName
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
@@ -57,6 +60,8 @@ STEP_BYTES: Final = 1 << 30  # no limit: an event is small, so the records are
 BREATH: Final = 32  # events between two moments in which the event loop can have the interpreter
 MAX_TIME: Final = 1 << 50  # ms
 
+Found = TypeVar("Found")
+
 _Family: TypeAlias = tuple[str, str]  # tenant and type
 _Noted: TypeAlias = tuple[str, AuditEvent]  # with its tenant
 
@@ -83,6 +88,8 @@ class Audit:
         self._settings = TopicSettings(retention_seconds=policy.seconds, retention_bytes=policy.bytes)
         self._told_left_out = 0  # when `sweep` last looked
         self._last: CommitGroup | None = None  # that a note is in
+        self._attempt: Attempt | None = None  # the administrative operation that is being carried out
+        self._failed: tuple[Exception, Attempt] | None = None  # the error of a part of it, and which part that was
         self._links: dict[int, bytes | None] = {}  # topic → the last link that is committed, if this process made any
 
     # -- noting
@@ -97,17 +104,31 @@ class Audit:
         action: str = "",
         result: Result = "success",
         **details: str,
-    ) -> None:
+    ) -> CommitGroup | None:
         """Write down what happened in `scope`, or else in the identity's tenant. Never raises, and never fails what it
-        is called for. Nothing that opens anything belongs into the details."""
+        is called for. Nothing that opens anything belongs into the details. The group that the event is in; None if it
+        was counted, or could not be written."""
         if not self.policy.enabled:
-            return
+            return None
         try:
-            self._note(identity, type, scope, resource, action, result, details)
+            return self._note(identity, type, scope, resource, action, result, details)
         except Exception:  # a mistake of ours: no reason to refuse a client
             self._metrics.audit_lost += 1
             keys = {"tenant": identity.tenant, "peer": identity.peer, "type": type}
             logger.exception("an audit event of type %s could not be made", type, extra=keys)
+            return None
+
+    def attempt(
+        self,
+        identity: Identity,
+        type: str,  # noqa: A002 - it is the event's type
+        *,
+        scope: Scope | None = None,
+        resource: str = "",
+    ) -> Attempt:
+        """The context of an administrative operation: an error that leaves it is noted. That it went well, the
+        operation notes itself."""
+        return Attempt(self, identity, type, scope, resource)
 
     def denied(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
         """For `Access.on_denied`."""
@@ -127,9 +148,9 @@ class Audit:
         action: str,
         result: Result,
         details: dict[str, str],
-    ) -> None:
+    ) -> CommitGroup | None:
         if self._state_log.closed:
-            return
+            return None
         now = self._clock()
         self._state_log.drop_failed()
         tenant = _home(self._state_log.state, identity, scope, trusted=result == "success")
@@ -149,8 +170,8 @@ class Audit:
             fate = self._throttle.admit(family, likeness, pace, (tenant, event), now)
             if fate is not Fate.WRITTEN:
                 self._metrics.audit_left_out += fate is Fate.LEFT_OUT
-                return
-        self._write(tenant, event)
+                return None
+        return self._write(tenant, event)
 
     def sweep(self, now: int) -> None:
         """Tell of what was counted meanwhile; a few times a second."""
@@ -178,24 +199,25 @@ class Audit:
             event = audit_event.event(now, kind, "", "", "", "", "failure", self.policy.node, {})
             self._write(tenant, event, counts=False)
 
-    def _write(self, tenant: str, event: AuditEvent, *, counts: bool = True) -> None:
+    def _write(self, tenant: str, event: AuditEvent, *, counts: bool = True) -> CommitGroup | None:
         family = tenant, event.type
         left_out = self._throttle.left_out.get(family)
         if left_out:
             event.details["left_out"] = str(left_out)
         try:
-            self._append(tenant, audit_event.encode(event))
+            group = self._append(tenant, audit_event.encode(event))
         except (LogError, BrokerError) as error:
             self._metrics.audit_lost += counts
             if counts:
                 self._throttle.leave_out(family)
             keys = {"tenant": tenant, "type": event.type}
             logger.warning("an audit event of type %s could not be written: %s", event.type, error, extra=keys)
-            return
+            return None
         self._throttle.left_out.pop(family, None)
         self._metrics.audit_events += 1
+        return group
 
-    def _append(self, tenant: str, document: bytes) -> None:
+    def _append(self, tenant: str, document: bytes) -> CommitGroup:
         state = self._state_log.current()
         topic = _topic(state, tenant)
         events: list[AnyEvent] = []
@@ -217,6 +239,7 @@ class Audit:
         group = self._state_log.append(records, chained, shown=bool(events)).group  # a login does not wait for its note
         group.on_done(lambda group: self._done(group, number, own))
         self._last = group
+        return group
 
     @property
     def pending_commit(self) -> CommitGroup | None:
@@ -232,16 +255,16 @@ class Audit:
     # -- reading
 
     def query(self, identity: Identity, tenant: str, query: AuditQuery) -> Deferred[AuditPage, AuditPage]:
-        """The committed events of the tenant that fit the query, newest first."""
-        scan = self._scan(identity, tenant, query)
+        """The events of the tenant that fit the query, newest first; all that were noted before, once they are
+        committed."""
         limit = min(query.limit or audit_event.DEFAULT_PAGE, audit_event.MAX_PAGE)
 
-        def page() -> AuditPage:
+        def page(scan: _Scan) -> AuditPage:
             total = scan.count()
             events = list(scan.events(query.offset, limit))
             return AuditPage(events, total, query.offset + len(events) < total)
 
-        return Deferred(page, lambda found: found, executor=self._executor)
+        return self._search(identity, tenant, query, page)
 
     def export(
         self,
@@ -251,16 +274,17 @@ class Audit:
         format: str,  # noqa: A002 - that is what it is
     ) -> Deferred[bytes, bytes]:
         """All that fits the query, newest first, as one document: "json" or "csv". LimitReached if it is too large."""
-        scan = self._scan(identity, tenant, query)
         encode = audit_event.FORMATS.get(format)
-        if encode is None:
-            raise InvalidArgument(f"The audit log is exported as {' or '.join(audit_event.FORMATS)}, not {format!r}")
 
-        def document() -> bytes:
+        def document(scan: _Scan) -> bytes:
+            assert encode is not None
             total = scan.count()
             return encode(scan.events(query.offset, query.limit or total))
 
-        return Deferred(document, lambda found: found, executor=self._executor)
+        work = self._search(identity, tenant, query, document)
+        if encode is None:
+            raise InvalidArgument(f"The audit log is exported as {' or '.join(audit_event.FORMATS)}, not {format!r}")
+        return work
 
     def verify(
         self, identity: Identity, scope: Scope, mark: ChainMark | None = None, max_count: int | None = None
@@ -268,10 +292,13 @@ class Audit:
         """Check that the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
         With `max_count`, so many events of it: then the report has a `mark`, from which to go on."""
         self._access.require(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
-        state, engine = self._state_log.current(), self._state_log.engine
-        topic = _topic(state, scope.tenant)
-        if topic is None and not self.policy.enabled:
+        if _topic(self._state_log.current(), scope.tenant) is None and not self.policy.enabled:
             raise AuditOff
+        return self._deferred(lambda: self._verification(scope.tenant, mark, max_count))
+
+    def _verification(self, tenant: str, mark: ChainMark | None, max_count: int | None) -> Callable[[], ChainReport]:
+        state, engine = self._state_log.current(), self._state_log.engine
+        topic = _topic(state, tenant)
         partition = partition_id(0 if topic is None else topic.id, 0)
         first, end = (0, 0) if topic is None else engine.bounds(partition)
         if mark is None or mark.offset < first:  # retention may have gone on since
@@ -292,17 +319,73 @@ class Audit:
                     break
             return check.report(first, end, over=stop == end)
 
-        return Deferred(follow, lambda found: found, executor=self._executor)
+        return follow
 
-    def _scan(self, identity: Identity, tenant: str, query: AuditQuery) -> _Scan:
+    def _search(
+        self, identity: Identity, tenant: str, query: AuditQuery, work: Callable[[_Scan], Found]
+    ) -> Deferred[Found, Found]:
         self._access.require(identity, Permission.AUDIT, Scope(tenant, "*"), "")
         audit_event.check(query)
-        topic = _topic(self._state_log.current(), tenant)
-        if topic is None:
-            if not self.policy.enabled:
-                raise AuditOff
-            return _Scan(self._state_log.engine, None, query)
-        return _Scan(self._state_log.engine, topic.id, query)
+        if _topic(self._state_log.current(), tenant) is None and not self.policy.enabled:
+            raise AuditOff
+
+        def plan() -> Callable[[], Found]:
+            topic = _topic(self._state_log.current(), tenant)
+            scan = _Scan(self._state_log.engine, None if topic is None else topic.id, query)
+            return lambda: work(scan)
+
+        return self._deferred(plan)
+
+    def _deferred(self, plan: Callable[[], Callable[[], Found]]) -> Deferred[Found, Found]:
+        """Work that is planned when all that was noted before is committed."""
+        return Deferred(_unplanned, lambda found: found, executor=self._executor, plan=plan, after=self._last)
+
+
+def _unplanned() -> Never:
+    raise AssertionError("the plan has the work")
+
+
+class Attempt:
+    """An administrative operation: if it fails, that is noted with the reason, and the error goes on. An attempt inside
+    another one is a part of that: what counts is how the whole ends, and the innermost knows best what it was. Nothing
+    of it may wait for anything."""
+
+    __slots__ = ("_audit", "_identity", "_resource", "_scope", "_type")
+
+    def __init__(self, audit: Audit, identity: Identity, kind: str, scope: Scope | None, resource: str) -> None:
+        self._audit = audit
+        self._identity = identity
+        self._type = kind
+        self._scope = scope
+        self._resource = resource
+
+    def __enter__(self) -> None:
+        if self._audit._attempt is None:
+            self._audit._attempt = self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        audit = self._audit
+        failed = audit._failed
+        if isinstance(error, Exception) and (failed is None or failed[0] is not error):
+            audit._failed = failed = error, self
+        if audit._attempt is not self:
+            return
+        audit._attempt = audit._failed = None
+        if isinstance(error, Exception) and failed is not None:
+            failed[1]._note(error)
+
+    def _note(self, error: Exception) -> None:
+        result: Result = "denied" if isinstance(error, AccessDenied) else "failure"
+        action, reason = self._type.partition(".")[2], str(error) or type(error).__name__
+        self._audit.note(
+            self._identity,
+            self._type,
+            scope=self._scope,
+            resource=self._resource,
+            action=action,
+            result=result,
+            reason=reason,
+        )
 
 
 def _topic(state: State, tenant: str) -> Topic | None:

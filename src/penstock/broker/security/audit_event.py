@@ -50,6 +50,8 @@ TYPES: Final = (
     "stream.read",
     "tenant.create",
     "tenant.delete",
+    "cluster.join",
+    "cluster.leave",
 )
 
 OFTEN: Final = frozenset({"auth.success", "query.insert", "stream.append", "stream.read"})

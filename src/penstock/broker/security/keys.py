@@ -72,18 +72,21 @@ class Keys:
 
         The administrators of a tenant may add keys of their tenant, but not choose them: they would learn which ones
         others have chosen."""
-        max_count, share = rules.MAX_KEYS, 1.0
-        if not self._access.allows(identity, Permission.ADMIN, EVERYWHERE, ""):
-            self._require(identity, terms.tenant)
-            max_count, share = rules.MAX_OF_TENANT, self._tenant_share
-            if chosen is not None:
-                raise InvalidArgument("Only an administrator of all tenants may choose a key; leave it to the broker")
-        state = self._state_log.current()
-        role.check(state.directory, terms.tenant, terms.roles)
-        event, secret = rules.add(
-            state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, max_count, share
-        )
-        group = self._state_log.commit((event,))
+        with self._audit.attempt(identity, "key.add", scope=Scope(terms.tenant, "*"), resource=terms.name):
+            max_count, share = rules.MAX_KEYS, 1.0
+            if not self._access.allows(identity, Permission.ADMIN, EVERYWHERE, ""):
+                self._require(identity, terms.tenant)
+                max_count, share = rules.MAX_OF_TENANT, self._tenant_share
+                if chosen is not None:
+                    raise InvalidArgument(
+                        "Only an administrator of all tenants may choose a key; leave it to the broker"
+                    )
+            state = self._state_log.current()
+            role.check(state.directory, terms.tenant, terms.roles)
+            event, secret = rules.add(
+                state.keys, state.next_key_id, terms, chosen, self._clock(), secrets.token_bytes, max_count, share
+            )
+            group = self._state_log.commit((event,))
         key = state.keys[event.id]
         self._note(identity, "key.add", key, **_described(key))
         return NewKey(key, secret), group
@@ -109,11 +112,12 @@ class Keys:
 
     def revoke(self, identity: Identity, id: int) -> CommitGroup | None:  # noqa: A002 - it is the key's id
         """The key counts no longer, also for connections that are open. None if that was so already."""
-        key = self._find(identity, id, f"There is no key {id}")
-        event = rules.revoke(self._state_log.current().keys, id, self._clock())
-        if event is None:
-            return self._state_log.pending_commit
-        group = self._state_log.commit((event,))
+        with self._audit.attempt(identity, "key.revoke", resource=f"{rules.PRINCIPAL}{id}"):
+            key = self._find(identity, id, f"There is no key {id}")
+            event = rules.revoke(self._state_log.current().keys, id, self._clock())
+            if event is None:
+                return self._state_log.pending_commit
+            group = self._state_log.commit((event,))
         self._ring.forget()
         self._note(identity, "key.revoke", key)
         return group
@@ -121,17 +125,18 @@ class Keys:
     def rotate(self, identity: Identity, named: str) -> tuple[NewKey, CommitGroup]:
         """Another key on the same terms instead of this one, which counts no longer: both, or neither, happen. The
         key is named as for `find`; it must not be shown before the group is committed."""
-        old = self.find(identity, named)
-        now = self._clock()
-        if old.state(now) != "active":
-            raise KeyNotFound(f"Key {old.id} counts no longer: there is nothing to replace")
-        state = self._state_log.current()
-        others = {number: key for number, key in state.keys.items() if number != old.id}
-        terms = rules.terms_of(old)
-        added, secret = rules.add(others, state.next_key_id, terms, None, now, secrets.token_bytes)
-        revoked = rules.revoke(state.keys, old.id, now)
-        assert revoked is not None, "it was active"
-        group = self._state_log.commit((added, revoked))
+        with self._audit.attempt(identity, "key.rotate"):  # of what it is called, nothing: it may be the key itself
+            old = self.find(identity, named)
+            now = self._clock()
+            if old.state(now) != "active":
+                raise KeyNotFound(f"Key {old.id} counts no longer: there is nothing to replace")
+            state = self._state_log.current()
+            others = {number: key for number, key in state.keys.items() if number != old.id}
+            terms = rules.terms_of(old)
+            added, secret = rules.add(others, state.next_key_id, terms, None, now, secrets.token_bytes)
+            revoked = rules.revoke(state.keys, old.id, now)
+            assert revoked is not None, "it was active"
+            group = self._state_log.commit((added, revoked))
         self._ring.forget()
         key = state.keys[added.id]
         self._note(identity, "key.rotate", key, instead_of=old.principal, **_described(key))

@@ -21,7 +21,7 @@ from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security import passwords, user
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS, OF_CACHES, Access, Identity, Permission
-from penstock.broker.security.audit import Audit
+from penstock.broker.security.audit import Attempt, Audit
 from penstock.broker.security.lockout import LockOut, host_of
 from penstock.broker.security.passwords import PasswordHashing
 from penstock.broker.security.user import (
@@ -195,12 +195,14 @@ class Users:
             return user.create(directory, self._limits, tenant, name, hash, roles, self._clock())
 
         def conclude(hash: str) -> tuple[User, CommitGroup]:  # noqa: A002
-            group = self._state_log.commit((decide(hash),))
+            with self._attempt(identity, "user.create", tenant, name):
+                group = self._state_log.commit((decide(hash),))
             self._note(identity, "user.create", tenant, name, roles=",".join(roles))
             return self._state_log.state.directory.users[tenant][name], group
 
-        decide("")  # what cannot be need not be hashed first
-        passwords.check(password)
+        with self._attempt(identity, "user.create", tenant, name):
+            decide("")  # what cannot be need not be hashed first
+            passwords.check(password)
         return Deferred(lambda: self.hashing.hashed(password), conclude, executor=self._executor)
 
     def update(
@@ -212,11 +214,11 @@ class Users:
         enabled: bool | None = None,
     ) -> CommitGroup:
         """None leaves the roles, or whether the user is enabled, as they are."""
-        self._require(identity, tenant)
-        directory = self._state_log.current().directory
-        may_lock = _by_socket(identity)
-        event = user.update(directory, tenant, name, self._clock(), roles=roles, enabled=enabled, may_lock=may_lock)
-        group = self._state_log.commit((event,))
+        with self._attempt(identity, "user.update", tenant, name):
+            self._require(identity, tenant)
+            directory, may_lock = self._state_log.current().directory, _by_socket(identity)
+            event = user.update(directory, tenant, name, self._clock(), roles=roles, enabled=enabled, may_lock=may_lock)
+            group = self._state_log.commit((event,))
         self._note(
             identity, "user.update", tenant, name, roles=",".join(event.roles), enabled=str(event.enabled).lower()
         )
@@ -243,28 +245,30 @@ class Users:
             return self.hashing.hashed(new) if not own or self.hashing.is_right(old, stored) else None
 
         def conclude(hash: str | None) -> CommitGroup:  # noqa: A002
-            found = find()
-            if hash is None or (own and found.hash != stored):
-                self._failed(identity.peer, tenant, name)
-                self._audit.note(identity, "password.change", resource=name, action="change", result="failure")
-                raise WrongPassword("The old password is wrong")
-            event = user.update(self._state_log.state.directory, tenant, name, self._clock(), hash=hash)
-            group = self._state_log.commit((event,))
+            with self._attempt(identity, "password.change", tenant, name):
+                found = find()
+                if hash is None or (own and found.hash != stored):
+                    self._failed(identity.peer, tenant, name)
+                    raise WrongPassword("The old password is wrong")
+                event = user.update(self._state_log.state.directory, tenant, name, self._clock(), hash=hash)
+                group = self._state_log.commit((event,))
             self._note(identity, "password.change", tenant, name)
             return group
 
-        stored = find().hash
-        passwords.check(new)
+        with self._attempt(identity, "password.change", tenant, name):
+            stored = find().hash
+            passwords.check(new)
         return Deferred(change, conclude, executor=self._executor)
 
     def delete(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
         """Open connections of the user may do nothing more, at once."""
-        self._require(identity, tenant)
-        directory = self._state_log.current().directory
-        if identity.name == PRINCIPAL + name and identity.tenant == tenant:
-            raise InvalidArgument("cannot delete your own account")
-        event = user.remove(directory, tenant, name, may_lock=_by_socket(identity))
-        group = self._state_log.commit((event,))
+        with self._attempt(identity, "user.delete", tenant, name):
+            self._require(identity, tenant)
+            directory = self._state_log.current().directory
+            if identity.name == PRINCIPAL + name and identity.tenant == tenant:
+                raise InvalidArgument("cannot delete your own account")
+            event = user.remove(directory, tenant, name, may_lock=_by_socket(identity))
+            group = self._state_log.commit((event,))
         self._note(identity, "user.delete", tenant, name)
         return group
 
@@ -292,18 +296,18 @@ class Users:
     def set_role(
         self, identity: Identity, tenant: str, name: str, permissions: Sequence[str], description: str = ""
     ) -> CommitGroup:
-        self._require(identity, tenant)
-        directory = self._state_log.current().directory
-        event = user.set_role(
-            directory, self._limits, tenant, name, permissions, description, may_lock=_by_socket(identity)
-        )
-        group = self._state_log.commit((event,))
+        with self._attempt(identity, "role.set", tenant, name):
+            self._require(identity, tenant)
+            directory, may_lock = self._state_log.current().directory, _by_socket(identity)
+            event = user.set_role(directory, self._limits, tenant, name, permissions, description, may_lock=may_lock)
+            group = self._state_log.commit((event,))
         self._note(identity, "role.set", tenant, name, permissions=",".join(event.permissions))
         return group
 
     def delete_role(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
-        self._require(identity, tenant)
-        group = self._state_log.commit((user.remove_role(self._state_log.current().directory, tenant, name),))
+        with self._attempt(identity, "role.delete", tenant, name):
+            self._require(identity, tenant)
+            group = self._state_log.commit((user.remove_role(self._state_log.current().directory, tenant, name),))
         self._note(identity, "role.delete", tenant, name)
         return group
 
@@ -323,9 +327,10 @@ class Users:
         return self._user_access.policy.default_public
 
     def set_acl(self, identity: Identity, scope: Scope, acl: Acl) -> CommitGroup:
-        self._require(identity, scope.tenant)
-        directory = self._state_log.current().directory
-        group = self._state_log.commit((user.set_acl(directory, self._limits, self._user_access.policy, scope, acl),))
+        with self._audit.attempt(identity, "acl.set", scope=scope, resource=acl.topic):
+            self._require(identity, scope.tenant)
+            directory, policy = self._state_log.current().directory, self._user_access.policy
+            group = self._state_log.commit((user.set_acl(directory, self._limits, policy, scope, acl),))
         self._audit.note(
             identity,
             "acl.set",
@@ -345,11 +350,12 @@ class Users:
 
     def delete_acl(self, identity: Identity, scope: Scope, topic: str) -> CommitGroup | None:
         """One that is not there is deleted already; then the group is that of the last change, if any is open."""
-        self._require(identity, scope.tenant)
-        event = user.remove_acl(self._state_log.current().directory, scope, topic)
-        if event is None:
-            return self._state_log.pending_commit
-        group = self._state_log.commit((event,))
+        with self._audit.attempt(identity, "acl.delete", scope=scope, resource=topic):
+            self._require(identity, scope.tenant)
+            event = user.remove_acl(self._state_log.current().directory, scope, topic)
+            if event is None:
+                return self._state_log.pending_commit
+            group = self._state_log.commit((event,))
         self._audit.note(identity, "acl.delete", scope=scope, resource=topic, action="delete")
         return group
 
@@ -358,6 +364,10 @@ class Users:
         self._require(identity, scope.tenant)
         acls = self._state_log.current().directory.acls.get(scope, {})
         return [acls[topic] for topic in sorted(acls)]
+
+    def _attempt(self, identity: Identity, what: str, tenant: str, name: str) -> Attempt:
+        """A change of a user or a role: if it fails, that is audited."""
+        return self._audit.attempt(identity, what, scope=Scope(tenant, "*"), resource=name)
 
     def _note(self, identity: Identity, what: str, tenant: str, name: str, **details: str) -> None:
         """Audit a change of a user or a role."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Final, NamedTuple, Protocol
 
-from penstock.broker.errors import BrokerError, TopicNotFound
+from penstock.broker.errors import BrokerError, RecordUnsendable, TopicNotFound
 from penstock.broker.fetch import visible_read
 from penstock.broker.fetch.visible_read import STEP_BYTES, VisibleRead
 from penstock.broker.groups import group as rules
@@ -65,7 +65,7 @@ class RecordChunk:
     """A span of records read for one subscriber. `run` reads it (if not `ready`, from disk: any thread); `finish` cuts
     it to the subscriber's credit and moves the cursor."""
 
-    __slots__ = ("_error", "_found", "_read", "_slot", "_span", "further", "group", "ready")
+    __slots__ = ("_error", "_found", "_read", "_slot", "_span", "further", "group", "ready", "unsendable")
 
     def __init__(
         self, slot: SubscriberSlot, span: Span, read: VisibleRead, group: CommitGroup | None, *, ready: bool
@@ -74,27 +74,43 @@ class RecordChunk:
         self._span = span
         self._read = read
         self._found: list[RecordSlice] = []
-        self._error: LogError | None = None
+        self._error: Exception | None = None
         self.group = group  # the records are true once this is committed
         self.ready = ready
         self.further = False  # after `finish`: records were found or skipped
+        self.unsendable: list[RecordUnsendable] = []  # after `finish`: records that were passed over, too large
 
     def run(self) -> None:
         try:
             self._found = self._read.run()
-        except LogError as error:
+        except Exception as error:  # noqa: BLE001 - raised again by `finish`, on the broker's thread
             self._error = error
 
-    def finish(self, limit: int) -> list[RecordSlice]:
-        """At limit so many of the records, in order; there may be gaps between the slices. Raises LogError."""
+    def finish(self, limit: int, max_value: int = 1 << 62) -> list[RecordSlice]:
+        """At limit so many of the records, in order; there may be gaps between the slices. Those with a larger value
+        than `max_value` are passed over, as expired ones are. Raises LogError."""
         if self._error is not None:
             self._slot.give([], self._span.start)
             raise self._error
         found, end = self._cut(limit)
+        if any(part.batch.value_bytes > max_value for part in found):
+            found = [part for whole in found for part in self._sendable(whole, max_value)]
         self.further = end > self._span.start
         self._slot.skip_expired = not found and self.further
         self._slot.give([Span(part.base_offset, part.end_offset) for part in found], end)
         return found
+
+    def _sendable(self, part: RecordSlice, max_value: int) -> Iterator[RecordSlice]:
+        """The parts of these records between those that are too large."""
+        at = part.base_offset
+        for offset, value in enumerate(part.values(), at):
+            if len(value) > max_value:
+                self.unsendable.append(RecordUnsendable(offset, len(value), max_value))
+                if offset > at:
+                    yield part.between(at, offset)
+                at = offset + 1
+        if at < part.end_offset:
+            yield part.between(at, part.end_offset)
 
     def _cut(self, limit: int) -> tuple[list[RecordSlice], int]:
         """The records within the span and the limit, and the offset to continue at."""

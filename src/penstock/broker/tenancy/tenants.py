@@ -47,9 +47,10 @@ class Tenants:
 
     def create(self, identity: Identity, tenant: str, label: str | None = None) -> tuple[Tenant, CommitGroup | None]:
         """Register it. To do so again is fine, but under another label it is TenantExists."""
-        self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
-        group = self._register(identity, tenant, label)
-        return self._found(tenant), group
+        with self._audit.attempt(identity, "tenant.create", scope=DEFAULT_SCOPE, resource=tenant):
+            self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+            group = self._register(identity, tenant, label)
+            return self._found(tenant), group
 
     def get(self, identity: Identity, tenant: str) -> Tenant:
         self._access.require(identity, Permission.ADMIN, Scope(tenant, "*"), "")
@@ -70,10 +71,11 @@ class Tenants:
 
     def delete(self, identity: Identity, tenant: str) -> tuple[Tenant, CommitGroup]:
         """The tenant as it was. Everything of it is gone when the group is committed."""
-        self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
-        found, state = self._found(tenant), self._state_log.current()
-        gone = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
-        group = self._deletion.delete(TenantRemoved(tenant), gone)
+        with self._audit.attempt(identity, "tenant.delete", scope=DEFAULT_SCOPE, resource=tenant):
+            self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
+            found, state = self._found(tenant), self._state_log.current()
+            gone = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
+            group = self._deletion.delete(TenantRemoved(tenant), gone)
         count = str(found.topics)  # not in its own log, which is gone and would come back with this
         self._audit.note(identity, "tenant.delete", scope=DEFAULT_SCOPE, resource=tenant, action="delete", topics=count)
         return found, group
@@ -84,7 +86,10 @@ class Tenants:
         """Register a tenant that is not there yet, for one who may create something in this namespace of it. None if it
         is there."""
         self._access.require_any(identity, Permission.CREATE, Scope(tenant, namespace))
-        return None if self.exists(tenant) else self._register(identity, tenant, None, on_first_use=True)
+        if self.exists(tenant):
+            return None
+        with self._audit.attempt(identity, "tenant.create", scope=DEFAULT_SCOPE, resource=tenant):
+            return self._register(identity, tenant, None, on_first_use=True)
 
     def exists(self, tenant: str) -> bool:
         """For one who may do something in it: what others are told must not depend on this."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.broker.errors import (
+    InvalidArgument,
     InvalidPartitionCount,
     PartitionNotFound,
     QuotaReached,
@@ -16,7 +17,7 @@ from penstock.broker.errors import (
     TopicNotFound,
 )
 from penstock.broker.limits import Limits
-from penstock.broker.names import Scope, check_scope, check_topic, is_internal
+from penstock.broker.names import Scope, check_scope, check_topic, is_dead_letters, is_internal
 from penstock.broker.state.events import TopicCreated, TopicDeleted, TopicSettingsChanged
 from penstock.broker.state.state import State, Topic
 from penstock.broker.tenancy.fair_share import check_room
@@ -78,6 +79,7 @@ def create(
     """`coming` are other topics that come into being in the same entry of the log."""
     check_scope(scope)
     check_topic(name)
+    _check_schema(name, settings)
     if not 1 <= partitions <= limits.partitions_per_topic:
         raise InvalidPartitionCount(partitions, limits.partitions_per_topic)
     existing = state.topics.get(scope, {}).get(name)
@@ -104,4 +106,12 @@ def delete(state: State, scope: Scope, name: str) -> TopicDeleted:
 
 
 def change_settings(state: State, scope: Scope, name: str, settings: TopicSettings) -> TopicSettingsChanged:
-    return TopicSettingsChanged(find(state, scope, name).id, settings)
+    found = find(state, scope, name)
+    if settings.schema != found.settings.schema:
+        _check_schema(name, settings)
+    return TopicSettingsChanged(found.id, settings)
+
+
+def _check_schema(name: str, settings: TopicSettings) -> None:
+    if settings.schema is not None and is_dead_letters(name):
+        raise InvalidArgument(f"'{name}' keeps the records that fit nowhere else: it cannot have a schema")

@@ -65,14 +65,15 @@ class Topics:
         partitions: int,
         settings: TopicSettings = _DEFAULT_SETTINGS,
     ) -> tuple[Topic, CommitGroup]:
-        self._access.require(identity, Permission.CREATE, scope, name)
-        state = self._current()
-        try:
-            event = topic_rules.create(state, self._limits, scope, name, partitions, settings, self._clock())
-        except QuotaReached:
-            self._metrics.tenant_topics_refused += 1
-            raise
-        group = self._state_log.commit((msgspec.structs.replace(event, position=self._engine.position),))
+        with self._audit.attempt(identity, "topic.create", scope=scope, resource=name):
+            self._access.require(identity, Permission.CREATE, scope, name)
+            state = self._current()
+            try:
+                event = topic_rules.create(state, self._limits, scope, name, partitions, settings, self._clock())
+            except QuotaReached:
+                self._metrics.tenant_topics_refused += 1
+                raise
+            group = self._state_log.commit((msgspec.structs.replace(event, position=self._engine.position),))
         topic = state.topics_by_id[event.id]
         self._audit.topic_created(identity, event)
         return topic, group
@@ -99,18 +100,20 @@ class Topics:
 
     def delete(self, identity: Identity, scope: Scope, name: str) -> CommitGroup:
         """The topic, its records and its groups' offsets are deleted together, when the group is committed."""
-        self._access.require(identity, Permission.DELETE, scope, name)
-        state = self._current()
-        topic = topic_rules.find(state, scope, name)
-        group = self._deletion.delete(topic_rules.delete(state, scope, name), (topic,))
+        with self._audit.attempt(identity, "topic.delete", scope=scope, resource=name):
+            self._access.require(identity, Permission.DELETE, scope, name)
+            state = self._current()
+            topic = topic_rules.find(state, scope, name)
+            group = self._deletion.delete(topic_rules.delete(state, scope, name), (topic,))
         self._audit.note(identity, "topic.delete", scope=scope, resource=name, action="delete")
         return group
 
     def change(self, identity: Identity, scope: Scope, name: str, settings: TopicSettings) -> CommitGroup:
-        self._access.require(identity, Permission.ALTER, scope, name)
-        if settings.data_class != data_class.PHI and data_class.is_phi(self._current(), scope, name):
-            self._access.require(identity, Permission.PHI, scope, name)  # else it would be a way to read it
-        group = self._state_log.commit((topic_rules.change_settings(self._current(), scope, name, settings),))
+        with self._audit.attempt(identity, "topic.alter", scope=scope, resource=name):
+            self._access.require(identity, Permission.ALTER, scope, name)
+            if settings.data_class != data_class.PHI and data_class.is_phi(self._current(), scope, name):
+                self._access.require(identity, Permission.PHI, scope, name)  # else it would be a way to read it
+            group = self._state_log.commit((topic_rules.change_settings(self._current(), scope, name, settings),))
         changed = msgspec.json.encode(settings).decode()
         self._audit.note(identity, "topic.alter", scope=scope, resource=name, action="alter", settings=changed)
         return group

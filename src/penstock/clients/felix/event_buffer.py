@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
@@ -15,6 +16,8 @@ from penstock.wire.felix.frames import EVENTS, SHARED, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
+
+logger = logging.getLogger(__name__)
 
 EVENT_OVERHEAD: Final = 64  # bytes that an event takes beside its payload
 
@@ -121,6 +124,8 @@ class EventBuffer:
                 self._append([message.payload], message.offset)
             case m.EventBatch():
                 self._append(message.payloads, message.base_offset)
+            case m.Error():  # an event that no frame can carry: the server goes on behind it
+                logger.warning("an event is missing: %s", message.message)
             case _:
                 raise BadReply(f"{type(message).__name__} on an event stream")
 

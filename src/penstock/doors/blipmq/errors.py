@@ -36,6 +36,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     broker.InvalidName: Row(400, None),
     broker.InvalidArgument: Row(400, None),
     broker.RecordTooLarge: Row(400, None),
+    broker.RecordUnsendable: Row(413, None),
     broker.BrokerError: Row(400, None),
     log.EntryTooLarge: Row(400, "message larger than the log accepts"),
     broker.LimitReached: Row(500, None, _BUSY),

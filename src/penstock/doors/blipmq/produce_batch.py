@@ -14,7 +14,7 @@ class Publication:
         self.topic = topic
         self.qos = qos
         self.ttl = ttl  # ms, or NO_TTL
-        self.limit = limit  # bytes of the largest message that can be delivered
+        self.limit = limit  # bytes of the largest message
         self.refusal = refusal
 
 

@@ -39,7 +39,7 @@ class BlipMqSession(RequestPipeline):
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel)
-        self._pushes = Pushes(broker, channel, self.replies, self.work)
+        self._pushes = Pushes(broker, channel, self.replies, self.work, self.guard)
         self._context = BlipMqContext(broker, identity, channel, self.replies, self._pushes)
         self._framer = f.Framer()
         self._frames: list[f.Frame] = []  # not executed yet, from `_next` on

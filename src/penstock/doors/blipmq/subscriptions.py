@@ -78,7 +78,9 @@ class Push:
             return None  # it goes on when something is acknowledged or falls due
         self._topic = topic.name.encode()
         return broker.queues.dequeue(
-            self._identity, self._queue_id, min(room, PUSH_MESSAGES), skip_expired=self._skip_expired
+            *(self._identity, self._queue_id, min(room, PUSH_MESSAGES)),
+            skip_expired=self._skip_expired,
+            frame_bytes=codec.DELIVERED_BYTES[2],
         )
 
     def _read(self, dequeue: Dequeue) -> None:
@@ -86,8 +88,11 @@ class Push:
         if self._stopped:
             dequeue.cancel()
         else:
-            self._send(dequeue)
-            self._pushes.wake()
+            self._pushes.guard(partial(self._send_read, dequeue))
+
+    def _send_read(self, dequeue: Dequeue) -> None:
+        self._send(dequeue)
+        self._pushes.wake()
 
     def _send(self, dequeue: Dequeue) -> bool:
         """False if there is no more for now."""
@@ -97,6 +102,9 @@ class Push:
             return False  # nothing was dequeued; the queue calls when it is worth another try
         self._waiting = group
         self._skip_expired = dequeue.skipped
+        if dequeue.unsendable is not None:
+            pushes = self._pushes
+            pushes.broker.unsendable.note("blipmq", pushes.channel.peer, dequeue.topic.name, dequeue.unsendable)
         tags = [message.tag if message.at_least_once else 0 for message in messages]
         data = codec.encode_delivers(tags, map(bool, tags), self._topic, [message.value for message in messages])
         if group is not None:  # also without a message: the reply queue calls when it is time to go on
@@ -105,13 +113,22 @@ class Push:
 
 
 class Pushes:
-    """All of one connection, by subscription. `wake` lets the session look at them again."""
+    """All of one connection, by subscription. `wake` lets the session look at them again, `guard` is its error
+    boundary."""
 
-    def __init__(self, broker: Broker, channel: Channel, replies: ReplyQueue, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        channel: Channel,
+        replies: ReplyQueue,
+        wake: Callable[[], None],
+        guard: Callable[[Callable[[], None]], None],
+    ) -> None:
         self.broker = broker
         self.channel = channel
         self.replies = replies
         self.wake = wake
+        self.guard = guard
         self.by_queue: dict[int, Push] = {}
 
     def start(self, identity: Identity, queue_id: int) -> None:

@@ -4,6 +4,8 @@ A subscription is a position in the log. A slow client lags behind, and loses no
 the configuration lets slow subscriptions lose some. What is sent is made once and shared by all who read
 the same; see `penstock.broker.subscriptions.fanout`.
 
+An event that fits no frame, because another door or the other dialect has room for more, is left out with a notice.
+
 A stream ends in an orderly way when its topic is deleted or the broker shuts down. If events are missing for another
 reason, it is reset with one of the codes of `Reset`, so that nobody takes the end for the whole.
 """
@@ -11,11 +13,12 @@ reason, it is reset with one of the codes of `Reset`, so that nobody takes the e
 from __future__ import annotations
 
 import enum
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.broker.errors import AccessDenied, BrokerError, ShuttingDown, TopicNotFound
+from penstock.broker.errors import AccessDenied, BrokerError, RecordUnsendable, ShuttingDown, TopicNotFound
 from penstock.broker.names import Scope
 from penstock.broker.subscriptions.fanout import FanoutCursor
 from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk
@@ -27,6 +30,8 @@ from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.wire.felix.frames import HEADER_SIZE
 
+logger = logging.getLogger(__name__)
+
 MAX_PER_TURN: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
 FLUSH_BYTES: Final = 64 << 10  # frames of this size are not collected any further before they are sent
 HELD_BYTES: Final = 256 << 10  # of frames that wait for a commit, above which nothing more is read
@@ -37,19 +42,12 @@ class Reset(enum.IntEnum):
 
     OVERTAKEN = 0x11  # retention removed events before the client took them
     DENIED = 0x12  # the client may not read the stream any more
-    TOO_LARGE = 0x13  # the next event, produced through another door, fits no frame
     FAILED = 0x14  # the log could not be read, or what was to be sent could not be kept
-
-
-class EventTooLarge(BrokerError):
-    def __init__(self, offset: int, size: int, limit: int) -> None:
-        super().__init__(f"event {offset} has {size} bytes, and a frame holds {limit}; subscribe behind it")
 
 
 _RESETS: Final[tuple[tuple[type[Exception], Reset], ...]] = (
     (OffsetOutOfRange, Reset.OVERTAKEN),
     (AccessDenied, Reset.DENIED),
-    (EventTooLarge, Reset.TOO_LARGE),
     (BrokerError, Reset.FAILED),
     (LogError, Reset.FAILED),
 )
@@ -125,8 +123,11 @@ class Subscription:
         self._number = number
         self._offsets = offsets
         self._key = context.dialect.events_key(names, number, context.flags, offsets=offsets)
+        self._largest = context.dialect.largest_event(  # that a frame can carry, in bytes
+            names, context.flags, context.settings.max_frame, offsets=offsets
+        )
         self._channel: StreamChannel
-        self._replies = ReplyQueue(self._send, self._go_on)
+        self._replies = ReplyQueue(self._send, self._go_on, self._crash)
         self._tracks: list[Track] = []
         self._due: deque[Track] = deque()
         self._working = False
@@ -225,6 +226,8 @@ class Subscription:
                 self._yielding = True
                 self._broker.scheduler.call_soon(self._resume)
             self._replies.flush()
+        except Exception as error:  # noqa: BLE001 - `_crash` logs it
+            self._crash(error)
         finally:
             self._working = False
         if self._closed:
@@ -270,7 +273,8 @@ class Subscription:
             chunk = track.take(self._settings)
             if chunk is not None and chunk.count:
                 self._put(chunk.encoded(self._key, self._frames), track.cursor.group)
-                metrics.fetched(chunk.count, chunk.size, started)
+                left_out = self._note_left_out(chunk) if chunk.size > self._largest else (0, 0)
+                metrics.fetched(chunk.count - left_out[0], chunk.size - left_out[1], started)
         except _EXPECTED as error:
             self._fail(error)
             return None
@@ -280,17 +284,35 @@ class Subscription:
         """The events as frames: those in one follow each other without a gap."""
         frames: list[bytes] = []
         for offset, values in chunk.runs:
-            self._encode(frames, offset, values)
+            start = 0
+            for record in self._unsendable(offset, values) if chunk.size > self._largest else ():
+                at = record.offset - offset
+                if at > start:
+                    self._encode(frames, offset + start, values[start:at])
+                frames.append(self._dialect.left_out(str(record)))
+                start = at + 1
+            if start < len(values):
+                self._encode(frames, offset + start, values[start:] if start else values)
         return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def _unsendable(self, offset: int, values: Sequence[bytes]) -> list[RecordUnsendable]:
+        """The events that no frame can carry, of consecutive ones."""
+        largest = self._largest
+        sizes = enumerate(map(len, values), offset)
+        return [RecordUnsendable(at, size, largest) for at, size in sizes if size > largest]
+
+    def _note_left_out(self, chunk: EncodedChunk) -> tuple[int, int]:
+        """Count the events of a chunk that this client does not get; returns how many they are, and their bytes."""
+        left_out = [record for offset, values in chunk.runs for record in self._unsendable(offset, values)]
+        for record in left_out:
+            self._broker.unsendable.note("felix", self._channel.peer, "/".join(self._names), record)
+        return len(left_out), sum([record.size for record in left_out])
 
     def _encode(self, frames: list[bytes], offset: int, values: Sequence[bytes]) -> None:
         base = offset if self._offsets else None
         frame = self._dialect.events(self._names, values, base, self._number, self._flags)
-        limit = self._settings.max_frame
-        if len(frame) - HEADER_SIZE <= limit:
+        if len(values) == 1 or len(frame) - HEADER_SIZE <= self._settings.max_frame:
             frames.append(frame)
-        elif len(values) == 1:
-            raise EventTooLarge(offset, len(values[0]), limit)
         else:
             half = len(values) // 2
             self._encode(frames, offset, values[:half])
@@ -324,6 +346,14 @@ class Subscription:
         self._reset_code = code
         self._replies.flush()
         self._broker.scheduler.call_soon(self._break_off)
+
+    def _crash(self, error: Exception) -> None:
+        """A mistake of ours: the end of this stream, and of nothing else."""
+        self._broker.metrics.internal_errors += 1
+        keys = {"peer": self._channel.peer, "door": "felix"}
+        logger.error("a subscription of %s failed", self._channel.peer, exc_info=error, extra=keys)
+        if not self._closed:
+            self._break(Reset.FAILED)
 
     def _break_off(self) -> None:
         if not self._closed and self._reset_code is not None:

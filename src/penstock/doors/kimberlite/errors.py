@@ -62,6 +62,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     broker.KeyNotFound: Row(ErrorCode.API_KEY_NOT_FOUND),
     broker.ShuttingDown: Row(ErrorCode.INTERNAL_ERROR, "the server is shutting down"),
     broker.StateUnreadable: Row(ErrorCode.STORAGE_ERROR, "storage error"),
+    broker.RecordUnsendable: Row(ErrorCode.INVALID_OFFSET),
     broker.BrokerError: Row(ErrorCode.INVALID_REQUEST),
     log.OffsetMismatch: Row(ErrorCode.OFFSET_MISMATCH, _mismatch),
     log.OffsetOutOfRange: Row(ErrorCode.INVALID_OFFSET, _out_of_range),

@@ -14,6 +14,7 @@ from penstock.doors.kimberlite.errors import RequestRefused
 from penstock.doors.kimberlite.states import State
 from penstock.doors.kimberlite.subscriptions import Subscriptions
 from penstock.doors.request_context import RequestContext
+from penstock.log.engine import CommitGroup
 from penstock.wire.kimberlite.codec.connection import ServerCodec
 from penstock.wire.kimberlite.messages import AuditMetadata, ErrorCode
 
@@ -85,12 +86,14 @@ class KimberliteContext(RequestContext):
             details = audit_context(actor=audit.actor, reason=audit.reason, correlation_id=audit.correlation_id)
             self.identity = self._bearer._replace(context=details)
 
-    def note(self, event: str, stream: str) -> None:
+    def note(self, event: str, stream: str) -> CommitGroup | None:
         """Note the request in the audit log, if it has audit metadata: that is of use only with what was done. Changes
-        that are noted for every client are noted by the broker."""
-        if self.identity.context:
-            action = event.partition(".")[2]
-            self.broker.audit.note(self.identity, event, scope=self.scope, resource=stream, action=action)
+        that are noted for every client are noted by the broker. The group that the event is in, for which the reply has
+        to wait; None if there is none."""
+        if not self.identity.context:
+            return None
+        action = event.partition(".")[2]
+        return self.broker.audit.note(self.identity, event, scope=self.scope, resource=stream, action=action)
 
     def check_tenant(self, identity: Identity) -> None:
         """Raise unless the tenant at hand is this identity's. The error is the same whatever exists in the other one.

@@ -36,7 +36,7 @@ class KimberliteSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
         super().__init__(broker, channel)
         self._codec = codec = ServerCodec(settings.assume)
-        self._subscriptions = Subscriptions(broker, channel, self.replies, codec, settings.push_events)
+        self._subscriptions = Subscriptions(broker, channel, self.replies, codec, settings.push_events, self.guard)
         self._context = KimberliteContext(broker, identity, channel.peer, codec, settings, self._subscriptions)
         self._request: m.Request | None = None  # decoded and not executed yet
         self._request_bytes = 0  # of the request that was decoded last

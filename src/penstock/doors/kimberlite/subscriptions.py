@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Final
@@ -29,7 +29,7 @@ from penstock.log.engine import FAILED, CommitGroup
 from penstock.log.errors import LogError
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import ServerCodec
-from penstock.wire.kimberlite.frames import MAX_PAYLOAD
+from penstock.wire.kimberlite.frames import MAX_EVENT
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,6 @@ CHUNK_EVENTS: Final = 256  # of one chunk
 CHUNK_BYTES: Final = 256 << 10  # the same; a larger event goes alone
 HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which nothing more is pushed
 MAX_PER_TURN: Final = 4_096  # events after which everybody else has a turn, however many are at hand
-MAX_EVENT: Final = MAX_PAYLOAD - 64  # bytes, besides which a push has its few numbers
 MAX_ID: Final = 2**63 - 1
 
 _EXPECTED: Final = (BrokerError, LogError)
@@ -49,18 +48,20 @@ _STREAM: Final = struct.Struct(">QQ")
 class Subscription:
     """One of them; a `Subscriber`. It sends a chunk at a time."""
 
-    __slots__ = ("_all", "_reading", "_since", "closed", "credits", "id", "scope", "slot", "stream")
+    __slots__ = ("_all", "_reading", "_since", "closed", "credits", "id", "scope", "slot", "stream", "topic")
 
     def __init__(
         self,
         subscriptions: Subscriptions,
         id: int,  # noqa: A002 - it is the subscription's id
         stream: int,
+        topic: str,
         scope: Scope,
         credits: int,  # noqa: A002 - as the protocol calls them
     ) -> None:
         self.id = id
         self.stream = stream
+        self.topic = topic
         self.scope = scope
         self.credits = credits
         self.slot: SubscriberSlot  # set once there is one
@@ -75,6 +76,12 @@ class Subscription:
         return not self.closed and self.credits > 0 and not self._reading and self._all.has_room(self)
 
     def offer(self, limit: int) -> bool:
+        """Inside the session's error boundary: other subscribers wait for their turn."""
+        offered: list[bool] = []
+        self._all.guard(lambda: offered.append(self._offer(limit)))
+        return offered == [True]
+
+    def _offer(self, limit: int) -> bool:
         try:
             chunk = self.slot.plan_read(min(limit, self.credits, CHUNK_EVENTS), CHUNK_BYTES)
         except _EXPECTED as error:
@@ -88,18 +95,18 @@ class Subscription:
             if self._since < MAX_PER_TURN:
                 return self._send(chunk)
             self._reading, self._since = True, 0
-            broker.scheduler.call_soon(partial(self._on_read, chunk))
+            broker.scheduler.call_soon(partial(self._all.guard, partial(self._on_read, chunk)))
             return False
         self._reading, self._since = True, 0
-        broker.executor(chunk.run, partial(self._on_read, chunk))
+        broker.executor(chunk.run, partial(self._all.guard, partial(self._on_read, chunk)))
         return False
 
     def flush(self) -> None:
         if not self.closed:
-            self._all.replies.flush()
+            self._all.guard(self._all.replies.flush)
 
     def topic_deleted(self) -> None:
-        self._all.close(self, m.CloseReason.STREAM_DELETED)
+        self._all.guard(partial(self._all.close, self, m.CloseReason.STREAM_DELETED))
 
     # -- sending
 
@@ -118,16 +125,15 @@ class Subscription:
         broker, replies = self._all.broker, self._all.replies
         started = broker.metrics.timer()
         try:
-            found = chunk.finish(self.credits)
+            found = chunk.finish(self.credits, MAX_EVENT)
         except _EXPECTED as error:
             self._fail(error)
             return False
+        for record in chunk.unsendable:  # the client sees by the offsets that they are missing
+            broker.unsendable.note("kimberlite", self._all.channel.peer, self.topic, record)
         if not found:
             return chunk.further
         count, size = sum(map(len, found)), sum([part.byte_size() for part in found])
-        if size > MAX_EVENT:
-            self._fail(RecordUnsendable(found[0].base_offset, size))
-            return False
         replies.enqueue(self._frames(found), chunk.group, self._void)
         broker.metrics.fetched(count, size, started)
         self._since += count
@@ -161,14 +167,7 @@ class Subscription:
     def began(self, group: CommitGroup) -> None:
         """The commit of the subscription is done. If it has failed, the client was told that it has none."""
         if group.state is FAILED:
-            self._all.drop(self, m.CloseReason.PROTOCOL_ERROR)
-
-
-class RecordUnsendable(BrokerError):
-    """An event that no frame can hold; it was produced through another door."""
-
-    def __init__(self, offset: int, size: int) -> None:
-        super().__init__(f"event {offset} has {size} bytes, more than a frame holds; subscribe behind it")
+            self._all.guard(lambda: self._all.forget(self))
 
 
 class Subscriptions:
@@ -176,9 +175,16 @@ class Subscriptions:
     sent, so that pushes are behind the replies to earlier requests."""
 
     def __init__(
-        self, broker: Broker, channel: Channel, replies: ReplyQueue, codec: ServerCodec, push_events: int
+        self,
+        broker: Broker,
+        channel: Channel,
+        replies: ReplyQueue,
+        codec: ServerCodec,
+        push_events: int,
+        guard: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`push_events`: of one frame."""
+        """`push_events`: of one frame. `guard` is the session's error boundary."""
+        self.guard = guard
         self.broker = broker
         self.channel = channel
         self.replies = replies
@@ -196,7 +202,7 @@ class Subscriptions:
         if len(self._open) >= MAX_SUBSCRIPTIONS:
             raise LimitReached(f"The connection has {MAX_SUBSCRIPTIONS} subscriptions, which is the limit")
         number = self._number(tenant, request.stream_id)
-        subscription = Subscription(self, number, request.stream_id, scope, request.initial_credits)
+        subscription = Subscription(self, number, request.stream_id, topic, scope, request.initial_credits)
         subscription.slot, group = self.broker.subscriptions.open(
             identity,
             scope,
@@ -277,6 +283,11 @@ class Subscriptions:
             replies, data = self.replies, self.drop(subscription, reason)
             replies.enqueue(data, self.broker.pending_commit, lambda _: data)
             replies.flush()
+
+    def forget(self, subscription: Subscription) -> None:
+        """Remove it; the client knows of it already."""
+        if not subscription.closed:
+            self._remove(subscription, done=False)
 
     def drop(self, subscription: Subscription, reason: m.CloseReason, *, done: bool = False) -> bytes:
         """Remove it. Returns what to send to the client, unless that was sent already."""

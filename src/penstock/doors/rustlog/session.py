@@ -103,8 +103,8 @@ class RustLogSession(RequestPipeline):
         self._context.dialect = request.dialect
         body = request.body
         if isinstance(body, Produce) and body.records:
-            if request.size > MAX_RECORD:
-                check_sizes(body)
+            if request.size > MAX_RECORD:  # the smaller of both dialects'
+                check_sizes(body, request.dialect.max_record)
             if self._appended_alone:
                 self._appended_alone -= 1
             elif self._backlog and (reply := self._append_with_following(request, body)) is not None:

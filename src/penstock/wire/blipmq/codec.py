@@ -168,9 +168,9 @@ _DELIVERY_FIXED: Final = MIN_FRAME + 1 + 2  # of the length: all but topic and v
 _DELIVER_FIXED: Final = MIN_FRAME + 1 + 8 + 2
 
 
-def largest_value(topic: bytes) -> int:
-    """Bytes of the largest message on this topic that fits a delivery of either version."""
-    return MAX_FRAME - _DELIVER_FIXED - len(topic)
+DELIVERED_BYTES: Final = {1: MAX_FRAME - _DELIVERY_FIXED, 2: MAX_FRAME - _DELIVER_FIXED}
+"""The most that a message and its topic's name may have in a delivery, by version. In version 1 that is as much as a
+PUBLISH holds; version 2 has a tag of eight bytes besides."""
 
 
 def encode_ack(correlation: int, subscription: int) -> bytes:

@@ -93,7 +93,7 @@ class Framer(framing.PullFramer[Frame]):
         held = len(data) - at
         if held < HEADER_SIZE:
             _recognise(data[at : at + 4])
-            self._needed = HEADER_SIZE if held >= 4 else 4
+            self._needed = HEADER_SIZE if held >= 4 else held + 1  # each byte of the magic may tell
             return None
         magic, version, flags, length = _HEADER.unpack_from(data, at)
         if magic != MAGIC or version != VERSION or length > self.max_frame:

@@ -21,6 +21,7 @@ import google_crc32c
 from penstock.wire import framing
 
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
+MAX_EVENT: Final = MAX_PAYLOAD - 64  # bytes of an event that is sent alone: besides it a message has a few numbers
 HEADER_SIZE: Final = 14
 MAGIC: Final = 0x56444220
 

@@ -101,6 +101,12 @@ class RecordUnfetchable(ProtocolError):
 
     def __init__(self, offset: int, size: int) -> None:
         super().__init__(f"The record of {size} bytes at offset {offset} does not fit a frame")
+        self.offset = offset
+        self.size = size
+
+    @property
+    def reply(self) -> ErrorReply:
+        return super().reply._replace(details={"offset": self.offset, "next_offset": self.offset + 1})
 
 
 def clip(text: str) -> str:

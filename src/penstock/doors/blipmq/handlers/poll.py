@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from penstock.broker.errors import AccessDenied, QueueNotFound
+from penstock.broker.errors import AccessDenied, QueueNotFound, RecordUnsendable
 from penstock.broker.queues.dequeue import Dequeue, Message
 from penstock.doors.blipmq.errors import EXPECTED, request_refused
 from penstock.doors.blipmq.request_context import BlipMqContext
@@ -129,8 +129,12 @@ class PollTask:
                 self._acknowledge(list(self._acks))
                 self._context.broker.executor(partial(_read, dequeues), partial(self._on_read, dequeues))
                 return
-            _read(dequeues)
-            self._finish(dequeues)
+            try:
+                _read(dequeues)
+                self._finish(dequeues)
+            except Exception:
+                _cancel(dequeues)  # or nobody could read these queues any more
+                raise
         self._answer(len(self._frames))
         self.finished = True
         if self._on_complete is not None:
@@ -145,11 +149,15 @@ class PollTask:
 
     def _on_read(self, dequeues: list[tuple[int, Dequeue]]) -> None:
         if self._cancelled:
-            for _, dequeue in dequeues:
-                dequeue.cancel()
+            _cancel(dequeues)
             return
-        self._finish(dequeues)
-        self.resume()
+        try:
+            self._finish(dequeues)
+            self.resume()
+        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
+            _cancel(dequeues)
+            if self._on_complete is not None:
+                self._on_complete(error)
 
     def _plan(self) -> list[tuple[int, Dequeue]]:
         context = self._context
@@ -159,7 +167,10 @@ class PollTask:
             settle = self._tags(acks) if acks else ()
             try:
                 dequeue = context.broker.queues.dequeue(
-                    context.identity, subscription, len(indexes), skip_expired=self._skip_expired, settle=settle
+                    *(context.identity, subscription, len(indexes)),
+                    skip_expired=self._skip_expired,
+                    settle=settle,
+                    frame_bytes=codec.DELIVERED_BYTES[1],
                 )
             except _UNKNOWN:
                 dequeue = None  # a POLL of an unknown subscription is silent
@@ -191,12 +202,22 @@ class PollTask:
             self._after = group or self._after
             if acks:
                 self._kept += self._known(acks, dequeue.acknowledged)
+            if dequeue.unsendable is not None:
+                indexes = self._pass_over(dequeue.topic.name, indexes, dequeue.unsendable)
             self._deliver(dequeue.topic.name.encode(), indexes, messages)
             self._skip_expired |= dequeue.skipped
-            if dequeue.more:
+            if dequeue.more and len(messages) < len(indexes):
                 self._polls[subscription] = indexes[len(messages) :]
         if self._polls:
             self._answer(min([indexes[0] for indexes in self._polls.values()]))
+
+    def _pass_over(self, topic: str, indexes: list[int], record: RecordUnsendable) -> list[int]:
+        """Tell the first POLL of a message that fits no frame, and was passed over; returns the other POLLs."""
+        context = self._context
+        context.broker.unsendable.note("blipmq", context.peer, topic, record)
+        self._kept.append(indexes[0])
+        self._refuse(indexes[:1], record)
+        return indexes[1:]
 
     def _deliver(self, topic: bytes, indexes: list[int], messages: list[Message]) -> None:
         if not messages:
@@ -250,6 +271,11 @@ class PollTask:
         """The replies if the commit fails: what was acknowledged is not, and what was dequeued is still there."""
         self._refuse(kept, error)
         return b"".join(self._replies[start:end])
+
+
+def _cancel(dequeues: list[tuple[int, Dequeue]]) -> None:
+    for _, dequeue in dequeues:
+        dequeue.cancel()
 
 
 def _read(dequeues: list[tuple[int, Dequeue]]) -> None:

@@ -103,8 +103,7 @@ def _check(context: BlipMqContext, prefix: bytes) -> Publication:
     topic, refusal = context.topic(name, INVALID_PUBLISH)
     if refusal is None and qos not in (0, 1):
         refusal = INVALID_QOS
-    limit = min(codec.largest_value(name), context.broker.limits.record_bytes)
-    publication = Publication(topic, qos, ttl, limit, refusal)
+    publication = Publication(topic, qos, ttl, context.broker.limits.record_bytes, refusal)
     if len(context.publications) >= MAX_PUBLICATIONS:
         context.publications.clear()  # a client with ever new topics must not fill memory
     context.publications[prefix] = publication

@@ -11,6 +11,7 @@ from penstock.broker.cache.cache_store import CacheName
 from penstock.doors.felix.errors import MAX_NAME, RequestRefused
 from penstock.doors.felix.request_context import FelixContext
 from penstock.doors.reply import Reply
+from penstock.wire.felix.frames import HEADER_SIZE
 from penstock.wire.felix.messages import CacheCas, CacheDelete, CacheGet, CacheIncrement, CachePut, CacheRequest
 
 
@@ -24,7 +25,7 @@ def get(context: FelixContext, request: CacheGet) -> Reply:
     cache = _cache(context, request)
     caches = context.broker.caches
     value = caches.get(context.identity, cache, request.key)
-    return Reply(context.dialect.cache_value(request, value), caches.settled(cache))
+    return Reply(_fitting(context, context.dialect.cache_value(request, value), value), caches.settled(cache))
 
 
 def delete(context: FelixContext, request: CacheDelete) -> Reply:
@@ -38,13 +39,20 @@ def compare_and_set(context: FelixContext, request: CacheCas) -> Reply:
     stored, value, group = context.broker.caches.compare_and_set(
         context.identity, cache, request.key, request.expected, request.value, request.ttl_ms
     )
-    return Reply(context.dialect.cache_compared(request, stored, value), group)
+    return Reply(_fitting(context, context.dialect.cache_compared(request, stored, value), value), group)
 
 
 def increment(context: FelixContext, request: CacheIncrement) -> Reply:
     cache = _cache(context, request)
     number, group = context.broker.caches.increment(context.identity, cache, request.key, request.by, request.ttl_ms)
     return Reply(context.dialect.cache_value(request, b"%d" % number), group)
+
+
+def _fitting(context: FelixContext, reply: bytes, value: bytes | None) -> bytes:
+    """The reply, if a frame can carry it. A value that was put by a shorter message may not fit the one that has it."""
+    if len(reply) - HEADER_SIZE > context.settings.max_frame:
+        raise RequestRefused(f"the value has {len(value or b'')} bytes, more than a frame carries")
+    return reply
 
 
 def _cache(context: FelixContext, request: CacheRequest) -> CacheName:

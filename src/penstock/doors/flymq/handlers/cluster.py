@@ -19,14 +19,16 @@ MAX_PARTITIONS: Final = 200_000  # of one reply; more would not fit a frame
 
 
 def join(context: FlyMqContext, request: m.JoinCluster) -> Reply:
-    context.broker.access.require(context.identity, Permission.ADMIN, SCOPE, "")
-    raise InvalidArgument(f"this node is standalone and cannot join {request.peer[:100]!r}")
+    with context.broker.audit.attempt(context.identity, "cluster.join", scope=SCOPE, resource=request.peer):
+        context.broker.access.require(context.identity, Permission.ADMIN, SCOPE, "")
+        raise InvalidArgument(f"this node is standalone and cannot join {request.peer[:100]!r}")
 
 
 def leave(context: FlyMqContext, _request: m.LeaveCluster) -> Reply:
     """It is in no cluster: there is nothing to leave."""
-    context.broker.access.require(context.identity, Permission.ADMIN, SCOPE, "")
-    return Reply(m.Done(message="this node is standalone"))
+    with context.broker.audit.attempt(context.identity, "cluster.leave", scope=SCOPE):
+        context.broker.access.require(context.identity, Permission.ADMIN, SCOPE, "")
+        return Reply(m.Done(message="this node is standalone"))
 
 
 def status(context: FlyMqContext, _request: m.GetClusterStatus) -> Reply:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.broker.errors import RecordUnsendable
+from penstock.broker.queues.dead_letter import SUFFIX, DeadLetter
 from penstock.broker.queues.dead_letters import LetterPage, Replayed
 from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
+from penstock.wire.flymq.codec.replies import MAX_DLQ_MESSAGES, dlq_message_size
 
 MAX_MESSAGES: Final = 10_000  # of one reply
 MAX_REASON: Final = 1000  # characters; as MAX_ATTEMPTS, because whoever may write dead letters may make them up
@@ -16,16 +19,33 @@ MAX_ATTEMPTS: Final = 2**31 - 1
 
 def fetch(context: FlyMqContext, request: m.FetchDlq) -> Outcome:
     def answer(page: LetterPage) -> Reply:
-        found = [
-            m.DlqMessage(letter.id, letter.value, letter.reason[:MAX_REASON], min(letter.attempts, MAX_ATTEMPTS))
-            for letter in page.letters
-        ]
+        found: list[m.DlqMessage] = []
+        room = MAX_DLQ_MESSAGES
+        for letter in page.letters:
+            message = _message(context, request.topic, letter)
+            room -= dlq_message_size(message)
+            if room < 0:
+                break
+            found.append(message)
         return Reply(m.DlqMessages(found))
 
     wanted = min(request.max_messages, MAX_MESSAGES)
     return OffloadedReply(
         context.broker, context.broker.dead_letters.fetch(context.identity, SCOPE, request.topic, wanted), answer
     )
+
+
+def _message(context: FlyMqContext, topic: str, letter: DeadLetter) -> m.DlqMessage:
+    """A letter that fits no frame is listed without its value, and says so: it can be replayed, and those behind it can
+    be seen."""
+    attempts = min(letter.attempts, MAX_ATTEMPTS)
+    message = m.DlqMessage(letter.id, letter.value, letter.reason[:MAX_REASON], attempts)
+    size = dlq_message_size(message)
+    if size <= MAX_DLQ_MESSAGES:
+        return message
+    record = RecordUnsendable(letter.offset, len(letter.value), MAX_DLQ_MESSAGES - size + len(letter.value))
+    context.broker.unsendable.note("flymq", context.peer, topic + SUFFIX, record)
+    return m.DlqMessage(letter.id, b"", f"left out here, {record}: {letter.reason}"[:MAX_REASON], attempts)
 
 
 def replay(context: FlyMqContext, request: m.ReplayDlq) -> Outcome:

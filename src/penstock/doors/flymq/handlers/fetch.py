@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from penstock.broker.errors import InvalidArgument, RecordUnsendable
 from penstock.broker.fetch.fetch_waiters import FetchWaiter
 from penstock.broker.fetch.filters import MAX_WORK, Filter, compile_filter
 from penstock.broker.fetch.visible_read import VisibleRead
@@ -16,6 +18,7 @@ from penstock.log.batch import RecordSlice
 from penstock.log.errors import OffsetOutOfRange
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import replies
+from penstock.wire.flymq.errors import PayloadTooLarge
 from penstock.wire.flymq.opcodes import Op
 
 DEFAULT_MESSAGES: Final = 10
@@ -85,10 +88,35 @@ class FlyMqFetch(FetchTask):
                 self._keys += keys
                 self._values += values
             else:
-                for index in self._filter.matches(keys, values):
-                    self._offsets.append(base + index)
-                    self._keys.append(keys[index])
-                    self._values.append(values[index])
+                self._keep(base, keys, values, self._filter)
+
+    def _keep(self, base: int, keys: Sequence[bytes | None], values: Sequence[bytes], wanted: Filter) -> None:
+        """Keep the records that the filter wants. Raises InvalidArgument for one that is too large for it: those before
+        it are kept, and the next fetch begins with it."""
+        refusal: InvalidArgument | None = None
+        try:
+            found = wanted.matches(keys, values)
+        except InvalidArgument:
+            found, refusal = self._before_refused(base, keys, values, wanted)
+        for index in found:
+            self._offsets.append(base + index)
+            self._keys.append(keys[index])
+            self._values.append(values[index])
+        if refusal is not None:
+            raise refusal
+
+    def _before_refused(
+        self, base: int, keys: Sequence[bytes | None], values: Sequence[bytes], wanted: Filter
+    ) -> tuple[list[int], InvalidArgument | None]:
+        found: list[int] = []
+        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
+            try:
+                if wanted(key, value):
+                    found.append(index)
+            except InvalidArgument as error:
+                self._offset = offset = base + index
+                return found, InvalidArgument(f"{error}; it is at offset {offset}, and the next one at {offset + 1}")
+        return found, None
 
     def _failed(self, error: Exception) -> Reply | Exception:
         return self._reply() if self._values else error  # what was found before; the next fetch is told of the error
@@ -139,8 +167,26 @@ class FlyMqFetch(FetchTask):
             del self._offsets[count:], self._keys[count:], self._values[count:]
 
     def _reply(self) -> Reply:
+        try:
+            data = self._encode()
+        except PayloadTooLarge:  # rarely so: looked at only then
+            self._cut(self._fitting())
+            data = self._encode()
+        self.broker.metrics.fetched(len(self._values), sum(map(len, self._values)), self.started)
+        return Reply(data)
+
+    def _encode(self) -> bytes:
         request = self._request
         op = Op.FETCH_BINARY if isinstance(request, m.FetchBinary) else Op.FETCH
-        self.broker.metrics.fetched(len(self._values), sum(map(len, self._values)), self.started)
-        offset, order = self._offset, request.code_order
-        return Reply(replies.encode_fetched(op, self._offsets, self._keys, self._values, offset, order))
+        return replies.encode_fetched(op, self._offsets, self._keys, self._values, self._offset, request.code_order)
+
+    def _fitting(self) -> int:
+        """The number of records that fit a frame. Raises RecordUnsendable for a first one that does not: CONSUME may
+        have room for it still."""
+        fitting = replies.fitting(self._keys, self._values)
+        if not fitting:
+            size = len(self._keys[0] or b"") + len(self._values[0])
+            record = RecordUnsendable(self._offsets[0], size, replies.MAX_FETCHED)
+            self.broker.unsendable.note("flymq", self._context.peer, self._request.topic, record)
+            raise record
+        return fitting

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from penstock.broker.errors import InvalidArgument, PartitionNotFound, RecordRejected, TopicNotFound
+from penstock.broker.errors import (
+    InvalidArgument,
+    PartitionNotFound,
+    RecordRejected,
+    RecordUnsendable,
+    TopicNotFound,
+)
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.produce.validation import ProducedPartitioned
 from penstock.broker.queues.dead_letter import SUFFIX
@@ -19,6 +25,7 @@ from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.log.batch import RecordSlice
 from penstock.log.errors import OffsetOutOfRange
 from penstock.wire.flymq import messages as m
+from penstock.wire.flymq.codec.replies import MAX_CONSUMED
 
 MAX_LIFE_MS: Final = 100 * 366 * 86_400_000
 
@@ -139,7 +146,12 @@ def consume(context: FlyMqContext, request: m.Consume | m.ConsumeZeroCopy) -> Ou
         if not slices or slices[0].base_offset != offset:
             raise EndOfLog
         key, value = slices[0].keys()[0], slices[0].values()[0]
-        context.broker.metrics.fetched(1, len(key or b"") + len(value), started)
+        size = len(key or b"") + len(value)
+        if size > MAX_CONSUMED:
+            record = RecordUnsendable(offset, size, MAX_CONSUMED)
+            context.broker.unsendable.note("flymq", context.peer, request.topic, record)
+            raise record
+        context.broker.metrics.fetched(1, size, started)
         return Reply(m.Consumed(key, value))
 
     started = context.broker.metrics.timer()

@@ -22,7 +22,8 @@ KINDS: Final = {
 def register(context: FlyMqContext, request: m.RegisterSchema) -> Outcome:
     kind = KINDS.get(request.schema_type.lower())
     if kind is None:
-        raise InvalidArgument(f"unsupported schema type: {request.schema_type}")
+        with context.broker.audit.attempt(context.identity, "schema.register", scope=SCOPE, resource=request.name):
+            raise InvalidArgument(f"unsupported schema type: {request.schema_type}")
 
     def answer(registered: tuple[Schema, CommitGroup | None]) -> Reply:
         schema, group = registered
@@ -60,7 +61,8 @@ def set_compatibility(context: FlyMqContext, request: m.SetCompatibility) -> Rep
     try:
         mode = Compatibility(request.mode.lower())
     except ValueError:
-        raise InvalidArgument(f"unknown compatibility mode: {request.mode}") from None
+        with context.broker.audit.attempt(context.identity, "schema.alter", scope=SCOPE, resource=request.name):
+            raise InvalidArgument(f"unknown compatibility mode: {request.mode}") from None
     return Reply(m.Done(), context.broker.schemas.set_mode(context.identity, SCOPE, request.name, mode))
 
 

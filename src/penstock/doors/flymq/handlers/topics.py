@@ -14,22 +14,24 @@ def create(context: FlyMqContext, request: m.CreateTopic) -> Reply:
 
     Whoever may write brings a topic into being by writing to it; to choose what it is like is for administrators, as in
     the original."""
-    context.broker.access.require(context.identity, Permission.ALTER, SCOPE, request.topic)
-    if request.partitions < 0:
-        raise InvalidPartitionCount(request.partitions, context.broker.limits.partitions_per_topic)
-    try:
-        _, group = context.broker.topics.create(context.identity, SCOPE, request.topic, request.partitions or 1)
-    except TopicExists:
-        return Reply(m.Done(message="topic exists"))
+    with context.broker.audit.attempt(context.identity, "topic.create", scope=SCOPE, resource=request.topic):
+        context.broker.access.require(context.identity, Permission.ALTER, SCOPE, request.topic)
+        if request.partitions < 0:
+            raise InvalidPartitionCount(request.partitions, context.broker.limits.partitions_per_topic)
+        try:
+            _, group = context.broker.topics.create(context.identity, SCOPE, request.topic, request.partitions or 1)
+        except TopicExists:
+            return Reply(m.Done(message="topic exists"))
     return Reply(m.Done(), group)
 
 
 def delete(context: FlyMqContext, request: m.DeleteTopic) -> Reply:
     """A topic that is not there is deleted already."""
-    try:
-        return Reply(m.Done(), context.broker.topics.delete(context.identity, SCOPE, request.topic))
-    except TopicNotFound:
-        return Reply(m.Done(message="no such topic"))
+    with context.broker.audit.attempt(context.identity, "topic.delete", scope=SCOPE, resource=request.topic):
+        try:
+            return Reply(m.Done(), context.broker.topics.delete(context.identity, SCOPE, request.topic))
+        except TopicNotFound:
+            return Reply(m.Done(message="no such topic"))
 
 
 def list_topics(context: FlyMqContext, _request: m.ListTopics) -> Reply:

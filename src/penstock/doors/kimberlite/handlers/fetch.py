@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Final
 
+from penstock.broker.errors import RecordUnsendable
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.security.access import Permission
 from penstock.doors.fetch import READ, REPLY, FetchTask, Step
@@ -11,9 +14,13 @@ from penstock.doors.kimberlite.request_context import KimberliteContext
 from penstock.doors.reply import Reply
 from penstock.log.batch import RecordSlice
 from penstock.wire.kimberlite import messages as m
+from penstock.wire.kimberlite.frames import MAX_EVENT
 
 MAX_EVENTS: Final = 7_000  # of one reply: 120 KiB of them, with a length each, fit what the original's client can take
 MAX_BYTES_V1: Final = 8 << 20  # of events in a reply of version 1: with what is between them it fits a frame
+LENGTH_BYTES: Final = 8  # at most, before each event
+MAX_REPLY_BYTES: Final = MAX_EVENT + LENGTH_BYTES  # of events with their lengths, in a reply of any version
+MAX_EVENTS_BYTES: Final = MAX_REPLY_BYTES - MAX_EVENTS * LENGTH_BYTES  # of events that fit one frame, however many
 
 
 class KimberliteFetch(FetchTask):
@@ -64,8 +71,22 @@ class KimberliteFetch(FetchTask):
     def _reply(self) -> Reply:
         found = self._found
         events = found[0].values() if len(found) == 1 else [value for part in found for value in part.values()]
+        if sum(map(len, events)) > MAX_EVENTS_BYTES:
+            events = self._fitting(events)
         more = self._offset < self._end
-        if self._context.identity.context:
-            self._context.note("stream.read", self._topic)
+        noted = self._context.note("stream.read", self._topic) if self._context.identity.context else None
         self.broker.metrics.fetched(len(events), sum(map(len, events)), self.started)
-        return Reply(m.ReadEventsResponse(events, self._offset if more and events else None))
+        return Reply(m.ReadEventsResponse(events, self._offset if more and events else None), noted)
+
+    def _fitting(self, events: list[bytes]) -> list[bytes]:
+        """The events that fit one frame; the next read begins behind them. Raises RecordUnsendable for a first one
+        that does not."""
+        offsets = [offset for part in self._found for offset in range(part.base_offset, part.end_offset)]
+        fitting = bisect_right(list(accumulate([LENGTH_BYTES + len(event) for event in events])), MAX_REPLY_BYTES)
+        if not fitting:
+            record = RecordUnsendable(offsets[0], len(events[0]), MAX_EVENT)
+            self.broker.unsendable.note("kimberlite", self._context.peer, self._topic, record)
+            raise record
+        if fitting < len(events):
+            self._offset = offsets[fitting]
+        return events[:fitting]

@@ -17,9 +17,11 @@ def register(context: KimberliteContext, request: m.ApiKeyRegister) -> Reply:
 
 def revoke(context: KimberliteContext, request: m.ApiKeyRevoke) -> Reply:
     """Named by the key itself, or by its id."""
-    keys, now = context.broker.keys, context.broker.now()
-    key = keys.find(context.identity, request.key)
-    return Reply(m.ApiKeyRevokeResponse(key.state(now) != "revoked"), keys.revoke(context.identity, key.id))
+    broker, now = context.broker, context.broker.now()
+    with broker.audit.attempt(context.identity, "key.revoke"):
+        key = broker.keys.find(context.identity, request.key)
+        group = broker.keys.revoke(context.identity, key.id)
+    return Reply(m.ApiKeyRevokeResponse(key.state(now) != "revoked"), group)
 
 
 def list_keys(context: KimberliteContext, request: m.ApiKeyList) -> Reply:

@@ -32,6 +32,11 @@ _REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSouth
 def create(context: KimberliteContext, request: m.CreateStream) -> Reply:
     """Version 1 refuses a name that is taken, as the specification says; later ones answer with the stream that has it,
     as the original does, if it has the same settings."""
+    with context.broker.audit.attempt(context.identity, "topic.create", scope=context.scope, resource=request.name):
+        return _create(context, request)
+
+
+def _create(context: KimberliteContext, request: m.CreateStream) -> Reply:
     broker, identity, scope, name = context.broker, context.identity, context.scope, request.name
     if context.version == 1 and not _FIRST_NAMES.fullmatch(name):
         raise InvalidArgument("a stream's name is 1 to 256 letters, digits and '_'")
@@ -102,8 +107,8 @@ def append(context: KimberliteContext, request: m.AppendEvents) -> Reply:
         expected_offset=request.expected_offset,
         allow_dead_letters=False,
     )
-    context.note("stream.append", topic.name)
-    return Reply(m.AppendEventsResponse(appended.base_offsets[0], len(events)), appended.group)
+    noted = context.note("stream.append", topic.name)
+    return Reply(m.AppendEventsResponse(appended.base_offsets[0], len(events)), noted or appended.group)
 
 
 def info(context: KimberliteContext, request: m.StreamInfo) -> Reply:

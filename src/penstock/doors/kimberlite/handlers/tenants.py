@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import EVERYWHERE, Permission
 from penstock.broker.tenancy.tenants import Tenant
 from penstock.doors.kimberlite.request_context import KimberliteContext
@@ -11,9 +12,10 @@ from penstock.wire.kimberlite import messages as m
 
 def create(context: KimberliteContext, request: m.TenantCreate) -> Reply:
     tenants, name = context.broker.tenants, context.settings.name(request.tenant_id)
-    context.broker.access.require(context.identity, Permission.ADMIN, EVERYWHERE, "")  # before anything is looked up
-    existed = tenants.exists(name)
-    tenant, group = tenants.create(context.identity, name, request.name)
+    with context.broker.audit.attempt(context.identity, "tenant.create", scope=DEFAULT_SCOPE, resource=name):
+        context.broker.access.require(context.identity, Permission.ADMIN, EVERYWHERE, "")  # before looking anything up
+        existed = tenants.exists(name)
+        tenant, group = tenants.create(context.identity, name, request.name)
     return Reply(m.TenantCreateResponse(_info(request.tenant_id, tenant), not existed), group)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.broker.errors import RecordUnsendable
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.doors.fetch import READ, REPLY, FetchTask, Step
 from penstock.doors.reply import Outcome, Reply
 from penstock.doors.rustlog.request_context import SCOPE, RustLogContext
 from penstock.log.batch import RecordSlice
 from penstock.log.errors import OffsetOutOfRange
+from penstock.wire.rustlog.errors import RecordUnfetchable
 from penstock.wire.rustlog.frames import frame
 from penstock.wire.rustlog.messages import Fetch, FetchResponse
 
@@ -61,6 +63,13 @@ class RustLogFetch(FetchTask):
         self._payload = dialect.encode_fetch(slices, self.plan.end, self._request.max_bytes)
         self._next_offset = dialect.next_offset(self._payload)
         self._count, self._bytes = _measure(slices, self._next_offset)
+
+    def _failed(self, error: Exception) -> Exception:
+        if isinstance(error, RecordUnfetchable):
+            context, limit = self._context, self._context.dialect.max_record
+            record = RecordUnsendable(error.offset, error.size, limit)
+            self.broker.unsendable.note("rustlog", context.peer, self._request.topic, record)
+        return error
 
     def _after_read(self, plan: VisibleRead) -> Step:
         return READ if plan.all_filtered else REPLY

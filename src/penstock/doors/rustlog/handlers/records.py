@@ -8,7 +8,6 @@ from itertools import chain
 from penstock.broker.errors import RecordTooLarge
 from penstock.doors.reply import Reply
 from penstock.doors.rustlog.request_context import SCOPE, RustLogContext
-from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD
 from penstock.wire.rustlog.messages import Produce, ProduceResponse
 
 
@@ -29,10 +28,11 @@ def produce(context: RustLogContext, request: Produce, following: Sequence[list[
     return Reply(context.dialect.encode_produced(appended.base_offsets[0], counts), appended.group)
 
 
-def check_sizes(request: Produce) -> None:
-    """Raise RecordTooLarge for a record that could not be fetched, whatever the broker's own limit is."""
-    if (largest := max(map(len, request.records))) > MAX_RECORD:
-        raise RecordTooLarge(largest, MAX_RECORD)
+def check_sizes(request: Produce, max_record: int) -> None:
+    """Raise RecordTooLarge for a record that could not be fetched in the same dialect, whatever the broker's own limit
+    is."""
+    if (largest := max(map(len, request.records))) > max_record:
+        raise RecordTooLarge(largest, max_record)
 
 
 def end_offset(context: RustLogContext, request: Produce) -> Reply:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from penstock.wire.felix.codec.binary import encode_ack, encode_events
-from penstock.wire.felix.frames import EVENTS, KNOWN, OFFSETS, SHARED
+from penstock.wire.felix.frames import EVENTS, HEADER_SIZE, KNOWN, OFFSETS, SHARED
 from penstock.wire.felix.messages import (
     AuthOk,
     CacheCas,
@@ -71,6 +71,12 @@ class Dialect(Protocol):
     ) -> bytes:  # fmt: skip
         """One frame of consecutive events, for a client that reads frames with these flags; None: it did not say.
         `base_offset` is None where a stream has no single sequence of offsets."""
+
+    def largest_event(self, names: tuple[str, str, str], flags: int | None, max_frame: int, *, offsets: bool) -> int:
+        """Bytes of the largest event that `events` can put into a frame with so many bytes of payload."""
+
+    def left_out(self, message: str) -> bytes:
+        """The notice in place of an event that no frame can carry; empty where the dialect has no word for it."""
 
     def events_key(
         self, names: tuple[str, str, str], subscription_id: int, flags: int | None, *, offsets: bool
@@ -136,6 +142,15 @@ class Document(_Common):
             return encode(Event(*names, payloads[0]))
         return encode(EventBatch(*names, list(payloads)))
 
+    def largest_event(
+        self, names: tuple[str, str, str], flags: int | None, max_frame: int, *, offsets: bool  # noqa: ARG002
+    ) -> int:  # fmt: skip
+        empty = len(encode(Event(*names, b""))) - HEADER_SIZE
+        return (max_frame - empty) // 4 * 3  # Base64
+
+    def left_out(self, message: str) -> bytes:
+        return self.failed(message)
+
     def events_key(
         self, names: tuple[str, str, str], subscription_id: int, flags: int | None,  # noqa: ARG002
         *, offsets: bool,  # noqa: ARG002
@@ -187,6 +202,17 @@ class Original(_Common):
             subscription_id if _with_id(flags) else None,
             base_offset if flags is not None and flags & OFFSETS else None,
         )
+
+    def largest_event(
+        self, names: tuple[str, str, str], flags: int | None, max_frame: int, *, offsets: bool  # noqa: ARG002
+    ) -> int:  # fmt: skip
+        with_offset = offsets and flags is not None and bool(flags & OFFSETS)
+        empty = encode_events((b"",), 0 if _with_id(flags) else None, 0 if with_offset else None)
+        return max_frame - (len(empty) - HEADER_SIZE)
+
+    def left_out(self, message: str) -> bytes:  # noqa: ARG002
+        """Nothing: the original's clients take no other message here. They see by the offsets that one is missing."""
+        return b""
 
     def events_key(
         self, names: tuple[str, str, str], subscription_id: int, flags: int | None,  # noqa: ARG002

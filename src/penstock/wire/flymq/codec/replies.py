@@ -7,9 +7,10 @@ ERROR. The original's clients know no request ids and refuse opcodes they have n
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from typing import Any, Final
 
 from penstock.wire.flymq import messages as m
@@ -44,6 +45,16 @@ _OFFSET_AND_LENGTH: Final = struct.Struct(">QI")
 _OFFSET_AND_LENGTHS: Final = struct.Struct(">QII")
 _RECORD_METADATA_SIZE: Final = 28  # without the topic
 _SHORTEST_RECORD: Final = 16  # of a FETCH: an offset and two lengths
+_FETCHED_FIXED: Final = 12  # besides the records: their count and the next offset
+
+MAX_FETCHED: Final = MAX_PAYLOAD - _FETCHED_FIXED - _SHORTEST_RECORD
+"""Bytes of key and value of the largest record that a reply to FETCH has room for."""
+
+MAX_CONSUMED: Final = MAX_PAYLOAD - 8
+"""The same of CONSUME, which has their lengths alone: more than any PRODUCE can bring."""
+
+MAX_DLQ_MESSAGES: Final = MAX_PAYLOAD - 4
+"""Bytes of all messages in the reply to a FETCH_DLQ, besides their count."""
 
 
 # -- FETCH: two orders (decision 4)
@@ -192,6 +203,7 @@ _SCHEMA_SUMMARY: Final = layout(m.SchemaSummary, S16, S8, U32)
 _TRANSACTION: Final = layout(m.TransactionState, S16, BOOL)
 _NAMES: Final = many(S16)
 _USER: Final = layout(m.UserInfo, S16, _NAMES, _NAMES, BOOL, I64, I64)
+_DLQ_MESSAGE: Final = layout(m.DlqMessage, S16, B32, S16, I32)
 _NODE: Final = layout(m.ClusterNode, S16, S16, S16, BOOL)
 _PARTITION_PLACEMENT: Final = layout(m.PartitionPlacement, I32, S16, S16, U64, S16, _NAMES, _NAMES)
 _TOPIC_PLACEMENT: Final = layout(m.TopicPlacement, S16, many(_PARTITION_PLACEMENT))
@@ -220,7 +232,7 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
     Op.PRODUCE_WITH_SCHEMA: _RECORD_METADATA,
     Op.DELETE_SCHEMA: _DONE,
     Op.SET_COMPATIBILITY: _DONE,
-    Op.FETCH_DLQ: layout(m.DlqMessages, many(layout(m.DlqMessage, S16, B32, S16, I32))),
+    Op.FETCH_DLQ: layout(m.DlqMessages, many(_DLQ_MESSAGE)),
     Op.REPLAY_DLQ: layout(m.Done, BOOL, _REPLAY_TEXT),
     Op.PURGE_DLQ: _DONE,
     Op.PRODUCE_DELAYED: _RECORD_METADATA,
@@ -304,13 +316,25 @@ def encode_fetched(
     count = len(values)
     assert count == len(offsets) == len(keys)
     sizes = list(map(len, values))
-    size = 12 + _SHORTEST_RECORD * count + sum(sizes) + sum(map(len, filter(None, keys)))
+    size = _FETCHED_FIXED + _SHORTEST_RECORD * count + sum(sizes) + sum(map(len, filter(None, keys)))
     if size > MAX_PAYLOAD:
         raise PayloadTooLarge(size, MAX_PAYLOAD)
     head = _HEAD_AND_COUNT.pack(MAGIC, VERSION, opcode, FLAG_BINARY, size, count)
     if code_order:
         return b"".join((head, _OFFSET.pack(next_offset), *_records_in_code_order(offsets, keys, values, sizes)))
     return b"".join((head, *_records(offsets, keys, values, sizes), _OFFSET.pack(next_offset)))
+
+
+def fitting(keys: Sequence[bytes | None], values: Sequence[bytes]) -> int:
+    """The number of these records, from the first on, that fit the reply to a FETCH."""
+    records = zip(keys, values, strict=True)
+    sizes = accumulate([_SHORTEST_RECORD + len(key or b"") + len(value) for key, value in records])
+    return bisect_right(list(sizes), MAX_PAYLOAD - _FETCHED_FIXED)
+
+
+def dlq_message_size(message: m.DlqMessage) -> int:
+    """Bytes that it takes in the reply to a FETCH_DLQ."""
+    return 12 + len(message.message_id.encode()) + len(message.value) + len(message.error.encode())
 
 
 def _records(

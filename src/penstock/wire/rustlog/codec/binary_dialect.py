@@ -86,6 +86,7 @@ _PRODUCED: Final = struct.Struct(">IBQI")  # a whole frame: length, type, base o
 _COUNTED: Final = struct.Struct(">BI")  # the type, then a count or a length
 
 _FETCH_FIXED: Final = 1 + 4 + 8  # type, count, next offset
+MAX_RECORD: Final = MAX_FRAME - _FETCH_FIXED - 4  # bytes of the largest one that a FetchResponse has room for
 _COUNTED_PER_RECORD: Final = 12  # `max_bytes` counts this much beside the payload: the original's record header
 
 
@@ -350,6 +351,7 @@ class BinaryDialect:
     fetch_uses_committed_offset: Final = True
     reports_out_of_range: Final = False
     reports_unknown_commit: Final = False
+    max_record: Final = MAX_RECORD
 
     def decode_request(self, payload: bytes) -> Request:
         read = _REQUESTS.get(payload[0])

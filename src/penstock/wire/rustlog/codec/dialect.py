@@ -40,6 +40,10 @@ class Dialect(Protocol):
         """An OffsetCommit for a topic or partition that does not exist is answered with success false. Otherwise
         with success true, and kept for when it does."""
 
+    @property
+    def max_record(self) -> int:
+        """Bytes of the largest record that a FetchResponse has room for. Produce takes no larger one."""
+
     # -- for the server
 
     def decode_request(self, payload: bytes) -> Request:

@@ -137,6 +137,7 @@ class JsonDialect:
     fetch_uses_committed_offset: Final = False
     reports_out_of_range: Final = True
     reports_unknown_commit: Final = True
+    max_record: Final = MAX_RECORD
 
     def decode_request(self, payload: bytes) -> Request:
         request: Any = _decode(_REQUESTS, payload)

@@ -1,0 +1,70 @@
+"""The table of rules, for all doors. A rule is about certain kinds of operations: where there are none, it says
+nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.histories.evidence import Rule
+from tests.histories.rules import (
+    dead_letters,
+    delays,
+    expiry,
+    groups,
+    pipelines,
+    queries,
+    queues,
+    records,
+    transactions,
+    values,
+)
+
+RULES: Final[tuple[Rule, ...]] = (
+    records.everything_is_read_back,
+    records.acknowledged_are_there,
+    records.nothing_twice,
+    records.nothing_foreign,
+    records.rejected_are_absent,
+    records.appends_are_whole,
+    records.producers_in_order,
+    records.offsets_contiguous,
+    records.reads_agree,
+    records.reads_are_fresh,
+    records.expected_offsets_hold,
+    records.conflicts_are_real,
+    queries.the_past_stays,
+    queries.positions_cut_the_log,
+    transactions.transactions_are_whole,
+    transactions.recommits_agree,
+    transactions.transactions_appear_at_once,
+    transactions.topics_come_with_their_records,
+    delays.delayed_appear,
+    delays.nothing_appears_early,
+    delays.cancelled_stay_away,
+    delays.delayed_in_order,
+    groups.group_offsets_kept,
+    groups.groups_get_everything,
+    groups.subscribers_get_everything,
+    queues.queued_are_delivered,
+    queues.deliveries_are_of_records,
+    queues.nothing_after_its_acknowledgement,
+    queues.acknowledged_once,
+    queues.attempts_are_limited,
+    queues.dead_letters_account_for_what_was_given_up,
+    queues.dead_letters_tell_the_truth,
+    queues.queues_run_dry,
+    dead_letters.letters_in_one_place,
+    dead_letters.replays_count_once,
+    dead_letters.letters_move_at_once,
+    dead_letters.purged_are_gone,
+    expiry.nothing_after_its_time,
+    expiry.nothing_before_its_time,
+    values.values_hold,
+    values.counters_count,
+    values.values_live_their_time,
+    pipelines.copies_are_complete,
+    pipelines.copies_count_once,
+    pipelines.copies_are_faithful,
+    pipelines.tallies_grow,
+    pipelines.tallies_are_right_in_the_end,
+)
