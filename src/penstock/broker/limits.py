@@ -54,6 +54,7 @@ class Limits:
     schema_subjects: int = 10_000  # names, in all tenants together
     schema_bytes: int = 64 << 20  # of all versions together
     tenants: int = 10_000  # that are registered; see `Tenants`
+    connections: int = 10_000  # of all tenants together, of those that are counted for one
     # What a tenant may have of each of the limits that are of all tenants together: this part of what others leave.
     tenant_share: float = 0.5
     # The next four are those of one tenant; 0 is none besides its share.

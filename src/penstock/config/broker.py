@@ -78,6 +78,7 @@ def limits(settings: Settings) -> Limits:
         staged_bytes=settings.flight.staged_bytes,
         publication_entry_bytes=settings.flight.atomic_bytes,
         topics=settings.limits.topics,
+        connections=settings.limits.connections,
         tenant_share=settings.limits.tenant_share,
         tenant_connections=settings.limits.tenant_connections,
         tenant_requests=settings.limits.tenant_requests_per_second,
@@ -117,7 +118,13 @@ def audit_policy(settings: Settings) -> AuditPolicy:
 
 def query_policy(settings: Settings) -> QueryPolicy:
     sql = settings.sql
-    return QueryPolicy(sql.enabled, sql.start == "connection", sql.seconds)
+    return QueryPolicy(
+        sql.enabled,
+        sql.start == "connection",
+        sql.seconds,
+        at_once=sql.threads,
+        tenant_share=settings.limits.tenant_share,
+    )
 
 
 def cache_policy(settings: Settings) -> CachePolicy:

@@ -31,6 +31,9 @@ DURATION = {"unit": "duration"}
 Address = Annotated[str, Meta(extra={"unit": "address"}, max_length=300)]
 """`host:port`, `[v6]:port`, or `off`."""
 
+PRINCIPAL_OF_DOOR = "^(rustlog|http)=[A-Za-z0-9_.-]{1,200}$"
+"""Only doors without a login; and no name that a key, a user, a certificate or the admin socket can have."""
+
 
 _LOG = LogSettings()
 _AUDIT = AuditPolicy()
@@ -61,9 +64,11 @@ class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     http: Address = "127.0.0.1:8080"
     flight: Address = "127.0.0.1:8815"
     pinned: tuple[str, ...] = ()  # doors whose port serves them alone, without looking at the first bytes
+    # DOOR=PRINCIPAL: whom `security.grants` are for, of clients that have no way to say who they are.
+    principals: tuple[Annotated[str, Meta(pattern=PRINCIPAL_OF_DOOR)], ...] = ()
 
 
-DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name != "pinned")
+DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name not in ("pinned", "principals"))
 UDP_DOORS = ("felix",)  # share no port with the others, whatever its number
 
 
@@ -81,11 +86,16 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[limits]`: what one client, and all of them together, can make the broker hold."""
 
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
+    # What one address may have of them while security is on: this part of what others leave; 1: all, behind a proxy.
+    address_share: Annotated[float, Meta(ge=0.01, le=1)] = 0.5
     connection_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 16 * MIB
     total_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB
     record_bytes: Annotated[int, Meta(ge=1, le=GIB, extra=SIZE)] = Limits().record_bytes
     idle_seconds: Annotated[float, Meta(ge=0.1, le=30 * DAY, extra=DURATION)] = 600
     handshake_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra=DURATION)] = 10
+    keepalive_seconds: Annotated[float, Meta(ge=0, le=DAY, extra=DURATION)] = 60  # silence before TCP probes; 0: none
+    keepalive_interval_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 15  # between two of them
+    keepalive_probes: Annotated[int, Meta(ge=1, le=127)] = 4  # without an answer: the connection is closed
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
     topics: Annotated[int, Meta(ge=1, le=1_000_000)] = Limits().topics  # of all tenants together
     # What one tenant may have of each limit of all together: this part of what the others leave; 1: all of it.
@@ -204,20 +214,23 @@ class CacheSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class SqlSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[sql]`: queries, in a process of their own."""
+    """`[sql]`: queries, in processes of their own."""
 
     enabled: bool = True
     start: Literal["connection", "statement"] = "connection"  # with the first client that has SQL, or only when it asks
     seconds: Annotated[float, Meta(ge=0.01, le=DAY, extra=DURATION)] = 30  # that one statement may take
     memory_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB  # of one statement
     rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000  # of one result
-    threads: Annotated[int, Meta(ge=1, le=64)] = 2  # statements at the same time
+    # Besides that, of the process that carries it out; together the most that the system lets it have.
+    overhead_bytes: Annotated[int, Meta(ge=64 * MIB, le=1024 * GIB, extra=SIZE)] = 256 * MIB
+    threads: Annotated[int, Meta(ge=1, le=64)] = 4  # statements at the same time, each in a process of its own
 
 
 class FlightSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[flight]`: the Arrow Flight endpoint."""
 
-    streams: Annotated[int, Meta(ge=1, le=10_000)] = 64  # reads and puts at the same time; each takes some MiB
+    streams: Annotated[int, Meta(ge=1, le=10_000)] = 128  # reads and puts at the same time; each takes some MiB
+    unread_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = 300  # of a stream: then it is closed
     staged_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = Limits().staged_bytes  # not published yet
     # Up to this size a publication appears at once; larger ones in steps, so that others need not wait for them.
     atomic_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = Limits().publication_entry_bytes

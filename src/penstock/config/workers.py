@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.config.broker import table_policy
 from penstock.config.settings import Settings
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.sql.rpc_messages import SqlSettings
@@ -26,6 +27,8 @@ def flight_settings(settings: Settings, data_dir: str, host: str, port: int) -> 
         log_level=settings.log_level,
         log_format=settings.log_format,
         durability=settings.log.durability,
+        share=settings.limits.tenant_share,
+        unread_seconds=settings.flight.unread_seconds,
     )
 
 
@@ -39,8 +42,14 @@ def sql_settings(settings: Settings, data_dir: str) -> SqlSettings:
         memory_bytes=sql.memory_bytes,
         rows=sql.rows,
         threads=sql.threads,
+        overhead_bytes=sql.overhead_bytes,
     )
 
 
 def table_settings(settings: Settings, data_dir: str) -> TableSettings:
-    return TableSettings(data_dir=data_dir, log_level=settings.log_level, log_format=settings.log_format)
+    return TableSettings(
+        data_dir=data_dir,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        root=table_policy(settings, data_dir).root,
+    )

@@ -6,10 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import socket
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.security.lockout import host_of
+from penstock.broker.tenancy.fair_share import allowance
 
 logger = logging.getLogger(__name__)
 
@@ -19,12 +23,33 @@ REOPEN_AT: Final = 0.75  # of the limit: reading stops at the limit and resumes 
 
 
 @dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """TCP keep-alive: the kernel asks a peer that is silent, and ends the connection of one that does not answer.
+    Clients that wait for a push, or have nothing to say, are kept; those whose machine is gone are not."""
+
+    seconds: float = 60  # of silence before the first probe; 0: none are sent
+    interval_seconds: float = 15  # between two probes
+    probes: int = 4  # without an answer, after which the peer is gone
+
+    def apply(self, sock: socket.socket) -> None:
+        """To a listening socket: the connections that it accepts inherit the options."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(self.seconds > 0))
+        if self.seconds > 0:
+            options = {"TCP_KEEPIDLE": self.seconds, "TCP_KEEPINTVL": self.interval_seconds, "TCP_KEEPCNT": self.probes}
+            for name, value in options.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), max(1, math.ceil(value)))
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     connections: int
     connection_bytes: int
     total_bytes: int
     idle_seconds: float
     handshake_seconds: float
+    address_share: float = 1.0  # of the connections, that one address may have; see `broker.tenancy.fair_share`
+    keepalive: KeepAlive = KeepAlive()
 
 
 class TrackedConnection(Protocol):
@@ -57,6 +82,9 @@ class ConnectionTracker:
         self.held = 0  # bytes, by all connections
         self.full = False
         self._connections: set[TrackedConnection] = set()
+        self._shared = limits.address_share < 1
+        self._hosts: dict[TrackedConnection, str] = {}
+        self._by_host: dict[str, int] = {}
         self._full_since = 0.0
         self._stopping = False
         self._empty = asyncio.Event()
@@ -74,7 +102,7 @@ class ConnectionTracker:
 
     def admit(self, connection: TrackedConnection) -> bool:
         """False if there is no room: the caller closes the connection at once."""
-        if self._stopping or len(self._connections) >= self.limits.connections:
+        if self._stopping or len(self._connections) >= self.limits.connections or not self._admit_host(connection):
             self.metrics.connections_refused += 1
             return False
         self._connections.add(connection)
@@ -82,8 +110,28 @@ class ConnectionTracker:
         self.metrics.active_connections += 1
         return True
 
+    def _admit_host(self, connection: TrackedConnection) -> bool:
+        """False if the address has its share of all connections."""
+        if not self._shared:
+            return True
+        host, limits = host_of(connection.peer), self.limits
+        mine = self._by_host.get(host, 0)
+        if mine >= allowance(limits.connections, len(self._connections) - mine, limits.address_share):
+            return False
+        self._hosts[connection] = host
+        self._by_host[host] = mine + 1
+        return True
+
+    def _leave_host(self, connection: TrackedConnection) -> None:
+        host = self._hosts.pop(connection, None)
+        if host is not None:
+            self._by_host[host] -= 1
+            if not self._by_host[host]:
+                del self._by_host[host]
+
     def leave(self, connection: TrackedConnection) -> None:
         self._connections.remove(connection)
+        self._leave_host(connection)
         self.account(connection, 0)
         self.metrics.active_connections -= 1
         if not self._connections:

@@ -116,6 +116,66 @@ def test_tenants_take_turns() -> None:
     assert taken == [a.run, d.run, b.run, c.run, None]
 
 
+GREEDY = Scope("greedy", "default")
+SHARED = QueryPolicy(enabled=True, at_once=4, tenant_share=0.5)
+
+
+def test_a_tenant_has_its_share_of_what_is_carried_out_at_the_same_time() -> None:
+    fixture = make(SHARED)
+    queries = fixture.broker.queries
+    a, b, _ = (Asked(fixture, scope=GREEDY) for _ in range(3))
+    assert [queries.next() for _ in range(3)] == [a.run, b.run, None]
+    d, e = (Asked(fixture, scope=OTHERS) for _ in range(2))
+    third = Asked(fixture, scope=Scope("third", "default"))
+    assert [queries.next() for _ in range(3)] == [d.run, third.run, None]
+    for one in (a, b):
+        queries.capability.done(one.number, FOUND)
+    assert queries.next() is not None and not e.done
+
+
+def test_the_last_free_process_is_for_tenants_that_have_nothing_carried_out() -> None:
+    fixture = make(SHARED)
+    queries = fixture.broker.queries
+    first, second = Asked(fixture, scope=GREEDY), Asked(fixture, scope=GREEDY)
+    assert queries.next(last=True) is first.run
+    assert queries.next(last=True) is None
+    other = Asked(fixture, scope=OTHERS)
+    assert queries.next(last=True) is other.run
+    assert queries.next() is second.run
+
+
+def test_if_there_is_no_room_what_has_had_its_time_is_interrupted_for_others() -> None:
+    fixture = make(SHARED)
+    queries = fixture.broker.queries
+    running = []
+    for scope in (GREEDY, GREEDY, OTHERS, Scope("third", "default")):
+        running.append(Asked(fixture, scope=scope))
+        assert queries.next() is running[-1].run
+    assert queries.make_room() is None  # nobody waits
+    waiting = Asked(fixture, scope=Scope("fourth", "default"))
+    fixture.pass_time(4)
+    assert queries.make_room() is None  # none of them has had its time
+    running[0].run.changed = True
+    fixture.pass_time(2)
+    assert queries.make_room() is running[1].run  # the tenant with most; not the one that has changed something
+    assert "interrupted after 6 s" in running[1].error(TooFast)
+    assert queries.capability.to_stop() == [running[1].number]
+    assert queries.make_room() is None  # one is about to end
+    queries.capability.failed(running[1].number, QueryError("cancelled"))
+    assert queries.next() is waiting.run
+
+
+def test_a_process_that_ends_takes_its_own_statements_only() -> None:
+    fixture = make(SHARED)
+    queries, one, other = fixture.broker.queries, object(), object()
+    first, second = Asked(fixture), Asked(fixture, scope=OTHERS)
+    assert (queries.next(one), queries.next(other)) == (first.run, second.run)
+    queries.cancel(second.run)
+    queries.lost((first.run,), "was ended", one)
+    first.error(QueryTooLarge)
+    assert queries.capability.running() == [second.run] and queries.capability.to_stop(other) == [second.number]
+
+
 def test_the_lines_are_bounded_together_and_for_each_tenant() -> None:
     fixture = make(QueryPolicy(enabled=True, waiting=3, waiting_of_tenant=2))
     for _ in range(2):

@@ -275,7 +275,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
     "publications": (Publications, {"clean", "rebuilt", "sweep"}),
     "queries": (
         Queries,
-        {"cancel", "close", "ended", "expect", "lost", "next", "overdue", "submit", "sweep"},
+        {"cancel", "close", "ended", "expect", "lost", "make_room", "next", "overdue", "submit", "sweep"},
     ),  # what the server calls
     "schemas": (Schemas, {"check", "warm"}),
     "tables": (

@@ -110,3 +110,19 @@ def test_without_a_limit_connections_are_counted_too() -> None:
     for _ in range(5):
         free.enter("a")
     assert free.connections("a") == 5
+
+
+def test_a_tenant_has_its_share_of_all_connections_where_no_number_limits_them() -> None:
+    metrics = rate_limits()[1]
+    limits = RateLimits(Limits(connections=8, tenant_connections=1), metrics)
+    for _ in range(4):
+        limits.enter("greedy", many=True)
+    with pytest.raises(QuotaReached):
+        limits.enter("greedy", many=True)
+    limits.enter("modest")
+    with pytest.raises(QuotaReached):
+        limits.enter("modest")
+    limits.enter("modest", many=True)
+    limits.leave("greedy")
+    limits.leave("greedy")
+    limits.enter("greedy", many=True)

@@ -12,6 +12,7 @@ from tests.doors.flymq.peer import Peer
 from tests.doors.flymq.seeded_broker import FITS, NOBODY, ROLES, SCHEMA, UNFIT, WORD, SeededBroker
 from tests.doors.permissions import without
 
+from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy
 from penstock.broker.security.lockout import LockoutPolicy
@@ -492,6 +493,16 @@ def entered(fixture: BrokerFixture, name: str) -> Peer:
     peer = Peer(fixture)
     assert peer.ask(m.Authenticate(name, WORD)) == m.AuthResult(True)
     return peer
+
+
+def test_connections_that_have_logged_in_leave_some_for_other_tenants() -> None:
+    fixture = SeededBroker(limits=Limits(connections=4)).fixture
+    inside = [entered(fixture, "clerk"), entered(fixture, "clerk")]
+    assert "its limit" in said(Peer(fixture), m.Authenticate("clerk", WORD))
+    fixture.broker.rate_limits.enter("another tenant")
+    inside[0].ask(m.Authenticate("clerk", WORD))  # once more changes nothing
+    inside[0].session.lost()
+    entered(fixture, "clerk")
 
 
 def test_a_login_makes_the_user_of_the_connection() -> None:

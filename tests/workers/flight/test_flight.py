@@ -39,7 +39,7 @@ def seeded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeededBr
         first_at = maker.now
         fill(maker)
         seen = {name: maker.seen(name) for name in ("plain", "gaps", "old", "lots")}
-    with BrokerProcess(path, *OPEN, PENSTOCK_FLIGHT__STREAMS="6") as broker:
+    with BrokerProcess(path, *OPEN, PENSTOCK_FLIGHT__STREAMS="6", PENSTOCK_LIMITS__TENANT_SHARE="1") as broker:
         yield SeededBroker(broker.ready(), client(broker), seen, first_at)
 
 

@@ -35,7 +35,7 @@ from penstock.workers.flight import put as flight_put
 from penstock.workers.flight.callers import Caller
 from penstock.workers.flight.errors import Refused, TooMany
 from penstock.workers.flight.rpc_handlers import PublishHandlers
-from penstock.workers.flight.rpc_messages import FlightSettings
+from penstock.workers.flight.rpc_messages import FlightSettings, StagingPermit
 from penstock.workers.rpc import RemoteError
 
 T = TypeVar("T")
@@ -200,12 +200,24 @@ def test_limits(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch, tmp_pat
         put(fixture, Stream([TWO]), topic="orders")
     (tmp_path / "one").write_bytes(bytes(10))
     (tmp_path / "two").write_bytes(bytes(10))
-    assert flight_put._usage(str(tmp_path)) == (2, 20)
-    assert flight_put._usage(str(tmp_path / "missing")) == (0, 0)
-    monkeypatch.setattr(flight_put, "_usage", lambda _: (1, (16 << 30) + 1))
+    assert flight_put._usage(str(tmp_path)) == {"one": (1, 10), "two": (1, 10)}
+    assert flight_put._usage(str(tmp_path / "missing")) == {}
+    monkeypatch.setattr(flight_put, "_usage", lambda _: {"another's": (1, (16 << 30) + 1)})
     with pytest.raises(TooMany, match="not published yet"):
         put(fixture, Stream([TWO]), topic="orders")
     assert staged(fixture) == []
+
+
+def test_a_tenant_has_its_share_of_what_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    greedy, modest = (StagingPermit("a", key, [], False, 1, 1, 1, 1 << 30, 1000, 10, 0.5) for key in (b"g", b"m"))
+    usage = {b"g".hex(): flight_put._Used(1, 600)}
+    monkeypatch.setattr(flight_put, "_usage", lambda _: usage)
+    with pytest.raises(TooMany, match="600 bytes in 1 files of this tenant"):
+        flight_put._StagingQuota("", greedy, "greedy").check(0)
+    flight_put._StagingQuota("", modest, "modest").check(0)
+    usage[b"m".hex()] = flight_put._Used(1, 201)
+    with pytest.raises(TooMany):
+        flight_put._StagingQuota("", modest, "modest").check(0)
 
 
 def test_only_who_may_write_may_stage(fixture: BrokerFixture) -> None:

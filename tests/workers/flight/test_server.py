@@ -20,8 +20,8 @@ from penstock.log.files import OsFiles
 from penstock.log.tailer import Tailer
 from penstock.workers.flight import rpc_messages
 from penstock.workers.flight import server as flight_server
-from penstock.workers.flight.errors import TooMany, hide_tracebacks
-from penstock.workers.flight.server import ConcurrencyLimit, FlightServer
+from penstock.workers.flight.errors import hide_tracebacks
+from penstock.workers.flight.server import FlightServer
 from penstock.workers.rpc import INTERNAL, RemoteError
 
 COUNT = 12
@@ -152,21 +152,3 @@ def test_bytes_that_are_no_flight_harm_nobody(fixture: ServerFixture) -> None:
         while raw.recv(4096):
             pass
     assert len(get(fixture.client, "t", columns=["offset"]).read_all()) == COUNT
-
-
-def test_a_place_is_free_when_nobody_holds_it() -> None:
-    room = ConcurrencyLimit(2, "guests")
-    first, second = room.acquire(), room.acquire()
-    with pytest.raises(TooMany, match="2 guests are open"):
-        room.acquire()
-    del first
-    third = room.acquire()
-    with third:
-        pass
-    with pytest.raises(ZeroDivisionError), second:
-        raise ZeroDivisionError
-    del third  # was given back already
-    both = room.acquire(), room.acquire()
-    with pytest.raises(TooMany):
-        room.acquire()
-    assert len(both) == 2

@@ -1,7 +1,10 @@
-"""Statements of SQL: who waits for what, and what becomes of it. They are carried out in a process of their own, which
-knows nothing of identities: what one may do is checked by the `capability`, with the identity that it came with.
+"""Statements of SQL: who waits for what, and what becomes of it. They are carried out in processes of their own, one in
+each at a time, which know nothing of identities: what one may do is checked by the `capability`, with the identity that
+it came with.
 
-Each tenant has its own queue, and the queues take turns, so that nobody waits for all the statements of one tenant.
+Each tenant has its own queue, and the queues take turns. A tenant has its share of what is carried out at the same time
+and of the queues (`fair_share`), so that nobody waits for the statements of one tenant. If there is still no room for
+one that has nothing carried out, what has run for longest is interrupted.
 """
 
 from __future__ import annotations
@@ -19,8 +22,11 @@ from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.state_log import StateLog
+from penstock.broker.tenancy.fair_share import allowance
 
 GRACE: Final = 5_000_000  # µs that the process may go on with a statement that should have ended
+GUARANTEED: Final = 5_000_000  # µs after which a statement may be interrupted for other tenants
+PATIENT: Final = 250_000  # µs that a statement waits before another is interrupted for it
 _SECOND: Final = 1_000_000  # µs
 
 
@@ -32,6 +38,8 @@ class QueryPolicy(NamedTuple):
     waiting: int = 1_024  # statements in all queues together
     waiting_of_tenant: int = 256
     waiting_bytes: int = 64 << 20  # of their texts and parameters
+    at_once: int = 1_024  # statements that are carried out at the same time
+    tenant_share: float = 1.0  # what a tenant may have of each of these; see `fair_share`
 
 
 class Queries:
@@ -55,6 +63,7 @@ class Queries:
         self._closed = False
         self._queues: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
         self._waiting = self._bytes = 0  # of all queues together
+        self._bytes_of: dict[str, int] = {}  # by tenant
 
     def run(
         self,
@@ -106,10 +115,11 @@ class Queries:
         if (refusal := self._refusal()) is not None:  # the broker was stopped meanwhile
             statement.end(refusal, 0)
             return
-        now, policy = self._monotonic(), self.policy
-        queue = self._queues.get(statement.scope.tenant)
-        full = self._waiting >= policy.waiting or self._bytes + statement.byte_size > policy.waiting_bytes
-        if full or (queue is not None and len(queue) >= policy.waiting_of_tenant):
+        now, policy, tenant = self._monotonic(), self.policy, statement.scope.tenant
+        mine, mine_bytes = len(self._queues.get(tenant, ())), self._bytes_of.get(tenant, 0)
+        room = min(policy.waiting_of_tenant, allowance(policy.waiting, self._waiting - mine, policy.tenant_share))
+        room_bytes = allowance(policy.waiting_bytes, self._bytes - mine_bytes, policy.tenant_share)
+        if mine >= room or mine_bytes + statement.byte_size > room_bytes:
             # Not how many: they may be those of other tenants.
             statement.end(TooFast("Too many statements wait already: try again later"), now)
             return
@@ -139,30 +149,87 @@ class Queries:
             del self._queues[tenant]
 
     def _count(self, statement: Statement, sign: int) -> None:
+        tenant, size = statement.scope.tenant, sign * statement.byte_size
         self._waiting += sign
-        self._bytes += sign * statement.byte_size
+        self._bytes += size
+        self._bytes_of[tenant] = self._bytes_of.get(tenant, 0) + size
+        if not self._bytes_of[tenant]:
+            del self._bytes_of[tenant]
 
     # -- for the capability and the server
 
-    def next(self) -> Statement | None:
-        """The next statement to be carried out; its tenant's next one comes behind those of the others."""
-        if not self._queues:
+    def next(self, worker: object = None, *, last: bool = False) -> Statement | None:
+        """The next statement to be carried out, of a tenant that has not its share; its tenant's next one comes behind
+        those of the others. `worker` is whatever stands for the process that asks; if it is the `last` that is free, it
+        is for tenants that have nothing carried out."""
+        running = self._running_of() if last else {}
+        tenant = next((tenant for tenant in self._startable() if tenant not in running), None)
+        if tenant is None:
             return None
-        tenant = next(iter(self._queues))
         queue = self._queues.pop(tenant)
         statement = queue.popleft()
         self._count(statement, -1)
         if queue:
             self._queues[tenant] = queue
-        self.capability.begin(statement)
+        self.capability.begin(statement, worker)
         return statement
 
-    def lost(self, culprits: Sequence[Statement] = (), why: str = "ended unexpectedly", *, again: bool = False) -> None:
+    def _running_of(self) -> dict[str, int]:
+        """The number of statements of each tenant that are carried out."""
+        found: dict[str, int] = {}
+        for statement in self.capability.running():
+            found[statement.scope.tenant] = found.get(statement.scope.tenant, 0) + 1
+        return found
+
+    def _startable(self) -> list[str]:
+        """The tenants, in their turn, of which one more statement may be carried out."""
+        running, policy = self._running_of(), self.policy
+        total = sum(running.values())
+        return [
+            tenant
+            for tenant in self._queues
+            if (mine := running.get(tenant, 0)) < allowance(policy.at_once, total - mine, policy.tenant_share)
+        ]
+
+    @property
+    def startable(self) -> int:
+        """The number of tenants that could use one more process."""
+        return len(self._startable())
+
+    def make_room(self) -> Statement | None:
+        """Interrupt a statement that has had its time for one of a tenant that has nothing carried out, if there is no
+        other room; about once a second. It is told so, and one that has changed something is not touched."""
+        running, now = self._running_of(), self._monotonic()
+        waiting = any(
+            tenant not in running and now - queue[0].since > PATIENT for tenant, queue in self._queues.items()
+        )
+        under_way = self.capability.running()
+        if not waiting or len(under_way) < self.policy.at_once or any(one.stage is Stage.OVER for one in under_way):
+            return None
+        long = [one for one in under_way if now - one.since > GUARANTEED and not one.changed]
+        if not long:
+            return None
+        victim = max(long, key=lambda one: (running[one.scope.tenant], now - one.since))
+        seconds = (now - victim.since) / _SECOND
+        self.capability.stop(victim)
+        victim.end(
+            TooFast(f"The statement was interrupted after {seconds:.0f} s for others that wait: try again later"), now
+        )
+        return victim
+
+    def lost(
+        self,
+        culprits: Sequence[Statement] = (),
+        why: str = "ended unexpectedly",
+        worker: object = None,
+        *,
+        again: bool = False,
+    ) -> None:
         """The process is gone, and what it was at with it. Those who are not to blame, if it is known who is, are
         carried out again, unless they have changed something; with `again`, all of them, once, for it may have been
         gone before they came to it."""
         now = self._monotonic()
-        for statement in self.capability.drop_all():
+        for statement in self.capability.drop_all(worker):
             if statement.stage is not Stage.RUNNING:
                 continue
             innocent = again or (bool(culprits) and statement not in culprits)

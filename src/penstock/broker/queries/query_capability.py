@@ -59,13 +59,14 @@ class QueryCapability:
         self._audit = audit
         self._monotonic = monotonic
         self._running: dict[int, Statement] = {}
-        self._to_stop: list[int] = []
+        self._to_stop: list[Statement] = []
 
     # -- beginning and end
 
-    def begin(self, statement: Statement) -> None:
-        """The process carries it out now."""
+    def begin(self, statement: Statement, worker: object = None) -> None:
+        """The process carries it out now; `worker` is whatever stands for it."""
         statement.move(Stage.RUNNING, self._monotonic())
+        statement.worker = worker
         self._running[statement.number] = statement
         if statement.reason is not None:
             self.break_glass(statement.number, statement.reason)
@@ -89,22 +90,25 @@ class QueryCapability:
 
     def stop(self, statement: Statement) -> None:
         """Nobody waits for it any more. It stays among the running ones until the process is done with it."""
-        self._to_stop.append(statement.number)
+        self._to_stop.append(statement)
         if self.on_stopped is not None:
             self.on_stopped()
 
-    def to_stop(self) -> list[int]:
-        """The numbers of statements to be stopped, once."""
-        numbers, self._to_stop = self._to_stop, []
+    def to_stop(self, worker: object = None) -> list[int]:
+        """The numbers of statements that this process has to stop, once."""
+        numbers = [statement.number for statement in self._to_stop if statement.worker is worker]
+        self._to_stop = [statement for statement in self._to_stop if statement.worker is not worker]
         return numbers
 
     def running(self) -> list[Statement]:
         return list(self._running.values())
 
-    def drop_all(self) -> list[Statement]:
-        dropped = self.running()
-        self._running.clear()
-        self._to_stop.clear()
+    def drop_all(self, worker: object = None) -> list[Statement]:
+        """Forget the statements that this process was at, and return them."""
+        dropped = [statement for statement in self._running.values() if statement.worker is worker]
+        for statement in dropped:
+            del self._running[statement.number]
+        self.to_stop(worker)
         return dropped
 
     # -- questions

@@ -49,6 +49,7 @@ class Statement:
         "sql",
         "stage",
         "tries",
+        "worker",
     )
 
     def __init__(
@@ -73,6 +74,7 @@ class Statement:
         self.reason = reason
         self.stage = Stage.NEW
         self.since = 0  # when it came to its stage: µs of the monotonic clock
+        self.worker: object = None  # the process that carries it out, or did
         self.tries = 0  # that were in vain, by no fault of its own
         self.changed = False  # something was appended or declared for it, or is about to be
         self.refusal: Exception | None = None  # the last that it was refused, as it was raised

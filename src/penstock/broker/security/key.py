@@ -330,7 +330,7 @@ class KeyRing:
 
 
 def _name(presented: str) -> str:
-    """What a guess is counted for: the key that it names, or, since a key that somebody chose names none, itself."""
+    """The name that a guess is counted for: the key that it names; itself, since one that was chosen names none."""
     if presented.startswith(PREFIX):
         return PRINCIPAL + presented.removeprefix(PREFIX).partition("_")[0]
     return presented

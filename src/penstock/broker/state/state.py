@@ -86,7 +86,7 @@ class Topic:
 
 @dataclass(slots=True)
 class TenantUsage:
-    """What a tenant has of that which is limited for all together; see `fair_share`."""
+    """Usage of a tenant, of that which is limited for all together; see `fair_share`."""
 
     topics: int = 0  # without the broker's own
     offsets: int = 0
@@ -216,7 +216,7 @@ def _used(state: State, tenant: str) -> TenantUsage:
 
 
 def _used_in(state: State, topic: int) -> TenantUsage:
-    """What the topic's tenant has."""
+    """Usage of the topic's tenant."""
     known = state.topics_by_id.get(topic)
     return TenantUsage() if known is None else _used(state, known.scope.tenant)
 

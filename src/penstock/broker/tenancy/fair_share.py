@@ -13,7 +13,7 @@ from penstock.broker.errors import LimitReached, QuotaReached
 
 
 def allowance(limit: int, others: int, share: float) -> int:
-    """How much one may have of `limit`, of which others have `others`; something as long as anything is left."""
+    """The part of `limit` that one may have, of which others have `others`; something as long as anything is left."""
     return math.ceil(share * max(0, limit - others))
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from penstock.broker.errors import QuotaReached, TooFast
 from penstock.broker.limits import Limits
 from penstock.broker.runtime.metrics import Metrics
+from penstock.broker.tenancy.fair_share import allowance
 
 REMEMBERED: Final = 10_000  # tenants; one that was forgotten begins with a full bucket again
 SECOND: Final = 1_000_000  # µs
@@ -47,6 +48,8 @@ class RateLimits:
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self._rate = limits.tenant_requests
         self._most = limits.tenant_connections
+        self._limits = limits
+        self._total = 0  # connections that have entered
         self._metrics = metrics
         self._buckets: dict[str, Bucket] = {}
         self._connections: dict[str, int] = {}
@@ -67,19 +70,23 @@ class RateLimits:
                 f"try again in {bucket.wait(cost):.3f} s"
             )
 
-    def enter(self, tenant: str) -> None:
-        """One more connection of the tenant, until `leave`. Raises QuotaReached."""
-        count = self._connections.get(tenant, 0)
-        if self._most and count >= self._most:
+    def enter(self, tenant: str, *, many: bool = False) -> None:
+        """One more connection of the tenant, until `leave`; with `many`, at a door where only its share limits their
+        number. Raises QuotaReached."""
+        count, limits = self._connections.get(tenant, 0), self._limits
+        share = allowance(limits.connections, self._total - count, limits.tenant_share)
+        if count >= share or (not many and self._most and count >= self._most):
             self._metrics.tenant_connections_refused += 1
             raise QuotaReached(
                 f"Tenant '{tenant}' has {count} connections, which is its limit: use fewer, or close some"
             )
         self._connections[tenant] = count + 1
+        self._total += 1
 
     def leave(self, tenant: str) -> None:
         """A connection that entered is gone."""
         count = self._connections.get(tenant, 0)
+        self._total -= min(count, 1)
         if count > 1:
             self._connections[tenant] = count - 1
         else:

@@ -49,7 +49,7 @@ _DEFAULT_SETTINGS: Final = TopicSettings()
 
 
 class _Held(NamedTuple):
-    """What the open transactions of a tenant hold together."""
+    """Totals of the open transactions of a tenant."""
 
     open: int
     size: int  # bytes

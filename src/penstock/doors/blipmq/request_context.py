@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import Identity
+from penstock.broker.security.key import Verdict
 from penstock.doors.blipmq.produce_batch import Publication
 from penstock.doors.blipmq.states import Handshake
 from penstock.doors.blipmq.subscriptions import Pushes
@@ -37,10 +38,16 @@ class BlipMqContext(RequestContext):
         self.replies = replies
         self.pushes = pushes
         self.version = 0  # of the protocol, once HELLO has said it
-        self.handshake = Handshake(lambda key: broker.keys.authenticate(key, channel.peer.rpartition(":")[0]))
+        self.handshake = Handshake(self._authenticate)
         self.publications: dict[bytes, Publication] = {}  # by all bytes of a PUBLISH that are before the value
         self.paused: Pausable | None = None  # waits for the client to take earlier replies
         self.written: CommitGroup | None = None  # of the last message or subscription of this connection
+
+    def _authenticate(self, key: str) -> Verdict:
+        verdict = self.broker.keys.authenticate(key, self.peer.rpartition(":")[0])
+        if isinstance(verdict, Identity):
+            self.count_connection(verdict)
+        return verdict
 
     def refuse(self, correlation: int, nack: Nack) -> None:
         self.replies.enqueue(codec.encode_nack(correlation, *nack))

@@ -46,6 +46,10 @@ class BlipMqSession(RequestPipeline):
         self._next = 0
         self._held = 0  # bytes of those frames
 
+    @property
+    def long_lived(self) -> bool:
+        return self._context.handshake.ready
+
     # -- requests: neighbouring frames
 
     def feed(self, data: bytes) -> None:
@@ -120,6 +124,7 @@ class BlipMqSession(RequestPipeline):
 
     def _release(self) -> None:
         self._pushes.stop()
+        self._context.forget_connection()
 
     def stop(self) -> None:
         self._pushes.stop()

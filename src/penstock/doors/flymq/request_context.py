@@ -38,6 +38,7 @@ class FlyMqContext(RequestContext):
         """The connection has ended: so have its transactions and its memberships."""
         self.broker.transactions.abandon(self.owner)
         self.broker.group_membership.leave(self.owner)
+        self.forget_connection()
 
     @property
     def anonymous(self) -> bool:

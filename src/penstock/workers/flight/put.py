@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pyarrow as pa
 
 from penstock.broker.errors import BrokerError
 from penstock.broker.publications.partition_split import Scatter, ScatterLimits, Target
 from penstock.broker.publications.staging import DIRECTORY, Staged, StagedWriter, new_ref
+from penstock.broker.tenancy.fair_share import allowance
 from penstock.flight import wire
 from penstock.log.arrow import UnusableColumns
 from penstock.log.files import OsFiles
@@ -51,7 +52,7 @@ def put(
         client = _StagingClient(broker, caller, command)
         first = client.prepare([] if command.topic is None else [command.topic])
         ref = new_ref(first.key, command.batch, time.time_ns() // 1000, secrets.token_bytes)
-        quota = _StagingQuota(os.path.join(settings.data_dir, DIRECTORY), first)
+        quota = _StagingQuota(os.path.join(settings.data_dir, DIRECTORY), first, caller.scope.tenant)
         quota.check(0)
         staged = StagedWriter(OsFiles(settings.data_dir), ref, sync=first.sync)
         try:
@@ -131,13 +132,16 @@ def _stage(
 
 
 class _StagingQuota:
-    """Staging quota of one stream, and of all together. Usage is looked up on disk: the broker removes files."""
+    """Staging quota of one stream, of a tenant and of all together. Usage is looked up on disk: the broker removes
+    files. Whose they are is known of those that were staged since this process began; others are other tenants'."""
 
     _lock = threading.Lock()
+    _tenants: ClassVar[dict[str, str]] = {}  # by the key in the names of files
 
-    def __init__(self, directory: str, limits: StagingPermit) -> None:
+    def __init__(self, directory: str, limits: StagingPermit, tenant: str) -> None:
         self._directory = directory
         self._limits = limits
+        self._tenant = tenant
         self._checked_at = -USAGE_CHECK_BYTES
 
     def check(self, written: int) -> None:
@@ -149,28 +153,41 @@ class _StagingQuota:
             return
         self._checked_at = written
         with self._lock:
-            files, size = _usage(self._directory)
-        if size > limits.staged_bytes or files > limits.staged_files:
+            usage = _usage(self._directory)
+            self._tenants[limits.key.hex()] = self._tenant
+            for gone in self._tenants.keys() - usage.keys() - {limits.key.hex()}:
+                del self._tenants[gone]
+            mine = [used for key, used in usage.items() if self._tenants.get(key) == self._tenant]
+        files, size = sum(used.files for used in usage.values()), sum(used.size for used in usage.values())
+        my_files, my_size = sum(used.files for used in mine), sum(used.size for used in mine)
+        room = allowance(limits.staged_bytes, size - my_size, limits.share)
+        if my_size > room or my_files > allowance(limits.staged_files, files - my_files, limits.share):
             raise TooMany(
-                f"{size} bytes in {files} files are staged and not published yet, which is the limit: publish or "
-                "discard them, or try again later"
+                f"{my_size} bytes in {my_files} files of this tenant are staged and not published yet, which is its "
+                "limit: publish or discard them, or try again later"
             )
 
 
-def _usage(directory: str) -> tuple[int, int]:
-    """The number of staged files, and their bytes."""
-    files = size = 0
+class _Used(NamedTuple):
+    files: int
+    size: int
+
+
+def _usage(directory: str) -> dict[str, _Used]:
+    """The staged files and their bytes, by the key in their names."""
+    found: dict[str, _Used] = {}
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 try:
-                    size += entry.stat().st_size
-                    files += 1
+                    key = entry.name.partition("-")[0]
+                    used = found.get(key, _Used(0, 0))
+                    found[key] = _Used(used.files + 1, used.size + entry.stat().st_size)
                 except FileNotFoundError:
                     continue  # it was published
     except FileNotFoundError:
         pass
-    return files, size
+    return found
 
 
 @contextmanager

@@ -145,6 +145,7 @@ class PublishHandlers:
             limits.staged_stream_bytes,
             limits.staged_bytes,
             limits.staged_files,
+            limits.tenant_share,
         )
 
     async def publish(self, request: PublicationRequest) -> PublishedRows:

@@ -25,6 +25,8 @@ class FlightSettings(msgspec.Struct, frozen=True):
     log_level: str = "info"
     log_format: LogFormat = "auto"
     durability: Durability = Durability.SYNCED  # of what is staged
+    share: float = 0.5  # of streams and calls, that one tenant or caller may have; see `broker.tenancy.fair_share`
+    unread_seconds: float = 300.0  # after which the client of a stream that nobody reads is disconnected
 
 
 class Login(msgspec.Struct, array_like=True):
@@ -139,6 +141,7 @@ class StagingPermit(msgspec.Struct, array_like=True):
     stream_bytes: int
     staged_bytes: int
     staged_files: int
+    share: float = 1.0  # of the last two, that a tenant may have
 
 
 class PublicationRequest(ScopedRequest):

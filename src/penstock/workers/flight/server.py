@@ -16,12 +16,15 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
+from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.security.lockout import host_of
 from penstock.flight import wire
 from penstock.flight.reading import Lost, Reader, Source, shares
 from penstock.log.arrow import STORED, schema_of
 from penstock.workers.flight import rpc_messages
-from penstock.workers.flight.callers import Caller, Callers, Headers, Unauthenticated
-from penstock.workers.flight.errors import Refused, TooMany, client_error
+from penstock.workers.flight.callers import Caller, Callers, Headers, Unauthenticated, plain_peer
+from penstock.workers.flight.concurrency import ConcurrencyLimit, Slot, end_stalled
+from penstock.workers.flight.errors import Refused, client_error
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.read_view_source import source_of, view_of
 from penstock.workers.rpc import RpcClient
@@ -41,8 +44,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._reader = reader
         self._callers = Callers(lambda login: broker.call("flight.login", login, rpc_messages.LoggedIn))
         self._settings = settings
-        self._calls = ConcurrencyLimit(settings.calls, "calls")
-        self._streams = ConcurrencyLimit(settings.streams, "streams")
+        self._calls = ConcurrencyLimit(settings.calls, "calls", settings.share)
+        self._streams = ConcurrencyLimit(settings.streams, "streams", settings.share)
+        threading.Thread(
+            target=end_stalled, args=(self._streams, settings.unread_seconds), name="stalled", daemon=True
+        ).start()
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         scheme = "grpc+tls" if settings.cert else "grpc"
         super().__init__(
@@ -99,18 +105,26 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise Refused("OffsetsAhead", f"the partition ends at offset {source.end}, before {end}")
             if request.start < source.start and request.start < end:
                 raise Lost(request.start, source.start)
-            check = self._checking(context, caller, request)
+            slot = self._stream_slot(caller)
+            check = self._checking(context, caller, request, slot)
             batches = self._reader.read(source, request.start, end, request.columns, view, check)
             # The generator keeps the slot: it is free again when Arrow drops the generator, also if
             # that was never begun.
-            return flight.GeneratorStream(schema, _stream(batches, self._streams.acquire(), anonymous=caller.anonymous))
+            return flight.GeneratorStream(schema, _stream(batches, slot, anonymous=caller.anonymous))
 
-    def _checking(self, context: Any, caller: Caller, request: wire.Ticket) -> Callable[[], None]:
+    def _stream_slot(self, caller: Caller) -> Slot:
+        """A place for a stream, by tenant and caller. Who did not log in is known by the connection only."""
+        identity = caller.identity
+        who = f"anonymous@{identity.peer}" if identity.name == ANONYMOUS.name else identity.name
+        return self._streams.acquire(caller.scope.tenant, who, peer=identity.peer)
+
+    def _checking(self, context: Any, caller: Caller, request: wire.Ticket, slot: Slot) -> Callable[[], None]:
         """Ends a stream when its client has gone, or may no longer read."""
         checked = time.monotonic()
 
         def check() -> None:
             nonlocal checked
+            slot.touch()
             if context.is_cancelled():
                 raise flight.FlightCancelledError("the client has gone")
             if time.monotonic() - checked > RECHECK_SECONDS:
@@ -124,8 +138,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
         with self._authenticated(context) as caller:
             command = wire.decode(bytes(descriptor.command or b""), wire.PutCommand, "the command")
-            with self._streams.acquire():
-                put(self._broker, self._settings, caller, command, reader, writer, context.is_cancelled)
+            slot = self._stream_slot(caller)
+            with slot:
+                moving = _MovingReader(reader, slot.touch)
+                put(self._broker, self._settings, caller, command, moving, writer, context.is_cancelled)
 
     # -- actions
 
@@ -222,7 +238,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """The caller. Errors are raised in the client's terms."""
         anonymous = False
         try:
-            with self._calls.acquire():
+            with self._calls.acquire(host_of(plain_peer(context.peer()))):
                 caller = self._callers.caller(context.get_middleware("headers").headers, context.peer())
                 anonymous = caller.anonymous
                 yield caller
@@ -293,10 +309,26 @@ def _is_secret(option: str) -> bool:
     return any(part in option.lower() for part in SECRET)
 
 
+class _MovingReader:
+    """A reader of record batches that tells that it moves."""
+
+    def __init__(self, reader: Any, touch: Callable[[], None]) -> None:
+        self._reader = reader
+        self._touch = touch
+        self.schema = reader.schema
+
+    def __iter__(self) -> Iterator[Any]:
+        for chunk in self._reader:
+            self._touch()
+            yield chunk
+
+
 def _stream(batches: Iterator[pa.RecordBatch], slot: Slot, *, anonymous: bool) -> Iterator[pa.RecordBatch]:
     with slot:
         try:
-            yield from batches
+            for batch in batches:
+                yield batch
+                slot.touch()  # it has left
         except Exception as error:  # noqa: BLE001 - `client_error` logs what was not expected
             raise client_error(error, anonymous=anonymous) from None
 
@@ -313,47 +345,6 @@ def _tls(settings: FlightSettings) -> dict[str, Any]:
 def _content(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
-
-
-class ConcurrencyLimit:
-    """A limit of how many may be under way at the same time."""
-
-    def __init__(self, limit: int, what: str) -> None:
-        self._free = limit
-        self._limit = limit
-        self._what = what
-        self._lock = threading.Lock()
-
-    def acquire(self) -> Slot:
-        """Raises TooMany."""
-        with self._lock:
-            if not self._free:
-                raise TooMany(f"{self._limit} {self._what} are open, which is the limit: try again later")
-            self._free -= 1
-        return Slot(self)
-
-    def release(self) -> None:
-        with self._lock:
-            self._free += 1
-
-
-class Slot:
-    """One of so many, released at the end of a `with` block, or else when it is collected."""
-
-    __slots__ = ("_limit",)
-
-    def __init__(self, limit: ConcurrencyLimit) -> None:
-        self._limit: ConcurrencyLimit | None = limit
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        limit, self._limit = self._limit, None
-        if limit is not None:
-            limit.release()
-
-    def __del__(self) -> None:
-        self.__exit__()
 
 
 class _NoHandshake(flight.ServerAuthHandler):  # type: ignore[misc]

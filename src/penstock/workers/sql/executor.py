@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
+from penstock.broker.errors import QueryTooLarge
 from penstock.broker.queries.query import Rows, Value
 from penstock.flight.reading import Reader
 from penstock.sql.catalog import Catalog
@@ -118,6 +119,8 @@ class StatementExecutor:
             return execute(
                 catalog, statement.sql, statement.params, statement.position, self._settings, self._runtime, stop
             )
+        except MemoryError:
+            return failed(number, QueryTooLarge("The statement needs more memory than one may take"))
         except Exception as error:
             reported = failed(number, error)
             if reported.kind == INTERNAL:

@@ -1,13 +1,15 @@
 """The SQL process: `python -m penstock.workers.sql.main DESCRIPTOR`, started by the broker and by nobody else.
 
-Each of its threads asks for a statement, carries it out and tells what came of it. It may be killed at any moment: what
-a statement changes, the broker changes.
+It asks for a statement, carries it out and tells what came of it, one after the other. It may be killed at any moment:
+what a statement changes, the broker changes. What it may take of memory is limited by the system, for DuckDB does not
+count everything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import sys
 import threading
 from typing import Final
@@ -34,13 +36,23 @@ def main(descriptor: str) -> None:
     from penstock.log.files import OsFiles
     from penstock.log.tailer import Tailer
     from penstock.workers.sql.executor import StatementExecutor
+    from penstock.workers.table_damage import damage_reporter
 
-    executor = StatementExecutor(client, settings, Reader(Tailer(OsFiles(settings.data_dir))))
-    for number in range(settings.threads):
-        threading.Thread(target=executor.serve, name=f"sql {number}", daemon=True).start()
+    reader = Reader(Tailer(OsFiles(settings.data_dir)), on_damage=damage_reporter(client))
+    executor = StatementExecutor(client, settings, reader)
+    limit_memory(settings.memory_bytes + settings.overhead_bytes)
+    threading.Thread(target=executor.serve, name="sql", daemon=True).start()
     report_ready(client)
     while True:
         executor.stop(client.call("sql.stopped", Empty(), Stopped).numbers)
+
+
+def limit_memory(more: int) -> None:
+    """Let the process have so many bytes of memory more than it has, and not one beyond: who asks for it is told that
+    there is none. Of what is mapped only that counts which can be written to (RLIMIT_DATA), not files or libraries."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
+        held = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_DATA, (held + more, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.broker.broker import Broker
 from penstock.broker.queries import statement as core
@@ -33,19 +33,25 @@ from penstock.workers.supervisor import Empty
 
 
 class SqlHandlers:
-    """The handlers of the process's questions."""
+    """The handlers of one process's questions."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, worker: object = None, is_last: Callable[[], bool] = lambda: False) -> None:
+        """`worker` is whatever stands for the process; `is_last` tells whether no other is free."""
         self._broker = broker
+        self._worker = worker
+        self._is_last = is_last
         self._queries = broker.queries
         self._capability = broker.queries.capability
         self._waiting = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._capability.on_stopped = self._stopped.set
 
     def arrived(self) -> None:
         """A statement waits."""
         self._waiting.set()
+
+    def stop(self) -> None:
+        """A statement has to be stopped."""
+        self._stopped.set()
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -63,8 +69,10 @@ class SqlHandlers:
         }
 
     async def next(self, _: Empty) -> Statement:
-        """Answers when there is something to do. Each thread of the process asks for itself."""
-        while (found := self._queries.next()) is None or not await self._on_record(found):
+        """Answers when there is something to do."""
+        while (found := self._queries.next(self._worker, last=self._is_last())) is None or not await self._on_record(
+            found
+        ):
             if found is None:
                 self._waiting.clear()
                 await self._waiting.wait()
@@ -82,7 +90,7 @@ class SqlHandlers:
         return True
 
     async def stopped(self, _: Empty) -> Stopped:
-        while not (numbers := self._capability.to_stop()):
+        while not (numbers := self._capability.to_stop(self._worker)):
             self._stopped.clear()
             await self._stopped.wait()
         return Stopped(numbers)

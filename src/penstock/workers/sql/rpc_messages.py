@@ -24,7 +24,8 @@ class SqlSettings(msgspec.Struct, frozen=True):
     seconds: float
     memory_bytes: int
     rows: int
-    threads: int
+    threads: int  # statements at the same time, each in a process of its own
+    overhead_bytes: int = 256 << 20  # of memory that a process may take besides `memory_bytes`
     log_format: LogFormat = "auto"
 
 

@@ -1,4 +1,9 @@
-"""The SQL process, as the broker sees it."""
+"""The SQL processes, as the broker sees them: one statement in each at a time, so that what one takes of memory and
+time is its own, and who is to blame for the end of a process is always known.
+
+The first is started with the first client or the first statement. While a statement is carried out, one more is kept
+ready, up to the limit; what nobody has needed for a while is ended.
+"""
 
 from __future__ import annotations
 
@@ -15,69 +20,135 @@ from penstock.broker.queries.statement import Statement
 from penstock.workers.sql.rpc_handlers import SqlHandlers
 from penstock.workers.sql.rpc_messages import SqlSettings
 from penstock.workers.supervisor import WorkerProcess
+from penstock.workers.table_damage import damage_handlers
 
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.25
-OVERHEAD_BYTES: Final = 512 << 20  # of memory beside what statements may take: libraries, indexes, results
+IDLE_SECONDS: Final = 60.0  # after which a process that nobody needs is ended, except the first
+OVERHEAD_BYTES: Final = 512 << 20  # of memory beside what a statement may take: libraries, indexes, results
 
 Verdict: TypeAlias = tuple[Sequence[Statement], str]
 """The statements that are to blame for the end of the process, if that is known, and the reason."""
 _UNEXPECTED: Final[Verdict] = ((), "ended unexpectedly")
 
 
-class SqlWorker:
-    """The SQL process: started with the first client or the first statement, ended when a statement takes more than it
-    may."""
+class SqlProcess:
+    """One of them. It is ended when its statement takes more than it may, and started again."""
 
-    def __init__(self, broker: Broker, settings: SqlSettings) -> None:
+    def __init__(self, broker: Broker, settings: SqlSettings, others: Sequence[SqlProcess]) -> None:
+        """`others` are all of them, as they come and go."""
+        self._others = others
         self._queries: Queries = broker.queries
-        self._handlers = SqlHandlers(broker)
-        self._memory_limit = settings.threads * settings.memory_bytes + OVERHEAD_BYTES
-        self._watch: asyncio.Task[None] | None = None
+        self._seconds = broker.queries.policy.seconds
+        self._memory_limit = settings.memory_bytes + OVERHEAD_BYTES
         self._verdict = _UNEXPECTED
-        self.process = WorkerProcess(
-            "SQL", "penstock.workers.sql.main", self._handlers.handlers(), settings, self._ended
-        )
-        broker.queries.on_waiting = self._start
+        self.idle_ticks = 0  # of the watch, since it had something to do
+        self.handlers = SqlHandlers(broker, self, self._is_last)
+        handlers = {**self.handlers.handlers(), **damage_handlers(broker)}
+        self.process = WorkerProcess("SQL", "penstock.workers.sql.main", handlers, settings, self._ended)
 
-    def _start(self) -> None:
-        if self._watch is None:
-            self.process.start()
-            self._watch = asyncio.get_running_loop().create_task(self._watch_process())
-        self._handlers.arrived()
+    @property
+    def busy(self) -> bool:
+        return any(statement.worker is self for statement in self._queries.capability.running())
+
+    @property
+    def free(self) -> bool:
+        return self.process.is_ready and not self.busy
+
+    def _is_last(self) -> bool:
+        return not any(one.free for one in self._others if one is not self)
 
     def _ended(self) -> None:
         culprits, why = verdict = self._verdict
         self._verdict = _UNEXPECTED
-        self._queries.lost(culprits, why, again=verdict is _UNEXPECTED)
+        self._queries.lost(culprits, why, self, again=verdict is _UNEXPECTED)
 
-    async def _watch_process(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            self._queries.sweep(ready=self.process.is_ready)
-            if self.process.process is not None and self._verdict is _UNEXPECTED:
-                self._check_limits(self.process.process.pid)
-
-    def _check_limits(self, pid: int) -> None:
+    def check_limits(self) -> None:
         """End the process if it takes more than it may: for it is not known to stop by itself."""
-        if late := self._queries.overdue():
-            seconds = self._queries.policy.seconds
+        if self.process.process is None or self._verdict is not _UNEXPECTED:
+            return
+        mine = [statement for statement in self._queries.capability.running() if statement.worker is self]
+        if late := [statement for statement in self._queries.overdue() if statement.worker is self]:
             logger.warning("the SQL process does not stop statement %d: it is ended", late[0].number)
-            self._end((late, f"was ended, because a statement did not stop after {seconds:g} s"))
-        elif (held := resident_bytes(pid)) > self._memory_limit:
+            self._end((late, f"was ended, because a statement did not stop after {self._seconds:g} s"))
+        elif (held := resident_bytes(self.process.process.pid)) > self._memory_limit:
             logger.warning("the SQL process holds %d MiB of memory: it is ended", held >> 20)
-            self._end(((), "was ended, because statements took more memory than they may"))
+            self._end((mine, "was ended, because it took more memory than a statement may"))
 
     def _end(self, verdict: Verdict) -> None:
         self._verdict = verdict
         self.process.kill()
 
+    async def stop(self, why: str) -> None:
+        self._verdict = ((), why)
+        await self.process.stop()
+
+
+class SqlWorker:
+    """All of them."""
+
+    def __init__(self, broker: Broker, settings: SqlSettings) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._queries: Queries = broker.queries
+        self._watch: asyncio.Task[None] | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
+        self.processes: list[SqlProcess] = []
+        self._add()
+        broker.queries.on_waiting = self._start
+        broker.queries.capability.on_stopped = self._stop_statements
+
+    def _start(self) -> None:
+        if self._watch is None:
+            self.processes[0].process.start()
+            self._watch = asyncio.get_running_loop().create_task(self._watch_processes())
+        self._keep_ready(0)
+        for one in self.processes:
+            one.handlers.arrived()
+
+    def _stop_statements(self) -> None:
+        for one in self.processes:
+            one.handlers.stop()
+
+    def _keep_ready(self, ahead: int) -> None:
+        """There is a process for each tenant that could use one now, and so many for the next ones that come."""
+        idle = sum(not one.busy for one in self.processes)
+        for _ in range(self._queries.startable + ahead - idle):
+            if len(self.processes) < self._settings.threads:
+                self._add().process.start()
+
+    def _add(self) -> SqlProcess:
+        one = SqlProcess(self._broker, self._settings, self.processes)
+        self.processes.append(one)
+        return one
+
+    async def _watch_processes(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            self._queries.sweep(ready=any(one.process.is_ready for one in self.processes))
+            self._queries.make_room()
+            for one in self.processes:
+                one.check_limits()
+                one.idle_ticks = 0 if one.busy else one.idle_ticks + 1
+                one.handlers.arrived()  # what may be carried out changes with what others have
+            self._keep_ready(int(any(one.busy for one in self.processes)))
+            self._end_spare()
+
+    def _end_spare(self) -> None:
+        """All but one that is idle, and the first, once nobody has needed them for a while."""
+        spare = [one for one in self.processes[1:] if one.idle_ticks * WATCH_SECONDS > IDLE_SECONDS]
+        busy = any(one.busy for one in self.processes)
+        for one in spare[busy:]:
+            self.processes.remove(one)
+            task = asyncio.get_running_loop().create_task(one.stop("is not needed"))
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
     async def stop(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._verdict = ((), "ends with the broker")
-        await self.process.stop()
+        await asyncio.gather(*(one.stop("ends with the broker") for one in self.processes), *self._stopping)
         self._queries.close()
 
 

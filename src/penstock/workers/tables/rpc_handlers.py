@@ -36,8 +36,8 @@ class TableHandlers:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _safe(self) -> bool:
-        """What a job removes, or leaves out of a table because it lies below the log start, must not be wanted again
-        after a loss of power."""
+        """Safe jobs: records that one removes, or leaves out of a table because they lie below the log start, must not
+        be wanted again after a loss of power."""
         return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
 
     async def done(self, done: JobDone) -> Empty:

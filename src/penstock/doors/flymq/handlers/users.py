@@ -21,6 +21,7 @@ def authenticate(context: FlyMqContext, request: m.Authenticate) -> Outcome:
     def answer(verdict: Identity | str) -> Reply:
         if isinstance(verdict, str):
             return Reply(m.AuthResult(False, verdict))
+        context.count_connection(verdict)
         context.identity = verdict
         _, roles, _ = context.broker.users.whoami(verdict)
         return Reply(m.AuthResult(True, "", request.username, list(roles), context.settings.auth_style))
