@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from penstock.broker.errors import InvalidName
-from penstock.broker.names import DEFAULT_SCOPE, Scope, check_group, check_topic, scope
+from penstock.broker.names import (
+    DEFAULT_SCOPE,
+    MAX_NAME_BYTES,
+    MAX_NAME_CHARACTERS,
+    MAX_SCOPE_CHARACTERS,
+    Scope,
+    check_group,
+    check_topic,
+    scope,
+)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +85,27 @@ def test_a_message_shows_a_bad_name_in_a_way_that_cannot_confuse_a_terminal() ->
 
 def test_the_default_scope() -> None:
     assert scope("default", "default") == DEFAULT_SCOPE
+
+
+# -- the pages of the protocols
+
+PAGES = Path(__file__).parents[2] / "docs" / "protocols"
+
+
+@pytest.mark.parametrize("protocol", ["rustlog", "blipmq", "flymq", "kimberlite", "felix"])
+def test_the_limit_of_names_is_in_the_page_of_each_protocol(protocol: str) -> None:
+    text = " ".join((PAGES / f"{protocol}.md").read_text().split())
+    (found,) = re.findall(r"topic's name has 1 to ([\d,]+) characters, ([\d,]+) bytes of UTF-8 at most", text)
+    characters, size = (int(number.replace(",", "")) for number in found)
+    assert (characters, size) == (MAX_NAME_CHARACTERS, MAX_NAME_BYTES)
+    check_topic("\U0001f600" * (size // 4))
+    with pytest.raises(InvalidName):
+        check_topic("a" * (characters + 1))
+
+
+@pytest.mark.parametrize("protocol", ["kimberlite", "felix"])
+def test_so_is_that_of_tenants_where_there_are_any(protocol: str) -> None:
+    text = " ".join((PAGES / f"{protocol}.md").read_text().split())
+    assert re.findall(r"1 to (\d+) ASCII letters, digits, `_`, `-` and `\.`, the first not a dot", text) == [
+        str(MAX_SCOPE_CHARACTERS)
+    ]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from penstock.broker.security.access import Identity
 from penstock.config.layers import load
-from penstock.config.listen import bind_plan
+from penstock.config.listen import bind_plan, door_identities
+from penstock.config.settings import ConfigError
 from penstock.transport.endpoint import Endpoint
 from penstock.transport.tcp_listener import BindAddress
 
@@ -62,3 +66,18 @@ def test_a_udp_door_stays_closed_where_clients_must_show_a_certificate() -> None
     plan = bind_plan(load(flags=flags).settings, ALL)
     assert "tls.client_ca" in plan.closed["felix"]
     assert "felix" not in {door for address in plan.addresses for door in address.doors}
+
+
+def test_a_door_without_a_login_may_have_a_principal_on_its_own_port() -> None:
+    settings = load(flags={"listen.principals": "rustlog=ingest,http=watch"}).settings
+    assert door_identities(settings, ("rustlog", "flymq")) == {"rustlog": Identity("ingest")}
+    assert door_identities(settings, ("blipmq",)) == {}
+    assert door_identities(load().settings, ("rustlog", "http")) == {}
+
+
+@pytest.mark.parametrize(
+    "entry", ["flymq=x", "rustlog", "rustlog=", "rustlog=admin@socket", "rustlog=key:1", "http=a b"]
+)
+def test_no_other_door_and_no_name_that_somebody_proves_is_one(entry: str) -> None:
+    with pytest.raises(ConfigError, match=r"listen\.principals"):
+        load(flags={"listen.principals": entry})

@@ -20,7 +20,7 @@ from penstock.doors.session import Channel, Door
 from penstock.log.committer import InlineCommitter
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
-from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
+from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker, KeepAlive
 from penstock.transport.endpoint import Endpoint
 from penstock.transport.tcp_connection import Port
 from penstock.transport.tcp_listener import BindAddress, Listener
@@ -49,6 +49,7 @@ class EchoSession:
         self.channel = channel
         self.received = b""
         self.held = 0
+        self.long_lived = stage.long_lived
         self.events: list[str] = []
 
     def receive(self, data: bytes) -> None:
@@ -99,6 +100,8 @@ class Stage:
     opened: list[str] = field(default_factory=list)
     clients: list[asyncio.StreamWriter] = field(default_factory=list)
     echo: bool = True
+    long_lived: bool = False  # what its sessions say of themselves
+    identity: Identity = ANONYMOUS  # whom the next client should be taken for
 
     async def connect(self, tls: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         name = "localhost" if tls else None
@@ -111,7 +114,7 @@ class Stage:
 
     def door(self, name: str) -> Door:
         def make(broker: Broker, channel: Channel, identity: Identity) -> EchoSession:
-            assert broker is self.broker and identity == ANONYMOUS._replace(peer=channel.peer)
+            assert broker is self.broker and identity == self.identity._replace(peer=channel.peer)
             self.opened.append(name)
             self.sessions.append(EchoSession(self, channel))
             return self.sessions[-1]
@@ -128,7 +131,7 @@ def broker_in(path: Path) -> Broker:
 @asynccontextmanager
 async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
     limits = {"connections": 100, "connection_bytes": 1 << 20, "total_bytes": 1 << 28, "idle_seconds": 60.0,
-              "handshake_seconds": 10.0}  # fmt: skip
+              "handshake_seconds": 10.0, "keepalive": KeepAlive()}  # fmt: skip
     limits |= {key: changes.pop(key) for key in list(changes) if key in limits}
     doors = changes.pop("doors", ("rustlog", "http"))
     one = Stage()

@@ -93,6 +93,8 @@ class EchoStream:
     def refused(self, code: int) -> None:
         self.events.append(f"refused {code}")
 
+    long_lived = True
+
     @property
     def held_bytes(self) -> int:
         return self.held

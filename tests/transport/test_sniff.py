@@ -32,6 +32,7 @@ ROWS = [
     (frame(b'\r\n{"type":"Ping"}'), "rustlog", "rustlog", 5),
     (frame(b'\n{"type":"Ping"}'), "rustlog", "rustlog", 5),
     (frame(b"\xff"), "rustlog", "rustlog", 5),
+    (frame(b"\xff" + bytes(8)), "rustlog", "blipmq", 5),
     *((frame(bytes([kind]) + b"\x00\x01t"), "rustlog", "blipmq", 5) for kind in range(1, 10)),
     (PRODUCE, "rustlog", "blipmq", 5),
     (hello(1), "blipmq", "blipmq", 15),
@@ -45,7 +46,10 @@ ROWS = [
     (b"\x00\xa0\x00\x01", "rustlog", "blipmq", 4),
     (b"\x02\x00\x00\x01", "rustlog", "blipmq", 1),
     (b"\xff\xff\xff\xff", "rustlog", "blipmq", 1),
-    (frame(b"\x0a"), "rustlog", "rustlog", 5),  # a line feed: white space of JSON, and no type of anybody
+    (frame(b"\x0a"), "rustlog", "blipmq", 5),  # a line feed: white space of JSON, and no type of anybody
+    (frame(b"\x0a" + bytes(8)), "rustlog", "blipmq", 5),
+    (frame(b"{" + bytes(7)), "rustlog", "blipmq", 5),  # shorter than any request in JSON
+    (frame(b"\n" * 20), "rustlog", "blipmq", 5),
     (frame(b"\x0b"), "rustlog", "blipmq", 5),
     (frame(b"\x00"), "rustlog", "blipmq", 5),
     (b"SSH-2.0-x\r\n", "rustlog", "blipmq", 1),
@@ -74,7 +78,8 @@ def test_a_blipmq_port_knows_its_hello_by_five_bytes() -> None:
 @pytest.mark.parametrize("length", [1, 2, 10_485_760])
 def test_lengths_up_to_the_largest_first_frame_of_any_protocol_are_looked_into(length: int) -> None:
     assert sniff(struct.pack(">I", length), "http") is None
-    assert sniff(struct.pack(">I", length) + b"{", "http") == "rustlog"
+    assert sniff(struct.pack(">I", length) + b"{", "rustlog") == "rustlog"
+    assert sniff(struct.pack(">I", length) + b"{", "http") == ("rustlog" if length >= 15 else "http")
 
 
 @pytest.mark.parametrize("length", [0, 10_485_761, 16_777_216, 33_554_433, 0xFFFF_FFFF])
@@ -85,6 +90,26 @@ def test_impossible_lengths_go_to_the_ports_own_protocol_at_once(length: int) ->
 @pytest.mark.parametrize("own", ["rustlog", "flymq", "kimberlite", "http"])
 def test_shared_types_are_rustlogs_on_every_port_but_blipmqs(own: str) -> None:
     assert sniff(PRODUCE, own) == "rustlog"
+
+
+@pytest.mark.parametrize("own", ["blipmq", "flymq", "kimberlite", "http"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(b"\x0a" + bytes(8)),
+        frame(b"\xff" + bytes(8)),
+        frame(b"\x01" + bytes(7)),
+        frame(b"\x02" + bytes(19)),
+        frame(b"\x0a"),
+        frame(b"\x00" + bytes(8)),
+        frame(b"{}"),
+        b"\xae" + bytes(20),
+        b"\x00\x00\x00\x00",
+    ],
+)
+def test_bytes_that_fit_none_are_the_protocols_that_the_port_is_named_for(data: bytes, own: str) -> None:
+    """A bad first frame is answered in the port's own protocol, which is rustlog's only on a port of rustlog."""
+    assert sniff(data, own) == own
 
 
 @given(st.one_of(st.binary(max_size=20), st.sampled_from([row[0] for row in ROWS])), st.binary(max_size=8))

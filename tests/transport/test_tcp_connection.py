@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 from tests.transport.harness import HELLO, EchoSession, run, stage, until
 
+from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.transport import connection_limits as gate_module
 from penstock.transport import tcp_connection as connection_module
+from penstock.transport.connection_limits import KeepAlive
+from penstock.transport.tcp_connection import Connection
 
 pytestmark = pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 
@@ -206,6 +209,73 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(loop: str, tmp_path:
             assert len(one.tracker) == 1
             idle_writer.close()
             busy_writer.close()
+
+    run(loop, scene)
+
+
+def test_an_idle_connection_whose_session_is_long_lived_is_kept(loop: str, tmp_path: Path) -> None:
+    """A client that has sent half a request is not one: nobody waits for anything but the other half."""
+
+    async def scene() -> None:
+        async with stage(tmp_path, idle_seconds=0.2) as one:
+            one.long_lived = True
+            kept, kept_writer = await one.connect()
+            kept_writer.write(HELLO)
+            assert await kept.readexactly(len(HELLO)) == HELLO
+            half, half_writer = await one.connect()
+            half_writer.write(HELLO)
+            assert await half.readexactly(len(HELLO)) == HELLO
+            one.sessions[1].held = 5
+            one.sessions[1].channel.progress()
+            with contextlib.suppress(ConnectionError):
+                assert await half.read(100) == b""
+            one.long_lived = False
+            for _ in range(2):  # others come after it, and are gone before it
+                other, other_writer = await one.connect()
+                other_writer.write(HELLO)
+                assert await other.readexactly(len(HELLO)) == HELLO
+                with contextlib.suppress(ConnectionError):
+                    assert await other.read(100) == b""
+            assert len(one.tracker) == 1
+            kept_writer.write(HELLO)
+            assert await kept.readexactly(len(HELLO)) == HELLO
+            for writer in (kept_writer, half_writer, other_writer):
+                writer.close()
+
+    run(loop, scene)
+
+
+def test_connections_are_asked_by_tcp_whether_they_are_still_there(loop: str, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with stage(tmp_path, keepalive=KeepAlive(7.5, 2, 3)) as one:
+            reader, writer = await one.connect()
+            writer.write(HELLO)
+            assert await reader.readexactly(len(HELLO)) == HELLO
+            (connection,) = one.tracker._connections
+            assert isinstance(connection, Connection)
+            option = connection._socket.getsockopt
+            assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            assert [option(socket.IPPROTO_TCP, name) for name in names] == [8, 2, 3]
+            writer.close()
+
+    run(loop, scene)
+
+
+def test_a_door_without_a_login_takes_its_clients_for_the_principal_of_its_port(loop: str, tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with stage(tmp_path, identities={"rustlog": Identity("ingest")}) as one:
+            one.identity = Identity("ingest")
+            reader, writer = await one.connect()
+            writer.write(HELLO)
+            assert await reader.readexactly(len(HELLO)) == HELLO
+            one.identity = ANONYMOUS
+            other, other_writer = await one.connect()
+            other_writer.write(b"GET / HTTP/1.1\r\n")
+            await other.readexactly(5)
+            assert one.opened == ["rustlog", "http"]
+            writer.close()
+            other_writer.close()
 
     run(loop, scene)
 

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.transport.certificates import Authority, Issued
 from tests.transport.harness import HELLO, run, stage, until
 
-from penstock.transport.tls import TlsStream, TlsUnusable, server_context
+from penstock.broker.security.access import Identity
+from penstock.transport.tls import TlsStream, TlsUnusable, common_name, server_context
 
 both_loops = pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 
@@ -139,6 +140,7 @@ def test_with_a_client_authority_only_its_certificates_are_let_in(
 
     async def scene() -> None:
         async with stage(tmp_path, tls=server_context(issued.cert, issued.key, authority.path)) as one:
+            one.identity = Identity("cert:friend")
             for certificate, welcome in ((None, False), (stranger, False), (friend, True)):
                 context = client_context(authority)
                 if certificate is not None:
@@ -240,3 +242,45 @@ def test_files_that_cannot_be_used_are_named_with_the_reason(
     ):
         with pytest.raises(TlsUnusable, match=said):
             server_context(cert, key, client_ca)
+
+
+# -- who a client is
+
+
+@both_loops
+def test_a_client_is_the_subject_of_its_certificate(
+    loop: str, tmp_path: Path, authority: Authority, issued: Issued
+) -> None:
+    """At every door of the port: before the listener's own principal, and only if the certificate was asked for."""
+    client = authority.issue("billing")
+
+    async def scene() -> None:
+        for asked, name in ((authority.path, "cert:billing"), ("", "ingest")):
+            tls, identities = server_context(issued.cert, issued.key, asked), {"rustlog": Identity("ingest")}
+            async with stage(tmp_path / name.partition(":")[0], tls=tls, identities=identities) as one:
+                one.identity = Identity(name)
+                context = client_context(authority)
+                context.load_cert_chain(client.cert, client.key)
+                reader, writer = await one.connect(context)
+                writer.write(HELLO)
+                assert await reader.readexactly(len(HELLO)) == HELLO
+                writer.close()
+
+    run(loop, scene)
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [
+        ((), None),
+        (((("organizationName", "acme"),),), None),
+        (((("organizationName", "acme"),), (("commonName", "billing"),)), "billing"),
+        (((("commonName", "a"),), (("commonName", "b"),)), None),
+        (((("commonName", "a\nb"),),), None),
+        (((("commonName", ""),),), None),
+        (((("commonName", "x" * 201),),), None),
+    ],
+)
+def test_one_common_name_that_can_be_written_down_is_a_subject(subject: object, name: str | None) -> None:
+    assert common_name({"subject": subject}) == name
+    assert common_name(None) is common_name({}) is None

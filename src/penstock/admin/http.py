@@ -151,6 +151,11 @@ class HttpSession:
 
     # -- Session
 
+    @property
+    def long_lived(self) -> bool:
+        """False: a client that has another question connects again."""
+        return False
+
     def receive(self, data: bytes) -> None:
         if self._closed:
             return

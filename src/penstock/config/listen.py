@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from penstock.broker.security.access import Identity
 from penstock.config.settings import DOOR_NAMES, UDP_DOORS, Settings
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 from penstock.transport.tcp_listener import BindAddress, BindPlan
+
+
+def door_identities(settings: Settings, doors: Collection[str]) -> dict[str, Identity]:
+    """`listen.principals`, of a port that is bound for these doors: at others, the same bytes prove nothing."""
+    named = dict(entry.split("=", 1) for entry in settings.listen.principals)
+    return {door: Identity(principal) for door, principal in named.items() if door in doors}
 
 
 def bind_plan(settings: Settings, built: Collection[str]) -> BindPlan:

@@ -31,6 +31,9 @@ DURATION = {"unit": "duration"}
 Address = Annotated[str, Meta(extra={"unit": "address"}, max_length=300)]
 """`host:port`, `[v6]:port`, or `off`."""
 
+PRINCIPAL_OF_DOOR = "^(rustlog|http)=[A-Za-z0-9_.-]{1,200}$"
+"""Only doors without a login; and no name that a key, a user, a certificate or the admin socket can have."""
+
 
 _LOG = LogSettings()
 _AUDIT = AuditPolicy()
@@ -61,9 +64,11 @@ class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     http: Address = "127.0.0.1:8080"
     flight: Address = "127.0.0.1:8815"
     pinned: tuple[str, ...] = ()  # doors whose port serves them alone, without looking at the first bytes
+    # DOOR=PRINCIPAL: whom `security.grants` are for, of clients that have no way to say who they are.
+    principals: tuple[Annotated[str, Meta(pattern=PRINCIPAL_OF_DOOR)], ...] = ()
 
 
-DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name != "pinned")
+DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name not in ("pinned", "principals"))
 UDP_DOORS = ("felix",)  # share no port with the others, whatever its number
 
 
@@ -88,6 +93,9 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     record_bytes: Annotated[int, Meta(ge=1, le=GIB, extra=SIZE)] = Limits().record_bytes
     idle_seconds: Annotated[float, Meta(ge=0.1, le=30 * DAY, extra=DURATION)] = 600
     handshake_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra=DURATION)] = 10
+    keepalive_seconds: Annotated[float, Meta(ge=0, le=DAY, extra=DURATION)] = 60  # silence before TCP probes; 0: none
+    keepalive_interval_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 15  # between two of them
+    keepalive_probes: Annotated[int, Meta(ge=1, le=127)] = 4  # without an answer: the connection is closed
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
     topics: Annotated[int, Meta(ge=1, le=1_000_000)] = Limits().topics  # of all tenants together
     # What one tenant may have of each limit of all together: this part of what the others leave; 1: all of it.

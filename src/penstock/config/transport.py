@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.config.settings import Settings
-from penstock.transport.connection_limits import ConnectionLimits
+from penstock.transport.connection_limits import ConnectionLimits, KeepAlive
 
 if TYPE_CHECKING:
     from penstock.transport.quic.settings import QuicSettings
@@ -19,6 +19,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
         total_bytes=limits.total_bytes,
         idle_seconds=limits.idle_seconds,
         handshake_seconds=limits.handshake_seconds,
+        keepalive=KeepAlive(limits.keepalive_seconds, limits.keepalive_interval_seconds, limits.keepalive_probes),
         address_share=limits.address_share if settings.security.mode == "on" else 1.0,
     )
 

@@ -137,6 +137,10 @@ class RequestPipeline(ABC):
         self.replies.discard()
 
     @property
+    def long_lived(self) -> bool:
+        return True
+
+    @property
     def held_bytes(self) -> int:
         return self._input_bytes + self.replies.held_bytes
 

@@ -89,6 +89,11 @@ class Session(Protocol):
         """The connection is gone; forget it. No channel call may follow."""
 
     @property
+    def long_lived(self) -> bool:
+        """Whether the connection is kept when nothing moves: its client may wait for something, and has no word to say
+        meanwhile. Not before it has logged in, where one has to."""
+
+    @property
     def held_bytes(self) -> int:
         """Input buffered and replies waiting for a commit or a read. Above its limit, the transport stops reading."""
 

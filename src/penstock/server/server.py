@@ -17,7 +17,7 @@ from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import ANONYMOUS
 from penstock.config.broker import data_directory
-from penstock.config.listen import bind_plan
+from penstock.config.listen import bind_plan, door_identities
 from penstock.config.settings import Config, ConfigError
 from penstock.config.transport import connection_limits, quic_settings
 from penstock.log.errors import LogError
@@ -140,6 +140,7 @@ class Server:
                 doors=doors,
                 broker=broker,
                 identity=ANONYMOUS,
+                identities=door_identities(self.settings, listener.bind_address.doors),
                 tracker=tracker,
                 pinned=listener.bind_address.pinned,
                 tls=tls,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import socket
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -21,6 +23,25 @@ REOPEN_AT: Final = 0.75  # of the limit: reading stops at the limit and resumes 
 
 
 @dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """TCP keep-alive: the kernel asks a peer that is silent, and ends the connection of one that does not answer.
+    Clients that wait for a push, or have nothing to say, are kept; those whose machine is gone are not."""
+
+    seconds: float = 60  # of silence before the first probe; 0: none are sent
+    interval_seconds: float = 15  # between two probes
+    probes: int = 4  # without an answer, after which the peer is gone
+
+    def apply(self, sock: socket.socket) -> None:
+        """To a listening socket: the connections that it accepts inherit the options."""
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(self.seconds > 0))
+        if self.seconds > 0:
+            options = {"TCP_KEEPIDLE": self.seconds, "TCP_KEEPINTVL": self.interval_seconds, "TCP_KEEPCNT": self.probes}
+            for name, value in options.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), max(1, math.ceil(value)))
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     connections: int
     connection_bytes: int
@@ -28,6 +49,7 @@ class ConnectionLimits:
     idle_seconds: float
     handshake_seconds: float
     address_share: float = 1.0  # of the connections, that one address may have; see `broker.tenancy.fair_share`
+    keepalive: KeepAlive = KeepAlive()
 
 
 class TrackedConnection(Protocol):

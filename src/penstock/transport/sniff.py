@@ -8,15 +8,24 @@ or that it needs to see more. Which of the protocols can be served here is not d
     AF                                                 flymq
     "VDB "                                             kimberlite
     an HTTP method and a space                         http
-    u32 length, then `{` or white space of JSON        rustlog (JSON)
     u32 length 11, then 01, id u64, version 1 or 2     blipmq: its HELLO. A Produce of rustlog that is 11 bytes long
                                                        has an empty topic's name, so it is never a legal one
-    u32 length, then 01 to 09                          blipmq on a port of blipmq, else rustlog (binary)
-    u32 length, then FF                                rustlog (binary Ping)
-    anything else                                      the port's own protocol, which answers with its own error
 
-A u32 length never looks like one of the other rows: the largest first frame of any protocol here has 10 MiB, so its
-length begins with 00.
+On a port of rustlog, alone or with others:
+
+    u32 length, then `{` or white space of JSON        rustlog (JSON)
+    u32 length, then 01 to 09, or FF                   rustlog (binary)
+
+On other ports, where rustlog is a guest, only what can be nothing else:
+
+    u32 length, then 01 to 09                          blipmq on a port of blipmq; else rustlog (binary), if the frame
+                                                       has the bytes that this request takes
+    u32 length 15 or more, then `{` or white space     rustlog (JSON)
+    and then `{`
+    u32 length 1, then FF                              rustlog (binary Ping)
+
+Anything else is the port's own protocol's, which answers with its own error or a close. A u32 length never looks like
+one of the first rows: the largest first frame of any protocol here has 10 MiB, so its length begins with 00.
 """
 
 from __future__ import annotations
@@ -32,9 +41,11 @@ MAX_LENGTH: Final = 10_485_760  # rustlog's largest frame; nobody else begins wi
 JSON_START: Final = b"{ \t\r\n"
 RUSTLOG_PING: Final = 0xFF
 SHARED_TYPES: Final = range(0x01, 0x0A)  # request types of rustlog's binary dialect, and all types of blipmq
+SMALLEST: Final = (0, 11, 21, 17, 9, 7, 1, 3, 7, 1)  # rustlog's binary requests, by type: bytes of the payload
+SMALLEST_JSON: Final = len('{"type":"Ping"}')
+SNIFFED: Final = 15  # the most bytes that are looked at: a HELLO of blipmq
 BLIPMQ_HELLO: Final = b"\x00\x00\x00\x0b\x01"
 BLIPMQ_VERSIONS: Final = (b"\x00\x01", b"\x00\x02")
-BLIPMQ_HELLO_SIZE: Final = 15
 
 
 class Verdict(enum.Enum):
@@ -61,7 +72,7 @@ def _blipmq_hello(data: bytes, default: str) -> SniffResult:
         return Verdict.NOT_MINE
     if default == "blipmq":
         return Verdict.MORE if len(data) < len(BLIPMQ_HELLO) else "blipmq"
-    if len(data) < BLIPMQ_HELLO_SIZE:
+    if len(data) < SNIFFED:
         return Verdict.MORE
     return "blipmq" if data[13:15] in BLIPMQ_VERSIONS else Verdict.NOT_MINE
 
@@ -76,9 +87,27 @@ def _length_prefixed(data: bytes, default: str) -> SniffResult:
     if len(data) < 5:
         return Verdict.MORE
     kind = data[4]
+    if default != "rustlog":
+        return _guest(data, kind, default)
+    known = kind in SHARED_TYPES or kind in JSON_START or kind == RUSTLOG_PING
+    return "rustlog" if known else Verdict.NOT_MINE
+
+
+def _guest(data: bytes, kind: int, default: str) -> SniffResult:
+    """A frame with a length on a port that is not rustlog's."""
+    length = int.from_bytes(data[:4], "big")
+    if kind in SHARED_TYPES and default == "blipmq":
+        return "blipmq"
     if kind in SHARED_TYPES:
-        return "blipmq" if default == "blipmq" else "rustlog"
-    return "rustlog" if kind in JSON_START or kind == RUSTLOG_PING else Verdict.NOT_MINE
+        return "rustlog" if length >= SMALLEST[kind] else Verdict.NOT_MINE
+    if kind == RUSTLOG_PING:
+        return "rustlog" if length == 1 else Verdict.NOT_MINE
+    if kind not in JSON_START or length < SMALLEST_JSON:
+        return Verdict.NOT_MINE
+    text = data[4:SNIFFED].lstrip(JSON_START[1:])
+    if text:
+        return "rustlog" if text[0] == JSON_START[0] else Verdict.NOT_MINE
+    return Verdict.MORE if len(data) < SNIFFED else Verdict.NOT_MINE
 
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -94,7 +123,7 @@ RULES: Final[tuple[Rule, ...]] = (
 def sniff(data: bytes, default: str) -> str | None:
     """The protocol that `data` begins, `TLS`, or `None` if it takes more bytes to tell.
 
-    `default` is the protocol of the port, for what fits no rule. Never asks for more than 15 bytes."""
+    `default` is the protocol of the port, for what fits no rule. Never asks for more than `SNIFFED` bytes."""
     if not data:
         return None
     undecided = False

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from penstock.broker.broker import Broker
-from penstock.broker.security.access import Identity
+from penstock.broker.security.access import CERTIFICATE, Identity
 from penstock.doors.session import Door, Session
 from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.connection_limits import ConnectionTracker
@@ -58,12 +58,13 @@ class Port:
     protocol: str  # the protocol for first bytes that fit no rule
     doors: Mapping[str, Door]
     broker: Broker
-    identity: Identity
+    identity: Identity  # of who has proved nothing
     tracker: ConnectionTracker
     pinned: bool = False
     tls: ssl.SSLContext | None = None
     tls_required: bool = False
     busy_poll: BusyPoll | None = None
+    identities: Mapping[str, Identity] = field(default_factory=dict)  # by door: of who has proved nothing there
     reported: dict[str, float] = field(default_factory=dict)  # host and protocol → when last logged
 
     def report_once(self, key: str, now: float) -> bool:
@@ -258,7 +259,10 @@ class Connection(asyncio.Protocol):
             if now - self._started > limits.idle_seconds:
                 self._drop("said too little to tell its protocol")
         elif now - self._last_activity > limits.idle_seconds and not (self._tracker.full and not self.held):
-            self._drop(f"idle for {limits.idle_seconds:g} s")
+            if self.held or unsent:
+                self._drop(f"nothing of a request or a reply has moved for {limits.idle_seconds:g} s")
+            elif self._session is None or not self._session.long_lived:
+                self._drop(f"idle for {limits.idle_seconds:g} s")
 
     def stop(self) -> None:
         if self._phase is Phase.SNIFFING:
@@ -333,7 +337,7 @@ class Connection(asyncio.Protocol):
             self._refuse(name, "that door is not built or is closed")
             return None
         try:
-            self._session = door.open(port.broker, self, port.identity._replace(peer=self.peer))
+            self._session = door.open(port.broker, self, self._identity(name))
         except Exception:
             self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
@@ -344,6 +348,17 @@ class Connection(asyncio.Protocol):
         self._door = name
         self._phase = OPEN
         return self._session
+
+    def _identity(self, door: str) -> Identity:
+        """Who it is before it says anything: the subject of its certificate, or whom the port takes its clients for."""
+        port = self._port
+        subject = None if self._tls is None else self._tls.subject
+        if subject is None:
+            return port.identities.get(door, port.identity)._replace(peer=self.peer)
+        identity = Identity(CERTIFICATE + subject, peer=self.peer)
+        if port.broker.access.enforced:
+            port.broker.audit.note(identity, "auth.success", action="certificate")
+        return identity
 
     def _decrypt(self, stream: TlsStream, data: bytes) -> None:
         try:

@@ -130,6 +130,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             for sock in self._sockets:
+                port.tracker.limits.keepalive.apply(sock)
                 self._servers.append(
                     await loop.create_server(lambda: Connection(port, loop), sock=sock, backlog=BACKLOG)
                 )

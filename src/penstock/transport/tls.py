@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 READ_SIZE: Final = 256 * 1024
+MAX_COMMON_NAME: Final = 200  # characters
 
 MIN_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -58,10 +60,20 @@ def _refuse_password() -> str:
     raise _EncryptedKey
 
 
+def common_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """The one common name in the subject of a certificate, as `ssl` gives one that it has checked; None if there is
+    none, or several, or one that could not stand in a log line."""
+    subject = (certificate or {}).get("subject", ())
+    names = [value for part in subject for name, value in part if name == "commonName"]
+    if len(names) != 1 or not 1 <= len(names[0]) <= MAX_COMMON_NAME or not names[0].isprintable():
+        return None
+    return str(names[0])
+
+
 class TlsStream:
     """The server's side of one TLS connection. Bytes in, bytes out; `outgoing` after every call that may make some."""
 
-    __slots__ = ("_input", "_object", "_output", "ended", "established")
+    __slots__ = ("_input", "_object", "_output", "ended", "established", "subject")
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._input = ssl.MemoryBIO()
@@ -69,6 +81,7 @@ class TlsStream:
         self._object = context.wrap_bio(self._input, self._output, server_side=True)
         self.established = False
         self.ended = False  # the peer has said that it sends no more
+        self.subject: str | None = None  # the common name of the peer's certificate, if it showed one that was checked
 
     def receive(self, data: bytes) -> bytes:
         """Bytes from the network; returns what they decrypt to. Raises ssl.SSLError, with an alert in `outgoing`."""
@@ -79,6 +92,7 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 return b""
             self.established = True
+            self.subject = common_name(self._object.getpeercert())
         parts: list[bytes] = []
         try:
             while not self.ended:

@@ -390,6 +390,28 @@ def test_gap_18_defaults_of_the_original(fixture: BrokerFixture) -> None:
     assert again.ask(polls(queue, 1)) == ["PUBLISH 1032 qos 1 t: new"]
 
 
+def test_gap_20_what_is_due_again_comes_before_what_is_new(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
+    queue = peer.subscribe()
+    peer.ask(publish(b"twice"))
+    peer.ask(polls(queue, 1))
+    fixture.now += 100_000
+    peer.ask(polls(queue, 1))  # tried twice
+    peer.ask(publish(b"once"))
+    fixture.now += 100_000
+    peer.ask(polls(queue, 1))
+    peer.ask(publish(b"new"))
+    fixture.now += 100_000
+    delivered = peer.ask(polls(queue, 1, 2, 3))
+    assert [line.rpartition(" ")[2] for line in delivered] == ["twice", "once", "new"]
+
+
+def test_gap_21_the_time_between_deliveries_doubles() -> None:
+    policy = QueuePolicy(attempts=0)
+    waits = [policy.due(attempt, 0) for attempt in (1, 2, 3, 32, 33, 40)]
+    assert waits == [100_000, 200_000, 400_000, 100_000 << 31, 100_000 << 31, 100_000 << 31]
+
+
 # -- publishing
 
 

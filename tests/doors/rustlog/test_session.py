@@ -144,10 +144,10 @@ def test_metrics_are_true(fixture: BrokerFixture, dialect: Dialect) -> None:
     reply = peer.ask(MetricsFetch())
     assert isinstance(reply, MetricsFetchResponse)
     lines = reply.metrics.splitlines()
-    assert "messages_produced_total 10.0" in lines
-    assert "bytes_in_total 50.0" in lines
-    assert f"messages_fetched_total {fetched}.0" in lines
-    assert f"bytes_out_total {fetched * 5}.0" in lines
+    assert "messages_produced_total 10" in lines
+    assert "bytes_in_total 50" in lines
+    assert f"messages_fetched_total {fetched}" in lines
+    assert f"bytes_out_total {fetched * 5}" in lines
 
 
 def test_the_group_of_a_json_fetch_is_for_metrics_only(fixture: BrokerFixture) -> None:
@@ -159,9 +159,9 @@ def test_the_group_of_a_json_fetch_is_for_metrics_only(fixture: BrokerFixture) -
     reply = peer.ask(MetricsFetch())
     assert isinstance(reply, MetricsFetchResponse)
     assert (
-        'consumer_lag{group="other",namespace="default",partition="0",tenant="default",topic="t"} 2.0' in reply.metrics
+        'consumer_lag{group="other",namespace="default",partition="0",tenant="default",topic="t"} 2\n' in reply.metrics
     )
-    assert 'consumer_lag{group="g",namespace="default",partition="0",tenant="default",topic="t"} 1.0' in reply.metrics
+    assert 'consumer_lag{group="g",namespace="default",partition="0",tenant="default",topic="t"} 1\n' in reply.metrics
 
 
 def test_the_group_of_a_binary_fetch_says_where_to_start(fixture: BrokerFixture) -> None:
@@ -340,8 +340,39 @@ def test_decision_03_fetch_below_the_start_is_416(fixture: BrokerFixture) -> Non
     details = {"valid_range": {"start": 3, "end": 5}, "high_watermark": 5}
     assert peer.ask(Fetch("t", 0, 2, BIG)) == Error(416, "Offset 2 out of range", details)
     peer.dialect = BINARY
-    assert peer.ask(Fetch("t", 0, 2, BIG)) == FetchResponse([], 2)
+    assert peer.ask(Fetch("t", 0, 2, BIG)) == FetchResponse([], 3)
     assert len(payloads(peer.ask(Fetch("t", 0, 3, BIG)))) == 2
+
+
+@both
+def test_decision_33_next_offset_leads_behind_expired_records(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
+    peer.ask(Produce("t", 0, [b"v"]))
+    fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "t", 0, [b"w"] * 4, expires=[fixture.now + 1] * 4)
+    fixture.commit()
+    fixture.now += 1
+    found = peer.ask(Fetch("t", 0, 0, BIG))
+    assert payloads(found) == [b"v"]
+    assert isinstance(found, FetchResponse)
+    assert found.next_offset == (5 if dialect is JSON else 1)  # binary: offsets are counted back from it
+    assert peer.ask(Fetch("t", 0, 1, BIG)) == FetchResponse([], 5)
+
+
+def test_decision_36_whole_numbers_in_metrics_are_integers(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, BINARY)
+    peer.ask(Produce("t", 0, [b"v"] * 3))
+    answer = peer.ask(MetricsFetch())
+    assert isinstance(answer, MetricsFetchResponse)
+    assert "\nmessages_produced_total 3\n" in answer.metrics
+    samples = [line for line in answer.metrics.splitlines() if not line.startswith("#")]
+    assert samples and not [line for line in samples if line.endswith(".0")]
+
+
+@both
+def test_decision_37_an_empty_group_commits_nothing(fixture: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(fixture, dialect)
+    assert code(peer.ask(OffsetCommit("", "t", 0, 1))) == (400 if dialect is JSON else 2)
+    assert fixture.broker.state_log.state.groups == {}
 
 
 @both

@@ -374,6 +374,26 @@ def test_decision_31_other_base64_is_refused(text: str) -> None:
     assert not error.closes
 
 
+@pytest.mark.parametrize(
+    ("payload", "topic"),
+    [
+        (b'{"type":"DescribeTopic","topic":"a","topic":"b"}', "b"),
+        (b'{"topic":"a","type":"DescribeTopic","topic":"b"}', "b"),
+        (b'{"type":"DescribeTopic","topic":"b","type":"DescribeTopic"}', "b"),
+    ],
+)
+def test_decision_34_of_a_key_that_comes_twice_the_last_counts(payload: bytes, topic: str) -> None:
+    assert JSON.decode_request(payload) == m.DescribeTopic(topic)
+    error = refusal(b'{"type":"DescribeTopic","topic":"a","type":"Ping"}')
+    assert not error.closes
+
+
+@pytest.mark.parametrize(("text", "value"), [("YR==", b"a"), ("YWJ=", b"ab"), ("YWL=", b"ab")])
+def test_decision_35_base64_with_stray_bits_is_read(text: str, value: bytes) -> None:
+    payload = request_bytes(type="Produce", topic="t", partition=0, records=[text])
+    assert JSON.decode_request(payload) == m.Produce("t", 0, [value])
+
+
 # -- answers to Fetch, straight from the log
 
 

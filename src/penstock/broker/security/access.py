@@ -53,6 +53,9 @@ ANONYMOUS: Final = Identity("anonymous")
 ADMINISTRATOR: Final = Identity("admin@socket")
 """Whoever may open the data directory's own socket, or the directory itself."""
 
+CERTIFICATE: Final = "cert:"
+"""What the names of identities begin with that a TLS client's certificate proves; behind it comes its common name."""
+
 EVERYWHERE: Final = Scope("*", "*")
 """The scope of what belongs to no tenant; only grants with `*` as tenant and namespace cover it."""
 

@@ -46,6 +46,10 @@ class BlipMqSession(RequestPipeline):
         self._next = 0
         self._held = 0  # bytes of those frames
 
+    @property
+    def long_lived(self) -> bool:
+        return self._context.handshake.ready
+
     # -- requests: neighbouring frames
 
     def feed(self, data: bytes) -> None:

@@ -196,6 +196,10 @@ class Subscription:
         self._replies.discard()
 
     @property
+    def long_lived(self) -> bool:
+        return True
+
+    @property
     def held_bytes(self) -> int:
         return self._replies.held_bytes
 

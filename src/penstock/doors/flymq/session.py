@@ -59,6 +59,10 @@ class FlyMqSession(RequestPipeline):
         self._next = 0
         self._held = 0  # bytes that those frames take
 
+    @property
+    def long_lived(self) -> bool:
+        return not (self._context.anonymous and self.broker.access.enforced)
+
     # -- requests
 
     def feed(self, data: bytes) -> None:

@@ -42,6 +42,10 @@ class KimberliteSession(RequestPipeline):
         self._request_bytes = 0  # of the request that was decoded last
         self._exhausted = True  # there is no whole request left in the codec
 
+    @property
+    def long_lived(self) -> bool:
+        return self._context.greeted is not None
+
     # -- requests
 
     def feed(self, data: bytes) -> None:

@@ -52,9 +52,10 @@ class RustLogFetch(FetchTask):
             return self.broker.fetch.plan(
                 context.identity, SCOPE, request.topic, request.partition, self._offset, *limit
             )
-        except OffsetOutOfRange:
+        except OffsetOutOfRange as error:
             if context.dialect.reports_out_of_range:
                 raise
+            self._offset = error.start  # the original stays where it is, and its consumer comes back for ever
             return None
 
     def _collect(self, slices: list[RecordSlice]) -> None:
@@ -76,7 +77,7 @@ class RustLogFetch(FetchTask):
 
     def _reply(self) -> Reply:
         if not self._payload:
-            return Reply(FetchResponse([], self._offset))  # below the log start, in a dialect that does not tell
+            return Reply(FetchResponse([], self._offset))  # was below the log start, in a dialect that does not tell
         request = self._request
         self.broker.metrics.fetched(self._count, self._bytes, self.started)
         if request.group_id:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from penstock.doors.reply import COMMITTED, Reply
 from penstock.doors.rustlog.request_context import RustLogContext
 from penstock.wire.rustlog.messages import MetricsFetch, MetricsFetchResponse, Ping, Pong
+
+_WHOLE: Final = re.compile(r"(?m)( -?\d+)\.0$")
 
 
 def ping(_context: RustLogContext, _request: Ping) -> Reply:
@@ -12,4 +17,6 @@ def ping(_context: RustLogContext, _request: Ping) -> Reply:
 
 
 def metrics(context: RustLogContext, _request: MetricsFetch) -> Reply:
-    return Reply(MetricsFetchResponse(context.broker.metrics_text(context.identity)))
+    """Whole numbers are written as such, as in the original, whose tools read nothing else."""
+    text = context.broker.metrics_text(context.identity)
+    return Reply(MetricsFetchResponse(_WHOLE.sub(r"\1", text)))
