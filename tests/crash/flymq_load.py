@@ -31,6 +31,7 @@ from penstock.clients.flymq import (
     OutcomeUnknown,
     RequestSpec,
     RetryPolicy,
+    SchemaRejected,
     TransactionOver,
     requests,
 )
@@ -347,12 +348,26 @@ class Committer(Worker):
 
 
 class Misfit(Worker):
-    """Sends records that do not fit the schema of their topic, and some that do."""
+    """Sends records that do not fit the schema of their topic, and some that do; and some that would, to its dead
+    letters."""
 
     def step(self, client: Client, rng: random.Random) -> None:
         place = Place(rng.choice(REFUSING), 0)
+        if rng.random() < 0.5:
+            self._send_misfits(client, rng, place)
+        else:
+            letters = [
+                self.history.invoke(self.name, "letter", place, (record,)) for record in self.load.ids(self.name, 2)
+            ]
+            values = [fitting(one.ids[0], 40) for one in letters]
+            topic = place.topic + ".dlq"
+            asked = [([one], requests.produce(topic, value)) for one, value in zip(letters, values, strict=True)]
+            self.ask_all(client, asked)
+        time.sleep(rng.uniform(0, 0.02))
+
+    def _send_misfits(self, client: Client, rng: random.Random, place: Place) -> None:
         bad = self.load.ids(self.name, rng.choice((1, 1, 3)))
-        letters = [self.history.invoke(self.name, "letter", place, (record,)) for record in bad]
+        letters = [self.history.invoke(self.name, "letter", place, (record,), number=0) for record in bad]
         values = [payload_of(record, rng.choice((20, 300))) for record in bad]
         if rng.random() < 0.5:
             asked = [([one], requests.produce(place.topic, value)) for one, value in zip(letters, values, strict=True)]
@@ -364,7 +379,6 @@ class Misfit(Worker):
             values += [fitting(record, 40) for record in good]
             (outcome,) = self.ask_all(client, [([store, *letters], requests.produce_batch(place.topic, values))])
             assert [offset == DIVERTED for offset in outcome.offsets] == [True] * len(bad) + [False] * len(good)
-        time.sleep(rng.uniform(0, 0.02))
 
 
 class Replayer(Worker):
@@ -386,7 +400,7 @@ class Replayer(Worker):
                 asked.append(([replay], requests.replay_dlq(topic, which)))
         if topic == WASTE and rng.random() < 0.05:
             asked.append(([self.history.invoke(self.name, "purge", place)], requests.purge_dlq(topic)))
-        self.ask_all(client, asked, (NotFound,))
+        self.ask_all(client, asked, (NotFound, SchemaRejected))
         time.sleep(rng.uniform(0, 0.02))
 
 

@@ -14,7 +14,7 @@ WRITERS = {"rustlog", "blipmq", "flymq", "kimberlite", "felix", "sql", "flight"}
 
 def test_what_one_door_acknowledged_all_others_show_whenever_the_broker_is_killed(tmp_path: Path) -> None:
     adapter = AllDoorsAdapter()
-    outcomes = run(adapter, Campaign(str(tmp_path), 4, seed=5))
+    outcomes = run(adapter, Campaign(str(tmp_path), 3, seed=5))
     outcomes.verify(tmp_path)
     written = acknowledged_by_door(outcomes.history)
     assert written.keys() == WRITERS and min(written.values()) > 0, f"a door wrote nothing: {written}"

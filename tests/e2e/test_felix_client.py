@@ -69,6 +69,33 @@ def test_the_examples_of_the_package_work(broker: BrokerProcess, capsys: pytest.
     assert re.fullmatch(r"3 \d+\n", capsys.readouterr().out)
 
 
+def test_a_legal_publish_that_is_too_large_for_the_other_dialect_is_missing_there_and_nothing_else_is(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """13 MiB fit a frame in binary, and not in Base64."""
+
+    async def main() -> None:
+        address, stream = broker.address("felix"), "thirteen"
+        async with (
+            AsyncFelixClient(address, insecure=True) as original,
+            AsyncFelixClient(address, insecure=True, dialect="document") as document,
+            original.subscribe(stream) as everything,
+            document.subscribe(stream) as most,
+        ):
+            await original.publish(stream, b"before")
+            await original.publish(stream, bytes(13 * MIB))
+            await original.publish(stream, b"behind")
+            found = [await everything.next(30) for _ in range(3)]
+            assert [(event.offset, len(event.payload)) for event in found if event] == [(0, 6), (1, 13 * MIB), (2, 6)]
+            assert [event.payload for event in [await most.next(30), await most.next(30)] if event] == [
+                b"before",
+                b"behind",
+            ]
+
+    run(main())
+    assert f"an event is missing: the record at offset 1 has {13 * MIB} bytes" in caplog.text
+
+
 @pytest.mark.parametrize("dialect", ["original", "document"])
 def test_both_dialects_do_it_all(broker: BrokerProcess, dialect: str) -> None:
     async def main() -> None:

@@ -79,18 +79,20 @@ def _guided(target: Target, seconds: float, inputs: int, seed: int) -> Row:
         (corpus / hashlib.sha1(data).hexdigest()).write_bytes(data)
     dictionary = BUILD / "words" / target.name
     dictionary.parent.mkdir(exist_ok=True)
-    dictionary.write_text("".join(f'"{word.decode()}"\n' for word in words(seeds)))
+    known = words(seeds)
+    dictionary.write_text("".join(f'"{word.decode()}"\n' for word in known))
     log = BUILD / "logs" / target.name
     log.parent.mkdir(exist_ok=True)
     flags = [
         f"-max_total_time={max(1, round(seconds))}",
         f"-max_len={max(target.max_len, *(len(data) for data in seeds))}",
         f"-timeout={HANG}",
-        f"-dict={dictionary}",
         f"-artifact_prefix={_folder(BUILD / 'findings' / target.name)}/",
         "-rss_limit_mb=0",
         f"-seed={seed}",
     ]
+    if known:
+        flags.append(f"-dict={dictionary}")  # an empty one is an error
     if inputs:
         flags.append(f"-runs={inputs}")
     begin = time.monotonic()

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from tests.fuzz.targets.target import MAX_STEPS, Script, script
+
 _NUMBERS: Final = tuple(
     number.to_bytes(size, order)
     for size in (1, 2, 4, 8)
@@ -72,6 +74,13 @@ def _splice(data: bytearray, rng: random.Random, pool: Sequence[bytes], _: Seque
     data[at:at] = other[start : start + rng.randrange(64)]
 
 
+def _combine(data: bytearray, rng: random.Random, pool: Sequence[bytes], _: Sequence[bytes]) -> None:
+    """One conversation behind another, in other pieces and with other events."""
+    first, second = script(bytes(data)), script(rng.choice(pool))
+    steps = rng.randbytes(rng.randrange(MAX_STEPS + 1))
+    data[:] = Script(first.stream + second.stream, steps, rng.choice((first.mode, second.mode))).encode()
+
+
 def _word(data: bytearray, rng: random.Random, _: Sequence[bytes], known: Sequence[bytes]) -> None:
     if known:
         at = _at(data, rng)
@@ -86,4 +95,6 @@ _CHANGES: Final[tuple[Callable[[bytearray, random.Random, Sequence[bytes], Seque
     _repeat,
     _splice,
     _word,
+    _combine,
+    _combine,
 )

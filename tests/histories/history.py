@@ -47,7 +47,7 @@ KINDS: Final[dict[str, str]] = {
     "dead_letter": "a record that the queue `group` gave up after `number` attempts, as the one at `offset`",
     "drained": "the queue `group` still has `number` records, when everything should be dealt with",
     # dead letters that are sent back
-    "letter": "a record that its topic refuses, and that becomes a dead letter",
+    "letter": "a record that becomes a dead letter; `number` 0: its topic will always refuse it",
     "letters": "the dead letters of the topic of `place` begin with `ids`",
     "replay": "a dead letter is to go back to its topic",
     "purge": "of all dead letters of a topic",

@@ -238,6 +238,9 @@ class Story:
     def _letters(self) -> None:
         for record in ("stays", "back", "thrown"):
             self.mail("letter", ACKNOWLEDGED, record)
+        self.mail("letter", ACKNOWLEDGED, "unfit").number = 0
+        self.mail("replay", REJECTED, "unfit")
+        self.store(LETTERS, "unfit")
         self.mail("letters", ACKNOWLEDGED, "stays", "back", "thrown")
         self.mail("replay", ACKNOWLEDGED, "back")
         self.mail("replay", REJECTED, "back")

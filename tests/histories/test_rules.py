@@ -297,6 +297,7 @@ PLANTED: dict[str, dict[str, Plant]] = {
             "r", "contents", LOG, SOUND, offset=0, end=6, door="felix"
         ),
     },
+    "times_never_go_back": {"the clock went back": lambda story: story.store(JOBS, "j9", time=1)},
     "reads_agree": {
         "changed": _log("a1", "x", "b1", "a3", "a4"),
         "moved": _log("a1", "a2", "b2", "b1", "a3", "a4"),
@@ -393,6 +394,7 @@ PLANTED: dict[str, dict[str, Plant]] = {
     "replays_count_once": {
         "twice": lambda story: story.mail("replay", ACKNOWLEDGED, "back"),
         "refused for nothing": lambda story: story.mail("replay", REJECTED, "stays"),
+        "though it does not fit": lambda story: setattr(story.the("letter", 1), "number", 0),
     },
     "letters_move_at_once": {
         "still a letter": lambda story: story.mail("letters", ACKNOWLEDGED, "back", "stays"),

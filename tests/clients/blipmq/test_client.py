@@ -400,6 +400,18 @@ def test_a_refused_poll(server: ScriptedServer, connect: Connect) -> None:
     assert subscription.poll() is None
 
 
+def test_a_poll_whose_message_fits_no_frame_goes_on(
+    server: ScriptedServer, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect(server.port)
+    subscription = client.subscribe("t")
+    server.refuse[POLL] = Nack(413, "the record at offset 7 has 9 bytes")
+    assert subscription.poll_many(1) == []
+    server.refuse.clear()
+    assert "a message is missing: the record at offset 7 has 9 bytes" in caplog.text
+    assert subscription.poll() is None
+
+
 @pytest.mark.parametrize(
     ("options", "code", "text"),
     [({"key": "bad"}, 401, "invalid API key"), ({"key": ""}, 401, "invalid API key")],

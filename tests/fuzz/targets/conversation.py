@@ -11,9 +11,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, NamedTuple
 
-from tests.broker.broker_fixture import START, BrokerFixture, LaterScheduler, later
+from tests.broker.broker_fixture import CHEAP, START, BrokerFixture, LaterScheduler, later
 from tests.crash.simdisk import Fault, SimDisk
 from tests.doors.channel import Channel
 from tests.fuzz.targets.target import Script
@@ -21,7 +22,11 @@ from tests.fuzz.targets.target import Script
 from penstock.broker.errors import BrokerError, SchemaInvalid
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.schemas.formats import protobuf_schema
-from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy
+from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Permission
+from penstock.broker.security.audit_event import AuditPolicy
+from penstock.broker.security.key import KeyTerms
+from penstock.broker.security.passwords import PasswordHashing
+from penstock.broker.state.events import UserSet
 from penstock.doors.session import Session
 from penstock.log.engine import Durability
 from penstock.log.errors import LogError
@@ -30,6 +35,8 @@ from penstock.log.file_engine import LogSettings
 SECURED: Final = 2  # bit of the mode: security is on, and the client is nobody
 SETTINGS: Final = LogSettings(file_bytes=32 << 10, durability=Durability.WRITTEN)  # files are not filled with zeros
 PATIENCE: Final = 3  # hours in which nothing happens, after which nothing will
+TENANTS: Final = ("default", "42", "t1")  # their topics have the ids 1, 2 and 3
+USER, PASSWORD = "u", "correct horse"
 SECOND: Final = 1.0
 HOUR: Final = 3600.0
 
@@ -79,17 +86,29 @@ def _refuse(definition: bytes) -> bytes:
 # -- the broker
 
 
+class Furnished(NamedTuple):
+    """A disk with a topic `t` of some records in each tenant, a group's offset, a user, and keys by tenant."""
+
+    disk: SimDisk
+    keys: dict[str, str]
+
+
 @cache
-def _furnished() -> SimDisk:
-    """A disk with a topic in each scope that a client without names is in, records, and a group's offset."""
+def furnished() -> Furnished:
     fixture = BrokerFixture(SETTINGS)
     broker = fixture.broker
-    for scope in (DEFAULT_SCOPE, Scope("9", "default"), Scope("t1", "default")):
+    keys = {}
+    for tenant in TENANTS:
+        scope = Scope(tenant, "default")
         broker.topics.create(ADMINISTRATOR, scope, "t", 2)
         broker.produce.append(ADMINISTRATOR, scope, "t", 0, [b"first", b"second", b'{"a": 1}'], keys=[None, b"k", b""])
+        made, _ = broker.keys.add(ADMINISTRATOR, KeyTerms("k", tenant, [Permission.READ, Permission.WRITE]))
+        keys[tenant] = made.secret
     broker.groups.commit(ADMINISTRATOR, DEFAULT_SCOPE, "g", "t", 0, 1)
+    password = PasswordHashing(CHEAP).hashed(PASSWORD)
+    broker.state_log.commit([UserSet("default", USER, password, ["producer", "consumer"], True, START, START)])
     fixture.commit()
-    return fixture.disk.kill().copy()
+    return Furnished(fixture.disk.kill().copy(), keys)
 
 
 class ScriptedBroker(BrokerFixture):
@@ -99,14 +118,18 @@ class ScriptedBroker(BrokerFixture):
         self.now = START
         self.elapsed = 0
         self.calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-        self.disk = _furnished().copy()
+        self.disk = furnished().disk.copy()
         self.settings = SETTINGS
-        self.options = {"executor": later(self.calls), "scheduler": LaterScheduler(self.calls)}
+        self.options: dict[str, Any] = {"executor": later(self.calls), "scheduler": LaterScheduler(self.calls)}
         if secured:
-            self.options["access"] = AccessPolicy(True, [ADMINISTRATION])
+            self.options |= {"access": AccessPolicy(True, [ADMINISTRATION]), "audit": AuditPolicy(enabled=True)}
         self._fault: Fault | None = None
         self.faulty = False  # whether the disk has ever been full: that is logged
         self.open()
+        numbers = count()
+        self.broker.transactions._token = lambda size: next(numbers).to_bytes(
+            size, "big"
+        )  # so that inputs can name one
 
     def run_one(self) -> None:
         if self.calls:
@@ -128,7 +151,7 @@ class ScriptedBroker(BrokerFixture):
 
     def somebody_writes(self) -> None:
         """Where they still can: the client may have deleted the topic, or the disk be full."""
-        for tenant in ("default", "9", "t1"):
+        for tenant in TENANTS:
             with suppress(BrokerError, LogError):
                 self.broker.produce.append(ADMINISTRATOR, Scope(tenant, "default"), "t", 0, [b"news"])
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from tests.doors.channel import Channel
 from tests.fuzz.targets import kimberlite as kimberlite_streams
-from tests.fuzz.targets.conversation import SECURED, ScriptedBroker, converse
+from tests.fuzz.targets import talks
+from tests.fuzz.targets.conversation import PASSWORD, SECURED, USER, ScriptedBroker, converse, furnished
 from tests.fuzz.targets.target import (
     SEPARATOR,
     Target,
@@ -34,7 +35,9 @@ from penstock.log.engine import Durability
 from penstock.wire.blipmq import codec as blipmq_codec
 from penstock.wire.blipmq import frames as blipmq_frames
 from penstock.wire.flymq import frames as flymq_frames
+from penstock.wire.flymq import messages as flymq_messages
 from penstock.wire.flymq.codec import replies as flymq_replies
+from penstock.wire.flymq.codec import requests as flymq_requests
 from penstock.wire.kimberlite import frames as kimberlite_frames
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import ClientCodec
@@ -76,7 +79,8 @@ def blipmq(data: bytes) -> None:
         stream = b"".join(struct.pack(">I", len(part)) + part for part in between(stream))
     hello = b""
     if run.mode & GREETED:
-        hello = blipmq_codec.encode_hello(1, 2 if run.mode & SECOND_VERSION else 1) + blipmq_codec.encode_auth(2, "key")
+        key = furnished().keys["default"]
+        hello = blipmq_codec.encode_hello(1, 2 if run.mode & SECOND_VERSION else 1) + blipmq_codec.encode_auth(2, key)
     framer = blipmq_frames.Framer(blipmq_frames.DELIVER)
     for kind, correlation, payload in framer.feed(converse(run, stream, _by(BLIPMQ), hello)):
         match kind:
@@ -99,8 +103,9 @@ def flymq(data: bytes) -> None:
     if run.mode & MENDED:
         parts = begin_with(stream, b"\xaf\x01")
         stream = b"".join(part[:4] + struct.pack(">I", len(part) - 8) + part[8:] for part in parts if len(part) >= 8)
+    login = flymq_requests.encode(flymq_messages.Authenticate(USER, PASSWORD)) if run.mode & GREETED else b""
     framer = flymq_frames.Framer(stray=False)
-    for frame in framer.feed(converse(run, stream, _by(_FLYMQ))):
+    for frame in framer.feed(converse(run, stream, _by(_FLYMQ), login)):
         if frame.opcode not in _IN_ANOTHER_ORDER:
             flymq_replies.decode(frame.opcode, frame.payload)
     assert framer.error is None and framer.buffered == 0
@@ -112,7 +117,8 @@ _IN_ANOTHER_ORDER: Final = (0x07,)  # a FETCH is answered as it was asked
 def kimberlite(data: bytes) -> None:
     run = script(data)
     stream = kimberlite_streams.mended(run.stream) if run.mode & MENDED else run.stream
-    hello = ClientCodec("5b").request(0, 9, m.Handshake(5)) if run.mode & GREETED else b""
+    key = furnished().keys["42"]
+    hello = ClientCodec("5b").request(0, 42, m.Handshake(5, key)) if run.mode & GREETED else b""
     framer = kimberlite_frames.Framer(range(1 << 16))
     framer.feed(converse(run, stream, _by(_KIMBERLITE), hello))
     versions = set()
@@ -164,11 +170,11 @@ def _rustlog() -> list[bytes]:
 
 
 def _blipmq() -> list[bytes]:
-    streams = [*conversations("blipmq"), *vector_data("blipmq", "client")]
+    streams = [*talks.blipmq(), *conversations("blipmq"), *vector_data("blipmq", "client")]
     parts = [[each[4:] for each in _cut(stream)] for stream in streams]
     mended = [SEPARATOR.join(each) for each in parts]
     modes = (MENDED | GREETED, MENDED | GREETED | SECOND_VERSION)
-    return [*scripts(streams, (0, GREETED, SECURED)), *scripts(mended, modes)]
+    return [*scripts(streams, (0, GREETED, GREETED | SECURED)), *scripts(mended, modes)]
 
 
 def _cut(stream: bytes) -> list[bytes]:
@@ -181,12 +187,13 @@ def _cut(stream: bytes) -> list[bytes]:
 
 
 def _flymq() -> list[bytes]:
-    streams = [*conversations("flymq"), *vector_data("flymq", "request")]
-    return scripts(streams, (0, MENDED, MENDED | SECURED))
+    streams = [*talks.flymq(), *conversations("flymq"), *vector_data("flymq", "request")]
+    return scripts(streams, (MENDED, 0, MENDED | SECURED, MENDED | SECURED | GREETED))
 
 
 def _kimberlite() -> list[bytes]:
-    return scripts(kimberlite_streams.streams(), (0, MENDED, MENDED | GREETED, MENDED | GREETED | SECURED))
+    streams = [*talks.kimberlite(), *kimberlite_streams.streams()]
+    return scripts(streams, (MENDED | GREETED, 0, MENDED, MENDED | GREETED | SECURED))
 
 
 _REQUESTS: Final = (

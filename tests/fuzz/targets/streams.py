@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tests.doors.felix.peer import Peer, Stream, frames
+from tests.doors.felix.peer import Peer, Stream, frame, frames
 from tests.fuzz.targets import felix as felix_streams
-from tests.fuzz.targets.conversation import ACTIONS, SECURED, ScriptedBroker, no_errors_logged
+from tests.fuzz.targets import talks
+from tests.fuzz.targets.conversation import ACTIONS, SECURED, ScriptedBroker, furnished, no_errors_logged
 from tests.fuzz.targets.target import Script, Target, script, scripts
 
 from penstock.doors.felix.request_context import FelixSettings
 
 MENDED: Final = 1
-SLOW: Final = (("keep", 0), ("drop_new", 1), ("drop_old", 2))
+GREETED: Final = 4
+SLOW: Final = ("keep", "drop_new", "drop_old")  # by the upper bits of the mode
 MAX_STREAMS: Final = 4
 
 
@@ -134,7 +136,11 @@ def felix(data: bytes) -> None:
     stream = felix_streams.mended(run.stream) if run.mode & MENDED else run.stream
     fixture = ScriptedBroker(secured=bool(run.mode & SECURED))
     with no_errors_logged() as complaints:
-        connection = Connection(fixture, SLOW[(run.mode >> 2) % len(SLOW)][0])
+        connection = Connection(fixture, SLOW[(run.mode >> 4) % len(SLOW)])
+        if run.mode & GREETED:
+            connection.receive(frame({"type": "auth", "tenant_id": "t1", "token": furnished().keys["t1"]}))
+            fixture.run_all()
+            fixture.commit()
         for piece, action in Script(stream, run.steps).pieces():
             connection.receive(piece)
             connection.act(action)
@@ -146,23 +152,13 @@ def felix(data: bytes) -> None:
         frames(b"".join(each.sent))
 
 
-def _subscriptions() -> list[bytes]:
-    """Subscriptions in both dialects, and what is published to them."""
-    names = b'"tenant_id":"t1","namespace":"default","stream":"t"'
-    auth = b'{"type":"auth","tenant_id":"t1","token":"","client_flags":63}'
-    subscribe = b'{"type":"subscribe",%b,"start":"earliest"}' % names
-    publish = b'{"type":"publish",%b,"payload":"YWJj","ack":"per_message","request_id":5}' % names
-    texts = ([subscribe, publish], [auth, subscribe, publish, publish], [auth, b"{", publish])
-    framed = [b"".join(b"FLX1\0\1\0\0" + len(text).to_bytes(4, "big") + text for text in each) for each in texts]
+def _corpus() -> list[bytes]:
+    streams = [*talks.felix(), *felix_streams.streams()]
     steps = bytes(size << 5 | action for size, action in ((7, 0), (6, 21), (7, 29), (6, 28), (6, 12), (6, 13), (7, 31)))
-    return [Script(stream, steps, MENDED).encode() for stream in framed]
+    return [
+        *scripts(streams, (MENDED, 0, MENDED | SECURED, MENDED | SECURED | GREETED)),
+        *[Script(stream, steps, MENDED).encode() for stream in talks.felix()],
+    ]
 
 
-TARGETS: Final = (
-    Target(
-        "streams.felix",
-        felix,
-        lambda: [*scripts(felix_streams.streams(), (MENDED, 0, MENDED | SECURED)), *_subscriptions()],
-        quick=500,
-    ),
-)
+TARGETS: Final = (Target("streams.felix", felix, _corpus, quick=500),)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.conformance import notation
+from penstock.conformance.player import variables
 from penstock.conformance.vectors import Step, Vector, sessions, vectors
 
 SIZES: Final = (1, 2, 3, 5, 9, 17, 64, 1 << 20)  # bytes of a piece
@@ -169,11 +170,11 @@ def conversations(protocol: str) -> list[bytes]:
     return [stream for stream in streams if stream]
 
 
-class _Variables(dict[str, bytes]):
-    """A value for every variable: small numbers fit most of them."""
-
-    def __missing__(self, name: str) -> bytes:
-        return bytes(7) + b"\1" if name.endswith(("id", "offset", "tag", "position")) else b"t"
+def _variables(protocol: str) -> dict[str, bytes]:
+    """Names that there are, and the numbers that a server gives first. A stream of Kimberlite is a number too."""
+    known = variables({"topic": "t", "group": "g", "key": "k", "user": "u", "password": "correct horse"})
+    known |= {"sub": bytes(7) + b"\1", "tag": bytes(7) + b"\1", "txn": b"txn-" + b"0" * 32, "subscription": b"\1"}
+    return known | {"stream": b"\2" if protocol == "kimberlite" else b"t"}
 
 
 _JSON_HEADERS: Final[dict[str, Callable[[int], bytes]]] = {
@@ -183,12 +184,12 @@ _JSON_HEADERS: Final[dict[str, Callable[[int], bytes]]] = {
 
 
 def _sent(protocol: str, step: Step) -> bytes:
-    variables = _Variables()
+    known = _variables(protocol)
     if isinstance(step.send, str):
-        return notation.data(step.send, variables)
+        return notation.data(step.send, known)
     if step.send is None or "json" not in step.send:
         return b""
-    payload = notation.filled(json.dumps(step.send["json"]), variables).encode()
+    payload = notation.filled(json.dumps(step.send["json"]), known).encode()
     return _JSON_HEADERS[protocol](len(payload)) + payload
 
 

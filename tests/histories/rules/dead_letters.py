@@ -60,13 +60,18 @@ def letters_in_one_place(evidence: Evidence) -> Iterator[Finding]:
 
 
 def replays_count_once(evidence: Evidence) -> Iterator[Finding]:
-    """One replay of a letter is accepted at most, and none refused for nothing."""
+    """One replay of a letter is accepted at most, and none refused for nothing. None is accepted of a letter that its
+    topic refuses still."""
     mail = _mail(evidence)
     for letter in mail.letters:
         replays = mail.replays.get(letter.ids[0], [])
         accepted = [replay for replay in replays if replay.acknowledged]
         if len(accepted) > 1:
             yield finding(f"{letter.ids[0]} was replayed {len(accepted)} times", *accepted)
+        if letter.number == 0:
+            if accepted:
+                yield finding(f"{letter.ids[0]} was replayed, though it does not fit", letter, *accepted)
+            continue
         for refused in replays:
             if not refused.rejected:
                 continue

@@ -141,6 +141,17 @@ def offsets_contiguous(evidence: Evidence) -> Iterator[Finding]:
             yield finding(text, contents)
 
 
+def times_never_go_back(evidence: Evidence) -> Iterator[Finding]:
+    """Within a partition, no record has an earlier time than the one before it."""
+    for contents in evidence.acknowledged("contents"):
+        last = 0
+        for (offset, record), time in zip(contents.numbered(), contents.times, strict=False):
+            if 0 < time < last:
+                text = f"{contents.place}: {record} at {offset} was stored {last - time} µs before the one before it"
+                yield finding(text, contents)
+            last = max(last, time)
+
+
 def reads_agree(evidence: Evidence) -> Iterator[Finding]:
     """Whatever a reader was shown, at any door and before any restart, is still there, at the same offset."""
     for read in evidence.acknowledged(*READS):

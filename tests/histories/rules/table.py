@@ -28,6 +28,7 @@ RULES: Final[tuple[Rule, ...]] = (
     records.appends_are_whole,
     records.producers_in_order,
     records.offsets_contiguous,
+    records.times_never_go_back,
     records.reads_agree,
     records.reads_are_fresh,
     records.expected_offsets_hold,

@@ -34,6 +34,7 @@ _COUNTERS: Final = (
     ("records_unsendable", "records_unsendable", "Records too large for the frames of a reader, who was told."),
     ("internal_errors", "internal_errors", "Connections and streams ended by a mistake of the broker."),
     ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
+    ("slow_turns", "slow_turns", "Times that the event loop was held up by one connection for too long."),
     ("tenant_requests_refused", "tenant_requests_refused", "Requests refused because of their tenant's rate."),
     ("tenant_connections_refused", "tenant_connections_refused", "Connections that were one too many of a tenant."),
     ("tenant_writes_refused", "tenant_writes_refused", "Appends refused because of their tenant's stored bytes."),
@@ -69,6 +70,7 @@ _COUNTERS: Final = (
     (None, "compaction_skipped_segments", "Files skipped by compaction."),
     ("table_builds", "table_builds", "Segments taken over by tables, counted for each table."),
     ("table_failures", "table_failures", "Jobs for tables that failed."),
+    ("table_damaged_reads", "table_damaged_reads", "Reads of tables that failed because a file is damaged."),
     ("statements", "statements", "Statements of SQL that were answered, with rows or with an error."),
     ("statement_failures", "statement_failures", "Those of them that were answered with an error."),
     ("cache_puts", "cache_puts", "Values put into caches, by any operation."),
@@ -101,6 +103,7 @@ class TableFigures(NamedTuple):
     files: int = 0  # closed segments that are not in tables yet
     bytes: int = 0  # what they hold
     failing: int = 0  # tables whose last job failed
+    damaged: int = 0  # ranges of offsets that cannot be read because a file is damaged
 
 
 NO_TABLES: Final = TableFigures()
@@ -220,6 +223,7 @@ class Metrics:
         self.records_unsendable = 0
         self.internal_errors = 0
         self.connections_refused = 0
+        self.slow_turns = 0
         self.tenant_requests_refused = 0
         self.tenant_connections_refused = 0
         self.tenant_writes_refused = 0
@@ -245,6 +249,7 @@ class Metrics:
         self.publications_dropped = 0
         self.table_builds = 0
         self.table_failures = 0
+        self.table_damaged_reads = 0
         self.statements = 0
         self.statement_failures = 0
         self.cache_puts = 0
@@ -260,6 +265,7 @@ class Metrics:
         self.audit_lost = 0
         self.produce_latency = Latency()
         self.fetch_latency = Latency()
+        self.loop_stalls = Latency()
         self.registry = CollectorRegistry()
         self._gauges = gauges
         self._pending: _Pending | None = None
@@ -316,6 +322,7 @@ class Metrics:
             for (percent, _), value in zip(_QUANTILES, values, strict=True):
                 text = f"Latency of {kind} requests in ns, percentile {percent} of the last {LATENCY_SAMPLES}."
                 yield GaugeMetricFamily(f"{kind}_latency_ns_p{percent}", text, value=value)
+        yield self.loop_stalls.histogram("loop_stall_seconds", "How late the event loop came to a timer of its own.")
         yield from self._collect_gauges()
 
     def _collect_gauges(self) -> Iterator[Metric]:
@@ -346,6 +353,7 @@ class Metrics:
             ("table_files_waiting", "Closed segments that are not in tables yet.", gauges.tables.files),
             ("table_lag_bytes", "Bytes of closed segments that are not in tables yet.", gauges.tables.bytes),
             ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
+            ("tables_damaged", "Ranges of offsets that cannot be read: a file is damaged.", gauges.tables.damaged),
             ("cache_entries", "Values in caches.", gauges.caches.entries),
             ("cache_bytes", "Bytes that caches in memory take.", gauges.caches.memory_bytes),
             ("cache_journalled_bytes", "Bytes that journalled caches take.", gauges.caches.journalled_bytes),

@@ -10,6 +10,7 @@ Correlation ids are from ranges of their own, because the NACK to an ACK has the
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,8 +33,11 @@ from penstock.clients.blipmq.event_buffer import (
 )
 from penstock.clients.blipmq.results import Refusal
 from penstock.wire.blipmq import codec
+from penstock.wire.blipmq.errors import UNSENDABLE
 from penstock.wire.blipmq.frames import ACK, DELIVER, MAX_PAYLOAD, NACK, PONG, PUBLISH, Frame, Framer
 from penstock.wire.blipmq.messages import MAX_TTL, Delivered
+
+logger = logging.getLogger(__name__)
 
 # -- requests that have a reply
 
@@ -291,7 +295,10 @@ class BlipMQRequests(NumberedRequests[Frame]):
             raise BadReply("The server refused a POLL that it was not sent")
         else:
             self._poll_answered(self._rounds[0])
-            self._rounds[0].error = reply_error(code, text)
+            if code == UNSENDABLE:  # the server goes on behind it, and so do we
+                logger.warning("a message is missing: %s", text)
+            else:
+                self._rounds[0].error = reply_error(code, text)
 
     def _delivery(self, frame: Frame) -> None:
         delivered = codec.decode_delivery(frame[1], frame[2])

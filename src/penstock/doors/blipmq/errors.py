@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker import errors as broker
 from penstock.log import errors as log
-from penstock.wire.blipmq.errors import INTERNAL_ERROR, OUTCOME_UNKNOWN, UNKNOWN_DELIVERY, Nack
+from penstock.wire.blipmq.errors import INTERNAL_ERROR, OUTCOME_UNKNOWN, UNKNOWN_DELIVERY, UNSENDABLE, Nack
 
 MAX_CAUSE: Final = 1024  # characters of a cause; a name from a request may be as long as a frame
 
@@ -36,7 +36,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     broker.InvalidName: Row(400, None),
     broker.InvalidArgument: Row(400, None),
     broker.RecordTooLarge: Row(400, None),
-    broker.RecordUnsendable: Row(413, None),
+    broker.RecordUnsendable: Row(UNSENDABLE, None),
     broker.BrokerError: Row(400, None),
     log.EntryTooLarge: Row(400, "message larger than the log accepts"),
     broker.LimitReached: Row(500, None, _BUSY),

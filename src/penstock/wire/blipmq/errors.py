@@ -35,6 +35,7 @@ INVALID_QOS: Final = Nack(400, "invalid QoS value")
 NUL_IN_TOPIC: Final = Nack(400, "topic contains NUL byte")
 ZERO_SUBSCRIPTION: Final = Nack(400, "subscription_id must be non-zero")
 UNKNOWN_DELIVERY: Final = Nack(404, "unknown subscription or delivery tag")
+UNSENDABLE: Final = 413  # the code, to a POLL, of a message that fits no frame and was passed over; not the original's
 INTERNAL_ERROR: Final = Nack(500, "internal error")
 
 

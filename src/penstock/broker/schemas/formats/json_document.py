@@ -28,6 +28,11 @@ NEWEST: Final = 2020
 URIS: Final = {draft: f"http{'s' if draft > 7 else ''}://{uri}" for uri, draft in DRAFTS.items()}
 
 DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
+SEVERAL: Final[dict[str, type[dict[str, Any]] | type[list[Any]]]] = {
+    "properties": dict, "patternProperties": dict, "dependentSchemas": dict,
+    "allOf": list, "anyOf": list, "oneOf": list, "prefixItems": list,
+}  # fmt: skip
+"""Keywords that hold several schemas, by name or in a list."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,9 +93,14 @@ class Document:
         for keyword in DYNAMIC:
             if keyword in schema:
                 raise SchemaInvalid(f"{keyword} is not supported; use $ref")
-        if self.draft == NEWEST:
-            return Node(self, pointer, schema)
-        return Node(self, pointer, *_modern(schema, self.draft))
+        node = (
+            Node(self, pointer, schema) if self.draft == NEWEST else Node(self, pointer, *_modern(schema, self.draft))
+        )
+        for keyword, kind in SEVERAL.items():
+            if not isinstance(node.schema.get(keyword, kind()), kind):
+                what = "object" if kind is dict else "list"
+                raise SchemaInvalid(f"{keyword} at '#{pointer[:200]}' is no {what}")
+        return node
 
     def follow(self, reference: object) -> Node:
         """The target of a `$ref`."""
