@@ -15,6 +15,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("P
 from benchmarks import (
     calls,
     catch_up,
+    checksums,
     dialects,
     felix,
     figures,
@@ -49,6 +50,7 @@ SUBJECTS = {
     "felix": felix,
     "quic": quic,
     "flight": flight,
+    "checksums": checksums,
     "publish": publish,
     "size": size,
     "turns": turns,
@@ -71,7 +73,7 @@ def main() -> None:
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject in (queues, flymq, kimberlite, felix, quic, flight, publish, turns, calls):
+            if subject in (queues, flymq, kimberlite, felix, quic, flight, publish, turns, calls, checksums):
                 about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")

@@ -21,7 +21,15 @@ from penstock.log.tables.build import build
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[Source]:
+def lock(tmp_path: Path) -> Iterator[DirectoryLock]:
+    """As a broker holds it."""
+    made = DirectoryLock(str(tmp_path / "data"))
+    yield made
+    made.release()
+
+
+@pytest.fixture
+def source(tmp_path: Path, lock: DirectoryLock) -> Iterator[Source]:
     """Topic `orders` with a table, whose journal is there too, and topic `empty` without; used as by a broker."""
     made = Source(tmp_path)
     for number, name in ((TOPIC, "orders"), (TOPIC + 1, "empty")):
@@ -30,10 +38,8 @@ def source(tmp_path: Path) -> Iterator[Source]:
     ends = made.build_all()
     made.engine.advance_table_ends({partition_id(TOPIC, number): end for number, end in ends.items()})
     made.append(0, 1)
-    lock = DirectoryLock(str(tmp_path / "data"))
     lock.acquire()
     yield made
-    lock.release()
     made.close()
 
 
@@ -92,9 +98,11 @@ def test_verify_names_differences(source: Source) -> None:
     pq.write_table(rows.set_column(1, "value", rows["value"].take([1, *range(1, len(rows))])), path)
     done = table(source, "verify")
     assert done.returncode == 1
-    assert "orders: " in done.stdout and "DIFFERENT" in done.stdout
-    assert f"  partition 2, offset {file.first}: value is " in done.stdout
-    assert done.stderr == "penstock: 1 of 2 tables differ from the log\n"
+    assert "orders: " in done.stdout and "DAMAGED" in done.stdout
+    assert f"  damage: partition 2, offsets {file.first} to {file.end - 1}, {file.path}: " in done.stdout
+    assert done.stderr.startswith(
+        "penstock: 1 of 2 tables are damaged, or differ from the log. `penstock table repair`"
+    )
     maintenance.remove(source.ref)
     done = table(source, "verify")
     assert done.returncode == 1 and "there is no table, but it should reach to offset" in done.stdout
@@ -122,3 +130,28 @@ def test_nothing_is_changed(source: Source) -> None:
     for arguments in (("list",), ("show", "orders"), ("verify",)):
         assert table(source, *arguments).returncode == 0
     assert contents() == before
+
+
+def damage(source: Source) -> tuple[str, int, int]:
+    """Flip a bit in the middle of a file; returns its path, and its offsets."""
+    file = source.table().extents(1)[0]
+    path = Path(source.ref.url, file.path)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 4] ^= 4
+    path.write_bytes(data)
+    return file.path, file.first, file.end
+
+
+def test_repair_rebuilds_what_the_journal_has(source: Source, lock: DirectoryLock) -> None:
+    path, first, end = damage(source)
+    done = table(source, "repair", "--yes")
+    assert done.returncode == 1 and "is in use by" in done.stderr
+    lock.release()
+    done = table(source, "repair", "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"orders: rebuilt: partition 1, offsets {first} to {end - 1}, {path}: " in done.stdout
+    (said,) = [line for line in done.stdout.splitlines() if "copies of what was replaced" in line]
+    assert Path(said.split(": ")[-1], path).exists()
+    assert done.stdout.endswith("compared with the journal: sound\n")
+    assert table(source, "verify").returncode == 0
+    assert table(source, "repair").stdout == "There is nothing to repair.\n"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.spark.data_dir import SECOND, DataDir
 
@@ -145,3 +147,25 @@ def test_what_is_refused(spark: SparkSession, data_dir: DataDir) -> None:
 def test_places_as_spark_wants_them(uri: str, expected: str) -> None:
     assert for_spark(uri) == expected
     assert literal("/a[1]{b}c") == r"/a\[1\]\{b\}c"
+
+
+def test_a_flipped_bit_of_a_table_is_never_a_row(spark: SparkSession, data_dir: DataDir) -> None:
+    """By Spark's own reader, in every region of a file: page headers, pages, footer. The sidecar tells it."""
+    data_dir.create("t", 1)
+    random = Random(1)
+    data_dir.write("t", 0, [random.randbytes(20) for _ in range(500)])
+    data_dir.to_tables()
+    expected = rows(topic(spark, data_dir))
+    (file,) = data_dir.root.rglob("partition=0/*.parquet")
+    whole, column = file.read_bytes(), pq.read_metadata(file).row_group(0).column(1)
+    page = column.data_page_offset
+    for at in (page + 5, page + 3000, len(whole) - 300, len(whole) - 6):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 2]) + whole[at + 1 :])
+        with pytest.raises(Exception, match=file.name):
+            rows(topic(spark, data_dir))
+    file.write_bytes(whole)
+    assert rows(topic(spark, data_dir)) == expected
+    file.with_name(f".{file.name}.crc").unlink()  # as in an object store, where pages have checksums
+    file.write_bytes(whole[: page + 3000] + bytes([whole[page + 3000] ^ 2]) + whole[page + 3001 :])
+    with pytest.raises(Exception, match=f"(?s){file.name}.*checksum"):
+        rows(topic(spark, data_dir))

@@ -32,7 +32,7 @@ def verify(settings: Settings) -> None:
     Exit code 0 if the log is sound, 1 if it is damaged.
     """
     root = settings.data_dir
-    with _stopped(root):
+    with stopped(root):
         report = verify_log(OsFiles(root), _progress if sys.stderr.isatty() else None)
     _print_report(root, report)
     if report.damage:
@@ -48,7 +48,7 @@ def repair(settings: Settings, yes: Annotated[bool, typer.Option("--yes", help="
     """
     root = settings.data_dir
     keep = time.strftime("removed-%Y%m%d-%H%M%S", time.gmtime())
-    with _stopped(root):
+    with stopped(root):
         files = OsFiles(root)
         report = verify_log(files)
         _print_report(root, report)
@@ -72,7 +72,7 @@ def repair(settings: Settings, yes: Annotated[bool, typer.Option("--yes", help="
 
 
 @contextlib.contextmanager
-def _stopped(root: str) -> Iterator[None]:
+def stopped(root: str) -> Iterator[None]:
     """Hold the data directory, so that no broker works on it meanwhile."""
     lock = DirectoryLock(root)
     try:

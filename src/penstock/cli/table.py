@@ -1,6 +1,6 @@
-"""`penstock table`: what the tables of a data directory hold, and whether they are what the log was.
+"""`penstock table`: what the tables of a data directory hold, whether they are what the log was, and their repair.
 
-All of it reads the directory, and changes nothing; a broker may be running.
+All but `repair` reads the directory, and changes nothing; a broker may be running.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.cli.log import stopped
 from penstock.cli.tables import print_fields, print_table
 from penstock.config.settings import Settings
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is ne
     from penstock.log.tables.table import Table
     from penstock.log.tables.verify import Outcome
 
-app = typer.Typer(help="List, show and verify the tables of topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, show, verify or repair tables of topics.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")]
@@ -120,9 +121,10 @@ def verify(
     tenant: Tenant = "default",
     namespace: Namespace = "default",
 ) -> None:
-    """Compare tables with the log, record by record, and check each in itself. Changes nothing.
+    """Read every byte of tables, check them against their checksums, and compare them with the log, record by record,
+    where it still has the same records. Changes nothing.
 
-    Exit code 0 if they agree, 1 if not.
+    Exit code 0 if they are sound, 1 if not.
     """
     with _reading():
         directory = _open(settings)
@@ -135,7 +137,84 @@ def verify(
                 _print_outcome(found, outcome)
             differing += not outcome.sound
     if differing:
-        fail(f"{differing} of {len(topics)} tables differ from the log")
+        fail(
+            f"{differing} of {len(topics)} tables are damaged, or differ from the log. "
+            "`penstock table repair` rebuilds what the journal still has"
+        )
+
+
+@app.command()
+@flags.with_settings()
+def repair(
+    settings: Settings,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; all if left out.")] = None,
+    tenant: Tenant = "default",
+    namespace: Namespace = "default",
+    checksums: Annotated[
+        bool, typer.Option("--checksums", help="Also rewrite files of earlier versions, which have no checksums.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Rebuild what is damaged in tables, as far as the journal still has it. The broker has to be stopped.
+
+    Every file that is replaced is first copied, to _replaced in the table. What cannot be rebuilt stays as it is, and
+    is listed: restore these files from a copy. Exit code 0 if all tables are sound now, 1 if not.
+    """
+    keep = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    left = 0
+    with _reading(), stopped(settings.data_dir):
+        directory = _open(settings)
+        topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
+        damaged = []
+        for found in topics:
+            with _bar(_shown(found)) as progress:
+                outcome = _verified(directory, found, progress)
+            if not outcome.sound or (checksums and outcome.unchecked):
+                _print_outcome(found, outcome)
+                damaged.append(found)
+        if not damaged:
+            typer.echo("There is nothing to repair.")
+            return
+        if not yes and not typer.confirm("Rebuild these from the journal, as far as it has them?"):
+            fail("nothing was changed")
+        for found in damaged:
+            left += not _repaired(directory, found, keep, checksums=checksums)
+    if left:
+        fail(f"{left} of {len(topics)} tables are still damaged: restore the files named above from a copy")
+
+
+def _repaired(directory: Directory, topic: Topic, keep: str, *, checksums: bool) -> bool:
+    """Whether the table is sound now."""
+    from penstock.log.engine import partition_id
+    from penstock.log.errors import LogError
+    from penstock.log.tables.repair import repair as repair_table
+    from penstock.log.tables.store import REPLACED
+
+    log, ref = directory.log, directory.ref(topic)
+    partitions = {number: partition_id(topic.id, number) for number in range(topic.partitions)}
+    starts = {number: log.bounds(partition).start for number, partition in partitions.items()}
+    ends = {number: log.table_end(partition) for number, partition in partitions.items()}
+    try:
+        with _bar(_shown(topic)) as progress:
+            report = repair_table(ref, log.tailer, starts, ends, keep, progress, checksums=checksums)
+    except LogError as error:
+        typer.echo(f"{_shown(topic)}: {error}")
+        return False
+    if report.log_rebuilt:
+        typer.echo(f"{_shown(topic)}: the table's log was made again from its files")
+    for damage in report.rebuilt:
+        typer.echo(f"{_shown(topic)}: rebuilt: {damage}")
+    if report.rewritten:
+        typer.echo(f"{_shown(topic)}: {report.rewritten} files were written again, with checksums")
+    for path in report.removed:
+        typer.echo(f"{_shown(topic)}: removed, as no version of the table needs it: {path}")
+    for damage in report.lost:
+        typer.echo(f"{_shown(topic)}: NOT rebuilt: {damage}")
+    if report.log_rebuilt or report.rebuilt or report.removed:
+        typer.echo(f"{_shown(topic)}: copies of what was replaced: {ref.url}/{REPLACED}/{keep}")
+    assert report.after is not None
+    _print_outcome(topic, report.after)
+    return report.after.sound
 
 
 def _verified(directory: Directory, topic: Topic, progress: Callable[[int, int], None] | None) -> Outcome:
@@ -159,10 +238,19 @@ def _print_outcome(topic: Topic, outcome: Outcome) -> None:
     if outcome.version is None and outcome.sound:
         typer.echo(f"{_shown(topic)}: no table yet")
         return
+    verdict = "sound" if outcome.sound else "DAMAGED" if outcome.damage or outcome.unreadable else "DIFFERENT"
     typer.echo(
         f"{_shown(topic)}: {outcome.checked} records in version {outcome.version}, "
-        f"{outcome.compared} of them compared with the journal: {'sound' if outcome.sound else 'DIFFERENT'}"
+        f"{outcome.compared} of them compared with the journal: {verdict}"
     )
+    if outcome.unchecked:
+        typer.echo(
+            f"  not checksummed: {outcome.unchecked} of {outcome.files} files. An earlier version wrote them: damage "
+            "may go unnoticed. They get checksums when they are merged, or by `penstock table repair --checksums`"
+        )
+    for line in (outcome.unreadable, *map(str, outcome.damage)):
+        if line:
+            typer.echo(f"  damage: {line}")
     for partition, offset, reason in outcome.differences:
         typer.echo(f"  partition {partition}, offset {offset}: {reason}")
 

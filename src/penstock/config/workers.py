@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.config.broker import table_policy
 from penstock.config.settings import Settings
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.sql.rpc_messages import SqlSettings
@@ -46,4 +47,9 @@ def sql_settings(settings: Settings, data_dir: str) -> SqlSettings:
 
 
 def table_settings(settings: Settings, data_dir: str) -> TableSettings:
-    return TableSettings(data_dir=data_dir, log_level=settings.log_level, log_format=settings.log_format)
+    return TableSettings(
+        data_dir=data_dir,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
+        root=table_policy(settings, data_dir).root,
+    )

@@ -34,7 +34,7 @@ from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicP
 from penstock.flight.reading import Lost, NotWritten, Reader, Source, shares
 from penstock.log.arrow import LiveView
 from penstock.log.engine import Bounds, partition_id
-from penstock.log.errors import LogError, OffsetOutOfRange, TableUnreadable
+from penstock.log.errors import LogError, OffsetOutOfRange, TableDamaged, TableUnreadable
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tables.table import Table
 
@@ -215,6 +215,8 @@ def _plainly(path: str) -> Iterator[None]:
         raise TopicMissing(f"{error} in {path}") from error
     except (OfflineMissing, InvalidName) as error:
         raise OptionsUnusable(str(error)) from error
+    except TableDamaged as error:
+        raise FlightLogError(f"In {path}: {error}") from error  # no retry helps
     except (OfflineBusy, TableUnreadable, NotWritten) as error:
         raise LogUnavailable(str(error)) from error
     except PermissionError as error:

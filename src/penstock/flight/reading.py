@@ -6,6 +6,7 @@ Records are never looked at one by one; a stream holds a few record batches at a
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import pyarrow as pa
 from penstock.log import header_scan
 from penstock.log.arrow import ROWS, LiveView, live, live_columns, record_batches
 from penstock.log.engine import PartitionId, number_of
-from penstock.log.errors import OffsetOutOfRange
+from penstock.log.errors import OffsetOutOfRange, TableDamaged
 from penstock.log.tables.location import TableRef
 from penstock.log.tailer import NotThereYet, Tailer
 
@@ -61,11 +62,19 @@ def _nothing() -> None:
     pass
 
 
+def _ignore(error: TableDamaged) -> None:
+    pass
+
+
 class Reader:
     """Any number of threads may read at the same time."""
 
-    def __init__(self, tailer: Tailer, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, tailer: Tailer, *, patience: float = PATIENCE, on_damage: Callable[[TableDamaged], None] = _ignore
+    ) -> None:
+        """`on_damage` is told of damage to a table before whoever reads it is."""
         self.tailer = tailer
+        self._on_damage = on_damage
         self._patience = patience
         self._tables: dict[str, tuple[float, Table | None]] = {}
         self._lock = threading.Lock()
@@ -125,13 +134,22 @@ class Reader:
         self, table: Table, source: Source, at: int, end: int, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         number = number_of(source.partition)
-        for batch in table.read(number, at, end, columns):
-            if len(batch):
-                first = int(batch.column("offset")[0].as_py())
-                if first > at:
-                    raise Lost(at, first)
-                at = int(batch.column("offset")[-1].as_py()) + 1
-                yield batch
+        with self._telling_damage():
+            for batch in table.read(number, at, end, columns):
+                if len(batch):
+                    first = int(batch.column("offset")[0].as_py())
+                    if first > at:
+                        raise Lost(at, first)
+                    at = int(batch.column("offset")[-1].as_py()) + 1
+                    yield batch
+
+    @contextlib.contextmanager
+    def _telling_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except TableDamaged as error:
+            self._on_damage(error)
+            raise
 
     # -- by time and by size
 
@@ -140,7 +158,8 @@ class Reader:
         first = self._journal_start(source)
         if source.start < first:
             table, reaches = self._reaching(source, first - 1)
-            found = None if table is None else table.offset_at(number_of(source.partition), timestamp, source.start)
+            with self._telling_damage():
+                found = None if table is None else table.offset_at(number_of(source.partition), timestamp, source.start)
             if found is not None and found < min(first, reaches, source.end):
                 return found
         at = max(first, source.start)
@@ -191,13 +210,14 @@ class Reader:
             return low
         table = self._table_with(source, low, high)
         number = number_of(source.partition)
-        while high - low > ROWS:
-            middle = (low + high) // 2
-            if int(_positions(table, number, middle, middle + 1)[0]) < position:
-                low = middle + 1
-            else:
-                high = middle
-        return low + int(np.searchsorted(_positions(table, number, low, high), position)) if low < high else low
+        with self._telling_damage():
+            while high - low > ROWS:
+                middle = (low + high) // 2
+                if int(_positions(table, number, middle, middle + 1)[0]) < position:
+                    low = middle + 1
+                else:
+                    high = middle
+            return low + int(np.searchsorted(_positions(table, number, low, high), position)) if low < high else low
 
     def may_expire(self, source: Source, start: int, end: int) -> bool:
         """Whether a record from `start` up to `end` has a time of its own at which it expires. True if in doubt."""

@@ -81,6 +81,26 @@ class TableUnreadable(LogError):
     later."""
 
 
+class TableDamaged(TableUnreadable):
+    """Records of a table are not what was in the journal. These offsets cannot be read; nothing of them is served."""
+
+    def __init__(
+        self, file: str, topic: str, partition: int, first: int, end: int, reason: str, *, topic_id: int = 0
+    ) -> None:
+        super().__init__(
+            f"{file} is damaged, and offsets {first} to {end - 1} of topic {topic!r}, partition {partition}, cannot be "
+            f"read from it: {reason}. `penstock table verify` lists all damage; `penstock table repair` rebuilds what "
+            "the journal still has."
+        )
+        self.file = file
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.first = first
+        self.end = end
+        self.reason = reason
+
+
 class JournalMissing(LogError):
     """The data directory was in use, and its journal is gone. Nothing was changed."""
 

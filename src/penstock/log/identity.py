@@ -55,7 +55,7 @@ def _make(files: Files, now: int) -> None:
 
 
 def traces(files: Files) -> list[str]:
-    """What is there that is made only where a journal is or was; without the journal itself."""
+    """Traces of a journal: files and directories that are made only where one is or was."""
     found = [PATH] if PATH in _names(files, "") else []
     found += [f"{segment.DIRECTORY}/{name}" for name in _names(files, segment.DIRECTORY) if name.endswith(".index")]
     found += [directory for directory in OTHER_TRACES if any(map(_whole, _names(files, directory)))]

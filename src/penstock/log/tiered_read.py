@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from threading import Lock
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import PartitionId, TieredReader
-from penstock.log.errors import LogError, TableUnreadable
+from penstock.log.engine import PartitionId, TieredReader, partition_id
+from penstock.log.errors import LogError, TableDamaged, TableUnreadable
 from penstock.log.reading import DiskPlan
 
 logger = logging.getLogger(__name__)
+
+MAX_DAMAGE: Final = 1024  # ranges that are remembered; all of them are in what `penstock table verify` says
 
 T = TypeVar("T")
 
@@ -85,6 +87,50 @@ def offset_in_table(tiered: TieredReader | None, partition: PartitionId, timesta
         raise TableUnreadable(f"the table that has offset {start} cannot be read: {error}") from error
 
 
+class DamageRegister:
+    """The damaged offsets of tables that readers have met, in this process or in a worker, until they can be read
+    again. Each is logged once. Any thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], TableDamaged] = {}
+        self._lock = Lock()
+        self.reads = 0  # that met damage
+
+    def add(self, error: TableDamaged) -> None:
+        with self._lock:
+            self.reads += 1
+            key = error.file, error.first
+            new = key not in self._known and len(self._known) < MAX_DAMAGE
+            if new:
+                self._known[key] = error
+        if new:
+            logger.error("%s", error, extra={"file": error.file, "offsets": f"{error.first}-{error.end - 1}"})
+
+    def readable(self, partition: PartitionId, first: int, end: int) -> None:
+        """These offsets were read."""
+        self._drop(lambda error: place_of(error) == partition and error.first < end and first < error.end)
+
+    def forget(self, topic: int) -> None:
+        """The topic is gone."""
+        self._drop(lambda error: error.topic_id == topic)
+
+    def _drop(self, over: Callable[[TableDamaged], bool]) -> None:
+        with self._lock:
+            self._known = {key: error for key, error in self._known.items() if not over(error)}
+
+    @property
+    def any(self) -> bool:
+        return bool(self._known)
+
+    def list(self) -> list[TableDamaged]:
+        with self._lock:
+            return list(self._known.values())
+
+
+def place_of(error: TableDamaged) -> PartitionId:
+    return partition_id(error.topic_id, error.partition)
+
+
 class LazyTieredReader:
     """A tiered reader that is opened at the first read: the libraries for tables take a while to load. It logs why a
     read failed, which clients are not told."""
@@ -93,7 +139,8 @@ class LazyTieredReader:
         self._opens = opens
         self._lock = Lock()
         self._tiered: TieredReader | None = None
-        self.trouble = ""  # why the last read failed
+        self.trouble = ""  # why the last read failed, if it was not for damage
+        self.damage = DamageRegister()
 
     def _opened(self) -> TieredReader:
         with self._lock:
@@ -104,7 +151,10 @@ class LazyTieredReader:
     def read(
         self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
     ) -> list[RecordSlice]:
-        return self._told(lambda: self._opened().read(partition, offset, end, max_bytes, max_records))
+        found = self._told(lambda: self._opened().read(partition, offset, end, max_bytes, max_records))
+        if self.damage.any and found:
+            self.damage.readable(partition, found[0].base_offset, found[-1].end_offset)
+        return found
 
     def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
         return self._told(lambda: self._opened().offset_at(partition, timestamp, start))
@@ -112,6 +162,9 @@ class LazyTieredReader:
     def _told(self, work: Callable[[], T]) -> T:
         try:
             found = work()
+        except TableDamaged as error:
+            self.damage.add(error)
+            raise
         except Exception as error:
             reason = str(error) or type(error).__name__
             if reason != self.trouble:  # clients try again, and would fill the operator's log

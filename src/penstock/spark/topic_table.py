@@ -25,7 +25,8 @@ from penstock.spark.outage_budget import OutageBudget
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.log.tables.table import Table, TableFile
+    from penstock.log.tables.part_reader import TableFile
+    from penstock.log.tables.table import Table
 
 TAKEN: Final = ("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "retryTimeout")
 """Options that are passed on to the source, besides those of the connection."""
@@ -147,7 +148,9 @@ def literal(path: str) -> str:
 def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> DataFrame:
     stored = StructType([field for field in full_schema(headers=True) if field.name not in ("topic", "timestampType")])
     stored = stored.add(StructField("expires", TimestampType())).add(StructField("position", LongType()))
-    rows = spark.read.schema(stored).option("basePath", past.root).parquet(*past.files)
+    # Local files have sidecars, which Hadoop compares unasked; in object stores there are the checksums of pages.
+    reader = spark.read.schema(stored).option("basePath", past.root)
+    rows = reader.option("parquet.page.verify-checksum.enabled", "true").parquet(*past.files)
     for condition in past.hidden:
         rows = rows.where(~condition)
     # All columns of the source may be null, and those of a table should not differ; a plain literal cannot.

@@ -269,6 +269,7 @@ def test_a_loss_of_power_in_the_middle_of_a_commit_is_mended(source: Source, nam
     source.table().delta.create_checkpoint()
     path = Path(source.ref.url, name)
     path.write_bytes(path.read_bytes()[:40])
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # it is written when the file is synced
     if name.endswith(".json"):  # the checkpoint came later, so it does not exist either
         for torn in Path(source.ref.url, "_delta_log").glob("*checkpoint*"):
             torn.unlink()

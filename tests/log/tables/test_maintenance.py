@@ -16,8 +16,9 @@ from tests.log.tables.test_build import agree
 from penstock.log.errors import TableUnreadable
 from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
+from penstock.log.tables.part_reader import TableFile
 from penstock.log.tables.store import Store
-from penstock.log.tables.table import Table, TableFile
+from penstock.log.tables.table import Table
 
 SECOND = 1_000_000
 NOW = 1000 * SECOND

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.log.tables.source import TOPIC, Source
 
@@ -16,9 +14,9 @@ from penstock.log.batch import RecordSlice
 from penstock.log.engine import TieredReader, partition_id
 from penstock.log.errors import TableUnreadable
 from penstock.log.tables import maintenance, row_group_reader
+from penstock.log.tables.part_reader import PartReader, RowGroup
 from penstock.log.tables.row_group_reader import TablePast
 from penstock.log.tables.store import Store
-from penstock.log.tables.table import group_batches
 
 P = partition_id(TOPIC, 0)
 PLENTY = 1 << 30
@@ -93,11 +91,12 @@ def test_row_groups_are_decoded_once(old: tuple[Source, TablePast], monkeypatch:
     source, reader = old
     decoded: list[int] = []
 
-    def counted(parquet: pq.ParquetFile, group: int, *rest: Any) -> Iterator[pa.RecordBatch]:
-        decoded.append(group)
-        return group_batches(parquet, group, *rest)
+    class Counted(PartReader):
+        def batches(self, group: RowGroup, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            decoded.append(group.number)
+            return super().batches(group, columns)
 
-    monkeypatch.setattr(row_group_reader, "group_batches", counted)
+    monkeypatch.setattr(row_group_reader, "PartReader", Counted)
     end = source.table().extents(0)[0].end
     for offset in range(end):
         reader.read(P, offset, end, 1, 1)

@@ -289,3 +289,14 @@ def test_a_broker_starts_without_what_reads_tables() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "penstock.broker.tables.tables" in loaded
     assert not {"pyarrow", "deltalake"} & set(loaded)
+
+
+def test_a_table_is_built_only_from_a_log_start_that_cannot_be_lost(tmp_path: Path) -> None:
+    fixture = TableFixture(tmp_path)
+    fixture.produce(60)
+    calls = TableHandlers(fixture.broker, lambda: fixture.now)
+    answers = [False, True]
+    fixture.broker.tables.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
+    job = asyncio.run(calls.next(Empty())).job
+    assert isinstance(job, BuildJob)
+    assert answers == []

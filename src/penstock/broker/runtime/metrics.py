@@ -69,6 +69,7 @@ _COUNTERS: Final = (
     (None, "compaction_skipped_segments", "Files skipped by compaction."),
     ("table_builds", "table_builds", "Segments taken over by tables, counted for each table."),
     ("table_failures", "table_failures", "Jobs for tables that failed."),
+    ("table_damaged_reads", "table_damaged_reads", "Reads of tables that failed because a file is damaged."),
     ("statements", "statements", "Statements of SQL that were answered, with rows or with an error."),
     ("statement_failures", "statement_failures", "Those of them that were answered with an error."),
     ("cache_puts", "cache_puts", "Values put into caches, by any operation."),
@@ -101,6 +102,7 @@ class TableFigures(NamedTuple):
     files: int = 0  # closed segments that are not in tables yet
     bytes: int = 0  # what they hold
     failing: int = 0  # tables whose last job failed
+    damaged: int = 0  # ranges of offsets that cannot be read because a file is damaged
 
 
 NO_TABLES: Final = TableFigures()
@@ -245,6 +247,7 @@ class Metrics:
         self.publications_dropped = 0
         self.table_builds = 0
         self.table_failures = 0
+        self.table_damaged_reads = 0
         self.statements = 0
         self.statement_failures = 0
         self.cache_puts = 0
@@ -346,6 +349,7 @@ class Metrics:
             ("table_files_waiting", "Closed segments that are not in tables yet.", gauges.tables.files),
             ("table_lag_bytes", "Bytes of closed segments that are not in tables yet.", gauges.tables.bytes),
             ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
+            ("tables_damaged", "Ranges of offsets that cannot be read: a file is damaged.", gauges.tables.damaged),
             ("cache_entries", "Values in caches.", gauges.caches.entries),
             ("cache_bytes", "Bytes that caches in memory take.", gauges.caches.memory_bytes),
             ("cache_journalled_bytes", "Bytes that journalled caches take.", gauges.caches.journalled_bytes),

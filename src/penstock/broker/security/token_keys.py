@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc import jws
 from joserfc.errors import JoseError, UnsupportedAlgorithmError
 from joserfc.jwk import OctKey, OKPKey
@@ -22,6 +23,10 @@ MAX_SECRET: Final = 4096
 CURVE: Final = "Ed25519"
 
 _JSON: Final = re.compile(rb'\s*\{\s*["}]')  # how a set begins, and no secret does
+
+
+_UNUSABLE: Final = (JoseError, UnsupportedAlgorithm, ValueError, TypeError, KeyError)
+"""What the library raises for a key that it cannot make anything of."""
 
 
 class _SetMember(msgspec.Struct, frozen=True):
@@ -90,7 +95,7 @@ def _read_pem(id: str, data: bytes, *, signing: bool) -> TokenKey:  # noqa: A002
     try:
         key = OKPKey.import_key(data)
         curve = key.curve_name
-    except (JoseError, ValueError, TypeError, KeyError) as error:
+    except _UNUSABLE as error:
         raise InvalidArgument(f"no {CURVE} key: only those are taken as PEM ({_reason(error)})") from error
     if curve != CURVE:
         raise InvalidArgument(f"a key of {curve}; only {CURVE} is taken")
@@ -122,7 +127,7 @@ def _read_set(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it 
         raise InvalidArgument(f"{len(usable)} keys of {CURVE} for signatures in this set; 1 to {MAX_KEYS} are allowed")
     try:
         return tuple(TokenKey(key.kid or id, "EdDSA", OKPKey.import_key(key.public)) for key in usable)
-    except (JoseError, ValueError, TypeError, KeyError) as error:
+    except _UNUSABLE as error:
         raise InvalidArgument(f"a key in this set is none: {_reason(error)}") from error
 
 

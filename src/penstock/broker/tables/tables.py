@@ -39,9 +39,9 @@ from penstock.broker.tables.table import (
 )
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import CommitGroup, PartitionId, Retention, TieredReader, partition_id, topic_of
-from penstock.log.errors import LogError
+from penstock.log.errors import LogError, TableDamaged
 from penstock.log.tables.location import TableRef, table_ref
-from penstock.log.tiered_read import LazyTieredReader
+from penstock.log.tiered_read import LazyTieredReader, place_of
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class Tables:
         self._built = False  # the last job was a build: now it is the turn of something else
         self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
         self._past = LazyTieredReader(self._open_past)
+        self._damage = self._past.damage
         state_log.engine.read_tiered_from(self._past)
 
     # -- for clients
@@ -319,18 +320,31 @@ class Tables:
 
     def trouble(self) -> str:
         """The reason why tables cannot be read, or not be built, if that has been tried in vain for a while."""
-        reasons = [self._past.trouble] if self._past.trouble else []
+        reasons = [str(error) for error in self._damage_that_matters()]
+        reasons += [self._past.trouble] if self._past.trouble else []
         return "; ".join((reasons + in_trouble(self._state_log.state.topics_by_id, self._failures))[:3])
+
+    def _damage_that_matters(self) -> list[TableDamaged]:
+        """Without what retention has taken."""
+        start = self._state_log.engine.bounds
+        return [error for error in self._damage.list() if error.end > start(place_of(error)).start]
+
+    def damaged(self, error: TableDamaged) -> None:
+        """A reader of another process met damage in a table."""
+        self._damage.add(error)
 
     def figures(self) -> TableFigures:
         waiting = [
             [span.bytes for partition, span in file.spans.items() if self._wanted(topic_of(partition))]
             for file in self._state_log.engine.closed_files()
         ]
-        return TableFigures(sum(map(bool, waiting)), sum(chain.from_iterable(waiting)), len(self._failures))
+        self._metrics.table_damaged_reads = self._damage.reads
+        damaged = len(self._damage_that_matters())
+        return TableFigures(sum(map(bool, waiting)), sum(chain.from_iterable(waiting)), len(self._failures), damaged)
 
     def forget(self, topic: int) -> None:
         """The topic is gone."""
+        self._damage.forget(topic)
         self._failures.pop(topic, None)
         self._looked.pop(topic, None)
         self._starts.pop(topic, None)

@@ -14,12 +14,13 @@ from typing import Final, NamedTuple
 from penstock.log.arrow import record_batches
 from penstock.log.engine import partition_id
 from penstock.log.segment import Segment
-from penstock.log.tables.commit import commit, open_to_change
+from penstock.log.tables.commit import at_once, check_committed, commit, open_to_change, read_back
 from penstock.log.tables.errors import TableGap, not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
+from penstock.log.tables.part_reader import FAILURES
 from penstock.log.tables.store import Store
-from penstock.log.tables.table import FAILURES, Table
+from penstock.log.tables.table import Table
 from penstock.log.tailer import file_slices
 
 FILE_BYTES: Final = 256 << 20
@@ -35,20 +36,17 @@ class PartitionSpan(NamedTuple):
     start: int = 0
 
 
-def _at_once() -> None:
-    """No rest between two batches."""
-
-
 def build(
     ref: TableRef,
     segment: Segment,
     partitions: Mapping[int, PartitionSpan],
     *,
     file_bytes: int = FILE_BYTES,
-    rest: Callable[[], None] = _at_once,
+    rest: Callable[[], None] = at_once,
 ) -> dict[int, int]:
     """Take these spans of the file into the table, as far as it does not have them. Returns up to where it has these
-    partitions. When this returns, all of it survives a loss of power, and the segment is not needed for it.
+    partitions. When this returns, all of it survives a loss of power, and was read back and compared with the checksums
+    that were made of the journal's batches: the segment is not needed for it.
     `rest` is called again and again, about once for a MiB, so that the caller can leave the machine to others.
 
     Raises TableGap, TableNotWritten, TableUnreadable or LogDamaged, and then the table is as before.
@@ -65,6 +63,7 @@ def build(
     try:
         for number, first in wanted.items():
             _write(ref, store, segment, number, first, partitions[number].end, file_bytes, rest, parts)
+        read_back(store, parts, rest)
     except BaseException as error:
         with contextlib.suppress(Exception):  # what cannot be removed now is found by `maintenance.clean`
             store.remove([part.path for part in parts])
@@ -73,6 +72,7 @@ def build(
         raise
     # From here on the files stay, whatever happens: a commit that seems to have failed may have come through.
     commit(ref, table, parts, _outdated(table, ends, wanted), {number: partitions[number].end for number in wanted})
+    check_committed(ref, {number: partitions[number].end for number in wanted})
     return {number: partitions[number].end if number in wanted else ends.get(number, 0) for number in partitions}
 
 

@@ -6,17 +6,22 @@ One process at a time changes a table; readers in others go on, also those that 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from penstock.log.tables.commit import commit, open_to_change
+from penstock.log.errors import TableDamaged
+from penstock.log.tables.commit import commit, open_to_change, read_back
 from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
+from penstock.log.tables.part_reader import FAILURES, TableFile
 from penstock.log.tables.store import LOG, Store
-from penstock.log.tables.table import FAILURES, Table, TableFile
+from penstock.log.tables.table import Table
+
+logger = logging.getLogger(__name__)
 
 TARGET_BYTES: Final = 256 << 20
 MIN_FILES: Final = 8
@@ -85,12 +90,21 @@ def compact(
     if not runs:
         return 0
     parts: list[Part] = []
+    replaced: list[str] = []
     try:
-        parts += (_merge(table, run) for run in runs)
+        for run in runs:
+            try:
+                part = _merge(table, run)
+            except TableDamaged as error:  # it stays as it is, and the rest of the table is looked after
+                logger.warning("files are not merged: %s", error)
+            else:
+                parts.append(part)
+                replaced += (file.path for file in run)
+        read_back(table.store, parts)
     except FAILURES as error:
         raise not_written(ref, error) from error
-    replaced = [file.path for run in runs for file in run]
-    commit(ref, table, parts, replaced, same_records=True)
+    if parts:
+        commit(ref, table, parts, replaced, same_records=True)
     return len(replaced)
 
 

@@ -16,11 +16,12 @@ import pyarrow as pa
 from penstock.log.arrow import STORED, UnusableColumns, stored_batch
 from penstock.log.batch import Batch, RecordSlice
 from penstock.log.engine import PartitionId, number_of, topic_of
-from penstock.log.errors import TableUnreadable
+from penstock.log.errors import TableDamaged, TableUnreadable
 from penstock.log.tables.errors import unreadable
 from penstock.log.tables.location import TableRef
+from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
 from penstock.log.tables.store import Store
-from penstock.log.tables.table import FAILURES, Table, TableFile, group_batches, row_groups
+from penstock.log.tables.table import Table
 
 CACHE_BYTES: Final = 64 << 20
 _FOOTERS: Final = 256
@@ -44,7 +45,13 @@ class TablePast:
         """Records from `offset` on, below `end`: at least one, else up to both limits. Raises TableUnreadable."""
         found: list[RecordSlice] = []
         while offset < end:
-            part = self._batch(partition, offset).slice(offset, end, max_bytes, max_records)
+            try:
+                batch = self._batch(partition, offset)
+            except TableDamaged:
+                if found:  # what lies before the damage is served; whoever reads on from there meets it
+                    break
+                raise
+            part = batch.slice(offset, end, max_bytes, max_records)
             size = part.byte_size()
             if found and size > max_bytes:
                 break
@@ -79,8 +86,12 @@ class TablePast:
                 return self._decoded(table, file, partition, offset)
             except FileNotFoundError:
                 continue
-            except (*FAILURES, UnusableColumns) as error:
-                raise unreadable(table.ref, error) from error
+            except TableDamaged:
+                if again:
+                    raise
+                continue  # it may have been repaired, or compacted before it was damaged
+            except FAILURES as error:
+                raise unreadable(table.ref, f"{file.path}: {error}") from error
         raise unreadable(self._open(topic).ref, f"offset {offset} of partition {number} is not in it")
 
     def _open(self, topic: int, *, again: bool = False) -> Table:
@@ -108,13 +119,18 @@ class TablePast:
                 if (batch := self._batches.get(key)) is not None:
                     self._batches.move_to_end(key)
                     return batch
-        with table.store.open(file.path, file.bytes) as parquet:
-            firsts = [first for _, first, _ in row_groups(file, parquet)]
+        with PartReader(table.store, file, verify=table.verify) as part:
+            firsts = [group.first for group in part.groups]
             number = bisect_right(firsts, offset) - 1
-            rows = list(group_batches(parquet, number, file.partition, STORED.names))
-        batch = stored_batch(rows[0] if len(rows) == 1 else pa.concat_batches(rows), partition)
-        if not batch.base_offset <= offset < batch.end_offset:
-            raise UnusableColumns(f"{file.path} has offsets {batch.base_offset} to {batch.end_offset} for {offset}")
+            group = part.groups[number]
+            rows = list(part.batches(group, STORED.names))
+            try:
+                batch = stored_batch(rows[0] if len(rows) == 1 else pa.concat_batches(rows), partition)
+            except UnusableColumns as error:
+                raise part.damaged(group.first, group.end, str(error)) from error
+            if not batch.base_offset <= offset < batch.end_offset:
+                reason = f"it has offsets {batch.base_offset} to {batch.end_offset} for {offset}"
+                raise part.damaged(group.first, group.end, reason)
         with self._lock:
             self._keep(topic, file.path, number, firsts, batch)
         return batch

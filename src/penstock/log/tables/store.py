@@ -2,7 +2,7 @@
 
 Object stores keep what they have confirmed. A folder keeps it only after syncs of files and directories, and then a
 crash of the machine can leave the last entry of the table's log half written; both are handled here, so that nobody
-else has to know which of the two it is.
+else has to know which of the two it is. So is who else may read a folder's files: nobody.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -20,11 +21,15 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 
+from penstock.log.tables import sidecar
 from penstock.log.tables.location import TableRef, local_folder
 
 logger = logging.getLogger(__name__)
 
 LOG: Final = "_delta_log"
+REPLACED: Final = "_replaced"  # copies of what a repair replaced; readers of tables look at nothing that begins so
+PRIVATE_DIRECTORY: Final = 0o700
+PRIVATE_FILE: Final = 0o600
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -38,6 +43,7 @@ class Store:
     """Paths are relative to the table and use `/`."""
 
     def __init__(self, ref: TableRef) -> None:
+        self.ref = ref
         self.folder = local_folder(ref.url)
         self.uri = self.folder or ref.url  # as `deltalake` and Spark take it
         self.options = ref.options or None
@@ -55,12 +61,22 @@ class Store:
     # -- files
 
     def prepare(self, directory: str = "") -> None:
-        """Object stores have no directories to make."""
-        if self.folder is not None:
-            os.makedirs(os.path.join(self.folder, directory), 0o750, exist_ok=True)
+        """Make a directory, and those above it that are missing, for this user alone. Object stores have none."""
+        if self.folder is None:
+            return
+        full, missing = os.path.join(self.folder, directory) if directory else self.folder, []
+        while not os.path.isdir(full):
+            missing.append(full)
+            full = os.path.dirname(full)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, PRIVATE_DIRECTORY)
 
     def create(self, path: str) -> pa.NativeFile:
         self.prepare(os.path.dirname(path))
+        if self.folder is not None:  # Arrow would let the umask decide who may read it
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            os.close(os.open(os.path.join(self.folder, path), flags, PRIVATE_FILE))
         return self.files.open_output_stream(path)
 
     def open(self, path: str, size: int) -> pq.ParquetFile:
@@ -79,8 +95,30 @@ class Store:
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:
+            if self.folder is not None:  # first: one that is left behind would belong to nothing
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(sidecar.sidecar_of(os.path.join(self.folder, path)))
             with contextlib.suppress(FileNotFoundError):
                 self.files.delete_file(path)
+
+    def keep_copy(self, path: str, directory: str) -> str:
+        """Copy a file to a directory in `REPLACED`; returns the path of the copy."""
+        target = f"{REPLACED}/{directory}/{path}"
+        self.prepare(os.path.dirname(target))
+        with self.files.open_input_stream(path) as source, self.create(target) as copy:
+            while piece := source.read(1 << 20):
+                copy.write(piece)
+        self.sync([target])
+        return target
+
+    def drop_cached(self, paths: Iterable[str]) -> None:
+        """Have these files read from the disk next time, as far as the system can be told so."""
+        for path in paths if self.folder is not None else ():
+            descriptor = os.open(os.path.join(self.folder or "", path), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
     def remove_all(self) -> None:
         """The table and everything in it; its log first, so that nobody finds a table without files."""
@@ -93,8 +131,12 @@ class Store:
                     os.rmdir(directory)
 
     def data_files(self) -> list[StoredFile]:
-        """All files except the table's log."""
-        return [file for file in self._below("") if not file.path.startswith(LOG)]
+        """All files except the table's log, sidecars, and what a repair has kept."""
+        return [
+            file
+            for file in self._below("")
+            if not file.path.startswith((f"{LOG}/", f"{REPLACED}/")) and not sidecar.is_sidecar(file.path)
+        ]
 
     def log_files(self) -> list[StoredFile]:
         return self._below(LOG)
@@ -111,6 +153,32 @@ class Store:
             if info.type == pafs.FileType.File
         ]
 
+    # -- damage to bytes
+
+    def seal(self, paths: Iterable[str]) -> None:
+        """Give files that are complete, and will not change any more, their sidecars, and keep others from reading
+        them. `sync` them afterwards."""
+        for path in paths if self.folder is not None else ():
+            full = os.path.join(self.folder or "", path)
+            os.chmod(full, PRIVATE_FILE)
+            if not os.path.exists(sidecar.sidecar_of(full)):
+                sidecar.write(full)
+
+    def damaged_bytes(self, path: str) -> sidecar.DamagedBytes | None:
+        """The bytes that are not as they were written. Raises FileNotFoundError if that is not known."""
+        if self.folder is None:
+            raise FileNotFoundError(path)
+        return sidecar.check(os.path.join(self.folder, path))
+
+    def damaged_log_files(self) -> list[str]:
+        """The files of the table's log that are not as they were written, as far as that is known."""
+        found = []
+        for path, _ in self.log_files() if self.folder is not None else ():
+            with contextlib.suppress(OSError):
+                if not sidecar.is_sidecar(path) and self.damaged_bytes(path) is not None:
+                    found.append(path)
+        return sorted(found)
+
     # -- what a loss of power must not take
 
     def sync(self, paths: Collection[str]) -> None:
@@ -118,7 +186,10 @@ class Store:
         if self.folder is None or not paths:
             return
         for path in paths:
-            _sync(os.path.join(self.folder, path))
+            full = os.path.join(self.folder, path)
+            _sync(full)
+            with contextlib.suppress(FileNotFoundError):
+                _sync(sidecar.sidecar_of(full))
         for directory in sorted({os.path.dirname(path) for path in paths} | {""}):
             _sync(os.path.join(self.folder, directory))
 
@@ -127,8 +198,11 @@ class Store:
         if self.folder is None:
             return
         names = os.listdir(os.path.join(self.folder, LOG))
-        recent = [name for name in names if (found := _ENTRY.fullmatch(name)) and int(found[1]) >= version]
-        self.sync([f"{LOG}/{name}" for name in recent])
+        recent = [f"{LOG}/{name}" for name in names if (found := _ENTRY.fullmatch(name)) and int(found[1]) >= version]
+        for path in recent:
+            _sync(os.path.join(self.folder, path))  # before its sidecar: `mend` counts on it
+        self.seal(recent)
+        self.sync(recent)
         if version == 0:  # the folders above are perhaps as new as the table
             for directory in _parents(self.folder):
                 with contextlib.suppress(PermissionError):
@@ -136,12 +210,20 @@ class Store:
 
     def sync_checkpoint(self) -> None:
         if self.folder is not None:
-            names = [name for name in os.listdir(os.path.join(self.folder, LOG)) if "checkpoint" in name]
-            self.sync([f"{LOG}/{name}" for name in names])
+            names = [
+                f"{LOG}/{name}"
+                for name in os.listdir(os.path.join(self.folder, LOG))
+                if "checkpoint" in name and not name.startswith(".")
+            ]
+            self.sync(names)
+            for path in names:
+                os.chmod(os.path.join(self.folder, path), PRIVATE_FILE)
+            self.seal(path for path in names if path.endswith(".parquet"))  # the hint at the last one is written again
+            self.sync(names)
 
     def mend(self) -> None:
         """Set aside what a loss of power left half written at the end of the table's log. Nobody was told of it: that
-        happens only after `sync_log`."""
+        happens only after `sync_log`. What has a sidecar had been synced: if it cannot be read, that is damage."""
         if self.folder is None:
             return
         log = os.path.join(self.folder, LOG)
@@ -150,14 +232,29 @@ class Store:
         except FileNotFoundError:
             return
         checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
-        if checkpoints and not _whole_parquet(os.path.join(log, checkpoints[-1])):
+        torn = bool(checkpoints) and f".{checkpoints[-1]}.crc" not in names
+        if torn and not _whole_parquet(os.path.join(log, checkpoints[-1])):
             _set_aside(log, checkpoints[-1])
             _set_aside(log, "_last_checkpoint")
         elif "_last_checkpoint" in names and not _whole_json(os.path.join(log, "_last_checkpoint")):
             _set_aside(log, "_last_checkpoint")
         entries = [name for name in names if _ENTRY.fullmatch(name)]
-        if entries and not _whole_json(os.path.join(log, entries[-1])):
+        if entries and f".{entries[-1]}.crc" not in names and not _whole_json(os.path.join(log, entries[-1])):
             _set_aside(log, entries[-1])
+
+
+def tighten(root: str) -> int:
+    """Keep everybody else from reading what is in a folder of tables. Returns how many files and folders they might
+    have read: those that earlier versions made."""
+    found = 0
+    for directory, _, names in os.walk(root):
+        for path in (directory, *(os.path.join(directory, name) for name in names)):
+            with contextlib.suppress(FileNotFoundError):  # somebody cleans up
+                mode = os.lstat(path).st_mode
+                if mode & 0o077 and not stat.S_ISLNK(mode):
+                    os.chmod(path, PRIVATE_DIRECTORY if stat.S_ISDIR(mode) else PRIVATE_FILE)
+                    found += 1
+    return found
 
 
 def _sync(path: str) -> None:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from penstock.log.arrow import ROWS, STORED, schema_of
+from penstock.log.arrow import STORED
 from penstock.log.errors import OffsetOutOfRange
-from penstock.log.tables.errors import unreadable
+from penstock.log.tables.checksums import state_checksum
+from penstock.log.tables.errors import plain, unreadable
 from penstock.log.tables.location import TableRef
-from penstock.log.tables.part import PARTITION
+from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
 from penstock.log.tables.store import Store
 
 PARTITIONS: Final = "penstock-partitions"  # app id: how many partitions to ask for
-
-FAILURES: Final = (DeltaError, pa.ArrowException, OSError)
-"""What deltalake and pyarrow raise when storage, or what is in it, is not as it should be."""
+MAX_PARTITIONS: Final = 1 << 20  # more is damage
+CHECKSUM: Final = "penstock-checksum"  # app id: of what the version says of itself
 
 
 def app_id(partition: int) -> str:
@@ -30,21 +30,9 @@ def app_id(partition: int) -> str:
     return f"penstock-{partition}"
 
 
-class TableFile(NamedTuple):
-    """A Parquet file of the table: offsets of one partition from `first` up to, not including, `end`."""
-
-    path: str
-    partition: int
-    first: int
-    end: int
-    rows: int
-    bytes: int
-    max_timestamp: int  # µs
-    min_timestamp: int
-    may_expire: bool = True  # whether records have a time of their own at which they expire
-
-
 class Table:
+    verify = True  # what is read is compared with its checksums; switched off to measure what that costs
+
     def __init__(self, ref: TableRef, store: Store, delta: DeltaTable) -> None:
         self.ref = ref
         self.store = store
@@ -57,20 +45,44 @@ class Table:
         """The table, or None if there is none yet. Raises TableUnreadable, also for a version that is gone."""
         store = Store(ref)
         try:
-            return cls(ref, store, DeltaTable(store.uri, version=version, storage_options=store.options))
+            with _without_panic():
+                found = cls(ref, store, DeltaTable(store.uri, version=version, storage_options=store.options))
+                found.check()
+            return found
         except TableNotFoundError as error:
             if version is None:
                 return None
             raise unreadable(ref, f"it has no version {version}, or none any more") from error
         except FAILURES as error:
-            raise unreadable(ref, error) from error
+            raise unreadable(ref, f"{plain(error)}{_damage_to_log(store)}") from error
 
     # -- what it holds
+
+    @property
+    def checksummed(self) -> bool:
+        """Whether this version says what it should be: those of earlier versions of Penstock do not."""
+        return self.delta.transaction_version(CHECKSUM) is not None
+
+    def check(self) -> None:
+        """Compare what the version says with its checksum. Raises TableUnreadable."""
+        known = self.delta.transaction_version(CHECKSUM)
+        files = list(chain.from_iterable(self._files().values()))
+        if known is None and not any(file.checksummed for file in files):
+            return  # an earlier version of Penstock wrote it
+        if known != state_checksum(files, self.ends()):
+            raise unreadable(
+                self.ref,
+                f"version {self.version} of its log is not what was written, or not by Penstock"
+                f"{_damage_to_log(self.store)}. `penstock table repair` makes the log again from the files",
+            )
 
     def ends(self) -> dict[int, int]:
         """Up to which offset, exclusive, the table has had each partition; what is below may be gone by retention."""
         known = self.delta.transaction_version
-        found = {number: known(app_id(number)) for number in range(known(PARTITIONS) or 0)}
+        count = known(PARTITIONS) or 0
+        if not 0 <= count <= MAX_PARTITIONS:
+            raise unreadable(self.ref, f"its log says that it has {count} partitions")
+        found = {number: known(app_id(number)) for number in range(count)}
         return {number: end for number, end in found.items() if end is not None}
 
     def partitions(self) -> list[int]:
@@ -88,8 +100,11 @@ class Table:
     def _files(self) -> dict[int, list[TableFile]]:
         if self._by_partition is None:
             found: dict[int, list[TableFile]] = {}
-            for file in self._read_files():
-                found.setdefault(file.partition, []).append(file)
+            try:
+                for file in self._read_files():
+                    found.setdefault(file.partition, []).append(file)
+            except (ValueError, TypeError, KeyError) as error:
+                raise unreadable(self.ref, f"its log makes no sense: {plain(error)}") from error
             for files in found.values():
                 files.sort(key=lambda file: file.first)
             self._by_partition = found
@@ -133,7 +148,7 @@ class Table:
                 missing = file.path
                 table = table.newest()
             except FAILURES as error:
-                raise unreadable(self.ref, error) from error
+                raise unreadable(self.ref, f"{file.path}: {plain(error)}") from error
             else:
                 if offset < min(end, file.end):
                     raise unreadable(self.ref, f"{file.path} ends at offset {offset} instead of {file.end}")
@@ -159,11 +174,12 @@ class Table:
         return file
 
     def _records(self, file: TableFile, offset: int, end: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with self.store.open(file.path, file.bytes) as parquet:
-            for group, first, rows in row_groups(file, parquet):
-                if first + rows <= offset or first >= end:
+        with PartReader(self.store, file, verify=self.verify) as part:
+            for group in part.groups:
+                if group.end <= offset or group.first >= end:
                     continue
-                for batch in group_batches(parquet, group, file.partition, columns):
+                first = group.first
+                for batch in part.batches(group, columns):
                     low, high = max(offset, first), min(end, first + len(batch))
                     if low < high:
                         yield batch.slice(low - first, high - low)
@@ -180,63 +196,36 @@ class Table:
             if file.path == missing:
                 raise unreadable(self.ref, f"{missing} is gone")
             try:
-                found = table._first_at(file, timestamp, at)
+                with PartReader(table.store, file, verify=self.verify) as part:
+                    found = part.first_at(timestamp, at)
             except FileNotFoundError:
                 missing = file.path
                 table = table.newest()
                 continue
             except FAILURES as error:
-                raise unreadable(self.ref, error) from error
+                raise unreadable(self.ref, f"{file.path}: {plain(error)}") from error
             if found is not None:
                 return found
             at = file.end
 
-    def _first_at(self, file: TableFile, timestamp: int, start: int) -> int | None:
-        with self.store.open(file.path, file.bytes) as parquet:
-            for group, first, rows in row_groups(file, parquet):
-                if first + rows <= start or not _may_have(parquet, group, timestamp):
-                    continue
-                stamps = parquet.read_row_group(group, columns=["timestamp"]).column(0).cast(pa.int64())
-                skipped = max(start - first, 0)
-                found = pc.index(pc.greater_equal(stamps.slice(skipped), timestamp), True).as_py()
-                if found >= 0:
-                    return int(first + skipped + found)
-        return None
+
+@contextlib.contextmanager
+def _without_panic() -> Iterator[None]:
+    """deltalake panics at some kinds of damage, and what it raises then is no Exception."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DeltaError(plain(error)) from error
 
 
-def row_groups(file: TableFile, parquet: pq.ParquetFile) -> Iterator[tuple[int, int, int]]:
-    """(number, first offset, rows) of each row group: offsets in a file follow each other."""
-    first = file.first
-    for number in range(parquet.metadata.num_row_groups):
-        rows = parquet.metadata.row_group(number).num_rows
-        yield number, first, rows
-        first += rows
-
-
-def group_batches(
-    parquet: pq.ParquetFile, group: int, partition: int, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """The records of one row group, any columns of `STORED`."""
-    schema = schema_of(columns)
-    stored = [name for name in columns if name != PARTITION] or ["offset"]
-    for batch in parquet.iter_batches(ROWS, [group], stored, use_threads=False):
-        arrays = []
-        for field in schema:
-            if field.name == PARTITION:
-                array = pa.repeat(pa.scalar(partition, field.type), len(batch))
-            else:
-                array = batch.column(field.name)
-            arrays.append(array if array.type == field.type else array.cast(field.type))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _may_have(parquet: pq.ParquetFile, group: int, timestamp: int) -> bool:
-    """Whether a row group can have a record not older than `timestamp`, by its statistics."""
-    place = next(
-        chunk
-        for number in range(parquet.metadata.num_columns)
-        if (chunk := parquet.metadata.row_group(group).column(number)).path_in_schema == "timestamp"
-    )
-    if place.statistics is None or not place.statistics.has_min_max:
-        return True
-    return bool(pa.scalar(place.statistics.max).cast(pa.timestamp("us", "UTC")).value >= timestamp)
+def _damage_to_log(store: Store) -> str:
+    """The files of the table's log that are damaged, if that is known."""
+    try:
+        found = store.damaged_log_files()
+    except FAILURES:
+        return ""
+    return f" (damaged: {', '.join(found)})" if found else ""

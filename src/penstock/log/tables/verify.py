@@ -1,7 +1,10 @@
-"""Checks a table: in itself, and record by record against the log, where segments still have the same records."""
+"""Checks a table: every byte of its files, every record against the checksum that was made of the journal, and record
+by record against the log, where segments still have the same records.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -12,9 +15,13 @@ import pyarrow.compute as pc
 
 from penstock.log.arrow import STORED, record_batches
 from penstock.log.engine import partition_id
-from penstock.log.errors import OffsetOutOfRange, TableUnreadable
+from penstock.log.errors import OffsetOutOfRange, TableDamaged, TableUnreadable
+from penstock.log.tables import sidecar
+from penstock.log.tables.errors import plain
 from penstock.log.tables.location import TableRef
-from penstock.log.tables.table import Table, TableFile
+from penstock.log.tables.part_reader import PartReader, TableFile
+from penstock.log.tables.store import Store
+from penstock.log.tables.table import Table
 from penstock.log.tailer import Tailer
 
 MOST_DIFFERENCES: Final = 20
@@ -26,19 +33,39 @@ class Difference(NamedTuple):
     reason: str
 
 
+class Damage(NamedTuple):
+    """Something that is not as it was written. What is in the table's log, or belongs to no version any more, has no
+    offsets."""
+
+    file: str  # relative to the table
+    reason: str
+    partition: int | None = None
+    first: int = 0
+    end: int = 0
+
+    def __str__(self) -> str:
+        if self.partition is None:
+            return f"{self.file}: {self.reason}"
+        return f"partition {self.partition}, offsets {self.first} to {self.end - 1}, {self.file}: {self.reason}"
+
+
 @dataclass(slots=True)
 class Outcome:
-    """The result of a verification. `differences` has the first ones only."""
+    """The result of a verification. `differences` has the first ones only, `damage` all of it."""
 
     topic: str
     version: int | None = None  # None: there is no table
     checked: int = 0  # records of the table
     compared: int = 0  # those of them that the journal has too
+    files: int = 0
+    unchecked: int = 0  # those of them that an earlier version wrote, without checksums
     differences: list[Difference] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    unreadable: str = ""  # why the table as a whole cannot be read
 
     @property
     def sound(self) -> bool:
-        return not self.differences
+        return not (self.differences or self.damage or self.unreadable)
 
     @property
     def full(self) -> bool:
@@ -64,7 +91,12 @@ def verify(
     The records of the newest version are read once. What retention takes meanwhile is not compared. Raises LogError.
     """
     outcome = Outcome(ref.name)
-    table = Table.open(ref)
+    try:
+        table = Table.open(ref)
+    except TableUnreadable as error:
+        outcome.unreadable = str(error)
+        _check_log(outcome, Store(ref))
+        return outcome
     if table is None:
         for number, end in table_ends.items():
             if end > starts.get(number, 0):
@@ -72,6 +104,8 @@ def verify(
         return outcome
     outcome.version = table.version
     ends = table.ends()
+    _check_log(outcome, table.store)
+    _check_unused(outcome, table)
     total = sum(file.rows for number in table.partitions() for file in table.extents(number))
     for number in sorted({*table.partitions(), *ends, *starts}):
         start, end = starts.get(number, 0), ends.get(number, 0)
@@ -112,41 +146,94 @@ def _check_seam(outcome: Outcome, tailer: Tailer, topic: int, number: int, start
         outcome.differ(number, end, f"neither the table nor the journal has the offsets from here to {held[0]}")
 
 
+def _check_log(outcome: Outcome, store: Store) -> None:
+    """Every byte of the table's log, as far as its checksums are known."""
+    for path, _ in store.log_files():
+        if not sidecar.is_sidecar(path):
+            _check_bytes(outcome, store, Damage(path, ""))
+
+
+def _check_unused(outcome: Outcome, table: Table) -> None:
+    """Files that the newest version has no more, and readers of older ones may be at."""
+    used = {file.path for number in table.partitions() for file in table.extents(number)}
+    for path, _ in table.store.data_files():
+        if path not in used:
+            _check_bytes(outcome, table.store, Damage(path, ""))
+
+
+def _check_bytes(outcome: Outcome, store: Store, where: Damage) -> None:
+    with contextlib.suppress(FileNotFoundError):  # no sidecar; or it was removed meanwhile
+        found = store.damaged_bytes(where.file)
+        if found is not None:
+            reason = f"bytes {found.start} to {found.end - 1} are not what was written"
+            outcome.damage.append(where._replace(reason=reason))
+
+
 def _check_records(
     outcome: Outcome, table: Table, tailer: Tailer, number: int, start: int, progress: Callable[[int], object]
 ) -> None:
     files = table.extents(number)
     log = _Journal(tailer, table.ref, number, max(start, files[0].first), files[-1].end)
     for file in files:
-        before = len(outcome.differences)
-        stamps = _stamps_of(outcome, table, file, log, progress)
-        if stamps != (file.min_timestamp, file.max_timestamp) and len(outcome.differences) == before:
-            outcome.differ(number, file.first, f"{file.path} has other timestamps than the table's log says")
+        outcome.files += 1
+        outcome.unchecked += not file.checksummed
+        before = len(outcome.damage), len(outcome.differences)
+        try:
+            _check_file(outcome, table, file, log, progress)
+        except FileNotFoundError:
+            if not _compacted(table, file):
+                outcome.differ(number, file.first, f"{file.path} is gone, and no newer version has its records")
+            continue
+        except OSError as error:
+            outcome.differ(number, file.first, f"{file.path} cannot be read: {plain(error)}")
+            continue
+        except TableDamaged as error:
+            outcome.damage.append(Damage(file.path, error.reason, number, error.first, error.end))
+        if before == (len(outcome.damage), len(outcome.differences)):
+            _check_bytes(outcome, table.store, Damage(file.path, "", number, file.first, file.end))
 
 
-def _stamps_of(
+def _compacted(table: Table, file: TableFile) -> bool:
+    """Whether the records of a file that is gone are in others by now."""
+    newest = table.newest()
+    return newest.file_at(file.partition, file.first) is not None and newest.version > table.version
+
+
+def _check_file(
     outcome: Outcome, table: Table, file: TableFile, log: _Journal, progress: Callable[[int], object]
-) -> tuple[int, int]:
-    """Checks the records of a file; returns their lowest and highest timestamp."""
-    low, high = 1 << 63, -(1 << 63)
-    at = file.first
-    try:
-        for batch in table.read(file.partition, file.first, file.end):
-            _check_batch(outcome, table.ref.name, file, batch, at)
-            log.compare(outcome, batch, at)
-            stamps = pc.min_max(batch.column("timestamp").cast(pa.int64()))
-            low, high = min(low, stamps["min"].as_py()), max(high, stamps["max"].as_py())
-            at += len(batch)
-            outcome.checked += len(batch)
-            progress(outcome.checked)
-    except OffsetOutOfRange:
-        outcome.differ(file.partition, at, f"{file.path} is gone, and no newer version has its records")
-    except TableUnreadable as error:
-        outcome.differ(file.partition, at, str(error))
-    return low, high
+) -> None:
+    """Checks the records of a file, row group by row group: what is beside a damaged one is looked at too."""
+    low, high, whole = 1 << 63, -(1 << 63), True
+    with PartReader(table.store, file) as part:
+        at = file.first
+        for group in part.groups:
+            at = group.first
+            try:
+                if file.checksummed:  # what we do not read, others do
+                    for batch in part.as_written(group):
+                        _check_places(outcome, table.ref.name, file, batch, at)
+                        at += len(batch)
+                    at = group.first
+                for batch in part.batches(group, STORED.names):
+                    if not file.checksummed:
+                        _check_places(outcome, table.ref.name, file, batch, at)
+                    _check_filled(outcome, file, batch, at)
+                    log.compare(outcome, batch, at)
+                    stamps = pc.min_max(batch.column("timestamp").cast(pa.int64()))
+                    low, high = min(low, stamps["min"].as_py()), max(high, stamps["max"].as_py())
+                    at += len(batch)
+                    outcome.checked += len(batch)
+                    progress(outcome.checked)
+            except TableDamaged as error:
+                outcome.damage.append(Damage(file.path, error.reason, file.partition, error.first, error.end))
+                whole, at = False, group.end
+    if at != file.end:
+        outcome.differ(file.partition, at, f"{file.path} ends at offset {at} instead of {file.end}")
+    elif whole and (low, high) != (file.min_timestamp, file.max_timestamp):
+        outcome.differ(file.partition, file.first, f"{file.path} has other timestamps than the table's log says")
 
 
-def _check_batch(outcome: Outcome, topic: str, file: TableFile, batch: pa.RecordBatch, at: int) -> None:
+def _check_places(outcome: Outcome, topic: str, file: TableFile, batch: pa.RecordBatch, at: int) -> None:
     offsets = batch.column("offset")
     expected = np.arange(at, at + len(batch), dtype=np.int64)
     if offsets.null_count or not np.array_equal(offsets.to_numpy(), expected):
@@ -154,6 +241,9 @@ def _check_batch(outcome: Outcome, topic: str, file: TableFile, batch: pa.Record
         outcome.differ(file.partition, at + wrong, f"{file.path} has offset {offsets[wrong]} here")
     if pc.any(pc.not_equal(batch.column("topic"), topic)).as_py() is not False:
         outcome.differ(file.partition, at, f"{file.path} has records of another topic")
+
+
+def _check_filled(outcome: Outcome, file: TableFile, batch: pa.RecordBatch, at: int) -> None:
     if batch.column("timestamp").null_count or batch.column("value").null_count:
         outcome.differ(file.partition, at, f"{file.path} has records without a value or a timestamp")
 

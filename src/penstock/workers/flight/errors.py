@@ -38,6 +38,7 @@ UNAVAILABLE: Final = frozenset(
         "TooMany",
     }
 )
+DAMAGED: Final = frozenset({"LogDamaged", "TableDamaged"})
 INTERNAL_TEXT: Final = "internal error; the broker's log tells more"
 
 
@@ -99,7 +100,7 @@ def _of_kind(kind: str, text: str, detail: Detail, anonymous: bool) -> Any:
         return flight.FlightUnavailableError(text, encode(detail))
     if kind == "CommitFailed":  # and not UNAVAILABLE, which many send again by themselves
         return flight.FlightInternalError(text, encode(detail))
-    if kind == "LogDamaged":
+    if kind in DAMAGED:
         logger.error("%s", text)
         return flight.FlightInternalError(text, encode(detail))
     refusal = NotFound(text) if kind in NOT_FOUND else BadRequest(text)

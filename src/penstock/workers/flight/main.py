@@ -41,9 +41,10 @@ def main(descriptor: str) -> None:
     from penstock.log.tailer import Tailer
     from penstock.workers.flight.errors import hide_tracebacks
     from penstock.workers.flight.server import FlightServer
+    from penstock.workers.table_damage import damage_reporter
 
     hide_tracebacks()
-    reader = Reader(Tailer(OsFiles(settings.data_dir)))
+    reader = Reader(Tailer(OsFiles(settings.data_dir)), on_damage=damage_reporter(client))
     try:
         server = FlightServer(settings, client, reader)
     except (pa.ArrowException, OSError) as error:

@@ -7,6 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.workers.flight.rpc_handlers import FlightHandlers, PublishHandlers
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.supervisor import WorkerProcess
+from penstock.workers.table_damage import damage_handlers
 
 START_SECONDS = 60.0
 
@@ -15,7 +16,11 @@ class FlightWorker:
     """`start`, then `stop`."""
 
     def __init__(self, broker: Broker, settings: FlightSettings) -> None:
-        handlers = {**FlightHandlers(broker).handlers(), **PublishHandlers(broker, settings.durability).handlers()}
+        handlers = {
+            **FlightHandlers(broker).handlers(),
+            **PublishHandlers(broker, settings.durability).handlers(),
+            **damage_handlers(broker),
+        }
         self.process = WorkerProcess("flight", "penstock.workers.flight.main", handlers, settings)
 
     async def start(self) -> bool:

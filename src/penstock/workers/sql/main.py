@@ -36,8 +36,10 @@ def main(descriptor: str) -> None:
     from penstock.log.files import OsFiles
     from penstock.log.tailer import Tailer
     from penstock.workers.sql.executor import StatementExecutor
+    from penstock.workers.table_damage import damage_reporter
 
-    executor = StatementExecutor(client, settings, Reader(Tailer(OsFiles(settings.data_dir))))
+    reader = Reader(Tailer(OsFiles(settings.data_dir)), on_damage=damage_reporter(client))
+    executor = StatementExecutor(client, settings, reader)
     limit_memory(settings.memory_bytes + settings.overhead_bytes)
     threading.Thread(target=executor.serve, name="sql", daemon=True).start()
     report_ready(client)

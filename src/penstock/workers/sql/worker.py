@@ -20,6 +20,7 @@ from penstock.broker.queries.statement import Statement
 from penstock.workers.sql.rpc_handlers import SqlHandlers
 from penstock.workers.sql.rpc_messages import SqlSettings
 from penstock.workers.supervisor import WorkerProcess
+from penstock.workers.table_damage import damage_handlers
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,8 @@ class SqlProcess:
         self._verdict = _UNEXPECTED
         self.idle_ticks = 0  # of the watch, since it had something to do
         self.handlers = SqlHandlers(broker, self, self._is_last)
-        self.process = WorkerProcess(
-            "SQL", "penstock.workers.sql.main", self.handlers.handlers(), settings, self._ended
-        )
+        handlers = {**self.handlers.handlers(), **damage_handlers(broker)}
+        self.process = WorkerProcess("SQL", "penstock.workers.sql.main", handlers, settings, self._ended)
 
     @property
     def busy(self) -> bool:

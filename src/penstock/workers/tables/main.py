@@ -37,6 +37,8 @@ def main(descriptor: str) -> None:
     configure_logging(settings.log_level, settings.log_format)
     without_pandas()
     lower_priority()
+    os.umask(0o077)  # deltalake writes the tables' logs, and leaves to the umask who may read them
+    keep_private(settings.root, settings.data_dir)
     report_ready(client)
     runner = JobRunner(OsFiles(settings.data_dir))
     while True:
@@ -46,6 +48,29 @@ def main(descriptor: str) -> None:
             client.call("tables.done", JobDone(job.id, outcomes), Empty)
         except RemoteError as error:
             logger.warning("the broker did not keep what was done: %s", error)
+
+
+def keep_private(root: str, data_dir: str) -> None:
+    """Tables that an earlier version wrote in the data directory are for nobody else either. In a folder of the
+    operator's own choice it is only said: somebody else may be meant to read there."""
+    from penstock.log.tables.location import local_folder
+    from penstock.log.tables.store import PRIVATE_DIRECTORY, tighten
+
+    folder = local_folder(root) if root else None
+    if folder is None or not os.path.isdir(folder):
+        return
+    try:
+        if os.path.commonpath((folder, os.path.abspath(data_dir))) == os.path.abspath(data_dir):
+            if count := tighten(folder):
+                logger.info("%d files and folders of tables in %s are now for this user only", count, folder)
+        elif os.stat(folder).st_mode & 0o077:
+            logger.warning(
+                "other users of this machine may look into %s, where the tables are: chmod %o %s keeps them out; new "
+                "files are for this user only",
+                *(folder, PRIVATE_DIRECTORY, folder),
+            )
+    except OSError as error:
+        logger.warning("who may read the tables in %s could not be changed: %s", folder, error)
 
 
 def lower_priority() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
-from penstock.broker.tables.table import BuildJob, JobDone
+from penstock.broker.tables.table import JobDone
 from penstock.workers.rpc import Handler, committed, finished, typed
 from penstock.workers.supervisor import Empty
 from penstock.workers.tables.rpc_messages import NextJob
@@ -30,13 +30,14 @@ class TableHandlers:
         while True:
             job = tables.next_job(self._now())
             if job is not None:
-                if isinstance(job, BuildJob) or await self._safe():
+                if await self._safe():
                     return NextJob(job)
                 tables.put_back(job)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _safe(self) -> bool:
-        """Removals cannot be undone, so they must not be wanted again after a loss of power."""
+        """Safe jobs: records that one removes, or leaves out of a table because they lie below the log start, must not
+        be wanted again after a loss of power."""
         return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
 
     async def done(self, done: JobDone) -> Empty:

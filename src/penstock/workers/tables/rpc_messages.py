@@ -14,6 +14,7 @@ class TableSettings(msgspec.Struct):
     data_dir: str
     log_level: str
     log_format: LogFormat
+    root: str = ""  # of all tables
 
 
 class NextJob(msgspec.Struct):
