@@ -36,7 +36,8 @@ from penstock.log.engine import CommitGroup
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
-FEED_BYTES: Final = 64 << 10  # of input that are cut into frames at once: some ms, if there are only small ones
+FEED_BYTES: Final = 256 << 10  # of input that are cut into frames at once: 15 ms, if there are only the smallest
+STRANGER_FEED_BYTES: Final = 64 << 10  # the same for those who have not logged in
 NO_SLICES: Final = 1 << 62  # where frames are cut one at a time
 
 
