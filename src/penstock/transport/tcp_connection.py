@@ -389,7 +389,7 @@ class Connection(asyncio.Protocol):
         return self._session
 
     def _identity(self, door: str) -> Identity:
-        """Who it is before it says anything: the subject of its certificate, or whom the port takes its clients for."""
+        """The identity before a login: the subject of its certificate, or whom the port takes its clients for."""
         port = self._port
         subject = None if self._tls is None else self._tls.subject
         if subject is None:
