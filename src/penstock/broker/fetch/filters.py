@@ -76,8 +76,8 @@ def compile_filter(text: str) -> Filter:
     - or it is a regular expression (RE2) that is found in one of them. One that is malformed, or has more than 512
       characters, is found nowhere.
 
-    Nothing at all passes everything. Raises InvalidArgument for a text or a path that is too long; the filter does for a
-    record that is too large for an expression like this one."""
+    Nothing at all passes everything. Raises InvalidArgument for a text or a path that is too long; the filter does so
+    for a record that is too large for an expression like this one."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(f"filter of {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
     if text.startswith(_PATH) and text.count(".") > MAX_NAMES:
