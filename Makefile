@@ -80,7 +80,7 @@ bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this mac
 bench-spark: $(VENV)/.ready-to-test ## measure the Spark side against Spark's own Parquet reader and file stream
 	$(BIN)/python benchmarks/spark.py $(BENCH)
 
-crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
+crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kills, tens of thousands of simulated crashes (all doors: CRASH="--all-doors 300")
 	$(BIN)/python -m tests.crash.long $(CRASH)
 
 bursts: $(VENV)/.ready-to-test ## how long bursts of one client make another wait, as a table (make bursts BURSTS="flymq http")
