@@ -44,7 +44,7 @@ class SqlFixture:
         read_view = msgspec.structs.replace(read_view, table=TableLocation(ref.url, {}, {}))
         reading = Reading(self.reader, self.expiry_scan, check, self._record_failure)
         settings = found.topic.settings
-        return TopicStream(read_view, settings.declared, found.topic.position, broker.position, reading)
+        return TopicStream(read_view, settings.declarations, found.topic.position, broker.position, reading)
 
     def _record_failure(self, error: Exception) -> Exception:
         self.troubles.append(error)
@@ -116,9 +116,9 @@ def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_s
     changed = msgspec.structs.replace(settings, declared=declared)
     directory.broker.topics.change(ME, DEFAULT_SCOPE, "t", changed)
     directory.commit()
-    assert fixture.stream().declared == declared
+    assert fixture.stream().declarations.declared == declared
     stream = fixture.stream().as_of(seen)
-    assert stream.partitions == [(0, 0, 2)] and stream.declared is None and stream.dense
+    assert stream.partitions == [(0, 0, 2)] and stream.declarations.declared is None and stream.dense
     assert rows(stream) == rows(stream, seen) == rows(stream, seen + 100) == [(0, 0), (0, 1)]
     assert rows(stream, seen - 1) == [(0, 0)]
     assert rows(fixture.stream()) == [(0, 0), (0, 1), (0, 2)]
