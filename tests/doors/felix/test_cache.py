@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.broker.broker_fixture import BrokerFixture
-from tests.doors.felix.peer import Peer, Stream, b64, frame, original
+from tests.doors.felix.peer import Peer, Stream, auth, b64, frame, original
 
 from penstock.broker.cache.cache_store import CachePolicy
 from penstock.broker.limits import Limits
@@ -326,3 +326,28 @@ def test_a_value_that_fits_no_reply_is_told_and_the_stream_goes_on() -> None:
         "message": f"the value has {len(value)} bytes, more than a frame carries",
     }
     assert stream.ask(get("k"))["type"] == "cache_value"
+
+
+# -- what the original's newer clients ask for
+
+
+def test_counters_are_the_numbers_of_the_cache() -> None:
+    stream = original(Peer(BrokerFixture()))
+    assert stream.ask(_message("counter_get", "n", 1)) == {"type": "counter_value", "request_id": 1}
+    added = [stream.ask(_message("counter_add", "n", 2, delta=delta)) for delta in (5, -7)]
+    assert added == [{"type": "counter_value", "value": value, "request_id": 2} for value in (5, -2)]
+    assert stream.ask(_message("counter_get", "n", 3)) == {"type": "counter_value", "value": -2, "request_id": 3}
+    assert stream.ask(get("n", 4))["value"] == b64(b"-2")
+    stream.ask(put("word", b"x", 5))
+    assert "not a number" in stream.ask(_message("counter_get", "word", 6))["message"]
+
+
+def test_a_deleted_value_is_told_to_who_offered_to_read_it() -> None:
+    peer = Peer(BrokerFixture())
+    stream = peer.stream()
+    stream.ask(auth() | {"client_features": 0x0004})
+    stream.ask(put("k", b"v", 1))
+    gone = {"type": "cache_value", "key": "k", "request_id": 2}
+    assert stream.ask(delete("k", 2)) == {**gone, "value": b64(b"v")}
+    assert stream.ask(delete("k", 2)) == {**gone, "value": None}
+    assert original(peer).ask(delete("k", 3)) == {"type": "cache_ok", "request_id": 3, "deleted": False}
