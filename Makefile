@@ -13,6 +13,7 @@ UP ?=
 BENCH ?=
 CRASH ?=
 FUZZ ?=
+CANARIES ?=
 ROUNDS ?= 20
 SOAK ?= 1
 
@@ -38,7 +39,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest bench bench-spark crash fuzz fuzz-rounds soak compiled test-compiled lock clean
+.PHONY: help up setup check test lint types pytest bench bench-spark crash fuzz fuzz-rounds canaries soak compiled test-compiled lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +91,9 @@ fuzz-rounds: $(VENV)/.ready-to-test ## hours of the random fuzzing tests, with o
 	  export PENSTOCK_FUZZ_ROUND=$$(date +%s)-$$round; echo "PENSTOCK_FUZZ_ROUND=$$PENSTOCK_FUZZ_ROUND"; \
 	  $(BIN)/pytest -q -x tests/fuzz; \
 	done
+
+canaries: $(VENV)/.ready-to-test ## plant bugs, one at a time, and name the tests that notice each (some: make canaries CANARIES="ack-before-sync last-batch-lost")
+	$(BIN)/python -m tests.canaries $(CANARIES)
 
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)

@@ -68,6 +68,19 @@ def test_records_are_there_once_committed_and_not_before(fixture: BrokerFixture)
     assert fixture.broker.topics.end_offset(ME, HERE, "t", 1) == 2
 
 
+def test_records_of_very_many_partitions_that_are_committed_together_are_all_there_after_a_restart(
+    fixture: BrokerFixture,
+) -> None:
+    fixture.broker.topics.create(ME, HERE, "wide", 100)
+    for number in range(100):
+        fixture.broker.produce.append(ME, HERE, "wide", number, [b"%d" % number])
+    fixture.commit()
+    fixture.restart()
+    assert [fetch(fixture, topic="wide", partition=number) for number in range(100)] == [
+        [b"%d" % number] for number in range(100)
+    ]
+
+
 def test_keys_headers_and_conditions_reach_the_log(fixture: BrokerFixture) -> None:
     producer = Producer(b"p", 0, 0)
     headers = [(("h", b"1"),), ()]
@@ -354,6 +367,17 @@ def test_a_snapshot_stands_for_the_events_before_it() -> None:
     fixture.restart()
     assert fixture.broker.state_log._snapshot() == before
     assert names(fixture.broker) == [f"t{number}" for number in range(5)]
+
+
+def test_records_behind_a_snapshot_are_there_after_a_kill_and_offsets_go_on() -> None:
+    fixture = BrokerFixture(LogSettings(file_bytes=256 << 10, snapshot_bytes=2_000))
+    fixture.broker.topics.create(ME, HERE, "t", 1)
+    kept = []
+    for number in range(20):
+        kept.append(b"%d" % number * 100)
+        assert produce(fixture, kept[-1]) == number
+        fixture.restart()
+        assert fetch(fixture) == kept
 
 
 def test_an_event_of_a_newer_version_stops_the_start(fixture: BrokerFixture) -> None:
