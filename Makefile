@@ -11,6 +11,7 @@ RUN_WITH := requirements/spark.txt requirements/build.txt
 TEST_WITH := $(RUN_WITH) requirements/dev.txt
 UP ?=
 BENCH ?=
+BURSTS ?=
 CRASH ?=
 FUZZ ?=
 CANARIES ?=
@@ -39,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest bench bench-spark crash fuzz fuzz-rounds canaries soak compiled test-compiled lock clean
+.PHONY: help up setup check test lint types pytest bench bursts bench-spark crash fuzz fuzz-rounds canaries soak compiled test-compiled lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,8 +81,11 @@ bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this mac
 bench-spark: $(VENV)/.ready-to-test ## measure the Spark side against Spark's own Parquet reader and file stream
 	$(BIN)/python benchmarks/spark.py $(BENCH)
 
-crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kill -9 cycles, tens of thousands of simulated crashes
+crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kills, tens of thousands of simulated crashes (all doors: CRASH="--all-doors 300")
 	$(BIN)/python -m tests.crash.long $(CRASH)
+
+bursts: $(VENV)/.ready-to-test ## how long bursts of one client make another wait, as a table (make bursts BURSTS="flymq http")
+	$(BIN)/python -m tests.fuzz.bursts $(BURSTS)
 
 fuzz: $(VENV)/.ready-to-fuzz ## fuzzing that coverage guides, half a minute for each target (make fuzz FUZZ="--seconds 600 --only sessions")
 	$(BIN)/python -m tests.fuzz.campaign $(FUZZ)

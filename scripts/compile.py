@@ -39,6 +39,7 @@ HOT = (
     "broker/state/state_log",
     "broker/fetch/visible_read",
     "broker/runtime/metrics",
+    "broker/runtime/turns",
     "broker/produce/partitioning",
     "broker/queues/queue",
     "broker/queues/queues",

@@ -37,7 +37,7 @@ SETTINGS: Final = {
     "PENSTOCK_QUEUES__BACKOFF_SECONDS": "0.05",
 }
 MODES: Final = ("eager", "pushed")
-STRETCH: Final = 300  # records of the older part that are read after a start
+SAMPLE: Final = 300  # records of the older part that are read after a start
 PATIENCE: Final = 300.0  # s in which a worker has to start, tables to be built, queues to run dry
 
 
@@ -81,9 +81,9 @@ class AllDoorsAdapter(ThreadedAdapter):
                 create = m.CreateStream(place.topic, m.DataClass.PUBLIC, m.Everywhere())
                 found = line.ask(create, m.CreateStreamResponse)
                 self._load.streams[place] = found.stream_id + (place.partition << 32)
-        with blipmq_load.Connection(broker.ports["blipmq"]) as connection_:
+        with blipmq_load.Connection(broker.ports["blipmq"]) as queue_connection:
             for mode in MODES:
-                queue = self._queues.subscriptions[mode] = blipmq_load.subscribe(connection_, SHARED.topic)
+                queue = self._queues.subscriptions[mode] = blipmq_load.subscribe(queue_connection, SHARED.topic)
                 self.history.note(mode, "subscribe", SHARED, group=str(queue), number=ATTEMPTS)
 
     def clients(self, broker: RestartableBroker, rng: random.Random) -> dict[str, Callable[[], None]]:
@@ -117,18 +117,17 @@ class AllDoorsAdapter(ThreadedAdapter):
         """Through two doors: whoever wrote a record, one of them is another."""
         names = [name for name in READERS if name != "sql"]
         self._looks += 1
+        ends: dict[Place, int] = {}
         first, second = (names[(self._looks + number) % len(names)] for number in (0, 1))
         for name in (first, "sql" if self._with_sql else second):
             with READERS[name](self._load.streams, ports) as reader:
                 for place in PLACES:
                     known = self._known[place]
-                    reader.note(self.history, place, known)
+                    ends[place] = reader.note(self.history, place, known).end or ends.get(place, known)
                     if known > 1:
                         start = rng.randrange(1, known)
-                        reader.note(self.history, place, start, min(start + STRETCH, known))
-        for read in self.history.operations[-16:]:
-            if read.kind in ("read", "contents") and read.end is not None:
-                self._known[read.place] = max(self._known[read.place], read.end)
+                        reader.note(self.history, place, start, min(start + SAMPLE, known))
+        self._known.update(ends)
         self._look_at_group(ports)
 
     def _look_at_group(self, ports: dict[str, int]) -> None:
@@ -163,18 +162,23 @@ class AllDoorsAdapter(ThreadedAdapter):
                 time.sleep(0.2)
 
     def _run_dry(self, port: int) -> None:
-        """Take until everything was delivered and acknowledged."""
+        """Take until everything was delivered and acknowledged, or cannot be."""
         consumers = [blipmq_load.connected(self._queues, port, mode, 1) for mode in MODES]
         for consumer in consumers:
             consumer.attach()
-        last = time.monotonic()
-        while time.monotonic() - last < 2.0:  # longer than the longest backoff
-            for consumer in consumers:
-                if consumer.step(256) or consumer.late or consumer.acks:
-                    last = time.monotonic()
-            time.sleep(0.01)
+        end = time.monotonic() + PATIENCE
+        while self._undone() and time.monotonic() < end:
+            while any(consumer.step(256) or consumer.acks for consumer in consumers):
+                pass
         for consumer in consumers:
             consumer.connection.close()
+
+    def _undone(self) -> int:
+        """How many records some queue has not been acknowledged yet."""
+        stored = [contents for contents in self.history.of("contents") if contents.place == SHARED][-1].ids
+        acks = {(ack.group, ack.ids[0]) for ack in self.history.of("ack") if not ack.rejected}
+        queues = map(str, self._queues.subscriptions.values())
+        return sum((queue, record) not in acks for queue in queues for record in stored)
 
     def progress(self) -> str:
         written = acknowledged_by_door(self.history)

@@ -21,6 +21,7 @@ from penstock.admin.http import HttpReply, HttpSession, PendingHttpReply
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queues import Queues
 from penstock.broker.runtime.executor import Deferred
+from penstock.broker.runtime.turns import MAX_PER_TURN
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
 from penstock.doors.felix.subscriptions import Reset
 from penstock.doors.flymq import errors as flymq_errors
@@ -29,7 +30,6 @@ from penstock.doors.flymq.request_context import FlyMqSettings
 from penstock.doors.kimberlite import subscriptions as kimberlite_subscriptions
 from penstock.doors.kimberlite.handlers.fetch import KimberliteFetch
 from penstock.doors.kimberlite.request_context import KimberliteSettings
-from penstock.doors.pipeline import MAX_PER_TURN
 from penstock.doors.rustlog.handlers.fetch import RustLogFetch
 from penstock.log import errors as log_errors
 from penstock.log.engine import CommitGroup, Durability

@@ -17,7 +17,7 @@ from tests.doors.kimberlite.peer import Peer as KimberlitePeer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
 
 from penstock.broker.runtime.executor import ThreadExecutor
-from penstock.doors.pipeline import MAX_PER_TURN
+from penstock.broker.runtime.turns import MAX_PER_TURN
 from penstock.wire.blipmq import codec
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.rustlog import messages as rustlog

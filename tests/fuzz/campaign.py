@@ -30,7 +30,8 @@ from tests.fuzz.targets.target import Target
 
 BUILD: Final = Path("build/fuzz")
 HANG: Final = 120  # s for one input, of a machine that may be busy with something else
-_COVERED: Final = re.compile(r"^#(\d+)\s.*?cov: (\d+) ft: (\d+) corp: (\d+)", re.MULTILINE)
+# What a library in C does alone has no coverage, and libFuzzer leaves it out.
+_COVERED: Final = re.compile(r"^#(\d+)\s+\w+\s+(?:cov: (\d+) ft: \d+ )?corp: (\d+)", re.MULTILINE)
 _SLOWEST: Final = re.compile(r"slowest ([\d.]+) s")
 
 
@@ -103,7 +104,7 @@ def _guided(target: Target, seconds: float, inputs: int, seed: int) -> Row:
     covered = _COVERED.findall(text)
     if ended or not covered:
         print(f"{target.name} ended with {ended}: see {log}")
-    done, edges, _, kept = map(int, covered[-1]) if covered else (0, 0, 0, 0)
+    done, edges, kept = (int(number or 0) for number in covered[-1]) if covered else (0, 0, 0)
     slowest = max(map(float, _SLOWEST.findall(text)), default=0.0)
     return Row(target.name, done, time.monotonic() - begin, edges, kept, slowest, _found(target.name) + bool(ended))
 

@@ -12,10 +12,9 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 import msgspec
-from typing_extensions import Unpack
 
 VERSION: Final = 1  # of the format
 ANYWHERE: Final = -1  # a partition that the broker chooses

@@ -11,6 +11,8 @@ from tests.histories.checker import check
 from tests.histories.history import History, Operation, Outcome, Place
 
 PLACES = [Place(topic, number) for topic in ("one", "two") for number in range(2)]
+LATER, ORDERS, LETTERS, MORTAL = (Place(name, 0) for name in ("later", "orders", "orders.dlq", "mortal"))
+MS = 1000  # µs
 CLIENTS = ("a", "b", "c")
 QUEUE = "7"
 ATTEMPTS = 3
@@ -21,13 +23,26 @@ class Model:
     """A broker that keeps its word, and clients that write down what it says. What was not answered happens, or not."""
 
     draw: st.DataObject
-    history: History = field(default_factory=lambda: History())
-    log: dict[Place, list[str]] = field(default_factory=lambda: {place: [] for place in PLACES})
+    now: int = MS  # µs; one ms passes with every moment
+    log: dict[Place, list[str]] = field(default_factory=lambda: {place: [] for place in (*PLACES, LATER, ORDERS)})
+    times: dict[str, int] = field(default_factory=dict)  # when each record was stored
+    pending: dict[str, int] = field(default_factory=dict)  # delayed records → when they are due
+    delayed: list[str] = field(default_factory=list)  # those that were accepted
+    letters: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # all that were accepted as dead letters
+    mortal: list[tuple[str, int]] = field(default_factory=list)  # with the time at which they expire
     committed: dict[Place, int] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)  # of records of PLACES[0] that the queue has not done with
     counter: int = 0
     serial: int = 0
+
+    def __post_init__(self) -> None:
+        self.history = History(self.clock)
+
+    def clock(self) -> int:
+        self.now += MS
+        return self.now
 
     def pick(self, *choices: object) -> object:
         return self.draw.draw(st.sampled_from(choices))
@@ -59,6 +74,7 @@ class Model:
 
     def store(self, place: Place, ids: list[str]) -> None:
         self.log[place] += ids
+        self.times.update(dict.fromkeys(ids, self.now))
         if place == PLACES[0]:
             self.attempts.update(dict.fromkeys(ids, 0))
 
@@ -182,26 +198,108 @@ class Model:
             self.history.note("q", "dead_letter", place, (record,), group=QUEUE, offset=offset, number=ATTEMPTS)
             del self.attempts[record]
 
+    def delay(self) -> None:
+        (record,) = self.ids(1)
+        wait = self.draw.draw(st.integers(0, 30))
+        operation = self.history.invoke(self.client(), "delay", LATER, (record,), number=wait)
+        outcome, happens = self.outcome()
+        if happens:
+            operation.stamp = self.now
+            self.pending[record] = self.now + wait * MS
+        self.answer(operation, outcome)
+        if outcome is Outcome.ACKNOWLEDGED:
+            self.delayed.append(record)
+        self.appear()
+
+    def appear(self) -> None:
+        """Delayed records that are due, the first first."""
+        for record, due in sorted(self.pending.items(), key=lambda item: item[1]):
+            if due <= self.now:
+                del self.pending[record]
+                self.store(LATER, [record])
+
+    def cancel(self) -> None:
+        if self.delayed:
+            record = self.draw.draw(st.sampled_from(self.delayed))
+            operation = self.history.invoke(self.client(), "cancel", LATER, (record,))
+            if record not in self.pending:
+                self.answer(operation, Outcome.REJECTED)
+                return
+            outcome, happens = self.draw.draw(st.sampled_from([(Outcome.ACKNOWLEDGED, True), (Outcome.UNKNOWN, False)]))
+            if happens:
+                del self.pending[record]
+            self.answer(operation, outcome)
+
+    def letter(self) -> None:
+        (record,) = self.ids(1)
+        operation = self.history.invoke(self.client(), "letter", ORDERS, (record,))
+        outcome, happens = self.outcome()
+        if happens:
+            self.letters.append(record)
+        self.answer(operation, outcome)
+        if outcome is Outcome.ACKNOWLEDGED:
+            self.refused.append(record)
+
+    def replay(self) -> None:
+        self.history.note(self.client(), "letters", ORDERS, self.letters)
+        if self.refused:
+            record = self.draw.draw(st.sampled_from(self.refused))
+            operation = self.history.invoke(self.client(), "replay", ORDERS, (record,))
+            there = record in self.letters
+            if there and self.pick(True, False):
+                self.letters.remove(record)
+                self.store(ORDERS, [record])
+                self.answer(operation, self.draw.draw(st.sampled_from((Outcome.ACKNOWLEDGED, Outcome.UNKNOWN))))
+            else:
+                self.answer(operation, Outcome.UNKNOWN if there else Outcome.REJECTED)
+
+    def purge(self) -> None:
+        operation = self.history.invoke(self.client(), "purge", ORDERS)
+        outcome, happens = self.outcome()
+        if happens:
+            self.letters.clear()
+        self.answer(operation, outcome)
+
+    def expire(self) -> None:
+        """Send a record that expires, and read all of them that have not."""
+        (record,) = self.ids(1)
+        life = self.draw.draw(st.integers(1, 30))
+        operation = self.history.invoke(self.client(), "append_ttl", MORTAL, (record,), number=life)
+        outcome, happens = self.outcome()
+        if happens:
+            operation.stamp = self.now
+            self.mortal.append((record, self.now + life * MS))
+        self.answer(operation, outcome, len(self.mortal) - 1)
+        read = self.history.invoke(self.client(), "read", MORTAL, offset=0, end=len(self.mortal), gaps=True)
+        self.history.acknowledge(read, ids=[record for record, end in self.mortal if end > self.now])
+
     # -- the whole
 
     def run(self) -> None:
         self.history.note("q", "subscribe", PLACES[0], group=QUEUE, number=ATTEMPTS)
         steps = (
             self.append, self.append, self.append_at, self.transaction, self.read, self.commit, self.position,
-            self.change, self.look, self.count, self.deliver, self.kill,
+            self.change, self.look, self.count, self.deliver, self.kill, self.delay, self.delay, self.cancel,
+            self.letter, self.replay, self.purge, self.expire,
         )  # fmt: skip
         for _ in range(self.draw.draw(st.integers(0, 25))):
             self.draw.draw(st.sampled_from(steps))()
         while self.attempts:
             self.deliver()
         self.history.note("q", "drained", PLACES[0], group=QUEUE, number=0)
+        self.now = max([self.now, *self.pending.values()])
+        self.appear()
+        self.history.note("d", "wait")
 
     def finish(self) -> None:
         for place, ids in self.log.items():
-            self.history.note("end", "contents", place, ids, offset=0, end=len(ids))
+            times = tuple(self.times[record] for record in ids)
+            self.history.note("end", "contents", place, ids, offset=0, end=len(ids), times=times)
             self.history.note("end", "position", place, group="g", offset=self.committed.get(place))
             self.history.note("end", "follow", place, ids, group="s", offset=0)
             self.history.note("end", "consume", place, ids, group="m", offset=0)
+        offsets = tuple(range(len(self.letters)))
+        self.history.note("end", "contents", LETTERS, self.letters, offset=0, offsets=offsets, gaps=True)
 
 
 @given(st.data())
@@ -231,7 +329,7 @@ def test_a_record_that_was_acknowledged_and_is_gone_is_always_found(draw: st.Dat
 def test_a_record_that_is_there_twice_is_always_found(draw: st.DataObject) -> None:
     model = Model(draw)
     model.run()
-    places = [place for place, ids in model.log.items() if ids]
+    places = [place for place, ids in model.log.items() if ids and place != ORDERS]  # letters have a rule of their own
     if places:
         place = draw.draw(st.sampled_from(places))
         model.log[place].append(draw.draw(st.sampled_from(model.log[place])))

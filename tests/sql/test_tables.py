@@ -8,7 +8,7 @@ import pytest
 from tests.sql.ask import ask, rows
 from tests.sql.memory import MemoryCatalog
 
-from penstock.broker.errors import DuplicateKey, QueryError, TableNotFound
+from penstock.broker.errors import DuplicateKey, QueryError, TableExists, TableNotFound
 from penstock.broker.queries.query import Timestamp
 
 USERS = "CREATE TABLE users (id BIGINT PRIMARY KEY, name TEXT NOT NULL, born TIMESTAMP, score DOUBLE, ok BOOLEAN)"
@@ -224,8 +224,17 @@ def test_dropping_takes_the_declaration_away(catalog: MemoryCatalog) -> None:
     assert rows(catalog, "SELECT * FROM users") == [["x"]]
 
 
+def test_what_is_appended_to_a_tables_stream_is_shown_whatever_its_keys(catalog: MemoryCatalog) -> None:
+    ask(catalog, "CREATE TABLE k (id BIGINT PRIMARY KEY, name TEXT NOT NULL)")
+    ask(catalog, "INSERT INTO k VALUES (1, 'one')")
+    catalog.add("k", '{"id": 1, "name": "again"}', '{"id": "no number"}', "no object", "[1]")
+    assert rows(catalog, 'SELECT * FROM k ORDER BY "offset"') == [[1, "one"], [1, "again"], [None, None]]
+    with pytest.raises(DuplicateKey):
+        ask(catalog, "INSERT INTO k VALUES (1, 'more')")
+
+
 def test_creating_twice(catalog: MemoryCatalog) -> None:
-    with pytest.raises(QueryError, match="already exists"):
+    with pytest.raises(TableExists, match="already exists"):
         ask(catalog, USERS)
     assert ask(catalog, USERS.replace("TABLE", "TABLE IF NOT EXISTS")).rows == [[0, catalog.position]]
 

@@ -15,6 +15,7 @@ from typing import Any
 import uvloop
 
 from penstock.broker.broker import Broker
+from penstock.broker.runtime.scheduler import INLINE, Scheduler
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.doors.session import Channel, Door
 from penstock.log.committer import InlineCommitter
@@ -80,6 +81,11 @@ class EchoSession:
     def lost(self) -> None:
         self.events.append("lost")
 
+    yielding = False
+
+    def describe_work(self) -> dict[str, str]:
+        return {"door": "echo", "peer": self.channel.peer, "request": "echo"}
+
     @property
     def held_bytes(self) -> int:
         return self.held
@@ -122,10 +128,11 @@ class Stage:
         return Door(name, make, 1 << 16)
 
 
-def broker_in(path: Path) -> Broker:
-    return Broker(
-        FileEngine(OsFiles(str(path)), LogSettings(file_bytes=1 << 20), committer=InlineCommitter(), clock=lambda: 1)
+def broker_in(path: Path, scheduler: Scheduler = INLINE) -> Broker:
+    engine = FileEngine(
+        OsFiles(str(path)), LogSettings(file_bytes=1 << 20), committer=InlineCommitter(), clock=lambda: 1
     )
+    return Broker(engine, scheduler=scheduler)
 
 
 @asynccontextmanager
@@ -135,7 +142,7 @@ async def stage(path: Path, **changes: Any) -> AsyncIterator[Stage]:
     limits |= {key: changes.pop(key) for key in list(changes) if key in limits}
     doors = changes.pop("doors", ("rustlog", "http"))
     one = Stage()
-    one.broker = broker_in(path)
+    one.broker = broker_in(path, asyncio.get_running_loop())
     one.tracker = ConnectionTracker(ConnectionLimits(**limits), one.broker.metrics, asyncio.get_running_loop())  # type: ignore[arg-type]
     place = BindAddress(Endpoint("127.0.0.1", 0), ("rustlog",))
     listener = Listener(place)

@@ -93,6 +93,11 @@ class EchoStream:
     def refused(self, code: int) -> None:
         self.events.append(f"refused {code}")
 
+    yielding = False
+
+    def describe_work(self) -> dict[str, str]:
+        return {"door": "echo"}
+
     long_lived = True
 
     @property
@@ -154,8 +159,8 @@ class Stage:
 async def stage(path: Path, quic: QuicSettings | None = None, **changes: Any) -> AsyncIterator[Stage]:
     limits = {"connections": 100, "connection_bytes": 1 << 20, "total_bytes": 1 << 28, "idle_seconds": 60.0,
               "handshake_seconds": 10.0} | changes  # fmt: skip
-    broker = broker_in(path)
     loop = asyncio.get_running_loop()
+    broker = broker_in(path, loop)
     tracker = ConnectionTracker(ConnectionLimits(**limits), broker.metrics, loop)
     one = Stage(broker, tracker)
     port = QuicPort(StreamsDoor("felix", one.open, 1 << 16), broker, ANONYMOUS, tracker, loop.time)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.transport.harness import HELLO, EchoSession, run, stage, until
 
+from penstock.broker.runtime import turns
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.transport import connection_limits as gate_module
 from penstock.transport import tcp_connection as connection_module
@@ -113,7 +114,7 @@ def test_a_connection_whose_input_takes_long_lets_others_have_their_turn(
                         modest.sendall(b"x")
                     if len(received) < 20:  # however small the buffers are, there is more to read
                         send_more()
-                    time.sleep(1.5 * connection_module.TURN_SECONDS)
+                    time.sleep(1.5 * turns.TURN / 1e9)
 
                 greedy.sendall(HELLO)
                 modest.sendall(HELLO)

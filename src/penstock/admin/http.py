@@ -42,7 +42,8 @@ from penstock.broker.errors import (
 )
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.runtime.readiness import Phase
-from penstock.broker.security.access import Identity
+from penstock.broker.runtime.turns import Turn
+from penstock.broker.security.access import ADMINISTRATOR, Identity
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import CommitGroup, Durability, GroupState
 from penstock.log.errors import CommitFailed, LogError
@@ -134,11 +135,15 @@ class HttpSession:
         self._identity = identity
         self._durability = durability
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._turn = Turn(broker.turns, self._resume)
+        self._turn.stranger = broker.access.enforced and identity is not ADMINISTRATOR
         self._request: h11.Request | None = None
+        self._latest: h11.Request | None = None  # for `describe_work`
         self._resource = resource
         self._max_body = max_body
         self._body_bytes = 0
         self._body: list[bytes] = []  # kept only for a resource that may want it
+        self._advancing = False
         self._waiting = False  # for a commit or for work; further requests wait too
         self._last = False  # close after the reply that is waited for
         self._closed = False
@@ -166,7 +171,8 @@ class HttpSession:
         if not self._closed:
             self._http.receive_data(b"")
             self._advance()
-            self._finish()
+            if not self._turn.yielding:  # else the end of the connection is the last event
+                self._finish()
 
     def stop(self) -> None:
         self._finish()
@@ -175,26 +181,57 @@ class HttpSession:
         self._closed = True
 
     @property
+    def yielding(self) -> bool:
+        return self._turn.yielding
+
+    def describe_work(self) -> dict[str, str]:
+        request = self._latest
+        kind = "" if request is None else f"{request.method.decode()} {request.target.decode()}"
+        return {"door": "http", "peer": self._channel.peer, "request": kind[:100]}
+
+    @property
     def held_bytes(self) -> int:
         return 0 if self._closed else len(self._http.trailing_data[0])
 
     # -- inside
 
+    def _resume(self) -> None:
+        """Others have had their turn."""
+        if self._advancing or self._closed:
+            return
+        turns = self._broker.turns
+        began = turns.timer()
+        self._advance()
+        turns.charge(turns.timer() - began, self)
+        if not self._closed:
+            self._channel.progress()
+
     def _advance(self) -> None:
+        """Handle what has arrived, as long as the connection's share of the turn lasts."""
+        turn = self._turn
+        turn.begin()
+        self._advancing = True
         try:
-            while not self._closed and not self._waiting and self._step():
-                pass
+            while not (self._closed or self._waiting or turn.yielding):
+                if turn.over():
+                    turn.give_way()
+                elif not self._step():
+                    break
+                turn.requests -= 1
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint or 400
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 self._send(HttpReply(status, f"{error}\n".encode()), keep=False)
             self._close()
+        finally:
+            self._advancing = False
 
     def _step(self) -> bool:
         """Handle one event; False if the next one takes more input."""
         event = self._http.next_event()
         if isinstance(event, h11.Request):
             self._request, self._body_bytes, self._body = event, 0, []
+            self._latest = event
             if self._http.they_are_waiting_for_100_continue:
                 self._send(HttpReply(417, b"this broker takes no request bodies\n"), keep=False)
                 self._close()

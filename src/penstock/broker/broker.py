@@ -35,6 +35,7 @@ from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
 from penstock.broker.runtime.readiness import Readiness
 from penstock.broker.runtime.scheduler import INLINE, Scheduler
+from penstock.broker.runtime.turns import Turns
 from penstock.broker.schemas.schemas import Schemas
 from penstock.broker.security import data_class
 from penstock.broker.security.access import EVERYWHERE, Access, Grant, Identity, Permission
@@ -86,6 +87,7 @@ class Broker:
         self.limits = settings.limits
         self.executor = executor
         self.scheduler = scheduler
+        self.turns = Turns(scheduler, timer)
         self.scan_executor = BoundedExecutor(executor, CONCURRENT_SCANS)
         self._engine = engine
         self._clock = clock

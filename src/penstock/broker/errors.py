@@ -224,6 +224,12 @@ class TableNotFound(QueryError):
         self.table = table
 
 
+class TableExists(QueryError):
+    def __init__(self, table: str) -> None:
+        super().__init__(f"Table '{table}' already exists")
+        self.table = table
+
+
 class PositionAhead(QueryError):
     """The log has not come so far."""
 

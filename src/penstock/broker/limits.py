@@ -53,6 +53,8 @@ class Limits:
     schema_versions: int = 1_000  # under one name
     schema_subjects: int = 10_000  # names, in all tenants together
     schema_bytes: int = 64 << 20  # of all versions together
+    login_requests: int = 64  # of a connection that has to log in and has not
+    login_bytes: int = 256 << 10  # the same
     tenants: int = 10_000  # that are registered; see `Tenants`
     connections: int = 10_000  # of all tenants together, of those that are counted for one
     # What a tenant may have of each of the limits that are of all tenants together: this part of what others leave.

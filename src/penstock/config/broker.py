@@ -77,6 +77,8 @@ def limits(settings: Settings) -> Limits:
         transaction_bytes=min(Limits().transaction_bytes, settings.log.entry_bytes),
         staged_bytes=settings.flight.staged_bytes,
         publication_entry_bytes=settings.flight.atomic_bytes,
+        login_requests=settings.limits.login_requests,
+        login_bytes=settings.limits.login_bytes,
         topics=settings.limits.topics,
         connections=settings.limits.connections,
         tenant_share=settings.limits.tenant_share,

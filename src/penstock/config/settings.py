@@ -97,6 +97,8 @@ class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     keepalive_interval_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 15  # between two of them
     keepalive_probes: Annotated[int, Meta(ge=1, le=127)] = 4  # without an answer: the connection is closed
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
+    login_requests: Annotated[int, Meta(ge=8, le=1_000_000)] = Limits().login_requests  # before a login that is needed
+    login_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = Limits().login_bytes  # the same
     topics: Annotated[int, Meta(ge=1, le=1_000_000)] = Limits().topics  # of all tenants together
     # What one tenant may have of each limit of all together: this part of what the others leave; 1: all of it.
     tenant_share: Annotated[float, Meta(ge=0.01, le=1)] = Limits().tenant_share
@@ -110,6 +112,8 @@ class PerformanceSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     """`[performance]`: processor time for speed."""
 
     busy_poll_us: Annotated[int, Meta(ge=0, le=10_000)] = 100  # look for more before going to sleep; 0: sleep at once
+    # The event loop is held up for longer: log who did it; 0: never.
+    stall_seconds: Annotated[float, Meta(ge=0, le=60, extra=DURATION)] = 0.1
 
 
 class Grant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

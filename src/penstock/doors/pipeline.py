@@ -3,8 +3,9 @@
 `feed` keeps the requests that bytes complete. `dispatch` takes one after the other: look its handler up in the door's
 table, wait if it must (a read waits for earlier writes, everything for a client that does not take its replies),
 execute it inside the one error boundary, and queue its reply behind the commit that it depends on. A reply that takes
-its time holds up the requests behind it, and after `MAX_PER_TURN` requests other connections have a turn. `discard`
-drops what was not carried out.
+its time holds up the requests behind it. Input is fed in slices and requests are executed one by one, each only while
+the connection's share of the turn lasts (`broker/runtime/turns`); then other connections have theirs. A client that has
+to log in and does not is closed after a few requests (`login_allowance`). `discard` drops what was not carried out.
 
 Whatever goes on later, after a read, a commit, a wait or another's turn, comes back through `work`, `_complete` or
 `guard`, and so into the same boundary: an error that nobody expected is counted, logged once, told in the protocol's
@@ -18,12 +19,15 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.runtime.turns import Turn
 from penstock.doors.handlers import Handler
+from penstock.doors.login_allowance import LoginAllowance
 from penstock.doors.reply import Outcome, PendingReply, Reply
 from penstock.doors.reply_queue import OnFailure, ReplyQueue
 from penstock.doors.session import CLOSED, DRAINING, OPEN, TRANSITIONS, Channel, ConnectionEvent
@@ -32,7 +36,9 @@ from penstock.log.engine import CommitGroup
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
-MAX_PER_TURN: Final = 256  # requests; some 10 ms, if nothing is to be done for them
+FEED_BYTES: Final = 256 << 10  # of input that are cut into frames at once: 15 ms, if there are only the smallest
+STRANGER_FEED_BYTES: Final = 64 << 10  # the same for those who have not logged in
+NO_SLICES: Final = 1 << 62  # where frames are cut one at a time
 
 
 class RequestPipeline(ABC):
@@ -40,6 +46,9 @@ class RequestPipeline(ABC):
 
     door: str = ""
     """The name of the door, for log lines."""
+
+    feed_bytes: int = FEED_BYTES
+    """Bytes of input that are fed at once."""
 
     expected: tuple[type[Exception], ...] = ()
     """Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
@@ -52,8 +61,14 @@ class RequestPipeline(ABC):
         self.replies = ReplyQueue(channel.send, self._replied, self._abandon)
         self.state = OPEN
         self._dispatching = False
-        self._yielding = False  # others have their turn
+        self._turns = broker.turns
+        self._turn = Turn(broker.turns, self._resume)
+        self._allowance: LoginAllowance | None = None  # of a client that has to log in and has not
+        self._inbox: deque[bytes] = deque()  # input that was not fed yet,
+        self._fed = 0  # but for so many bytes of its first piece
+        self._inbox_bytes = 0
         self._cost = 1  # of the request that `_peek` gave, out of `MAX_PER_TURN`
+        self._running: Handler | None = None  # of the last request that was executed
         self._pending: PendingReply | None = None  # the reply to the last request that was executed
         self._awaited: Any = None  # that request
 
@@ -94,6 +109,10 @@ class RequestPipeline(ABC):
     def _release(self) -> None:  # noqa: B027 - most doors have nothing of the kind
         """Give up what belongs to the connection alone: it takes no more requests."""
 
+    def _logged_in(self) -> bool:
+        """Asked of doors that have an allowance for those who have not."""
+        return True
+
     # -- what a door defines: replies
 
     @abstractmethod
@@ -117,14 +136,18 @@ class RequestPipeline(ABC):
 
     def receive(self, data: bytes) -> None:
         if data and self.state is OPEN:
-            try:
-                self.feed(data)
-            except Exception as error:  # noqa: BLE001 - `_crash` logs it
-                self._crash(error)
+            if len(data) <= self.feed_bytes and not (self._inbox or self._turn.yielding or self._allowance is not None):
+                try:
+                    self.feed(data)
+                except Exception as error:  # noqa: BLE001 - `_crash` logs it
+                    self._crash(error)
+            else:
+                self._inbox.append(data)
+                self._inbox_bytes += len(data)
         self.work()
 
     def end_of_input(self) -> None:
-        self.end_input()
+        self._change(ConnectionEvent.END_OF_INPUT)
         self.work()
 
     def stop(self) -> None:
@@ -142,7 +165,15 @@ class RequestPipeline(ABC):
 
     @property
     def held_bytes(self) -> int:
-        return self._input_bytes + self.replies.held_bytes
+        return self._inbox_bytes + self._input_bytes + self.replies.held_bytes
+
+    @property
+    def yielding(self) -> bool:
+        return self._turn.yielding
+
+    def describe_work(self) -> dict[str, str]:
+        kind = "unreadable" if self._running is None else self._running.function.__name__
+        return {"door": self.door, "peer": self.channel.peer, "request": kind}
 
     # -- states
 
@@ -154,8 +185,9 @@ class RequestPipeline(ABC):
         return self.state is CLOSED
 
     def end_input(self) -> None:
-        """Take no more input. The connection closes when all requests that it sent are answered."""
+        """Take no more input, not even what was received. The connection closes when all requests are answered."""
         self._change(ConnectionEvent.END_OF_INPUT)
+        self._discard_inbox()
 
     def reject_input(self) -> None:
         """Take no more input and drop the requests that it sent; the connection closes when all replies are out."""
@@ -164,6 +196,7 @@ class RequestPipeline(ABC):
 
     def discard(self) -> None:
         """Drop all requests that were not carried out, and whatever belongs to the connection alone."""
+        self._discard_inbox()
         self._discard_input()
         pending, self._pending = self._pending, None
         self._awaited = None
@@ -194,28 +227,76 @@ class RequestPipeline(ABC):
             self.channel.close()
 
     def dispatch(self) -> None:
-        """Execute requests, until there are no more or the next one has to wait."""
-        budget = MAX_PER_TURN
-        replies = self.replies
-        while self._pending is None and not self._yielding:
-            if budget <= 0:
-                budget = MAX_PER_TURN
-                self._yielding = True
-                self.broker.scheduler.call_soon(self._resume)
-                continue
+        """Execute requests, until there are no more, the next one has to wait, or others have their turn."""
+        replies, turn = self.replies, self._turn
+        turn.begin()
+        while self._pending is None and not turn.yielding:
             request = self._peek()
-            if request is None:
+            if request is None and not self._inbox:
                 return
+            if turn.over():
+                turn.give_way()
+                continue
+            if request is None:
+                self._feed_slice()
+                continue
             handler = self._handler(request)
             checks = replies.held_bytes > FLUSH_BYTES or (handler is not None and handler.reads)
             if checks and self._must_wait(handler):
                 return
-            budget -= self._cost
+            if self._allowance is not None and not self._allowed(self._allowance, request):
+                return
+            turn.requests -= self._cost
+            self._running = handler
             self._execute(handler, request)
+
+    def _feed_slice(self) -> None:
+        """Feed the next bytes of the inbox: at most `feed_bytes`."""
+        data, start = self._inbox[0], self._fed
+        end = start + self.feed_bytes
+        if end < len(data):
+            self._fed = end
+            piece = data[start:end]
+        else:
+            self._inbox.popleft()
+            self._fed = 0
+            piece = data[start:] if start else data
+        self._inbox_bytes -= len(piece)
+        self._turn.bytes -= len(piece)
+        if self._allowance is not None and not self._allowance.feed(len(piece)):
+            if not self._logged_in():
+                self._shut_out(self._allowance)
+                return
+            self._welcome()
+        self.feed(piece)
+
+    def _discard_inbox(self) -> None:
+        self._inbox.clear()
+        self._fed = self._inbox_bytes = 0
+
+    def _allowed(self, allowance: LoginAllowance, request: Any) -> bool:
+        """False if that was one request too many of a client that has to log in; it has been told."""
+        if self._logged_in():
+            self._welcome()
+        elif not allowance.ask():
+            self._refuse(request, allowance.refusal())
+            self._shut_out(allowance)
+            return False
+        return True
+
+    def _shut_out(self, allowance: LoginAllowance) -> None:  # noqa: ARG002 - a door may tell its log
+        """The client has to log in, and has used its allowance up."""
+        self.reject_input()
+
+    def _welcome(self) -> None:
+        """The client has logged in."""
+        if self._allowance is not None:
+            self._allowance.reset()
+        self._allowance = None
+        self._turn.stranger = False
 
     def _resume(self) -> None:
         """Others have had their turn."""
-        self._yielding = False
         if not self._dispatching and self.state is not CLOSED:
             self.progress()
 
@@ -306,13 +387,16 @@ class RequestPipeline(ABC):
 
     def progress(self) -> None:
         """Go on after something that was waited for."""
+        turns = self._turns
+        began = turns.timer()
         self.work()
+        turns.charge(turns.timer() - began, self)
         if self.state is not CLOSED:
             self.channel.progress()
 
     @property
     def _idle(self) -> bool:
-        return self._pending is None and self._drained
+        return self._pending is None and not self._inbox and self._drained
 
     # -- replies
 

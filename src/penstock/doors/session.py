@@ -89,6 +89,14 @@ class Session(Protocol):
         """The connection is gone; forget it. No channel call may follow."""
 
     @property
+    def yielding(self) -> bool:
+        """Its share of the turn is used up, and others have theirs: the transport does not read meanwhile, and
+        `Channel.progress` is called after it."""
+
+    def describe_work(self) -> dict[str, str]:
+        """Door, peer, and the kind of the last request: for the log line about a turn that took too long."""
+
+    @property
     def long_lived(self) -> bool:
         """Whether the connection is kept when nothing moves: its client may wait for something, and has no word to say
         meanwhile. Not before it has logged in, where one has to."""

@@ -27,6 +27,7 @@ from penstock.server.doors import BUILT, FELIX, FLIGHT, quic_door, stream_doors
 from penstock.server.errors import StartFailed
 from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.maintenance import maintain
+from penstock.server.watchdog import Watchdog
 from penstock.server.workers import Workers
 from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.connection_limits import ConnectionTracker
@@ -62,6 +63,7 @@ class Server:
         self._lock: DirectoryLock | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._maintenance: asyncio.Task[None] | None = None
+        self._watchdog: Watchdog | None = None
         self._admin: AdminSocket | None = None
         self.workers: Workers | None = None
 
@@ -100,6 +102,7 @@ class Server:
         tracker = self.tracker = ConnectionTracker(connection_limits(settings), broker.metrics, loop)
         busy_poll = BusyPoll(loop, settings.performance.busy_poll_us / 1e6)
         self.workers = Workers(broker, settings, self.data_dir, self._flight_port)
+        self._watchdog = Watchdog(loop, broker, settings.performance.stall_seconds)
         self._maintenance = loop.create_task(maintain(broker, self.workers.start_needed))
         await self.workers.start()
         self._admin = await self._open_admin(broker)
@@ -199,6 +202,8 @@ class Server:
             await self._admin.stop(self.settings.limits.shutdown_seconds)
         if self._maintenance is not None:
             self._maintenance.cancel()
+        if self._watchdog is not None:
+            self._watchdog.close()
         if self.workers is not None:
             await self.workers.stop()
         if self.broker is not None:

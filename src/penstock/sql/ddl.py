@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from penstock.broker.errors import QueryError, TableNotFound
+from penstock.broker.errors import QueryError, TableExists, TableNotFound
 from penstock.broker.queries.query import Column, Declared, Rows
 from penstock.sql.catalog import Catalog
 from penstock.sql.engine import Engine
@@ -47,7 +47,7 @@ def create(catalog: Catalog, engine: Engine, tree: exp.Create) -> Rows:
     if stream is not None and stream.declared is not None:
         if tree.args.get("exists"):
             return changed(0, catalog.head())
-        raise QueryError(f"Table '{stream.name}' already exists")
+        raise TableExists(stream.name)
     target = name if stream is None else stream.name
     return changed(0, catalog.declare(target, Declared(tuple(columns)), create=stream is None))
 

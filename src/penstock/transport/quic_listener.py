@@ -47,7 +47,8 @@ class QuicListener:
         for sock in self._sockets:
             self._servers.append(
                 QuicServer(
-                    sock, settings, certificate, lambda connection: QuicSessions(port, connection), loop, busy_poll
+                    *(sock, settings, certificate, lambda connection: QuicSessions(port, connection), loop, busy_poll),
+                    turns=port.broker.turns,
                 )
             )
 

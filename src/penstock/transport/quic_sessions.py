@@ -55,11 +55,12 @@ class QuicPort:
 class QuicChannel:
     """One stream. To its session a `StreamChannel`, to the connection a `StreamReceiver`."""
 
-    __slots__ = ("_connection", "_input_over", "_stream", "held", "peer", "session")
+    __slots__ = ("_connection", "_input_over", "_stream", "held", "peer", "session", "yielding")
 
     def __init__(self, connection: QuicSessions) -> None:
         self.peer = connection.peer
         self.held = 0  # as last accounted
+        self.yielding = False  # the same
         self.session: StreamSession | None = None  # None: it is done with the stream
         self._connection = connection
         self._input_over = False
@@ -160,6 +161,7 @@ class QuicSessions:
         self._host: MultiplexedSession | None = None
         self._channels: dict[QuicChannel, None] = {}
         self._session_bytes = 0  # held by all sessions
+        self._yielding = 0  # sessions whose share of the turn is used up
         self._frame = port.door.max_frame + READ_SLACK
         self._grace = 0  # frames for which it has more room than is its due, so that one of its streams gets done
         self._last_activity = port.now()
@@ -240,7 +242,7 @@ class QuicSessions:
             held += self._connection.unsent
         if held != self.held:
             self._tracker.account(self, held)
-        pause = held > self._room or (self._tracker.full and held > self._tracker.fair_share)
+        pause = held > self._room or self._yielding > 0 or (self._tracker.full and held > self._tracker.fair_share)
         if not held:
             self._grace = 0
         if pause is self._connection.paused:
@@ -333,7 +335,11 @@ class QuicSessions:
     # -- inside
 
     def _measure(self, channel: QuicChannel) -> None:
-        held = 0 if channel.session is None else channel.session.held_bytes
+        session = channel.session
+        held, yielding = (0, False) if session is None else (session.held_bytes, session.yielding)
+        if yielding is not channel.yielding:
+            channel.yielding = yielding
+            self._yielding += 1 if yielding else -1
         self._session_bytes += held - channel.held
         channel.held = held
 

@@ -15,12 +15,13 @@ import socket
 import ssl
 import struct
 import termios
-import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
 from penstock.broker.broker import Broker
+from penstock.broker.runtime.turns import SMALL
 from penstock.broker.security.access import CERTIFICATE, Identity
 from penstock.doors.session import Door, Session
 from penstock.transport.busy_poll import BusyPoll
@@ -32,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 WRITE_HIGH: Final = 1 << 20  # bytes queued to a socket above which its connection is not read from
 READ_SLACK: Final = 512 << 10  # the most that one read can bring beyond a whole frame
-TURN_SECONDS: Final = 0.02  # of work on one piece of input, after which everybody else has a turn
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 << 20
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._port = port
         self._tracker = port.tracker
         self._busy_poll = port.busy_poll
+        self._turns = port.broker.turns
         self._loop = loop
         self._phase = Phase.SNIFFING
         self._admitted = False
@@ -100,7 +101,9 @@ class Connection(asyncio.Protocol):
         self._unsent = 0  # in the transport's buffer, at the last sweep
         self._input_over = False
         self._paused = False
-        self._yielding = False  # others have their turn
+        self._inbox: deque[bytes] = deque()  # came when the turn was used up, and waits for the next
+        self._inbox_bytes = 0
+        self._ended_in_inbox = False  # the peer's end of input is behind it
         self._unanswered = False  # bytes came, and nothing that could carry the kernel's acknowledgement has left
 
     # -- what the event loop calls
@@ -128,23 +131,21 @@ class Connection(asyncio.Protocol):
         elif self._phase is not CLOSED:
             self._last_activity = self._loop.time()
             self._unanswered = True
-            began = time.monotonic()
             if self._busy_poll is not None:
                 self._busy_poll.received()
-            if self._tls is None:
-                self._accept(data)
+            if self._turns.exhausted or self._inbox:
+                self._postpone(data)
             else:
-                self._decrypt(self._tls, data)
-            # uvloop would go on with up to 32 more pieces of this connection before it looks at another.
-            if time.monotonic() - began > TURN_SECONDS:
-                self._yielding = True
-                self._loop.call_soon(self._yielded)
+                self._take(data)
             self.apply_backpressure()
             if self._unanswered:
                 self._acknowledge()
 
     def eof_received(self) -> bool:
-        self._end_of_input()
+        if self._inbox:
+            self._ended_in_inbox = True
+        else:
+            self._end_of_input()
         return self._phase is not CLOSED  # True keeps the other direction open
 
     def pause_writing(self) -> None:
@@ -156,12 +157,13 @@ class Connection(asyncio.Protocol):
         self._write_blocked = False
         self._last_activity = self._loop.time()
         if self._phase is OPEN:
-            self._accept(b"")  # requests may be waiting for room
+            self._take(b"")  # requests may be waiting for room
         self.apply_backpressure()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
         self._phase = CLOSED
         self._socket.detach()
+        self._inbox.clear()
         session, self._session = self._session, None
         if session is not None:
             try:
@@ -216,15 +218,25 @@ class Connection(asyncio.Protocol):
         """Read, or do not read, by how much is held for this peer and for all."""
         if self._phase is CLOSED:
             return
-        held = len(self._sniffed) if self._session is None else self._session.held_bytes
+        session = self._session
+        if session is None:
+            held, yielding = len(self._sniffed), False
+        else:
+            held, yielding = session.held_bytes, session.yielding
+        if self._inbox:
+            held += self._inbox_bytes
+            yielding = True
+        elif self._phase is Phase.CLOSING:
+            yielding = False
         if self._write_blocked:
             held += self._transport.get_write_buffer_size()
         if held != self.held:
             self._tracker.account(self, held)
-        if held <= self._limit and not (self._paused or self._write_blocked or self._tracker.full or self._yielding):
+        if held <= self._limit and not (self._paused or self._write_blocked or self._tracker.full or yielding):
             return  # it is read from, and may be
         crowded = self._tracker.full and held > self._tracker.fair_share
-        pause = self._yielding or (
+        # uvloop would go on with up to 32 more pieces of this connection before it looks at another.
+        pause = yielding or (
             self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
         )
         if pause is not self._paused:
@@ -265,6 +277,7 @@ class Connection(asyncio.Protocol):
                 self._drop(f"idle for {limits.idle_seconds:g} s")
 
     def stop(self) -> None:
+        self._take_inbox()
         if self._phase is Phase.SNIFFING:
             self.abort()
         elif self._phase is OPEN and self._session is not None:
@@ -277,8 +290,34 @@ class Connection(asyncio.Protocol):
 
     # -- inside
 
-    def _yielded(self) -> None:
-        self._yielding = False
+    def _take(self, data: bytes) -> None:
+        """Bytes as they came, in any phase before closing; and the turn is charged for them."""
+        turns = self._turns
+        began = turns.timer()
+        if self._tls is None or not data:
+            self._accept(data)
+        else:
+            self._decrypt(self._tls, data)
+        turns.charge(turns.timer() - began, self)
+
+    def describe_work(self) -> dict[str, str]:
+        return self._log_keys if self._session is None else self._session.describe_work()
+
+    def _postpone(self, data: bytes) -> None:
+        """Everybody together has used this turn up."""
+        self._inbox.append(data)
+        self._inbox_bytes += len(data)
+        if len(self._inbox) == 1:
+            self._turns.later(self._take_inbox, little=len(data) <= SMALL)
+
+    def _take_inbox(self) -> None:
+        while self._inbox and self._phase in (Phase.SNIFFING, OPEN):
+            data = self._inbox.popleft()
+            self._inbox_bytes -= len(data)
+            self._take(data)
+        if self._ended_in_inbox:
+            self._ended_in_inbox = False
+            self._end_of_input()
         self.apply_backpressure()
 
     def _acknowledge(self) -> None:
@@ -350,7 +389,7 @@ class Connection(asyncio.Protocol):
         return self._session
 
     def _identity(self, door: str) -> Identity:
-        """Who it is before it says anything: the subject of its certificate, or whom the port takes its clients for."""
+        """The identity before a login: the subject of its certificate, or whom the port takes its clients for."""
         port = self._port
         subject = None if self._tls is None else self._tls.subject
         if subject is None:

@@ -14,6 +14,7 @@ from tests.doors.felix.peer import NAMES, TENANT, Peer, Stream, ack, auth, batch
 
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
+from penstock.broker.runtime.turns import MAX_PER_TURN
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Grant, Identity, Permission
 from penstock.doors.felix.connection import MAX_TENANTS, ViolationLog
 from penstock.doors.felix.handlers.table import HANDLERS
@@ -21,7 +22,6 @@ from penstock.doors.felix.produce_batch import PUBLICATIONS, ProduceBatch
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.session import felix_door
 from penstock.doors.handlers import writes
-from penstock.doors.pipeline import MAX_PER_TURN
 from penstock.doors.reply import Reply
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.messages import Request

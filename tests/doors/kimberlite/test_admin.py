@@ -188,8 +188,11 @@ def test_the_chain_of_audit_events_holds_until_somebody_changes_one() -> None:
     assert forged.mismatch_at_index == verified.event_count and forged.error_message
 
 
-def test_without_an_audit_log_that_is_said(peer: Peer) -> None:
-    assert "security.audit" in peer.refused(m.AuditQuery()).message
+def test_without_an_audit_log_that_is_said(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture, settings=KimberliteSettings(assume="5b"))
+    for request in (m.AuditQuery(), m.VerifyAuditChain()):
+        refused = peer.refused(request)
+        assert refused.code == ErrorCode.INVALID_REQUEST and "security.audit" in refused.message
 
 
 # -- the server

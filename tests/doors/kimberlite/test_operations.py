@@ -105,6 +105,14 @@ def test_a_topic_of_another_door_is_found_by_whoever_asks_for_nothing_to_keep_to
     assert peer.refused(regional).code == ErrorCode.STREAM_ALREADY_EXISTS
 
 
+@pytest.mark.parametrize("dialect", LATER)
+def test_non_phi_and_public_are_one_class(fixture: BrokerFixture, dialect: str) -> None:
+    first, later = Peer(fixture, "seed"), Peer(fixture, dialect)
+    stream = first.create("old", DataClass.NON_PHI)
+    assert later.create("old", DataClass.PUBLIC) == stream
+    assert later.refused(create("old", DataClass.PII)).code == ErrorCode.STREAM_ALREADY_EXISTS
+
+
 def test_every_partition_of_a_topic_is_a_stream(fixture: BrokerFixture, peer: Peer) -> None:
     topic, _ = fixture.broker.topics.create(ANONYMOUS, SCOPE, "orders", 3)
     second = topic.id + (1 << 32)
@@ -494,6 +502,7 @@ def test_a_result_that_fits_no_frame_is_an_error_that_says_what_to_do(fixture: B
         (core.PositionGone("gone"), ErrorCode.QUERY_EXECUTION_ERROR),
         (core.QueriesOff("off"), ErrorCode.QUERY_EXECUTION_ERROR),
         (core.TableNotFound("t"), ErrorCode.TABLE_NOT_FOUND),
+        (core.TableExists("t"), ErrorCode.STREAM_ALREADY_EXISTS),
         (core.PositionAhead(9, 3), ErrorCode.POSITION_AHEAD),
         (core.DuplicateKey("id 1"), ErrorCode.UNIQUE_CONSTRAINT_VIOLATION),
         (core.TooFast("wait"), ErrorCode.RATE_LIMITED),

@@ -611,8 +611,18 @@ def test_a_client_that_comes_back_knows_its_subscription_again() -> None:
     assert subscription_id(TENANT, other) != expected != subscription_id(TENANT + 1, scene.stream)
     number = subscribe(one, scene.stream)
     assert number != expected
-    one.ask(m.Unsubscribe(number))
-    assert subscribe(one, scene.stream) not in (expected, number)
+
+
+def test_a_subscription_keeps_its_id_whatever_else_the_connection_subscribed_to() -> None:
+    scene = Scene(1)
+    other = scene.author.create("other")
+    peer = scene.peer()
+    assert subscribe(peer, other) == subscription_id(TENANT, other)
+    for _ in range(2):
+        assert subscribe(peer, scene.stream) == subscription_id(TENANT, scene.stream)
+        assert offsets(peer) == [0]
+        peer.ask(m.Unsubscribe(subscription_id(TENANT, scene.stream)))
+        pushed(peer)
 
 
 @pytest.mark.parametrize("dialect", ALONE)

@@ -174,6 +174,7 @@ def every_error() -> Iterator[Exception]:
         NO_TOPIC, NO_PARTITION, core.TopicExists("t", 1), core.RecordTooLarge(2, 1), core.InvalidPartitionCount(0, 9),
         core.RecordUnsendable(7, 3, 2),
         log.OffsetMismatch(1, 2), log.OffsetOutOfRange(1, 2, 3), log.LogDamaged("f", 1, "r"),
+        log.TableDamaged("f", "t", 0, 1, 2, "r"),
         core.DelayTooLong(2, 1),
     ]  # fmt: skip
     yield from built

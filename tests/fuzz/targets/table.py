@@ -19,6 +19,7 @@ MODULES: Final = (
     "clients",
     "transport",
     "log",
+    "tables",
     "schemas",
     "security",
     "sql",

@@ -211,6 +211,7 @@ def test_a_connection_that_was_closed_here_is_forgotten_after_a_while() -> None:
         async with quic_fixture() as there:
             _, handler = await there.call()
             endpoint = there.server.endpoint
+            await until(lambda: there.handlers)  # the client knows first that the handshake is done
             there.connection.close(5, "go")
             await until(lambda: handler.endings)
             assert handler.endings == there.only.endings == [(5, "go")]

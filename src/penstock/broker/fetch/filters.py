@@ -18,6 +18,7 @@ import re2
 from penstock.broker.errors import InvalidArgument
 
 MAX_CHARACTERS: Final = 4096
+MAX_NAMES: Final = 128  # of a path; each takes some 30 µs to prepare
 MAX_WORK: Final = 1 << 29  # steps of an expression in one record: seconds, if it is made for that
 _EXPRESSION_CHARACTERS: Final = 512  # longer than that, it takes too long already to understand one
 _EXPRESSION_BYTES: Final = 1 << 19  # of memory that one compiled expression may take
@@ -75,10 +76,12 @@ def compile_filter(text: str) -> Filter:
     - or it is a regular expression (RE2) that is found in one of them. One that is malformed, or has more than 512
       characters, is found nowhere.
 
-    Nothing at all passes everything. Raises InvalidArgument for a text that is too long; and the filter does for a
-    record that is too large for an expression like this one."""
+    Nothing at all passes everything. Raises InvalidArgument for a text or a path that is too long; the filter does so
+    for a record that is too large for an expression like this one."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(f"filter of {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
+    if text.startswith(_PATH) and text.count(".") > MAX_NAMES:
+        raise InvalidArgument(f"filter with a path of {text.count('.')} names; at most {MAX_NAMES} are allowed")
     return Filter(text)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.broker.errors import BrokerError, QueryError, TableNotFound
+from penstock.broker.errors import BrokerError, QueryError, TableExists, TableNotFound
 from penstock.broker.fetch.fetch_service import FetchService
 from penstock.broker.fetch.read_view import ReadView
 from penstock.broker.produce.produce_service import ProduceService
@@ -150,7 +150,7 @@ class QueryCapability:
                 return self._topics.create(identity, scope, name, 1, TopicSettings(declared=declared))[1]
             settings = self._settings(statement, name)
             if declared is not None and settings.declared is not None:  # by somebody else, just now
-                raise QueryError(f"Table '{name}' already exists")
+                raise TableExists(name)
             statement.changed = True
             return self._topics.change(identity, scope, name, msgspec.structs.replace(settings, declared=declared))
 

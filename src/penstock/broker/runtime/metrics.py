@@ -34,6 +34,7 @@ _COUNTERS: Final = (
     ("records_unsendable", "records_unsendable", "Records too large for the frames of a reader, who was told."),
     ("internal_errors", "internal_errors", "Connections and streams ended by a mistake of the broker."),
     ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
+    ("slow_turns", "slow_turns", "Times that the event loop was held up by one connection for too long."),
     ("tenant_requests_refused", "tenant_requests_refused", "Requests refused because of their tenant's rate."),
     ("tenant_connections_refused", "tenant_connections_refused", "Connections that were one too many of a tenant."),
     ("tenant_writes_refused", "tenant_writes_refused", "Appends refused because of their tenant's stored bytes."),
@@ -222,6 +223,7 @@ class Metrics:
         self.records_unsendable = 0
         self.internal_errors = 0
         self.connections_refused = 0
+        self.slow_turns = 0
         self.tenant_requests_refused = 0
         self.tenant_connections_refused = 0
         self.tenant_writes_refused = 0
@@ -263,6 +265,7 @@ class Metrics:
         self.audit_lost = 0
         self.produce_latency = Latency()
         self.fetch_latency = Latency()
+        self.loop_stalls = Latency()
         self.registry = CollectorRegistry()
         self._gauges = gauges
         self._pending: _Pending | None = None
@@ -319,6 +322,7 @@ class Metrics:
             for (percent, _), value in zip(_QUANTILES, values, strict=True):
                 text = f"Latency of {kind} requests in ns, percentile {percent} of the last {LATENCY_SAMPLES}."
                 yield GaugeMetricFamily(f"{kind}_latency_ns_p{percent}", text, value=value)
+        yield self.loop_stalls.histogram("loop_stall_seconds", "How late the event loop came to a timer of its own.")
         yield from self._collect_gauges()
 
     def _collect_gauges(self) -> Iterator[Metric]:

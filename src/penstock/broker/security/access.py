@@ -126,12 +126,18 @@ class TopicAcls(Protocol):
     def any_for(self, identity: Identity, scope: Scope) -> bool:
         """True if there is a topic in the scope whose verdict may be True."""
 
+    def any_public(self, identity: Identity) -> bool:
+        """True if there may be such a topic because it is public, in any scope."""
+
 
 class _NoAcls:
     def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:  # noqa: ARG002
         return None
 
     def any_for(self, identity: Identity, scope: Scope) -> bool:  # noqa: ARG002
+        return False
+
+    def any_public(self, identity: Identity) -> bool:  # noqa: ARG002
         return False
 
 
@@ -228,6 +234,13 @@ class Access:
         if self.enforced and not any(self._any(identity, permission, scope) for permission in Permission):
             self.on_denied(identity, Permission.DESCRIBE, scope, "")
             raise AccessDenied(f"'{identity.name}' may not do anything in '{scope.tenant}'")
+
+    def grants_anything(self, identity: Identity) -> bool:
+        """Whether there may be anything, in any tenant, that `identity` may do: some grant names it or everyone, or
+        topics may be public."""
+        if not self.enforced or self._by_principal.get("*") or self._by_principal.get(identity.name):
+            return True
+        return bool(self.grants_of(identity)) or self.topic_acls.any_public(identity)
 
     def _any(self, identity: Identity, permission: Permission, scope: Scope) -> bool:
         covering = self._covering(identity, permission, scope)

@@ -69,6 +69,9 @@ class UserAccess:
         acls = self._state_log.state.directory.acls.get(scope, {})
         return any(self._listed(identity, acl) for acl in acls.values())
 
+    def any_public(self, identity: Identity) -> bool:
+        return self._public(identity) is True
+
     def _public(self, identity: Identity) -> bool | None:
         return True if self.policy.allow_anonymous or identity.name != ANONYMOUS.name else None
 

@@ -18,7 +18,7 @@ from penstock.wire.flymq.opcodes import MAX_PAYLOAD
 
 RECORD_OVERHEAD: Final = 12  # bytes of a record in a batch beside key and value
 MAX_BATCH_BYTES: Final = 16 << 20
-MAX_BATCH_RECORDS: Final = 100_000
+MAX_BATCH_RECORDS: Final = 25_000
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD - (1 << 17)  # a frame has the topic's name too
 
 

@@ -20,6 +20,7 @@ from penstock.doors.blipmq.handlers.table import HANDLERS, HANDSHAKE
 from penstock.doors.blipmq.request_context import BlipMqContext
 from penstock.doors.blipmq.subscriptions import Pushes
 from penstock.doors.handlers import Handler
+from penstock.doors.login_allowance import login_allowance
 from penstock.doors.pipeline import FLUSH_BYTES, RequestPipeline
 from penstock.doors.reply import Outcome
 from penstock.doors.session import Channel, Door
@@ -31,6 +32,7 @@ from penstock.wire.blipmq.errors import INTERNAL_ERROR
 _NEIGHBOURS: Final = {f.PUBLISH: bytes((f.PUBLISH,)), f.ACK: bytes((f.ACK, f.POLL)), f.POLL: bytes((f.ACK, f.POLL))}
 """The types of frames that are carried out together with one that they follow."""
 _TYPE: Final = itemgetter(0)
+MAX_NEIGHBOURS: Final = 1024  # frames that are looked at for it; a few ms of work
 
 
 class BlipMqSession(RequestPipeline):
@@ -41,6 +43,8 @@ class BlipMqSession(RequestPipeline):
         super().__init__(broker, channel)
         self._pushes = Pushes(broker, channel, self.replies, self.work, self.guard)
         self._context = BlipMqContext(broker, identity, channel, self.replies, self._pushes)
+        self._allowance = login_allowance(broker, identity)
+        self._turn.stranger = broker.access.enforced
         self._framer = f.Framer()
         self._frames: list[f.Frame] = []  # not executed yet, from `_next` on
         self._next = 0
@@ -74,7 +78,8 @@ class BlipMqSession(RequestPipeline):
             neighbours = _NEIGHBOURS.get(frames[first][0]) if self._context.handshake.ready else None
             if neighbours is None or frames[first + 1][0] not in neighbours:
                 return [frames[first]]
-            types = bytes(map(_TYPE, frames[first:] if first else frames))
+            left = min(left, MAX_NEIGHBOURS)
+            types = bytes(map(_TYPE, frames[first : first + left]))
             left -= len(types.lstrip(neighbours))
         return frames if left == len(frames) else frames[first : first + left]
 
@@ -107,6 +112,9 @@ class BlipMqSession(RequestPipeline):
         super().dispatch()
         if self._pushes.by_queue:
             self._pushes.work()
+
+    def _logged_in(self) -> bool:
+        return self._context.handshake.ready
 
     @property
     def _drained(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.broker.security.lockout import host_of
+from penstock.doors.login_allowance import login_allowance
 from penstock.doors.streams import MultiplexedChannel
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class FelixConnection:
         self.identity = identity
         self.subscriptions: set[object] = set()  # those that are open; each adds itself
         self.next_subscription_id = numbers  # never the same twice, at any connection
+        self.allowance = login_allowance(broker, identity)  # of all its streams: each has to begin with `auth`
         self._violations = violations
         self._tenants: dict[str, None] = {}  # that the connection counts for
 

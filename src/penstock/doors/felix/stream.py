@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.broker.errors import AccessDenied
+from penstock.broker.runtime.turns import MAX_PER_TURN
 from penstock.doors.felix.connection import FelixConnection
 from penstock.doors.felix.errors import (
     EXPECTED,
@@ -24,14 +25,15 @@ from penstock.doors.felix.produce_batch import PUBLICATIONS, ProduceBatch
 from penstock.doors.felix.request_context import FelixContext, FelixSettings
 from penstock.doors.felix.states import FIRST_FRAME, TABLE, Action, Input, State
 from penstock.doors.handlers import Handler
-from penstock.doors.pipeline import MAX_PER_TURN, RequestPipeline
+from penstock.doors.login_allowance import LoginAllowance
+from penstock.doors.pipeline import NO_SLICES, RequestPipeline
 from penstock.doors.reply import Outcome
 from penstock.doors.session import OPEN
 from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.wire.felix.codec.binary import Malformed, decode_batch
 from penstock.wire.felix.codec.dialects import ORIGINAL
-from penstock.wire.felix.frames import ACKED, BATCH, BadFrame, Frame, Framer
+from penstock.wire.felix.frames import ACKED, BATCH, BadFrame, Code, Frame, Framer
 from penstock.wire.felix.messages import Auth, decode_request
 
 JSON_UNIT: Final = 12  # as a power of two, bytes that count as one more request of a turn
@@ -42,12 +44,15 @@ class RequestStream(RequestPipeline):
     """A stream on which requests are answered; a `StreamSession`."""
 
     door: str = "felix"
+    feed_bytes: int = NO_SLICES
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, connection: FelixConnection, channel: StreamChannel, settings: FelixSettings) -> None:
         super().__init__(connection.broker, channel)
         self._connection = connection
         self._stream = channel
+        self._allowance = connection.allowance
+        self._turn.stranger = connection.broker.access.enforced
         self._frames = Framer(settings.max_frame)
         self._context = FelixContext(connection, channel, self.replies, settings)
         self._ended = False  # the client will send no more
@@ -141,6 +146,14 @@ class RequestStream(RequestPipeline):
         if action is Action.SERVE_UNLESS_REQUIRED and context.settings.require_auth:
             raise RequestRefused("auth required", ends=True)
 
+    def _logged_in(self) -> bool:
+        return self._context.state is State.AUTHENTICATED
+
+    def _shut_out(self, allowance: LoginAllowance) -> None:
+        """All streams of the connection share the allowance, and end with it."""
+        self.lost()
+        self._connection.violated(Code.LOGIN_NEEDED, str(allowance.refusal()))
+
     @property
     def _drained(self) -> bool:
         return self._exhausted and self._next is None and self._ahead is None
@@ -173,7 +186,7 @@ class RequestStream(RequestPipeline):
             self._units += self._frame_bytes >> (BINARY_UNIT if frame.flags & BATCH else JSON_UNIT)
             return self._decode(frame)
         self._exhausted = True
-        if self._ended and self._frames.in_payload:
+        if self._ended and self._frames.in_payload and not self._inbox:
             self._ended = False
             return Unreadable("the stream has ended in the midst of a frame")
         return None

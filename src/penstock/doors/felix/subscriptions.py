@@ -171,6 +171,11 @@ class Subscription:
 
     # -- what the transport calls
 
+    yielding = False  # there is no input that could wait meanwhile
+
+    def describe_work(self) -> dict[str, str]:
+        return {"door": "felix", "peer": self._connection.channel.peer, "request": "events"}
+
     def receive(self, data: bytes) -> None:  # noqa: ARG002 - nothing comes but the news that the client takes more
         self._go_on()
 

@@ -18,8 +18,10 @@ from penstock.broker.security.access import Identity
 from penstock.doors.flymq.errors import EXPECTED, text_of
 from penstock.doors.flymq.handlers.records import append, produce
 from penstock.doors.flymq.handlers.table import HANDLERS
-from penstock.doors.flymq.request_context import FlyMqContext, FlyMqSettings
+from penstock.doors.flymq.request_context import SCOPE, FlyMqContext, FlyMqSettings
+from penstock.doors.flymq.unpacking import UnpackingQueue, UnpackingTask
 from penstock.doors.handlers import Handler
+from penstock.doors.login_allowance import login_allowance
 from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply import Outcome, Reply
 from penstock.doors.session import Channel, Door
@@ -27,11 +29,13 @@ from penstock.log.engine import CommitGroup
 from penstock.wire.flymq.codec import replies, requests
 from penstock.wire.flymq.codec.coalesced_produce import CoalescedProduce, coalesce_produce
 from penstock.wire.flymq.errors import UnknownOpcode, error_frame
-from penstock.wire.flymq.frames import CoalescingFramer, Frame, content
+from penstock.wire.flymq.frames import CoalescingFramer, Frame, Inflation, is_compressed
 from penstock.wire.flymq.messages import NO_KEY
 from penstock.wire.flymq.opcodes import HEADER_SIZE, MAX_PAYLOAD, Op
 
 BATCH_BYTES: Final = 1 << 20  # of PRODUCE frames that are appended as one
+FIRST_STEP: Final = 128 << 10  # bytes of a compressed payload that are unpacked at once
+MAX_LOGIN: Final = 64 << 10  # bytes of the unpacked payload of those who have not logged in
 FRAME_BYTES: Final = 100  # memory of a frame besides its payload: most requests have next to none
 
 
@@ -51,9 +55,19 @@ class FlyMqSession(RequestPipeline):
     door: str = "flymq"
     expected: tuple[type[Exception], ...] = EXPECTED
 
-    def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: FlyMqSettings) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        channel: Channel,
+        identity: Identity,
+        settings: FlyMqSettings,
+        unpacking: UnpackingQueue | None = None,
+    ) -> None:
         super().__init__(broker, channel)
+        self._unpacking = UnpackingQueue() if unpacking is None else unpacking
         self._context = FlyMqContext(broker, identity, channel.peer, settings)
+        self._allowance = login_allowance(broker, identity)
+        self._turn.stranger = broker.access.enforced
         self._framer = CoalescingFramer(coalesce=_coalesce)
         self._frames: list[Frame | CoalescedProduce] = []  # not executed yet, from `_next` on
         self._next = 0
@@ -92,8 +106,27 @@ class FlyMqSession(RequestPipeline):
         self._held -= _weight(request.frame)
         if handler is None:
             raise UnknownOpcode(request.opcode)
-        request.body = requests.decode(request.opcode, content(request.frame))
+        if is_compressed(request.frame):
+            return self._unpack(handler, request)
+        return self._carry_out(handler, request, request.frame.payload)
+
+    def _carry_out(self, handler: Handler, request: FlyMqRequest, payload: bytes) -> Outcome | None:
+        request.body = requests.decode(request.opcode, payload)
         return handler.function(self._context, request.body)
+
+    def _unpack(self, handler: Handler, request: FlyMqRequest) -> Outcome | None:
+        """Nothing is unpacked for those who may not do such a thing anyway; whether they may do it to this topic, the
+        content tells. A login is small."""
+        context, limit = self._context, MAX_PAYLOAD
+        if handler.permission is not None:
+            context.broker.access.require_any(context.identity, handler.permission, SCOPE)
+        elif context.anonymous and context.broker.access.enforced:
+            limit = MAX_LOGIN
+        inflation = Inflation(request.frame.payload, limit)
+        if inflation.step(FIRST_STEP):
+            return self._carry_out(handler, request, inflation.content())
+        execute = partial(self._carry_out, handler, request)
+        return UnpackingTask(self._unpacking, self._turns, self, inflation, execute)
 
     def _append(self, batch: CoalescedProduce) -> Reply | None:
         """Append all records of a batch as one: if that is refused, each of them alone."""
@@ -109,6 +142,9 @@ class FlyMqSession(RequestPipeline):
             self._held += sum(map(_weight, alone))
             return None
         return Reply(_encode_batch(batch, produced.partitions, produced.offsets, produced.timestamp), produced.group)
+
+    def _logged_in(self) -> bool:
+        return not self._context.anonymous
 
     @property
     def _drained(self) -> bool:
@@ -162,7 +198,9 @@ def _encode_batch(batch: CoalescedProduce, partitions: Sequence[int], offsets: S
 
 
 def flymq_door(settings: FlyMqSettings) -> Door:
+    unpacking = UnpackingQueue()
+
     def opened(broker: Broker, channel: Channel, identity: Identity) -> FlyMqSession:
-        return FlyMqSession(broker, channel, identity, settings)
+        return FlyMqSession(broker, channel, identity, settings, unpacking)
 
     return Door("flymq", opened, MAX_PAYLOAD + HEADER_SIZE)

@@ -52,6 +52,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     broker.PartitionNotFound: Row(ErrorCode.STREAM_NOT_FOUND),
     broker.TopicExists: Row(ErrorCode.STREAM_ALREADY_EXISTS, lambda error, _: f"Stream '{error.topic}' already exists"),
     broker.TableNotFound: Row(ErrorCode.TABLE_NOT_FOUND),
+    broker.TableExists: Row(ErrorCode.STREAM_ALREADY_EXISTS),
     broker.QueryInvalid: Row(ErrorCode.QUERY_PARSE_ERROR),
     broker.PositionAhead: Row(ErrorCode.POSITION_AHEAD),
     broker.DuplicateKey: Row(ErrorCode.UNIQUE_CONSTRAINT_VIOLATION),

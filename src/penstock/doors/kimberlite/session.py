@@ -16,9 +16,10 @@ from penstock.doors.handlers import Handler
 from penstock.doors.kimberlite.errors import EXPECTED, RequestRefused, error_response
 from penstock.doors.kimberlite.handlers.table import HANDLERS
 from penstock.doors.kimberlite.request_context import KimberliteContext, KimberliteSettings
-from penstock.doors.kimberlite.states import TABLE, Action, Input
+from penstock.doors.kimberlite.states import TABLE, Action, Input, State
 from penstock.doors.kimberlite.subscriptions import Subscriptions
-from penstock.doors.pipeline import RequestPipeline
+from penstock.doors.login_allowance import login_allowance
+from penstock.doors.pipeline import NO_SLICES, RequestPipeline
 from penstock.doors.reply import Outcome
 from penstock.doors.reply_queue import OnFailure
 from penstock.doors.session import Channel, Door
@@ -31,6 +32,7 @@ from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD
 
 class KimberliteSession(RequestPipeline):
     door: str = "kimberlite"
+    feed_bytes: int = NO_SLICES
     expected: tuple[type[Exception], ...] = EXPECTED
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
@@ -38,6 +40,8 @@ class KimberliteSession(RequestPipeline):
         self._codec = codec = ServerCodec(settings.assume)
         self._subscriptions = Subscriptions(broker, channel, self.replies, codec, settings.push_events, self.guard)
         self._context = KimberliteContext(broker, identity, channel.peer, codec, settings, self._subscriptions)
+        self._allowance = login_allowance(broker, identity)
+        self._turn.stranger = broker.access.enforced
         self._request: m.Request | None = None  # decoded and not executed yet
         self._request_bytes = 0  # of the request that was decoded last
         self._exhausted = True  # there is no whole request left in the codec
@@ -86,6 +90,9 @@ class KimberliteSession(RequestPipeline):
                 raise RequestRefused(m.ErrorCode.AUTHENTICATION_FAILED, "authentication required")
             raise RequestRefused(m.ErrorCode.INVALID_REQUEST, "handshake required")
         return handler.function(context, payload)
+
+    def _logged_in(self) -> bool:
+        return self._context.state is State.GREETED
 
     @property
     def _drained(self) -> bool:

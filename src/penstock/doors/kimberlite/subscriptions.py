@@ -192,7 +192,6 @@ class Subscriptions:
         self.push_events = push_events
         self._open: dict[int, Subscription] = {}
         self.due: dict[int, Subscription] = {}  # may go on with the next `work`
-        self._made = 0
 
     # -- requests
 
@@ -238,11 +237,10 @@ class Subscriptions:
         return subscription
 
     def _number(self, tenant: int, stream: int) -> int:
-        """One that this connection has not used yet."""
-        number = subscription_id(tenant, stream) + self._made & MAX_ID
+        """The stream's own, or the next that this connection does not use at the moment."""
+        number = subscription_id(tenant, stream)
         while number in self._open:
             number = number + 1 & MAX_ID
-        self._made += 1
         return number
 
     # -- what the session calls

@@ -18,7 +18,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.errors import BrokerError, TopicNotFound
 from penstock.broker.security.access import Identity
 from penstock.doors.handlers import Handler
-from penstock.doors.pipeline import RequestPipeline
+from penstock.doors.pipeline import STRANGER_FEED_BYTES, RequestPipeline
 from penstock.doors.reply import Outcome, Reply
 from penstock.doors.rustlog.errors import EXPECTED, error_reply
 from penstock.doors.rustlog.handlers.records import EmptyProduce, check_sizes, produce
@@ -39,11 +39,12 @@ BATCH_BYTES: Final = 1 << 20  # of Produces that are appended as one
 class RustLogRequest:
     """A request on its way through the pipeline, and how it was written."""
 
-    __slots__ = ("body", "count", "dialect", "size")
+    __slots__ = ("body", "count", "dialect", "error", "size")
 
-    def __init__(self, dialect: Dialect, body: Request | None, size: int) -> None:
+    def __init__(self, dialect: Dialect, body: Request | None, size: int, error: ProtocolError | None = None) -> None:
         self.dialect = dialect
-        self.body = body  # None if it could not be decoded
+        self.body = body  # None if it could not be decoded,
+        self.error = error  # because of this
         self.size = size  # bytes of its payload, and of those that are appended with it
         self.count = 1  # requests that it stands for
 
@@ -54,6 +55,9 @@ class RustLogSession(RequestPipeline):
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel)
+        if broker.access.enforced:  # there is no login here
+            self._turn.stranger = True
+            self.feed_bytes = STRANGER_FEED_BYTES
         self._context = RustLogContext(broker, identity, channel.peer)
         self._framer = Framer()
         self._backlog: deque[bytes] = deque()  # payloads not decoded yet
@@ -72,34 +76,36 @@ class RustLogSession(RequestPipeline):
         self._backlog_bytes += sum(map(len, payloads))
 
     def _peek(self) -> RustLogRequest | None:
-        """The next request. A payload that cannot be decoded is refused, and skipped."""
+        """The next request. One that cannot be decoded is one, too: it costs as much as any."""
         if self._next is not None:
             return self._next
-        while self._backlog:
+        if self._backlog:
             payload = self._backlog.popleft()
             self._dialect = dialect = detect(payload)
             try:
                 self._next = RustLogRequest(dialect, dialect.decode_request(payload), len(payload))
             except ProtocolError as error:
-                self._backlog_bytes -= len(payload)
-                self._refuse(RustLogRequest(dialect, None, 0), error)
-            else:
-                return self._next
+                self._next = RustLogRequest(dialect, None, len(payload), error)
+            return self._next
         if (frame_error := self._framer.error) is not None:
             self._framer.error = None
             self._refuse(RustLogRequest(self._dialect, None, 0), frame_error)
         return None
 
-    def _handler(self, request: RustLogRequest) -> Handler:
+    def _handler(self, request: RustLogRequest) -> Handler | None:
         body = request.body
+        if body is None:
+            return None
         if isinstance(body, Produce) and not body.records:
             return HANDLERS[EmptyProduce]
         return HANDLERS[type(body)]
 
     def _invoke(self, handler: Handler | None, request: RustLogRequest) -> Outcome | None:
-        assert handler is not None
         self._next = None
         self._backlog_bytes -= request.size
+        if request.error is not None:
+            raise request.error
+        assert handler is not None
         self._context.dialect = request.dialect
         body = request.body
         if isinstance(body, Produce) and body.records:

@@ -344,9 +344,12 @@ class QuicConnection:
             self._handler.connected(self)
         while not self._paused and not self.closed:
             burst, self._undelivered = self._undelivered or machine.take_events(BURST_BYTES), None
-            if not self._deliver(burst, self._handler):
+            if not self._deliver(burst, self._handler, until):
                 self._undelivered = burst
-                break
+                if self._paused:
+                    break
+                self._driver.continue_later(self)
+                return
             if not burst.more:
                 break
             if time.monotonic() >= until:
@@ -354,9 +357,9 @@ class QuicConnection:
                 return
         self._look_for_end()
 
-    def _deliver(self, burst: Burst, handler: ConnectionHandler) -> bool:
-        """False if it was paused before the end: the rest is still in the burst. What comes at once for a thousand
-        streams may be a thousand small requests with large replies."""
+    def _deliver(self, burst: Burst, handler: ConnectionHandler, until: float) -> bool:
+        """False if it was paused, or the time was over, before the end: the rest is still in the burst. What comes at
+        once for a thousand streams may be a thousand small requests with large replies."""
         if burst.issued or burst.retired:
             self._driver.route(self, burst.issued, burst.retired)
         data = burst.data
@@ -368,6 +371,8 @@ class QuicConnection:
             stream.receive(pieces[0] if len(pieces) == 1 else b"".join(pieces), number in burst.ends)
             if self.closed:
                 return True
+            if data and time.monotonic() >= until:
+                return False
         for events, deliver in ((burst.resets, Stream.receive_reset), (burst.refusals, Stream.receive_refusal)):
             for number, code in events:
                 known = self._streams.get(number)

@@ -11,8 +11,9 @@ import contextlib
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from penstock.transport.quic.connection import QuicConnection
 from penstock.transport.quic.settings import QuicSettings
@@ -22,7 +23,9 @@ from penstock.transport.quic.udp import UdpSocket
 
 logger = logging.getLogger(__name__)
 
-TURN_SECONDS: Final = 0.02  # of work on what has arrived, after which everybody else has a turn
+TURN_SECONDS: Final = 0.004  # of work on what has arrived, after which everybody else has a turn
+FEED_DATAGRAMS: Final = 16  # handed to a state machine at once,
+FEED_BYTES: Final = 32 << 10  # or so many bytes
 FLIGHT_BYTES: Final = 512 << 10  # that one connection sends before the next has its turn
 SWEEP_SECONDS: Final = 1.0
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
@@ -37,13 +40,28 @@ class TrafficObserver(Protocol):
     def sent(self) -> None: ...
 
 
+class TurnScheduler(Protocol):
+    """The turns of everybody on the same event loop, whatever their transport; times in ns."""
+
+    @property
+    def exhausted(self) -> bool:
+        """This turn is used up."""
+
+    def charge(self, nanoseconds: int, worker: Any) -> None:
+        """So long was worked."""
+
+    def later(self, callback: Callable[[], None]) -> None:
+        """Call back in one of the next turns."""
+
+
 class QuicEndpoint:
-    """One socket. A server's has an `on_unknown`, called with datagrams of no connection."""
+    """One socket. A server's has an `on_unknown`, called with datagrams of no connection, and `turns`, if it shares
+    its loop with others."""
 
     def __init__(
         self, sock: socket.socket, settings: QuicSettings, loop: asyncio.AbstractEventLoop,
         on_unknown: Callable[[bytes, Header | None, Address], QuicConnection | None] | None = None,
-        observer: TrafficObserver | None = None,
+        observer: TrafficObserver | None = None, turns: TurnScheduler | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.connections: dict[QuicConnection, None] = {}  # in the order in which they came
@@ -55,7 +73,12 @@ class QuicEndpoint:
         self._routes: dict[bytes, QuicConnection] = {}
         self._dirty: dict[QuicConnection, None] = {}
         self._unfinished: dict[QuicConnection, None] = {}  # in the order in which they have their turn
+        self._arrived: deque[tuple[bytes, Address]] = deque()  # datagrams that are not looked at yet,
+        self._fed: dict[QuicConnection, Address] = {}  # and connections with some in their inbox
         self._flush_planned = self._continue_planned = False
+        self._reading = True
+        self._turns = turns
+        self._at_work: QuicConnection | None = None  # the last
         self._timers = Timers(loop, self._on_timer)
         times = [SWEEP_SECONDS, settings.handshake_seconds / 4, settings.idle_seconds / 4]
         self._interval = min([*times, settings.keep_alive_seconds / 4] if settings.keep_alive_seconds else times)
@@ -97,7 +120,8 @@ class QuicEndpoint:
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._timers.close()
-        self._loop.remove_reader(self._udp.fileno())
+        if self._reading:
+            self._loop.remove_reader(self._udp.fileno())
         self._loop.remove_writer(self._udp.fileno())
         self._udp.close()
         self.connections.clear()
@@ -113,9 +137,7 @@ class QuicEndpoint:
 
     def continue_later(self, connection: QuicConnection) -> None:
         self._unfinished[connection] = None
-        if not self._continue_planned:
-            self._continue_planned = True
-            self._loop.call_soon(self._continue)
+        self._plan_continuation()
 
     def route(self, connection: QuicConnection, issued: list[bytes], retired: list[bytes]) -> None:
         for connection_id in issued:
@@ -136,6 +158,10 @@ class QuicEndpoint:
     # -- what the event loop calls
 
     def _readable(self) -> None:
+        if self._turns is not None and self._turns.exhausted:
+            self._plan_continuation()
+            self._pause_reading()
+            return
         datagrams, error = self._udp.receive()
         if error is not None:
             self._refused(error)
@@ -143,19 +169,54 @@ class QuicEndpoint:
             return
         if self._observer is not None:
             self._observer.received()
+        self._arrived.extend(datagrams)
+        self._take_turn(self._receive)
+
+    def _take_turn(self, work: Callable[[float], None]) -> None:
+        began = time.monotonic()
+        work(began + TURN_SECONDS)
+        if self._turns is not None:
+            self._turns.charge(int((time.monotonic() - began) * 1e9), self)
+
+    def describe_work(self) -> dict[str, str]:
+        return {"door": "quic", "peer": "?" if self._at_work is None else self._at_work.peer}
+
+    def _receive(self, until: float) -> None:
+        """Hand on what has arrived, up to this time; no more is read from the socket before all of it was."""
+        arrived, fed = self._arrived, self._fed
         now = time.monotonic()
-        until = now + TURN_SECONDS
-        arrived: dict[QuicConnection, Address] = {}
-        for datagram, address in datagrams:
+        while arrived:
+            datagram, address = arrived.popleft()
             connection = self._connection_of(datagram, address)
-            if connection is None:
-                continue
-            if arrived.setdefault(connection, address) != address:  # it has moved, in the middle of what came
-                self._feed(connection, arrived[connection], now, until)
-                arrived[connection] = address
-            connection.inbox.append(datagram)
-        for connection, address in arrived.items():
+            if connection is not None:
+                if fed.setdefault(connection, address) != address:  # it has moved, in the middle of what came
+                    while connection.inbox:
+                        self._feed(connection, fed[connection], now, until)
+                    fed[connection] = address
+                connection.inbox.append(datagram)
+            if not len(arrived) % FEED_DATAGRAMS and time.monotonic() >= until:
+                break
+        while fed and (now := time.monotonic()) < until:
+            connection = next(iter(fed))
+            address = fed.pop(connection)
             self._feed(connection, address, now, until)
+            if connection.inbox:
+                fed[connection] = address  # behind the others
+        if arrived or fed:
+            self._plan_continuation()
+            self._pause_reading()
+        else:
+            self._resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._closed:
+            self._reading = False
+            self._loop.remove_reader(self._udp.fileno())
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self._closed:
+            self._reading = True
+            self._loop.add_reader(self._udp.fileno(), self._readable)
 
     def _connection_of(self, datagram: bytes, address: Address) -> QuicConnection | None:
         if len(datagram) <= CID_BYTES:
@@ -180,16 +241,25 @@ class QuicEndpoint:
                     connection.close(0, "nobody listens there, at this UDP port")
 
     def _feed(self, connection: QuicConnection, address: Address, now: float, until: float) -> None:
-        datagrams, connection.inbox = connection.inbox, []
-        if not datagrams:
+        """Some of the datagrams in its inbox: small ones may hold very many frames."""
+        inbox, size, count = connection.inbox, 0, 0
+        for datagram in inbox[:FEED_DATAGRAMS]:
+            size += len(datagram)
+            count += 1
+            if size >= FEED_BYTES:
+                break
+        if not count:
             return
+        datagrams, connection.inbox = inbox[:count], inbox[count:]
         connection.last_received = now
+        self._at_work = connection
         try:
             connection.machine.receive_many_datagrams(datagrams, address, now)
         except Exception as error:  # noqa: BLE001 - whatever a peer can send that the machine does not foresee
             logger.debug("%s: %s: %s", connection.peer, type(error).__name__, error)
             connection.fail("what was received could not be handled")
-        self._work(connection, until)
+        if not connection.inbox:
+            self._work(connection, until)
 
     def _work(self, connection: QuicConnection, until: float) -> None:
         half_open = not connection.established
@@ -204,17 +274,27 @@ class QuicEndpoint:
             self.half_open -= 1
         self.touch(connection)
 
+    def _plan_continuation(self) -> None:
+        if not self._continue_planned:
+            self._continue_planned = True
+            if self._turns is None:
+                self._loop.call_soon(self._continue)
+            else:
+                self._turns.later(self._continue)
+
     def _continue(self) -> None:
         self._continue_planned = False
-        if self._closed:
-            return
-        until = time.monotonic() + TURN_SECONDS
+        if not self._closed:
+            self._take_turn(self._go_on)
+
+    def _go_on(self, until: float) -> None:
         for connection in list(self._unfinished):
             if time.monotonic() >= until:
                 self.continue_later(connection)  # and those behind it, which are in there as well
                 break
             del self._unfinished[connection]
             self._work(connection, until)
+        self._receive(until)
 
     def _flush(self) -> None:
         self._flush_planned = False

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.transport.quic.certificate import Certificate
 from penstock.transport.quic.connection import ConnectionHandler, QuicConnection
-from penstock.transport.quic.endpoint import QuicEndpoint, TrafficObserver
+from penstock.transport.quic.endpoint import QuicEndpoint, TrafficObserver, TurnScheduler
 from penstock.transport.quic.retry_token import ResetTokens, RetryTokens
 from penstock.transport.quic.settings import QuicSettings, datagram_bytes
 from penstock.transport.quic.state_machine import (
@@ -41,6 +41,7 @@ class QuicServer:
         handler_factory: Callable[[QuicConnection], ConnectionHandler],
         loop: asyncio.AbstractEventLoop,
         observer: TrafficObserver | None = None,
+        turns: TurnScheduler | None = None,
     ) -> None:
         self._settings = settings
         self._certificate = certificate
@@ -55,7 +56,7 @@ class QuicServer:
         self._second = 0
         self._answers = 0
         self.address: Address = sock.getsockname()
-        self.endpoint = QuicEndpoint(sock, settings, loop, self._on_unknown_datagram, observer)
+        self.endpoint = QuicEndpoint(sock, settings, loop, self._on_unknown_datagram, observer, turns)
 
     def stop_accepting(self) -> None:
         """Accept no more connections; open ones stay."""

@@ -48,12 +48,13 @@ OFFSETS: Final = 0x0020
 
 
 class Code(enum.IntEnum):
-    """Application error codes that a connection is closed with: after a header like these, nobody knows where the next
-    frame begins. The protocol names no codes; these are our own. 0 is an orderly end."""
+    """Application error codes that a connection is closed with: after a header like the first three, nobody knows where
+    the next frame begins. The protocol names no codes; these are our own. 0 is an orderly end."""
 
     BAD_MAGIC = 0x1
     BAD_VERSION = 0x2
     TOO_LARGE = 0x3
+    LOGIN_NEEDED = 0x4
 
 
 class BadFrame(Exception):

@@ -8,6 +8,7 @@ coalesced into one: see `CoalescingFramer`.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from penstock.wire.flymq.opcodes import (
 _HEADER: Final = struct.Struct(">HBBI")  # magic and version in one, opcode, flags, length
 _START: Final = MAGIC << 8 | VERSION
 _PRODUCE: Final = 0x01
+_INPUT_STEP: Final = 64 << 10  # bytes of a compressed payload that are unpacked at once; what is left is copied
 _STRAY: Final = 4  # bytes of the partition that the document's PRODUCE example does not count
 
 # As in the original's header constants. It decodes gzip only, and so do we.
@@ -161,25 +163,66 @@ def frame(opcode: int, payload: bytes, flags: int = FLAG_BINARY) -> bytes:
 
 def content(frame: Frame, limit: int = MAX_PAYLOAD) -> bytes:
     """The payload, decompressed if its flags say that it is compressed."""
+    return decompress(frame.payload, limit) if is_compressed(frame) else frame.payload
+
+
+def is_compressed(frame: Frame) -> bool:
+    """Raises UnsupportedCompression if it is, but not by gzip."""
     compression = frame.flags & COMPRESSION_MASK
-    if not compression:
-        return frame.payload
-    if compression != COMPRESSION_GZIP:
+    if compression and compression != COMPRESSION_GZIP:
         raise UnsupportedCompression(_CODECS.get(compression, f"0x{compression:02X}"))
-    return decompress(frame.payload, limit)
+    return compression != 0
 
 
 def decompress(payload: bytes, limit: int) -> bytes:
-    """The payload without its gzip compression. No more than `limit` bytes are made: a larger result is refused.
+    """The payload without its gzip compression. No more than `limit` bytes are made: a larger result is refused."""
+    inflation = Inflation(payload, limit)
+    while not inflation.step(limit + 1):
+        pass
+    return inflation.content()
+
+
+class Inflation:
+    """A gzip payload that is unpacked in steps, each of a bounded size. No more than `limit` bytes are made.
 
     There must be one member and nothing behind it. Every member costs time, and could be as short as 20 bytes."""
-    unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-    try:
-        data = unpacker.decompress(payload, limit + 1)
-    except zlib.error:
-        raise MalformedPayload("invalid gzip data") from None
-    if len(data) > limit:
-        raise MalformedPayload(f"decompressed payload too large (max: {limit} bytes)")
-    if not unpacker.eof or unpacker.unused_data:
-        raise MalformedPayload("invalid gzip data")
-    return data
+
+    __slots__ = ("_at", "_content", "_limit", "_payload", "_size", "_unpacker")
+
+    def __init__(self, payload: bytes, limit: int) -> None:
+        self._payload = payload
+        self._limit = limit
+        self._at = 0
+        self._size = 0
+        self._content = io.BytesIO()  # grows with what is made, and gives it out without a copy
+        self._unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    def step(self, size: int) -> bool:
+        """Read and make no more than about so many bytes; True when all is unpacked. Raises MalformedPayload."""
+        unpacker = self._unpacker
+        room, unread = size, size
+        while room > 0 and unread > 0:
+            data = unpacker.unconsumed_tail
+            if not data:
+                data = self._payload[self._at : self._at + _INPUT_STEP]
+                self._at += len(data)
+                unread -= _INPUT_STEP
+            try:
+                part = unpacker.decompress(data, room)
+            except zlib.error:
+                raise MalformedPayload("invalid gzip data") from None
+            room -= len(part)
+            self._size += len(part)
+            self._content.write(part)
+            if self._size > self._limit:
+                raise MalformedPayload(f"decompressed payload too large (max: {self._limit} bytes)")
+            if unpacker.eof:
+                if unpacker.unused_data or self._at < len(self._payload):
+                    raise MalformedPayload("invalid gzip data")
+                return True
+            if not data and not part:
+                raise MalformedPayload("invalid gzip data")
+        return False
+
+    def content(self) -> bytes:
+        return self._content.getvalue()

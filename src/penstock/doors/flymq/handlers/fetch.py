@@ -22,7 +22,7 @@ from penstock.wire.flymq.errors import PayloadTooLarge
 from penstock.wire.flymq.opcodes import Op
 
 DEFAULT_MESSAGES: Final = 10
-MAX_MESSAGES: Final = 10_000  # of one reply
+MAX_MESSAGES: Final = 5_000  # of one reply: some 20 ms, during which nobody else is served
 MAX_BYTES: Final = 8 << 20  # of keys and values; a larger record goes alone
 STEP_RECORDS: Final = 1000  # of one read with a filter
 MAX_WAIT: Final = 9_000_000  # µs: clients give up after 10 s

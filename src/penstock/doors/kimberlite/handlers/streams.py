@@ -25,6 +25,7 @@ MAX_REGION: Final = 255  # characters
 
 GLOBAL: Final = "global"
 PHI: Final = m.DataClass.PHI
+_ALIASES: Final[dict[str | None, str]] = {m.DataClass.NON_PHI: m.DataClass.PUBLIC}  # one class, named by two versions
 _FIRST_NAMES: Final = re.compile(r"[A-Za-z0-9_]{1,256}")
 _REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSoutheast2: "ap-southeast-2"}
 
@@ -82,7 +83,9 @@ def _fits(found: TopicSettings, wanted: TopicSettings) -> bool:
     placement: it will do for whoever asks for nothing that has to be kept to."""
     if (found.placement or GLOBAL) != wanted.placement:
         return False
-    return wanted.data_class != PHI if found.data_class is None else found.data_class == wanted.data_class
+    if found.data_class is None:
+        return wanted.data_class != PHI
+    return _ALIASES.get(found.data_class, found.data_class) == _ALIASES.get(wanted.data_class, wanted.data_class)
 
 
 def _exists(topic: Topic) -> str:

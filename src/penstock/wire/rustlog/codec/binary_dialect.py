@@ -31,6 +31,7 @@ from penstock.wire.rustlog.errors import (
     DecodeError,
     ErrorReply,
     InvalidRequest,
+    ProtocolError,
     RecordUnfetchable,
     ReplyTooLarge,
     clip,
@@ -86,6 +87,7 @@ _PRODUCED: Final = struct.Struct(">IBQI")  # a whole frame: length, type, base o
 _COUNTED: Final = struct.Struct(">BI")  # the type, then a count or a length
 
 _FETCH_FIXED: Final = 1 + 4 + 8  # type, count, next offset
+MAX_RECORDS: Final = 100_000  # of one Produce: some 30 ms, during which nobody else is served
 MAX_RECORD: Final = MAX_FRAME - _FETCH_FIXED - 4  # bytes of the largest one that a FetchResponse has room for
 _COUNTED_PER_RECORD: Final = 12  # `max_bytes` counts this much beside the payload: the original's record header
 
@@ -143,10 +145,12 @@ class _Reader:
         except UnicodeDecodeError as error:
             _fail(f"invalid utf8 {field}: {_utf8_problem(error)}")
 
-    def records(self) -> list[bytes]:
+    def records(self, *, limited: bool = False) -> list[bytes]:
         """A count, and that many byte strings. The count allocates nothing: the bytes must be there."""
         count = self.u32("record count")
         data, start = self.data, self.position
+        if MAX_RECORDS < count <= (len(data) - start) // 4 and limited:
+            raise InvalidRequest(f"A Produce of {count} records; the most is {MAX_RECORDS}: send several")
         if count > 1 and len(data) >= start + 4:
             (length,) = _U32.unpack_from(data, start)
             step = 4 + length
@@ -192,7 +196,7 @@ def _utf8_problem(error: UnicodeDecodeError) -> str:
 # -- requests, read by the server. The calls are in the order of the fields on the wire.
 
 _REQUESTS: Final[dict[int, Callable[[_Reader], Request]]] = {
-    PRODUCE: lambda r: Produce(r.string("topic"), r.u32("partition"), r.records()),
+    PRODUCE: lambda r: Produce(r.string("topic"), r.u32("partition"), r.records(limited=True)),
     FETCH: lambda r: Fetch(
         group_id=r.string("group_id"),
         topic=r.string("topic"),
@@ -438,8 +442,8 @@ def _records_behind(payload: bytes, position: int) -> list[bytes]:
     reader = _Reader(payload)
     reader.position = position
     try:
-        return reader.records()
-    except DecodeError:
+        return reader.records(limited=True)
+    except ProtocolError:
         return []
 
 

@@ -132,6 +132,17 @@ _DIGITS: Final = len(str(MAX_U64))
 MAX_RECORD: Final = (MAX_FRAME - _ENVELOPE - _RECORD - 3 * _DIGITS) // 4 * 3
 
 
+# Neither names nor Base64 have commas. To decode millions of values, only to refuse them, would hold up everybody.
+_LARGE: Final = 256 << 10  # bytes of a payload in which they are counted first
+_MAX_COMMAS: Final = MAX_RECORDS + 1000
+
+
+def _too_many(payload: bytes) -> str:
+    if b'"records"' in payload:
+        return f"Field 'records': expected at most {MAX_RECORDS} records"
+    return f"Request: expected at most {_MAX_COMMAS} values"
+
+
 class JsonDialect:
     name: Final = "json"
     fetch_uses_committed_offset: Final = False
@@ -140,6 +151,8 @@ class JsonDialect:
     max_record: Final = MAX_RECORD
 
     def decode_request(self, payload: bytes) -> Request:
+        if len(payload) > _LARGE and payload.count(b",") > _MAX_COMMAS:
+            raise InvalidRequest(_too_many(payload))
         request: Any = _decode(_REQUESTS, payload)
         match request:
             case Produce():

@@ -1,0 +1,106 @@
+"""Unpacking of compressed payloads: after the access check, in steps, one at a time.
+
+A payload of a few KiB may unpack to the largest one that there is. What that costs is spread over turns of the event
+loop, and only one payload at the whole door is in the middle of it, so that memory is taken for one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from penstock.broker.runtime.turns import Turns, Worker
+from penstock.doors.reply import Completion, Outcome, PendingReply, Reply
+from penstock.wire.flymq.errors import MalformedPayload
+from penstock.wire.flymq.frames import Inflation
+
+STEP_BYTES: Final = 1 << 20  # read or made before others have their turn: about 2 ms
+
+
+class UnpackingQueue:
+    """The requests of one door that have more to unpack than one step does."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: deque[UnpackingTask] = deque()  # the first is at work
+
+    def join(self, task: UnpackingTask) -> None:
+        self._tasks.append(task)
+        if len(self._tasks) == 1:
+            task.go_on()
+
+    def leave(self, task: UnpackingTask) -> None:
+        if task not in self._tasks:
+            return
+        working = self._tasks[0] is task
+        self._tasks.remove(task)
+        if working and self._tasks:
+            self._tasks[0].go_on()
+
+
+class UnpackingTask:
+    """A request whose payload is being unpacked; a `PendingReply`. `execute` gets the content."""
+
+    __slots__ = ("_execute", "_inflation", "_on_complete", "_outcome", "_over", "_queue", "_turns", "_worker")
+
+    def __init__(
+        self,
+        queue: UnpackingQueue,
+        turns: Turns,
+        worker: Worker,
+        inflation: Inflation,
+        execute: Callable[[bytes], Outcome | None],
+    ) -> None:
+        self._queue = queue
+        self._turns = turns
+        self._worker = worker
+        self._inflation = inflation
+        self._execute = execute
+        self._outcome: PendingReply | None = None  # of the request itself
+        self._over = False
+        self._on_complete: Completion
+
+    def start(self, on_complete: Completion) -> None:
+        self._on_complete = on_complete
+        self._queue.join(self)
+
+    def cancel(self) -> None:
+        self._over = True
+        self._queue.leave(self)
+        if self._outcome is not None:
+            self._outcome.cancel()
+
+    def go_on(self) -> None:
+        self._turns.later(self._step)
+
+    def _step(self) -> None:
+        if self._over:
+            return
+        began = self._turns.timer()
+        try:
+            done = self._inflation.step(STEP_BYTES)
+        except MalformedPayload as error:
+            self._finish(error)
+        else:
+            if done:
+                self._finish(None)
+            else:
+                self.go_on()
+        self._turns.charge(self._turns.timer() - began, self._worker)
+
+    def _finish(self, error: Exception | None) -> None:
+        self._over = True
+        outcome: Outcome | Exception | None = error
+        if error is None:
+            try:
+                outcome = self._execute(self._inflation.content())
+            except Exception as refusal:  # noqa: BLE001 - the error boundary is the pipeline's
+                outcome = refusal
+        self._queue.leave(self)
+        if outcome is None or isinstance(outcome, Reply | Exception):
+            self._on_complete(outcome)
+        else:
+            self._outcome = outcome
+            outcome.start(self._on_complete)

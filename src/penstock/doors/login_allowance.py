@@ -1,0 +1,52 @@
+"""Login allowances: what a client may ask and send before it logs in, where it has to.
+
+With security on, and if nothing is granted to those who have not logged in, a connection that has not may ask a few
+times: enough for every client's login, and for some mistakes. After that it is closed. Where there is no login, or
+where strangers have grants, nobody is closed for it: they only have a smaller share of each turn
+(`broker/runtime/turns`).
+"""
+
+from __future__ import annotations
+
+from penstock.broker.broker import Broker
+from penstock.broker.errors import AccessDenied
+from penstock.broker.security.access import Identity
+
+
+class LoginAllowance:
+    """The allowance of one connection; 0: no limit."""
+
+    __slots__ = ("_asked", "_fed", "bytes", "requests")
+
+    def __init__(self, requests: int = 0, size: int = 0) -> None:
+        self.requests = requests
+        self.bytes = size
+        self._asked = 0
+        self._fed = 0
+
+    def ask(self) -> bool:
+        """One more request; False if that is too many."""
+        self._asked += 1
+        return self._asked <= self.requests or not self.requests
+
+    def feed(self, size: int) -> bool:
+        """So many more bytes; False if that is too many."""
+        self._fed += size
+        return self._fed <= self.bytes or not self.bytes
+
+    def reset(self) -> None:
+        """The client has logged in."""
+        self._asked = self._fed = 0
+
+    def refusal(self) -> AccessDenied:
+        """The error for the request that was one too many."""
+        return AccessDenied(f"login required: {self.requests} requests came without one; the connection is closed")
+
+
+def login_allowance(broker: Broker, identity: Identity) -> LoginAllowance | None:
+    """The allowance of a new connection at a door with a login; None with security off."""
+    if not broker.access.enforced:
+        return None
+    if broker.access.grants_anything(identity):
+        return LoginAllowance()
+    return LoginAllowance(broker.limits.login_requests, broker.limits.login_bytes)
