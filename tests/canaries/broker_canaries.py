@@ -15,7 +15,10 @@ CANARIES: Final = (
         "appended = self._state_log.append(writes, [*created, TransactionCommitted(id, now)])",
         "self._state_log.append(writes[:1], created)\n"
         "        appended = self._state_log.append(writes[1:], [TransactionCommitted(id, now)])",
-        (),
+        (
+            "tests/broker/transactions/test_transactions.py::test_a_crash_between_two_commit_groups_does_not_split_a_transaction",
+            "tests/crash/test_transactions.py::test_a_crash_at_every_boundary_leaves_transactions_whole",
+        ),
     ),
     Canary(
         "acknowledged-retry-redelivered",
@@ -24,16 +27,10 @@ CANARIES: Final = (
         "broker/queues/queue.py",
         "for tag in event.settled:\n            _remove(tries, tag)",
         "for tag in event.settled:\n            tries.get(1, {}).pop(tag, None)",
-        (),
-    ),
-    Canary(
-        "queue-cursor-not-kept",
-        "cursor not persisted",
-        "a queue's cursor moves only if something was sent that is to be acknowledged: others come again",
-        "broker/queues/queue.py",
-        "    queue.cursors[:] = event.cursors\n",
-        "    if event.sent:\n        queue.cursors[:] = event.cursors\n",
-        (),
+        (
+            "tests/broker/queues/test_queues.py::test_killed_at_any_point_it_delivers_every_message_and_none_too_often",
+            "tests/broker/queues/test_queue_settle.py::test_each_tag_gets_its_own_answer",
+        ),
     ),
     Canary(
         "group-position-not-committed",
@@ -42,7 +39,10 @@ CANARIES: Final = (
         "broker/subscriptions/subscriptions.py",
         "if slot.holding.settle(count):",
         "if slot.holding.settle(count) and not self._slots:",
-        (),
+        (
+            "tests/broker/subscriptions/test_subscriptions.py::test_positions_are_kept_once_for_each_commit",
+            "tests/doors/kimberlite/test_subscriptions.py::test_a_group_goes_on_where_it_was_after_a_restart",
+        ),
     ),
     Canary(
         "kimberlite-reads-expired",
@@ -51,7 +51,10 @@ CANARIES: Final = (
         "broker/fetch/fetch_service.py",
         "view = visible_read.view(state, topic, partition, self._clock())",
         "view = visible_read.view(state, topic, partition, 0)",
-        (),
+        (
+            "tests/broker/fetch/test_visible_read.py::test_a_stream_that_is_named_by_its_number_shows_the_same_records",
+            "tests/doors/kimberlite/test_operations.py::test_what_expired_is_passed_by_however_much_it_is",
+        ),
     ),
     Canary(
         "blipmq-delivers-expired",
@@ -60,7 +63,10 @@ CANARIES: Final = (
         "broker/queues/queue.py",
         "return (0 < self.ttl <= now - stored) or 0 < expires <= now",
         "return 0 < self.ttl <= now - stored",
-        (),
+        (
+            "tests/broker/queues/test_queue.py::test_a_message_expires_with_the_queue_s_limit_or_its_own_whichever_is_first",
+            "tests/doors/blipmq/test_session.py::test_version_2_a_message_may_have_a_time_of_its_own",
+        ),
     ),
     Canary(
         "key-masked-to-partition",
@@ -69,7 +75,11 @@ CANARIES: Final = (
         "broker/produce/partitioning.py",
         "chosen.append(fnv1a(key) % partitions)",
         "chosen.append(fnv1a(key) & (partitions - 1))",
-        (),
+        (
+            "tests/broker/produce/test_partitioning.py::test_a_key_says_the_partition_and_takes_no_turn",
+            "tests/broker/publications/test_partition_split.py::test_choices_are_those_of_the_partitioner",
+            "tests/broker/produce/test_delays.py::test_keys_headers_and_partitions_are_kept",
+        ),
     ),
     Canary(
         "delayed-too-early",
@@ -78,7 +88,10 @@ CANARIES: Final = (
         "broker/produce/delays.py",
         "while heap and heap[0][0] <= now and len(due)",
         "while heap and heap[0][0] <= now + 1_000_000 and len(due)",
-        (),
+        (
+            "tests/broker/produce/test_delays.py::test_a_record_appears_when_it_is_due_and_not_before",
+            "tests/doors/flymq/test_session.py::test_delayed_records",
+        ),
     ),
     Canary(
         "delayed-not-ended",
@@ -87,7 +100,10 @@ CANARIES: Final = (
         "broker/produce/delays.py",
         "ended = [content.delayed.id for content in self._contents] + lost",
         "ended = [content.delayed.id for content in self._contents[: max(1, len(self._contents) - 1)]] + lost",
-        (),
+        (
+            "tests/broker/produce/test_delays.py::test_many_that_are_due_at_once_all_appear_in_order_and_in_portions",
+            "tests/broker/produce/test_ways_in.py::test_a_delayed_record_that_cannot_be_a_dead_letter_waits_on_and_keeps_nobody_waiting",
+        ),
     ),
     Canary(
         "letter-replayed-twice",
@@ -96,16 +112,22 @@ CANARIES: Final = (
         "broker/queues/dead_letters.py",
         "if found.offset < bounds.start or state.removed.get(place, NOTHING_REMOVED).has(found.offset):",
         "if found.offset < bounds.start:",
-        (),
+        (
+            "tests/broker/queues/test_dead_letters.py::test_of_two_at_the_same_time_exactly_one_wins",
+            "tests/doors/flymq/test_session.py::test_of_two_clients_that_replay_a_dead_letter_at_the_same_time_one_is_told_that_it_is_not_there",
+        ),
     ),
     Canary(
         "replay-not-validated",
         "schema not enforced",
         "a dead letter that does not fit the topic's schema is replayed into it",
         "broker/queues/dead_letters.py",
-        "if misfit := self._validator.misfits(topic, [found.value]):",
-        "if (misfit := self._validator.misfits(topic, [found.value])) and found.partition is None:",
-        (),
+        "            raise RecordRejected(misfit[0])\n        tenant, topics",
+        "        tenant, topics",
+        (
+            "tests/broker/produce/test_ways_in.py::test_a_record_has_to_fit_the_schema_that_the_topic_has_when_it_gets_there",
+            "tests/doors/flymq/test_session.py::test_a_dead_letter_that_does_not_fit_the_topics_schema_is_not_replayed",
+        ),
     ),
     Canary(
         "offset-of-partition-zero",
@@ -114,7 +136,10 @@ CANARIES: Final = (
         "broker/groups/group.py",
         "return state.groups[scope][group][topic].get(partition)",
         "offsets = state.groups[scope][group][topic]\n        return offsets.get(partition, offsets.get(0))",
-        (),
+        (
+            "tests/broker/groups/test_groups.py::test_where_one_begins_who_subscribes",
+            "tests/doors/rustlog/test_session.py::test_commit_and_fetch_offsets",
+        ),
     ),
     Canary(
         "topic-deny-ignored",
@@ -123,7 +148,10 @@ CANARIES: Final = (
         "broker/security/access.py",
         "if listed is False:\n            return any(Permission.ADMIN in grant.permissions for grant in fitting)",
         "if listed is False and not fitting:\n            return False",
-        (),
+        (
+            "tests/broker/security/test_users.py::test_a_restricted_topic_is_closed_to_keys_and_grants_that_are_not_listed",
+            "tests/doors/flymq/test_security.py::test_a_topic_that_a_list_keeps_from_others_is_denied_as_if_it_were_not_there",
+        ),
     ),
     Canary(
         "tenant-binding-ignored",
@@ -132,7 +160,10 @@ CANARIES: Final = (
         "broker/security/access.py",
         "if identity.tenant is not None and identity.tenant != scope.tenant:",
         "if identity.tenant is not None and identity.tenant != scope.tenant and not self.grants:",
-        (),
+        (
+            "tests/broker/security/test_access.py::test_an_identity_bound_to_a_tenant_cannot_act_in_another_one_whatever_is_granted",
+            "tests/broker/security/test_keys.py::test_what_everyone_may_do_everywhere_a_key_may_do_in_its_tenant_only",
+        ),
     ),
     Canary(
         "expired-key-accepted",
@@ -141,7 +172,10 @@ CANARIES: Final = (
         "broker/security/key.py",
         'return "expired" if self.expires is not None and self.expires <= now else "active"',
         'return "expired" if self.expires is not None and self.expires <= 0 else "active"',
-        (),
+        (
+            "tests/broker/security/test_keys.py::test_a_key_ends_when_its_time_has_come_also_for_who_is_in_already",
+            "tests/doors/kimberlite/test_admin.py::test_a_key_expires",
+        ),
     ),
     Canary(
         "publication-applied-twice",
@@ -150,7 +184,10 @@ CANARIES: Final = (
         "broker/publications/publications.py",
         "if known is not None and request.batch <= known.batch:",
         "if known is not None and request.batch < known.batch:",
-        (),
+        (
+            "tests/broker/publications/test_publications.py::test_a_batch_counts_once_also_after_a_restart",
+            "tests/crash/test_publications.py::test_random_schedules",
+        ),
     ),
     Canary(
         "metrics-for-everyone",
@@ -159,7 +196,10 @@ CANARIES: Final = (
         "broker/broker.py",
         'self.access.require(identity, Permission.METRICS, EVERYWHERE, "")',
         "self.access.require_member(identity, EVERYWHERE) if identity.tenant else None",
-        (),
+        (
+            "tests/admin/test_http.py::test_metrics_need_a_grant_where_security_is_on",
+            "tests/doors/rustlog/test_permissions.py::test_a_request_is_denied_without_its_permission",
+        ),
     ),
     Canary(
         "sql-as-of-one-late",
@@ -168,6 +208,9 @@ CANARIES: Final = (
         "log/header_scan.py",
         "header.base + min(header.records, position - header.position)",
         "header.base + min(header.records, position - header.position + 1)",
-        (),
+        (
+            "tests/log/test_header_scan.py::test_at_every_position_a_partition_ends_behind_the_records_that_have_a_lower_one",
+            "tests/workers/sql/test_streams.py::test_at_every_position_a_stream_holds_what_had_been_appended_by_then",
+        ),
     ),
 )

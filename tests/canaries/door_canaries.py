@@ -14,7 +14,10 @@ CANARIES: Final = (
         "broker/groups/groups.py",
         "self._access.require(identity, Permission.READ, scope, topic)\n        return rules.committed(",
         "return rules.committed(",
-        (),
+        (
+            "tests/doors/rustlog/test_permissions.py::test_a_request_is_denied_without_its_permission",
+            "tests/broker/security/test_access.py::test_every_operation_works_with_one_or_two_permissions_and_no_other",
+        ),
     ),
     Canary(
         "blipmq-poll-unchecked",
@@ -25,7 +28,11 @@ CANARIES: Final = (
         "            return found, topic",
         "if not access.enforced or access.allows(identity, Permission.READ, topic.scope, topic.name) or found.tries:\n"
         "            return found, topic",
-        (),
+        (
+            "tests/doors/blipmq/test_session.py::test_who_may_not_read_a_topic_learns_nothing_of_its_queues",
+            "tests/doors/blipmq/test_permissions.py::test_a_frame_is_denied_without_its_permission",
+            "tests/broker/security/test_access.py::test_every_operation_works_with_one_or_two_permissions_and_no_other",
+        ),
     ),
     Canary(
         "flymq-purge-unchecked",
@@ -34,7 +41,10 @@ CANARIES: Final = (
         "broker/queues/dead_letters.py",
         "self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)",
         "self._access.require(identity, Permission.READ, scope, topic + SUFFIX)",
-        (),
+        (
+            "tests/doors/flymq/test_security.py::test_who_lacks_what_it_needs_is_denied_and_nothing_happens",
+            "tests/broker/queues/test_dead_letters.py::test_the_rights_to_the_dead_letters_and_to_the_topic_decide",
+        ),
     ),
     Canary(
         "kimberlite-read-unchecked",
@@ -43,7 +53,11 @@ CANARIES: Final = (
         "broker/fetch/fetch_service.py",
         "        self._access.require(identity, Permission.READ, scope, topic.name)\n",
         "",
-        (),
+        (
+            "tests/doors/kimberlite/test_permissions.py::test_a_request_is_denied_without_its_permission",
+            "tests/broker/security/test_access.py::test_every_operation_works_with_one_or_two_permissions_and_no_other",
+            "tests/doors/kimberlite/test_session.py::test_phi_streams_take_a_permission_of_their_own",
+        ),
     ),
     Canary(
         "felix-cache-get-unchecked",
@@ -52,7 +66,10 @@ CANARIES: Final = (
         "broker/cache/cache_service.py",
         "self._access.require(identity, Permission.CACHE_READ, *cache)\n        metrics",
         "self._access.require_member(identity, cache.scope)\n        metrics",
-        (),
+        (
+            "tests/doors/felix/test_states.py::test_a_request_is_denied_without_its_permission",
+            "tests/broker/cache/test_cache_service.py::test_reading_and_writing_take_a_permission_each_on_the_caches_name",
+        ),
     ),
     Canary(
         "state-shown-before-commit",
@@ -61,7 +78,10 @@ CANARIES: Final = (
         "doors/pipeline.py",
         "self._enqueue(request, data, self._state_log.pending_commit if group is None else group)",
         "self._enqueue(request, data, group)",
-        (),
+        (
+            "tests/doors/rustlog/test_session.py::test_nobody_is_shown_what_a_crash_could_take_back",
+            "tests/doors/rustlog/test_gaps.py::test_a_reply_that_depends_on_a_removal_waits_until_that_is_kept",
+        ),
     ),
     Canary(
         "reply-before-commit",
@@ -72,7 +92,11 @@ CANARIES: Final = (
         "if group is None or group.state is not OPEN or len(self.waiting) == 1:\n"
         "                self._ready.append(self.waiting.popleft()[1])\n"
         "                self._advance()",
-        (),
+        (
+            "tests/doors/test_reply_queue.py::test_whatever_gets_ready_when_the_order_of_replies_is_that_of_requests",
+            "tests/doors/flymq/test_session.py::test_no_reply_before_the_commit",
+            "tests/doors/felix/test_publish.py::test_an_acknowledgement_waits_for_the_commit",
+        ),
     ),
     Canary(
         "ready-reply-overtakes",
@@ -81,7 +105,10 @@ CANARIES: Final = (
         "doors/reply_queue.py",
         "if after is None and not self.waiting:",
         "if after is None:",
-        (),
+        (
+            "tests/doors/test_reply_queue.py::test_whatever_gets_ready_when_the_order_of_replies_is_that_of_requests",
+            "tests/doors/rustlog/test_session.py::test_replies_keep_the_order_of_requests",
+        ),
     ),
     Canary(
         "read-overtakes-write",
@@ -90,16 +117,23 @@ CANARIES: Final = (
         "doors/pipeline.py",
         "or (reads and bool(replies.waiting) and replies.blocked)",
         "or (reads and len(replies.waiting) > 1 and replies.blocked)",
-        (),
+        (
+            "tests/doors/kimberlite/test_operations.py::test_a_client_reads_its_own_writes_without_waiting_for_them",
+            "tests/doors/rustlog/test_session.py::test_a_read_that_waits_is_held_and_the_requests_behind_it_too",
+        ),
     ),
     Canary(
         "failed-commit-acknowledged",
         "acknowledge before sync",
-        "the reply to a write whose commit failed is sent as if it had succeeded",
+        "of the replies to writes whose commit failed, the last is sent as if it had succeeded",
         "doors/reply_queue.py",
         "if on_failure is not None and group.error is not None:",
-        "if on_failure is not None and group.error is not None and holds:",
-        (),
+        "if on_failure is not None and group.error is not None and len(waiting) > 1:",
+        (
+            "tests/doors/test_reply_queue.py::test_if_the_group_fails_each_reply_is_replaced",
+            "tests/doors/rustlog/test_session.py::test_each_request_that_waits_hears_of_a_failed_commit_and_the_rest_goes_on",
+            "tests/doors/flymq/test_session.py::test_a_failed_commit_is_told_to_each",
+        ),
     ),
     Canary(
         "felix-cursor-off-by-one",
@@ -108,6 +142,9 @@ CANARIES: Final = (
         "doors/felix/handlers/subscribe.py",
         "return [(number, start.offset)]",
         "return [(number, min(start.offset + 1, bounds.high_watermark))]",
-        (),
+        (
+            "tests/doors/felix/test_subscriptions.py::test_from_an_offset_and_from_the_end",
+            "tests/e2e/test_felix_client.py::test_a_subscription_begins_with_the_event_whose_offset_it_names",
+        ),
     ),
 )

@@ -14,7 +14,11 @@ CANARIES: Final = (
         "log/file_engine.py",
         "if sealed.must_sync:\n            self._writer.sync()",
         "if sealed.must_sync and sealed.roll:\n            self._writer.sync()",
-        (),
+        (
+            "tests/crash/test_schedules.py::test_a_crash_at_every_boundary",
+            "tests/crash/test_faults.py::test_a_failed_sync_or_write_makes_the_log_read_only",
+            "tests/broker/test_broker.py::test_after_a_failed_sync_the_broker_reads_and_writes_no_more",
+        ),
     ),
     Canary(
         "entry-checksum-first-only",
@@ -23,7 +27,10 @@ CANARIES: Final = (
         "log/group_format.py",
         "if crc32c(data[at : at + length]) != INTACT:",
         "if at == HEADER_SIZE and crc32c(data[at : at + length]) != INTACT:",
-        (),
+        (
+            "tests/log/test_group_format.py::test_every_flipped_bit_is_seen",
+            "tests/crash/test_damage.py::test_a_damaged_group_is_found_and_cut_off",
+        ),
     ),
     Canary(
         "batch-read-unchecked",
@@ -32,7 +39,10 @@ CANARIES: Final = (
         "log/reading.py",
         "batch = check(data if len(places) == 1 else data[at : at + length])",
         "batch = Batch(data if len(places) == 1 else data[at : at + length])",
-        (),
+        (
+            "tests/crash/test_damage.py::test_verify_finds_whatever_opening_or_reading_refuses",
+            "tests/doors/rustlog/test_session.py::test_a_read_that_fails_is_told_and_the_connection_goes_on",
+        ),
     ),
     Canary(
         "last-batch-lost",
@@ -41,7 +51,11 @@ CANARIES: Final = (
         "log/file_engine.py",
         "*[batch.data for batch in sealed.batches]]",
         "*[batch.data for batch in sealed.batches[: max(1, len(sealed.batches) - 1)]]]",
-        (),
+        (
+            "tests/log/test_file_engine_contract.py::TestInlineOnSimulatedDisk::test_everything_is_there_after_reopening",
+            "tests/broker/transactions/test_transactions.py::test_records_appear_together_when_the_commit_is_committed",
+            "tests/crash/test_schedules.py::test_a_crash_at_every_boundary",
+        ),
     ),
     Canary(
         "batches-beyond-64-lost",
@@ -50,7 +64,10 @@ CANARIES: Final = (
         "log/file_engine.py",
         "*[batch.data for batch in sealed.batches]]",
         "*[batch.data for batch in sealed.batches[:64]]]",
-        (),
+        (
+            "tests/log/test_file_engine_contract.py::TestInlineOnSimulatedDisk::test_a_group_of_very_many_partitions_is_kept_whole",
+            "tests/broker/test_broker.py::test_records_of_very_many_partitions_that_are_committed_together_are_all_there_after_a_restart",
+        ),
     ),
     Canary(
         "snapshot-end-believed",
@@ -59,7 +76,10 @@ CANARIES: Final = (
         "log/recovery.py",
         "complete[partition] = (min(start, high), high)",
         "complete[partition] = (min(start, high), end or high)",
-        (),
+        (
+            "tests/broker/test_broker.py::test_records_behind_a_snapshot_are_there_after_a_kill_and_offsets_go_on",
+            "tests/crash/test_schedules.py::test_a_crash_at_every_boundary",
+        ),
     ),
     Canary(
         "damage-cut-off",
@@ -68,7 +88,10 @@ CANARIES: Final = (
         "log/recovery.py",
         "if proof is not None:\n        reason",
         "if proof is not None and not scan.broken:\n        reason",
-        (),
+        (
+            "tests/crash/test_damage.py::test_damage_before_a_synced_group_is_reported_and_changes_nothing",
+            "tests/broker/test_broker.py::test_damage_to_what_was_acknowledged_stops_the_start",
+        ),
     ),
     Canary(
         "torn-tail-kept",
@@ -77,7 +100,10 @@ CANARIES: Final = (
         "log/recovery.py",
         "cut = scan.cut_torn_tail()",
         "cut = 0",
-        (),
+        (
+            "tests/crash/test_schedules.py::test_remains_of_lost_groups_do_not_come_back",
+            "tests/crash/test_damage.py::test_a_torn_last_group_is_cut_off_and_the_log_goes_on",
+        ),
     ),
     Canary(
         "offsets-not-rolled-back",
@@ -86,7 +112,11 @@ CANARIES: Final = (
         "log/file_engine.py",
         "log.next_offset = log.high_watermark",
         "log.next_offset = max(log.next_offset, log.high_watermark)",
-        (),
+        (
+            "tests/crash/test_faults.py::test_appends_that_a_full_disk_failed_are_all_failed_and_leave_no_trace",
+            "tests/doors/rustlog/test_session.py::test_decision_28_a_full_disk_is_507",
+            "tests/broker/transactions/test_transactions.py::test_a_full_disk_leaves_the_transaction_as_it_was",
+        ),
     ),
     Canary(
         "producers-not-in-snapshot",
@@ -95,7 +125,10 @@ CANARIES: Final = (
         "log/recovery.py",
         "producers.load(snapshot.producers)",
         "pass",
-        (),
+        (
+            "tests/log/test_file_engine_contract.py::TestInlineOnSimulatedDisk::test_a_repeat_is_known_from_a_snapshot",
+            "tests/crash/test_schedules.py::test_a_crash_at_every_boundary",
+        ),
     ),
     Canary(
         "producers-not-rolled-back",
@@ -104,7 +137,10 @@ CANARIES: Final = (
         "log/file_engine.py",
         "        self._producers.roll_back()\n",
         "",
-        (),
+        (
+            "tests/crash/test_faults.py::test_appends_that_a_full_disk_failed_are_all_failed_and_leave_no_trace",
+            "tests/crash/test_schedules.py::test_random_schedules[0]",
+        ),
     ),
     Canary(
         "seam-served-twice",
@@ -113,7 +149,10 @@ CANARIES: Final = (
         "log/file_engine.py",
         "seam = first if files else table_end",
         "seam = table_end",
-        (),
+        (
+            "tests/log/test_file_engine_contract.py::TestInlineOnSimulatedDisk::test_no_offset_comes_twice_while_a_file_that_a_table_has_is_still_there",
+            "tests/broker/tables/test_tables.py::test_a_fetch_across_the_seam_has_every_offset_once_while_a_file_that_is_in_the_table_is_still_there",
+        ),
     ),
     Canary(
         "segment-deleted-early",
@@ -122,7 +161,10 @@ CANARIES: Final = (
         "log/file_engine.py",
         "max(start, self.table_end(partition)) for partition, start",
         "max(start, self._table_ends.ahead(partition).offset) for partition, start",
-        (),
+        (
+            "tests/log/test_file_engine_contract.py::TestInlineOnSimulatedDisk::test_files_stay_until_the_end_of_their_table_is_committed",
+            "tests/crash/test_tabled_damage.py::test_files_stay_until_the_journal_has_that_a_table_has_their_records",
+        ),
     ),
     Canary(
         "table-checksum-key-only",
@@ -131,6 +173,10 @@ CANARIES: Final = (
         "log/tables/part_reader.py",
         "for name, checksum in sums.items() if checksum != known.get(name)]",
         "for name, checksum in list(sums.items())[:1] if checksum != known.get(name)]",
-        (),
+        (
+            "tests/log/tables/test_damage.py::test_everything_but_the_damaged_offsets_is_read",
+            "tests/cli/test_table.py::test_verify_names_differences",
+            "tests/e2e/test_table_damage.py::test_damage_is_told_through_every_door_and_nothing_else_is_lost",
+        ),
     ),
 )

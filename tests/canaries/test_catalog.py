@@ -17,8 +17,8 @@ DOORS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
-    """The tests of a file, and those that its classes inherit are not looked for."""
+def defined_in(path: str) -> frozenset[str]:
+    """The functions and classes that a file defines; what its classes inherit is not looked for."""
     tree = ast.parse((ROOT / path).read_text())
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef))
 
@@ -36,7 +36,7 @@ def test_a_canary_names_tests_of_two_files_that_exist(canary: Canary) -> None:
     for test in canary.caught_by:
         path, *names = test.split("::")
         files.add(path)
-        assert names and names[0].partition("[")[0] in tests_in(path), f"there is no {test}"
+        assert names and names[0].partition("[")[0] in defined_in(path), f"there is no {test}"
     assert len(files) > 1, "tests of one file have too much in common"
 
 

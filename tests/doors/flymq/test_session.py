@@ -614,6 +614,17 @@ def test_dead_letters(fixture: BrokerFixture, peer: Peer) -> None:
     assert "not found" in peer.refused(m.ReplayDlq("t", third.message_id))
 
 
+def test_a_dead_letter_that_does_not_fit_the_topics_schema_is_not_replayed(fixture: BrokerFixture, peer: Peer) -> None:
+    peer.ask(m.RegisterSchema("s", "json", SCHEMA))
+    peer.ask(m.CreateTopic("t", 1))
+    fixture.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected="dead-letter"))
+    fixture.commit()
+    peer.all(m.Produce("t", None, b"{}"), m.Produce("t", None, b'{"a": 1}'))
+    assert "missing required field: a" in peer.refused(m.ReplayDlq("t", None, 0))
+    assert values(fetch(peer)) == [b'{"a": 1}']
+    assert [letter.value for letter in letters(peer)] == [b"{}"]
+
+
 def test_of_two_clients_that_replay_a_dead_letter_at_the_same_time_one_is_told_that_it_is_not_there() -> None:
     calls: list[Any] = []
     fixture = BrokerFixture(executor=later(calls))
