@@ -26,3 +26,12 @@ def processor_seconds(process: int) -> float:
 
 def children(process: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def workers(pid: int, module: str) -> list[int]:
+    """The processes of a module below a broker."""
+    found = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        children = Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
+        found += [int(child) for child in children if module in Path(f"/proc/{child}/cmdline").read_text()]
+    return found

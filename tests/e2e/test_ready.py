@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.launcher import BrokerProcess
 from tests.ports import steady_port
+from tests.process_stats import workers
 
 from penstock.clients.kimberlite import KimberliteClient, RetryPolicy
 
@@ -30,15 +31,6 @@ def first_connection(address: tuple[str, int]) -> None:
             return
         except ConnectionRefusedError:
             assert time.monotonic() < end, "the door does not open"
-
-
-def workers(pid: int, module: str) -> list[int]:
-    """The processes of a module below a broker."""
-    found = []
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        children = Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
-        found += [int(child) for child in children if module in Path(f"/proc/{child}/cmdline").read_text()]
-    return found
 
 
 @pytest.mark.parametrize("start", ["connection", "statement"])

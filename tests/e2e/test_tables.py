@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.launcher import BrokerProcess, penstock
+from tests.process_stats import workers
 
 from penstock.clients.blipmq import Client as BlipMq
 from penstock.clients.flymq import Client as FlyMq
@@ -129,6 +130,26 @@ def test_old_offsets_come_from_the_table_through_every_door(tmp_path: Path) -> N
         assert read_all(rustlog, "filler") == filler
         broker.signal(signal.SIGTERM)
         assert broker.finish()[0] == 0
+
+
+def libraries(pid: int) -> str:
+    """All files that a process has mapped."""
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_after_a_start_the_first_read_of_a_table_finds_everything_loaded(tmp_path: Path) -> None:
+    with running(tmp_path) as broker, RustLog(*broker.endpoint("rustlog")) as client:
+        assert "libarrow" not in libraries(broker.process.pid)  # there is no table, and nobody waits for it
+        client.create_topic("filler", 1)
+        fill(client, "filler")
+        handed_over(tmp_path)
+    with running(tmp_path, PENSTOCK_SQL__START="connection") as broker:
+        pid = broker.process.pid
+        until(lambda: "deltalake" in libraries(pid))
+        until(lambda: any("deltalake" in libraries(one) for one in workers(pid, "penstock.workers.sql.main")))
+        with RustLog(*broker.endpoint("rustlog")) as client:
+            assert client.fetch("filler", 0, 0).records[0].payload.startswith(b"000000")
+        assert "pandas" not in libraries(pid)  # Arrow loads it wherever it is installed, and that takes a second
 
 
 def test_retention_goes_over_table_and_journal(tmp_path: Path) -> None:

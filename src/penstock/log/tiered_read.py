@@ -132,8 +132,8 @@ def place_of(error: TableDamaged) -> PartitionId:
 
 
 class LazyTieredReader:
-    """A tiered reader that is opened at the first read: the libraries for tables take a while to load. It logs why a
-    read failed, which clients are not told."""
+    """A tiered reader that is opened by `warm` or at the first read: the libraries for tables take a while to load. It
+    logs why a read failed, which clients are not told."""
 
     def __init__(self, opens: Callable[[], TieredReader]) -> None:
         self._opens = opens
@@ -147,6 +147,10 @@ class LazyTieredReader:
             if self._tiered is None:
                 self._tiered = self._opens()
             return self._tiered
+
+    def warm(self) -> None:
+        """Open it now, for the first read. Any thread."""
+        self._told(self._opened)
 
     def read(
         self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int

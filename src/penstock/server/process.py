@@ -14,6 +14,7 @@ from collections.abc import Callable
 from penstock.config.settings import Config
 from penstock.server.banner import banner
 from penstock.server.server import Server
+from penstock.workers.import_guard import without_pandas
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ def run(config: Config, announce: Callable[[str], None]) -> None:
     # would go through all of them again and again.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    without_pandas()  # Arrow would load it with the first record of a table that is read
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, announce))
 

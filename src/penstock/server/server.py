@@ -102,6 +102,8 @@ class Server:
         tracker = self.tracker = ConnectionTracker(connection_limits(settings), broker.metrics, loop)
         busy_poll = BusyPoll(loop, settings.performance.busy_poll_us / 1e6)
         self.workers = Workers(broker, settings, self.data_dir, self._flight_port)
+        if broker.tables.exist():
+            self._threads.submit(broker.tables.warm)
         self._watchdog = Watchdog(loop, broker, settings.performance.stall_seconds)
         self._maintenance = loop.create_task(maintain(broker, self.workers.start_needed))
         await self.workers.start()

@@ -13,9 +13,11 @@ from penstock.workers.tables.worker import TableWorker
 
 
 class Workers:
-    """`start`, then `stop_serving`, then `stop`. Flight runs from the start; the others begin with their first work."""
+    """`start`, then `stop_serving`, then `stop`. Flight runs from the start, SQL too where records are in tables; else
+    they begin with their first work."""
 
     def __init__(self, broker: Broker, settings: Settings, data_dir: str, flight_port: ReservedPort | None) -> None:
+        self._broker = broker
         self._flight_port = flight_port
         self.flight: FlightWorker | None = None
         if flight_port is not None:
@@ -28,6 +30,8 @@ class Workers:
 
     async def start(self) -> None:
         """Raises StartFailed."""
+        if self._broker.tables.exist():  # somebody will ask for them, and should not wait for libraries
+            self._broker.queries.expect()
         if self.flight is not None and self._flight_port is not None and not await self.flight.start():
             raise StartFailed(
                 f"flight: the process that serves {self._flight_port.endpoint} did not start; its messages above tell "

@@ -1,4 +1,4 @@
-"""Import guard of the worker processes: they do without pandas.
+"""Import guard of the broker and the worker processes: they do without pandas.
 
 Arrow loads it, where it is installed, with the first array that it makes of a list: a second or more, and 40 MB, for
 something that a process which only moves records never uses.

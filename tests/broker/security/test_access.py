@@ -280,7 +280,22 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
     "schemas": (Schemas, {"check", "warm"}),
     "tables": (
         Tables,
-        {"done", "figures", "find", "forget", "left_by", "needed", "next_job", "put_back", "safe", "sizes", "trouble"},
+        {
+            *(
+                "damaged",
+                "done",
+                "figures",
+                "find",
+                "forget",
+                "left_by",
+                "needed",
+                "next_job",
+                "put_back",
+                "safe",
+                "sizes",
+            ),
+            "trouble",
+        },
     ),  # what the server and its process for tables call
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has
     "topics": (Topics, {"exists"}),

@@ -143,9 +143,17 @@ class Tables:
 
     def needed(self) -> bool:
         """True if there is anything to do, now or in the long run: then somebody should ask for jobs."""
+        return self.exist() or self._removal() is not None or self._build() is not None
+
+    def exist(self) -> bool:
+        """True if there was a table when it was first asked for."""
         if self._any is None:
             self._any = any(any(self._ends(topic).values()) for topic in self._state_log.state.topics_by_id.values())
-        return self._any or self._removal() is not None or self._build() is not None
+        return self._any
+
+    def warm(self) -> None:
+        """Load the libraries for tables, before the first read needs them. Any thread; it takes a while."""
+        self._past.warm()
 
     def _choose(self, now: int) -> Job | None:
         if self._built:

@@ -43,6 +43,8 @@ def main(descriptor: str) -> None:
     limit_memory(settings.memory_bytes + settings.overhead_bytes)
     threading.Thread(target=executor.serve, name="sql", daemon=True).start()
     report_ready(client)
+    import penstock.log.tables.table  # noqa: F401 - now that statements are carried out: none need wait for it
+
     while True:
         executor.stop(client.call("sql.stopped", Empty(), Stopped).numbers)
 
