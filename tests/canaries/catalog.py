@@ -25,11 +25,11 @@ def rotating(turn: int, count: int) -> list[Canary]:
 
 
 def turn() -> int:
-    """The number of this commit, so that each is followed by the next canaries, and a failure can be repeated; of the
-    day, where there are no commits."""
+    """The number of commits so far and of days: it moves with either, also where a clone has only the last commit."""
     if chosen := os.environ.get("PENSTOCK_CANARIES_TURN"):
         return int(chosen)
+    commits = 0
     with suppress(OSError, subprocess.CalledProcessError):
         command = ["git", "rev-list", "--count", "HEAD"]
-        return int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
-    return date.today().toordinal()
+        commits = int(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    return commits + date.today().toordinal()
