@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from tests.canaries.canary import Canary
 from tests.canaries.catalog import CANARIES
 from tests.canaries.run import Outcome, run, run_without
 
-WIDTH: Final = 200  # of the table: names of tests are long
+WIDTH: Final = 400  # that the table may have: names of tests are long, and are looked for as a whole
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,7 +74,8 @@ def report(outcome: Outcome) -> str:
 
 
 def _table(outcomes: Sequence[Outcome]) -> Table:
-    table = Table("canary", "bug", "caught by", "seconds", show_lines=True)
+    names = Column("caught by", no_wrap=True)
+    table = Table("canary", Column("bug", max_width=60), names, "seconds", show_lines=True)
     for outcome in outcomes:
         caught = [name for name in outcome.caught_by.values() if name is not None]
         table.add_row(outcome.canary.name, outcome.canary.bug, "\n".join(caught) or "nobody", f"{outcome.seconds:.0f}")
