@@ -148,7 +148,9 @@ async def authenticated(
     stream = link.open(bidirectional=bidirectional)
     stream.send(auth(bearer or token(), generation.client_flags))
     if bidirectional:
-        expected = OK if generation.client_flags is None else {"type": "auth_ok", "server_flags": 63}
+        expected = (
+            OK if generation.client_flags is None else {"type": "auth_ok", "server_flags": generation.client_flags}
+        )
         assert await stream.message() == expected
     return stream
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.broker.queries.declarations import Declarations
 from penstock.broker.queries.query import Declared
 from penstock.log.arrow import schema_of
 from penstock.sql.catalog import Span, Stream
@@ -30,7 +31,7 @@ class Topic(msgspec.Struct):
     identity: str
     created: int = -1
     partitions: int = 1
-    declared: Declared | None = None
+    declarations: Declarations = Declarations()
     records: list[Record] = []
     starts: dict[int, int] = {}  # of partitions that lost their beginning
     dense: bool = True
@@ -43,7 +44,7 @@ class MemoryStream:
         self.name = topic.name
         self.identity = topic.identity
         self.created = topic.created
-        self.declared = topic.declared
+        self.declarations = topic.declarations
         self.dense = topic.dense
         self._records = list(topic.records)
         self._catalog = catalog
@@ -113,7 +114,7 @@ class MemoryCatalog:
             elif what == "add":
                 other.add(name, rest[0], key=rest[1], partition=rest[2])
             else:
-                other.declare(name, *rest, create=False)
+                other.change(name, *rest)
         assert other.position == position
         return other
 
@@ -136,11 +137,22 @@ class MemoryCatalog:
         return {name: MemoryStream(self, self.topics[name]) for name in names if name in self.topics}
 
     def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:
-        if name not in self.topics:
+        owned = name not in self.topics
+        if owned:
             assert create
             self.create(name)
-        self.journal.append(("declare", name, declared))
-        self.topics[name].declared = None if declared is None else Declared(declared.columns, self.position)
+        return self.change(name, declared, owned)
+
+    def change(self, name: str, declared: Declared | None, owned: bool) -> int:
+        self.journal.append(("declare", name, declared, owned))
+        topic = self.topics[name]
+        if declared is None:
+            topic.declarations = topic.declarations.drop(self.position)
+        elif owned:
+            topic.declarations = Declarations(Declared(declared.columns, self.position, owned=True))
+        else:
+            ends = [self.end(topic, number) for number in range(topic.partitions)]
+            topic.declarations = topic.declarations.declare(declared, self.position, ends)
         self.position += 1
         return self.position
 

@@ -149,7 +149,7 @@ def test_an_escape_is_refused(sql: str) -> None:
     with pytest.raises(QueryError) as raised:
         ask(catalog, sql)
     assert "root:" not in str(raised.value)
-    assert catalog.topics["t"].declared is None and len(catalog.topics["t"].records) == 1
+    assert catalog.topics["t"].declarations.declared is None and len(catalog.topics["t"].records) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.sql.ask import ask
 from tests.sql.memory import MemoryCatalog
 
-from penstock.broker.errors import TableNotFound
+from penstock.broker.errors import QueryError, TableNotFound
 from penstock.broker.queries.query import Value
 
 NAMES = ["a", "b", "camelCase", "with space", "order", "ünï"]
@@ -77,6 +77,7 @@ def test_random_statements(table: tuple[dict[str, str], list[dict[str, Any]]], d
 STEPS = st.one_of(
     st.tuples(st.just("append"), st.sampled_from("st"), st.sampled_from(['{"a": 1}', '{"a": "x", "b": 2.5}', "text"])),
     st.tuples(st.just("create"), st.sampled_from("stu"), st.just("CREATE TABLE IF NOT EXISTS {} (a BIGINT, c TEXT)")),
+    st.tuples(st.just("drop"), st.sampled_from("stu"), st.just("DROP TABLE {}")),
     st.tuples(st.just("insert"), st.sampled_from("stu"), st.just("INSERT INTO {} (a) VALUES (7), (8)")),
 )
 
@@ -88,8 +89,8 @@ def perform(catalog: MemoryCatalog, step: tuple[str, str, str]) -> None:
     else:
         try:
             ask(catalog, what.format(name))
-        except TableNotFound:
-            assert kind == "insert"
+        except QueryError:
+            assert kind in ("insert", "drop")
 
 
 def seen(catalog: MemoryCatalog, at: int | None) -> list[object]:

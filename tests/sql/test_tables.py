@@ -213,8 +213,10 @@ def test_before_it_was_declared_a_stream_is_as_it_is() -> None:
     assert rows(catalog, "SHOW TABLES", at=after) == [["t", 1]]
 
 
-def test_dropping_takes_the_declaration_away(catalog: MemoryCatalog) -> None:
-    ask(catalog, "INSERT INTO users (id, name) VALUES (1, 'x')")
+def test_dropping_takes_the_declaration_of_a_stream_away() -> None:
+    catalog = MemoryCatalog()
+    catalog.add("users", '{"name": "x", "id": 1}')
+    ask(catalog, "CREATE TABLE users (id BIGINT)")
     assert ask(catalog, "DROP TABLE users").rows == [[0, catalog.position]]
     assert rows(catalog, "SELECT data->>'name', id FROM users") == [["x", 1]]
     with pytest.raises(QueryError, match="nothing to drop"):
@@ -222,6 +224,46 @@ def test_dropping_takes_the_declaration_away(catalog: MemoryCatalog) -> None:
     assert ask(catalog, "DROP TABLE IF EXISTS users").rows == ask(catalog, "DROP TABLE IF EXISTS nope").rows
     ask(catalog, "CREATE TABLE users (name TEXT)")
     assert rows(catalog, "SELECT * FROM users") == [["x"]]
+
+
+def test_a_table_that_was_dropped_is_gone_and_a_new_one_of_its_name_is_empty(catalog: MemoryCatalog) -> None:
+    ask(catalog, "INSERT INTO users (id, name) VALUES (1, 'x')")
+    ask(catalog, "DROP TABLE users")
+    for sql in (
+        "SELECT * FROM users",
+        "DESCRIBE users",
+        "SHOW INDEXES FROM users",
+        "INSERT INTO users (id) VALUES (1)",
+    ):
+        with pytest.raises(TableNotFound):
+            ask(catalog, sql)
+    with pytest.raises(TableNotFound):
+        ask(catalog, "DROP TABLE users")
+    assert rows(catalog, "SHOW TABLES") == rows(catalog, "SELECT * FROM information_schema.tables") == []
+    assert ask(catalog, "DROP TABLE IF EXISTS users").rows == ask(catalog, "DROP TABLE IF EXISTS nope").rows
+    ask(catalog, "CREATE TABLE users (id BIGINT PRIMARY KEY, age BIGINT)")
+    assert rows(catalog, "SELECT * FROM users") == [] and rows(catalog, "SHOW TABLES") == [["users", 2]]
+    ask(catalog, "INSERT INTO users VALUES (1, 30)")  # the key is free
+    assert rows(catalog, 'SELECT id, age, "offset" FROM users') == [[1, 30, 1]]
+
+
+def test_drop_and_create_belong_to_the_past(catalog: MemoryCatalog) -> None:
+    ask(catalog, "INSERT INTO users (id, name) VALUES (1, 'x')")
+    first = catalog.position
+    ask(catalog, "DROP TABLE users")
+    gone = catalog.position
+    ask(catalog, "CREATE TABLE users (name TEXT)")
+    empty = catalog.position
+    ask(catalog, "INSERT INTO users VALUES ('y')")
+    assert rows(catalog, "SELECT * FROM users") == [["y"]]
+    assert rows(catalog, "SELECT * FROM users", at=empty) == []
+    for sql in ("SELECT * FROM users", "DESCRIBE users"):
+        with pytest.raises(TableNotFound):
+            ask(catalog, sql, at=gone)
+    assert rows(catalog, "SHOW TABLES", at=gone) == []
+    assert ask(catalog, "SELECT * FROM users", at=first).rows[0][:2] == [1, "x"]
+    assert rows(catalog, "DESCRIBE users", at=first)[0] == ["id", "BIGINT", False, True]
+    assert rows(catalog, "DESCRIBE users", at=empty) == [["name", "VARCHAR", True, False]]
 
 
 def test_what_is_appended_to_a_tables_stream_is_shown_whatever_its_keys(catalog: MemoryCatalog) -> None:

@@ -192,8 +192,8 @@ class Reader:
     # -- by what is known without reading the records
 
     def offset_of(self, source: Source, position: int) -> int:
-        """The partition's end at this global position: the first offset whose record has it, or a later one;
-        the partition's end if there is none."""
+        """The partition's end at this global position: the first offset whose record is not below it, or is in a commit
+        group that is not; the partition's end if there is none. A table does not know of groups."""
         while True:
             first = min(max(self._journal_start(source), source.start), source.end)
             try:

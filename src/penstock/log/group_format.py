@@ -42,7 +42,7 @@ EVENT_MAGIC: Final = b"PSE1"
 _EVENT: Final = struct.Struct("<4sIIB3x")
 _EVENT_SIZE: Final = _EVENT.size
 _PADDING: Final = tuple(bytes(size) for size in range(8))
-_PREFIX: Final = struct.Struct("<4sI")
+ENTRY_PREFIX: Final = struct.Struct("<4sI")  # of every entry: magic, length of the whole
 _LEAST: Final = {
     BATCH_MAGIC: BATCH_HEADER_SIZE + TRAILER_SIZE,
     EVENT_MAGIC: _EVENT.size + 4,
@@ -136,7 +136,7 @@ def walk(data: bytes, header: GroupHeader) -> list[EntryPlace]:
     at = HEADER_SIZE
     end = header.length
     while at < end:
-        magic, length = _PREFIX.unpack_from(data, at) if end - at >= _PREFIX.size else (b"", 0)
+        magic, length = ENTRY_PREFIX.unpack_from(data, at) if end - at >= ENTRY_PREFIX.size else (b"", 0)
         if length & 7 or length < _LEAST.get(magic, end):
             raise GroupDamaged("neither a batch nor an event")
         if at + length > end:

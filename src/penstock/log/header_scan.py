@@ -1,7 +1,8 @@
 """Header scan: what batch headers tell without reading records: how far a partition reached at a global
 position, and whether any of its records has a time of its own at which it expires.
 
-Positions grow with offsets, and the records of a batch have consecutive ones; so a position is found by halving.
+Positions grow with offsets, so a position is found by halving. One inside a commit group means the end of the group
+before it: what was appended as one is seen as one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Final, NamedTuple
 from penstock.log.batch import BATCH_HEADER, EXPIRES, HEADER_SIZE
 from penstock.log.engine import PartitionId
 from penstock.log.errors import LogDamaged
+from penstock.log.group_format import ENTRY_PREFIX, GROUP_MAGIC, GroupDamaged, decode_header
+from penstock.log.group_format import HEADER_SIZE as GROUP_HEADER_SIZE
 from penstock.log.index import PartitionIndex
 from penstock.log.segment import Segment
 from penstock.log.tailer import Tailer, batch_span, partition_index
@@ -19,7 +22,8 @@ _FLAGS_AT: Final = 8  # in the header of a batch, the lowest byte
 
 
 def offset_of(tailer: Tailer, partition: PartitionId, position: int, start: int, end: int) -> int:
-    """The first offset from `start` on whose record has this global position or a later one; `end` if there is none.
+    """The first offset from `start` on whose record is in a commit group that ends behind this global position; `end`
+    if there is none.
 
     Raises what `Tailer.slices` raises.
     """
@@ -35,9 +39,17 @@ def offset_of(tailer: Tailer, partition: PartitionId, position: int, start: int,
                 low = middle + 1
             else:
                 high = middle
+        if low > first and _group_end(tailer, file, index, low - 1) > position:
+            high, low = low - 1, first
+            while low < high:  # groups of batches before `low` end in time, those of batches from `high` on do not
+                middle = (low + high) // 2
+                if _group_end(tailer, file, index, middle) <= position:
+                    low = middle + 1
+                else:
+                    high = middle
         if low > first:
             header = _header(file, index, low - 1)
-            return min(max(start, header.base + min(header.records, position - header.position)), end)
+            return min(max(start, header.base + header.records), end)
     return start
 
 
@@ -50,6 +62,28 @@ def may_expire(tailer: Tailer, partition: PartitionId, start: int, end: int) -> 
             if not flags or flags[0] & EXPIRES:
                 return True
     return False
+
+
+def _group_end(tailer: Tailer, file: Segment, index: PartitionIndex, which: int) -> int:
+    """The global position behind the commit group that a batch is in: that of the next group, which begins where the
+    entries of this one end."""
+    known = tailer.next_position  # first: what is not written yet below begins here
+    read, place = file.file.read, index.places[which]
+    at = (place >> 32) + (place & 0xFFFFFFFF)
+    while at < file.index.end_position:
+        data = read(at, GROUP_HEADER_SIZE)
+        if len(data) < GROUP_HEADER_SIZE:
+            break
+        magic, length = ENTRY_PREFIX.unpack_from(data)
+        if magic == GROUP_MAGIC:
+            try:
+                return decode_header(data, 0, file.salt).position
+            except GroupDamaged as error:
+                raise LogDamaged(file.path, at, str(error)) from None
+        if not length:
+            break
+        at += length
+    return next((later.first_position for later in tailer.segments if later.sequence > file.sequence), known)
 
 
 class _Header(NamedTuple):

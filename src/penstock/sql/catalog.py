@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from penstock.broker.queries.declarations import Declarations
 from penstock.broker.queries.query import Declared
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Stream(Protocol):
         known, it was always there."""
 
     @property
-    def declared(self) -> Declared | None:
-        """Its `position` is that of the event that declared it, so it counts at P if `declared.position < P`."""
+    def declarations(self) -> Declarations:
+        """Their positions are those of the events that declared or dropped it, so they count at P if `position < P`."""
 
     @property
     def partitions(self) -> Sequence[Span]: ...

@@ -1,6 +1,7 @@
 """CREATE TABLE and DROP TABLE: saying how the events of a stream are read as rows, and taking that back.
 
-The stream itself is made if it is not there, and it stays whatever is declared."""
+The stream itself is made if it is not there, and it stays whatever is declared. If CREATE TABLE made it, statements do
+not find it after DROP TABLE any more, except those about the past."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def create(catalog: Catalog, engine: Engine, tree: exp.Create) -> Rows:
     name = table_name(schema.this)
     columns = _columns(engine, schema)
     stream = resolve(catalog, [name]).get(name)
-    if stream is not None and stream.declared is not None:
+    if stream is not None and stream.declarations.declared is not None:
         if tree.args.get("exists"):
             return changed(0, catalog.head())
         raise TableExists(stream.name)
@@ -60,10 +61,10 @@ def drop(catalog: Catalog, tree: exp.Drop) -> Rows:
         raise QueryError("DROP TABLE takes one table")
     name = table_name(tables[0])
     stream = resolve(catalog, [name]).get(name)
-    if stream is None or stream.declared is None:
+    if stream is None or stream.declarations.declared is None:
         if tree.args.get("exists"):
             return changed(0, catalog.head())
-        if stream is None:
+        if stream is None or stream.declarations.at(None).hidden:
             raise TableNotFound(name)
         raise QueryError(f"'{name}' is a stream that was not declared as a table: there is nothing to drop")
     return changed(0, catalog.declare(stream.name, None, create=False))

@@ -148,7 +148,8 @@ class Relation:
             conditions.append(f'"timestamp" <= make_timestamp({self._moment.time // 1_000})')
             if "timestamp" not in read:
                 read.append("timestamp")
-        source = self._register(read, None)
+        starts = self.declared.starts if self.declared is not None else ()
+        source = self._register(read, dict(enumerate(starts)) or None)
         if fields:
             structure = quoted(structure_of(fields))
             source = f"(SELECT *, TRY(json_transform({OBJECT}, {structure})) AS f FROM {source})"
@@ -233,8 +234,11 @@ def _text(value: bytes | None) -> str | None:
 
 def _declared_at(stream: Stream, moment: PointInTime) -> Declared | None:
     position = moment.position
+    state = stream.declarations.at(position)
+    if state.hidden:
+        raise TableNotFound(stream.name)
     if position is None:
-        return stream.declared
+        return state.declared
     if stream.created >= position:
         raise TableNotFound(stream.name)
     first = stream.first_position()
@@ -242,8 +246,7 @@ def _declared_at(stream: Stream, moment: PointInTime) -> Declared | None:
         raise PositionGone(
             f"Position {position} is before what is kept of '{stream.name}': its oldest record is at position {first}"
         )
-    declared = stream.declared
-    return declared if declared is not None and declared.position < position else None
+    return state.declared
 
 
 def _base_column(name: str) -> str:

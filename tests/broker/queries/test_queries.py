@@ -19,6 +19,7 @@ from penstock.broker.errors import (
     TooFast,
 )
 from penstock.broker.names import DEFAULT_SCOPE, Scope
+from penstock.broker.queries.declarations import Dropped
 from penstock.broker.queries.queries import GRACE, QueryPolicy
 from penstock.broker.queries.query import Column, Declared, Rows
 from penstock.broker.queries.statement import Statement
@@ -409,7 +410,7 @@ def test_a_declaration_makes_the_stream_and_survives() -> None:
     assert group.position == before + 1
     fixture.restart()
     topic = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic
-    assert topic.settings.declared == Declared(COLUMNS, before) and topic.position == before
+    assert topic.settings.declared == Declared(COLUMNS, before, owned=True) and topic.position == before
 
 
 def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
@@ -427,6 +428,26 @@ def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
         if declared is not None:
             with pytest.raises(QueryError, match="already exists"):
                 desk.declare(asked.number, "t", Declared(()), create=True)
+
+
+def test_a_table_that_is_created_again_begins_where_its_stream_ends() -> None:
+    fixture = make()
+    desk = fixture.broker.queries.capability
+    asked = begun(fixture)
+    desk.declare(asked.number, "t", Declared(COLUMNS), create=True)
+    desk.append(asked.number, "t", [b"{}", b"{}"], None, None)
+    fixture.commit()
+    first, position = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings, fixture.broker.position
+    desk.declare(asked.number, "t", None, create=False)
+    with pytest.raises(TableNotFound):
+        desk.declare(asked.number, "t", None, create=False)
+    desk.append(asked.number, "t", [b"{}"], None, None)  # not committed, and before the new table all the same
+    desk.declare(asked.number, "t", Declared(COLUMNS), create=True)
+    fixture.commit()
+    fixture.restart()
+    now = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
+    assert now.declared is not None and (now.declared.starts, now.declared.owned) == ((3,), True)
+    assert first.declared is not None and now.dropped == (Dropped(first.declared, position),)
 
 
 def test_an_append_is_conditional_and_tells_the_position_behind_it() -> None:

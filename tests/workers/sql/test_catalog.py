@@ -56,7 +56,7 @@ class Line:
             [
                 OpenStream(
                     to_message(broker, ME, DEFAULT_SCOPE, read_view),
-                    read_view.topic.settings.declared,
+                    read_view.topic.settings.declarations,
                     read_view.topic.position,
                 )
                 for read_view in read_views

@@ -17,7 +17,7 @@ from penstock.broker.queries.query import Column, Declared
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.broker.state.events import RecordsRemoved
 from penstock.flight.reading import Reader, Source
-from penstock.log.engine import partition_id
+from penstock.log.engine import Records, partition_id
 from penstock.log.files import OsFiles
 from penstock.log.tables.location import table_ref
 from penstock.log.tailer import Tailer
@@ -44,7 +44,7 @@ class SqlFixture:
         read_view = msgspec.structs.replace(read_view, table=TableLocation(ref.url, {}, {}))
         reading = Reading(self.reader, self.expiry_scan, check, self._record_failure)
         settings = found.topic.settings
-        return TopicStream(read_view, settings.declared, found.topic.position, broker.position, reading)
+        return TopicStream(read_view, settings.declarations, found.topic.position, broker.position, reading)
 
     def _record_failure(self, error: Exception) -> Exception:
         self.troubles.append(error)
@@ -74,7 +74,7 @@ def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
     directory, random = fixture.directory, Random(6)
     directory.create("t", 2)
     directory.create("other")
-    history: list[tuple[int, int, int]] = []  # position, partition, offset
+    history: list[tuple[int, int, int, int]] = []  # position, that behind its commit group, partition, offset
     ends = [0, 0]
     for _ in range(90):
         if random.random() < 0.3:
@@ -84,23 +84,28 @@ def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
         before = directory.broker.position
         directory.produce("t", partition, *[b"." * 100] * count)
         assert directory.broker.position == before + count
-        history += [(before + i, partition, ends[partition] + i) for i in range(count)]
+        history += [(before + i, before + count, partition, ends[partition] + i) for i in range(count)]
         ends[partition] += count
+    seams = [0, 0]
     if tabled:
         fixture.move_to_tables()
         held = Tailer(OsFiles(str(directory.root)))
         held.refresh()
-        extent = held.extent(partition_id(1, 0))
-        assert extent is not None and 10 < extent[0] < ends[0] - 3  # both sides of the seam
+        seams = [(held.extent(partition_id(1, number)) or (0, 0))[0] for number in range(2)]
+        assert 10 < seams[0] < ends[0] - 3  # both sides of the seam
     stream = fixture.stream()
     assert [(span.start, span.end) for span in stream.partitions] == [(0, ends[0]), (0, ends[1])]
     for position in range(directory.broker.position + 1):
-        expected = sorted((partition, offset) for at, partition, offset in history if at < position)
+        expected = sorted(
+            (partition, offset)
+            for at, behind, partition, offset in history  # a table knows positions, the journal groups as well
+            if (at < position if offset < seams[partition] else behind <= position)
+        )
         counted = stream.ends(position)
         assert counted == [sum(p == number for p, _ in expected) for number in range(2)], position
         if position % 7 == 0:
             assert rows(stream, position) == expected, position
-    assert rows(stream) == rows(stream, directory.broker.position) == sorted((p, o) for _, p, o in history)
+    assert rows(stream) == rows(stream, directory.broker.position) == sorted((p, o) for _, _, p, o in history)
 
 
 def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_statement_sees(
@@ -116,12 +121,32 @@ def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_s
     changed = msgspec.structs.replace(settings, declared=declared)
     directory.broker.topics.change(ME, DEFAULT_SCOPE, "t", changed)
     directory.commit()
-    assert fixture.stream().declared == declared
+    assert fixture.stream().declarations.declared == declared
     stream = fixture.stream().as_of(seen)
-    assert stream.partitions == [(0, 0, 2)] and stream.declared is None and stream.dense
+    assert stream.partitions == [(0, 0, 2)] and stream.declarations.declared is None and stream.dense
     assert rows(stream) == rows(stream, seen) == rows(stream, seen + 100) == [(0, 0), (0, 1)]
-    assert rows(stream, seen - 1) == [(0, 0)]
+    assert rows(stream, seen - 1) == []  # in the middle of an append
     assert rows(fixture.stream()) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_position_inside_an_atomic_append_shows_nothing_of_it(fixture: SqlFixture) -> None:
+    """However many entries the commit group has, and wherever in the file it is."""
+    directory = fixture.directory
+    for name in ("t", "other"):
+        directory.create(name)
+    directory.produce("t", 0, b"before")
+    for size in (1, 40):
+        before, ends = directory.broker.position, fixture.stream().partitions[0].end
+        one = (Records(partition_id(1, 0), (b"a", b"b")), Records(partition_id(2, 0), (b"c" * 5_000,)))
+        directory.broker.state_log.engine.append(one * size)  # one group, of many batches
+        directory.commit()
+        behind, stream = directory.broker.position, fixture.stream()
+        assert behind == before + 3 * size
+        assert [stream.ends(position) for position in range(before, behind)] == [[ends]] * (behind - before)
+        assert stream.ends(behind) == [ends + 2 * size]
+        directory.produce("other", 0, b"more")
+        assert fixture.stream().ends(behind) == [ends + 2 * size]
+        assert fixture.stream().ends(behind - 1) == [ends]
 
 
 def test_reading_can_begin_anywhere(fixture: SqlFixture) -> None:

@@ -37,6 +37,8 @@ class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
 
     columns: tuple[Column, ...]
     position: int = 0
+    owned: bool = False  # CREATE TABLE made the stream, or found it as DROP TABLE left it
+    starts: tuple[int, ...] = ()  # the first offset of each partition that is part of the table; 0 where none is said
 
 
 class QueryRun(Protocol):

@@ -26,7 +26,7 @@ from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.broker.topics.topics import Topics
-from penstock.log.engine import CommitGroup
+from penstock.log.engine import CommitGroup, partition_id
 from penstock.log.errors import LogError, OffsetMismatch
 
 
@@ -140,26 +140,39 @@ class QueryCapability:
     def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
         """Its position is that of what is committed: all that can be known before the declaration is written."""
         statement = self.find(number)
-        identity, scope = statement.identity, statement.scope
-        if declared is not None:
-            declared = msgspec.structs.replace(declared, position=self._state_log.engine.position)
+        identity, scope, position = statement.identity, statement.scope, self._state_log.engine.position
         kind = "topic.create" if create else "topic.alter"
         with _Kept(statement), self._audit.attempt(identity, kind, scope=scope, resource=name):
             if create and name not in self._known(statement):
                 statement.changed = True
+                if declared is not None:
+                    declared = msgspec.structs.replace(declared, position=position, owned=True)
                 return self._topics.create(identity, scope, name, 1, TopicSettings(declared=declared))[1]
-            settings = self._settings(statement, name)
-            if declared is not None and settings.declared is not None:  # by somebody else, just now
+            topic = self._topic(statement, name)
+            before = topic.settings.declarations
+            if declared is None:
+                if before.declared is None:  # dropped by somebody else, just now
+                    raise TableNotFound(name)
+                after = before.drop(position)
+            elif before.declared is not None:  # declared by somebody else, just now
                 raise TableExists(name)
+            else:
+                after = before.declare(declared, position, self._ends(topic))
             statement.changed = True
-            return self._topics.change(identity, scope, name, msgspec.structs.replace(settings, declared=declared))
+            settings = msgspec.structs.replace(topic.settings, declared=after.declared, dropped=after.dropped)
+            return self._topics.change(identity, scope, name, settings)
 
-    def _settings(self, statement: Statement, name: str) -> TopicSettings:
+    def _topic(self, statement: Statement, name: str) -> Topic:
         self._access.require(statement.identity, Permission.ALTER, statement.scope, name)
         found = self._known(statement).get(name)
         if found is None:
             raise TableNotFound(name)
-        return found.settings
+        return found
+
+    def _ends(self, topic: Topic) -> list[int]:
+        """Where the next record of each partition goes: behind everything that was appended before."""
+        end = self._state_log.engine.next_offset
+        return [end(partition_id(topic.id, number)) for number in range(topic.partitions)]
 
     def _known(self, statement: Statement) -> Mapping[str, Topic]:
         return self._state_log.current().topics.get(statement.scope, {})

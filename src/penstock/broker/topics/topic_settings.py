@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from penstock.broker.queries.declarations import Declarations, Dropped
 from penstock.broker.queries.query import Declared
 
 
@@ -22,3 +23,8 @@ class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     rejected: Literal["error", "dead-letter"] | None = None  # what becomes of a record that does not; "error"
     fetch_wait_seconds: float | None = None  # how long a fetch that finds nothing waits
     declared: Declared | None = None  # as a table of SQL; `Queries`
+    dropped: tuple[Dropped, ...] = ()  # declarations that ended, for queries of the past; `Queries`
+
+    @property
+    def declarations(self) -> Declarations:
+        return Declarations(self.declared, self.dropped)

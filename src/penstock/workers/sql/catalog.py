@@ -63,7 +63,7 @@ class BrokerCatalog:
             opened = self._call("sql.open", request, Opened)
             self._head = opened.head if self._head is None else self._head
             streams = [
-                TopicStream(one.read_view, one.declared, one.created, opened.head, self._reading)
+                TopicStream(one.read_view, one.declarations, one.created, opened.head, self._reading)
                 for one in opened.streams
                 if one.created < self._head
             ]

@@ -56,7 +56,7 @@ class DirectoryCatalog:
         read_view = ReadViewMessage(
             topic.id, topic.name, self._now, horizon, parts, TableLocation(ref.url, dict(ref.options), {})
         )
-        return TopicStream(read_view, topic.settings.declared, topic.position, self.head(), self._reading)
+        return TopicStream(read_view, topic.settings.declarations, topic.position, self.head(), self._reading)
 
     def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:  # noqa: ARG002
         self._refuse()

@@ -109,7 +109,7 @@ class SqlHandlers:
         streams = [
             OpenStream(
                 read_view_message.to_message(self._broker, statement.identity, statement.scope, read_view),
-                read_view.topic.settings.declared,
+                read_view.topic.settings.declarations,
                 read_view.topic.position,
             )
             for read_view in found.views

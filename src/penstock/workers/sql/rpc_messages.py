@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.broker.errors import BrokerError, QueryError
+from penstock.broker.queries.declarations import Declarations
 from penstock.broker.queries.query import Declared, Value
 from penstock.log.errors import LogError
 from penstock.structured_logging import LogFormat
@@ -73,7 +74,7 @@ class Names(msgspec.Struct, array_like=True):
 
 class OpenStream(msgspec.Struct, array_like=True):
     read_view: ReadViewMessage
-    declared: Declared | None
+    declarations: Declarations
     created: int  # the position at which it came into being, or -1
 
 

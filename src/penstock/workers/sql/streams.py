@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import pyarrow as pa
 
 from penstock.broker.errors import QueryError
-from penstock.broker.queries.query import Declared
+from penstock.broker.queries.declarations import Declarations
 from penstock.flight.reading import Lost, NotWritten, Reader, Source
 from penstock.log.arrow import LiveView
 from penstock.log.errors import LogError
@@ -72,13 +72,13 @@ class TopicStream:
     """A `Stream`: a topic as a read view shows it."""
 
     def __init__(
-        self, read_view: ReadViewMessage, declared: Declared | None, created: int, head: int, reading: Reading
+        self, read_view: ReadViewMessage, declarations: Declarations, created: int, head: int, reading: Reading
     ) -> None:
         """`head` is the position of the read view."""
         self.name = read_view.name
         self.identity = str(read_view.topic)  # never used again
         self.created = created
-        self.declared = declared
+        self.declarations = declarations
         self.partitions = [Span(part.number, part.start, part.end) for part in read_view.partitions]
         self._read_view = read_view
         self._head = head
@@ -93,8 +93,7 @@ class TopicStream:
             self._sources = [source._replace(end=end) for source, end in zip(self._sources, ends, strict=True)]
             self.partitions = [span._replace(end=end) for span, end in zip(self.partitions, ends, strict=True)]
             self._head = head
-            if self.declared is not None and self.declared.position >= head:
-                self.declared = None
+            self.declarations = self.declarations.before(head)
         return self
 
     @property
