@@ -204,12 +204,12 @@ CANARIES: Final = (
     Canary(
         "sql-as-of-one-late",
         "wrong moment",
-        "SQL as of a position shows the record behind it, too",
+        "SQL as of a position shows a commit group that ends one behind it",
         "log/header_scan.py",
-        "header.base + min(header.records, position - header.position)",
-        "header.base + min(header.records, position - header.position + 1)",
+        "if low > first and _group_end(tailer, file, index, low - 1) > position:",
+        "if low > first and _group_end(tailer, file, index, low - 1) > position + 1:",
         (
-            "tests/log/test_header_scan.py::test_at_every_position_a_partition_ends_behind_the_records_that_have_a_lower_one",
+            "tests/log/test_header_scan.py::test_at_every_position_a_partition_has_the_records_of_groups_that_end_there_or_before",
             "tests/workers/sql/test_streams.py::test_at_every_position_a_stream_holds_what_had_been_appended_by_then",
         ),
     ),
