@@ -443,6 +443,10 @@ class RecordSlice:
     def timestamps(self) -> list[int]:
         return self.batch.timestamps()[self._first : self._end].tolist()
 
+    def packed_timestamps(self) -> bytes:
+        """Eight bytes for each, as the machine has them."""
+        return self.batch.timestamps()[self._first : self._end].tobytes()
+
     def values(self) -> list[bytes]:
         return self.batch.values(self._first, self._end)
 

@@ -270,7 +270,7 @@ def test_it_is_wanted_as_long_as_nothing_goes_that_nobody_took() -> None:
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=50), st.integers(1, 8), st.integers(1, 100))
 def test_what_was_appended_is_cut_and_nothing_is_lost(sizes: list[int], events: int, limit: int) -> None:
     values = [bytes([number]) * size for number, size in enumerate(sizes)]
-    cut = appended_chunks(100, values, ChunkLimits(events, limit))
+    cut = appended_chunks(100, values, ChunkLimits(events, limit), 7)
     assert contents(cut) == {100 + number: value for number, value in enumerate(values)}
     assert all(one.end == other.start for one, other in pairwise(cut))
     assert (cut[0].start, cut[-1].end) == (100, 100 + len(values))

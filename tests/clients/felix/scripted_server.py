@@ -23,7 +23,7 @@ from penstock.transport.quic.connection import QuicConnection, StreamReceiver
 from penstock.transport.quic.errors import ConnectionClosed, StreamsUsedUp
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_batch, encode_ack, encode_events
-from penstock.wire.felix.frames import ACKED, BATCH, KNOWN, OFFSETS, Frame, Framer
+from penstock.wire.felix.frames import ACKED, BATCH, KEYED, KNOWN, OFFSETS, Frame, Framer
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -234,7 +234,7 @@ class ScriptedServer:
 
     def take(self, stream: ScriptedStream, frame: Frame) -> None:
         if frame.flags & BATCH:
-            batch = decode_batch(frame.payload, acked=bool(frame.flags & ACKED))
+            batch = decode_batch(frame.payload, acked=bool(frame.flags & ACKED), keyed=bool(frame.flags & KEYED))
             self.requests.append(batch)
             self.streams_used.setdefault(batch.stream, set()).add(id(stream))
             error = self._store(batch.stream, batch.payloads)

@@ -34,6 +34,7 @@ from penstock.clients.felix import (
 from penstock.clients.felix.connection import quic_settings
 from penstock.clients.felix.errors import error_from_text
 from penstock.clients.felix.options import server_address
+from penstock.clients.felix.request_stream import OFFERED
 from penstock.transport.quic.errors import ConnectFailed
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Batch
@@ -442,7 +443,7 @@ def test_every_stream_says_who_we_are_with_a_fresh_token() -> None:
         async with client(server, tenant="acme", token=lambda: next(tokens)) as felix:
             await felix.publish("visits", b"x")
             await felix.cache_get("key")
-        assert server.received(m.Auth) == [m.Auth("acme", "first", 63), m.Auth("acme", "second", 63)]
+        assert server.received(m.Auth) == [m.Auth("acme", "first", OFFERED), m.Auth("acme", "second", OFFERED)]
 
     run(main())
 

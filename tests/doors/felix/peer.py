@@ -73,10 +73,14 @@ def publish_batch(payloads: list[bytes], request_id: object = None, **fields: ob
 
 
 def batch(
-    *payloads: bytes, request_id: int | None = None, stream: str = "orders", tenant: str = TENANT, extra: int = 0
-) -> bytes:
+    *payloads: bytes, request_id: int | None = None, stream: str = "orders", tenant: str = TENANT, extra: int = 0,
+    key: bytes | None = None,
+) -> bytes:  # fmt: skip
     """A binary batch; with an id it is one that wants an acknowledgement. `extra`: flags besides."""
     body = b"" if request_id is None else struct.pack(">QB", request_id, 2)
+    if key is not None:
+        body += struct.pack(">H", len(key)) + key
+        extra |= 0x0040
     for name in (tenant, "default", stream):
         body += struct.pack(">H", len(name.encode())) + name.encode()
     body += struct.pack(">I", len(payloads)) + b"".join(struct.pack(">I", len(each)) + each for each in payloads)
@@ -250,7 +254,8 @@ def original(peer: Peer, tenant: str = TENANT, token: str = "", client_flags: in
     """A stream on which `auth` was said and taken."""
     stream = peer.stream()
     reply = stream.ask(auth(tenant, token, client_flags))
-    assert reply == ({"type": "ok"} if client_flags is None else {"type": "auth_ok", "server_flags": 63}), reply
+    served = None if client_flags is None else {"type": "auth_ok", "server_flags": client_flags & 0x5E7F}
+    assert reply == ({"type": "ok"} if served is None else served), reply
     return stream
 
 

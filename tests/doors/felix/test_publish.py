@@ -12,6 +12,8 @@ from tests.doors.felix.peer import (
     Peer,
     Stream,
     ack,
+    auth,
+    b64,
     batch,
     frame,
     original,
@@ -20,13 +22,16 @@ from tests.doors.felix.peer import (
     values,
 )
 
+from penstock.broker.errors import QuotaReached, ShuttingDown, TooFast
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.schemas.schema import SchemaKind
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.doors.felix.errors import advice
 from penstock.doors.felix.produce_batch import BATCH_BYTES
 from penstock.doors.felix.request_context import FelixSettings
+from penstock.log.errors import CommitFailed, LogFull, LogReadOnly
 from penstock.wire.felix.errors import OUTCOME_UNKNOWN
 
 OK = {"type": "ok"}
@@ -100,6 +105,125 @@ def test_each_form_in_the_originals_dialect(peer: Peer) -> None:
     ok = [{"type": "publish_ok", "request_id": number} for number in (1, 2, 3, 6)]
     assert replies == [*ok[:3], ack(4), ok[3]]
     assert values(peer.fixture) == [b"%d" % number for number in range(1, 10)]
+
+
+# -- keys, partitions, offsets, codes: each for clients that ask for it
+
+NEW = 0x5E7F  # flags of the newest clients
+
+
+def records(fixture: BrokerFixture, partition: int = 0) -> list[tuple[bytes | None, bytes]]:
+    read = fixture.broker.fetch.plan(ADMINISTRATOR, HERE, "orders", partition, 0, 1 << 30, 1 << 30)
+    return [pair for part in read.run() for pair in zip(part.keys(), part.values(), strict=True)]
+
+
+def test_a_key_reaches_the_record_in_each_form(peer: Peer) -> None:
+    stream = original(peer, client_flags=0x7F)
+    replies = stream.all(
+        batch(b"1", b"2", key=b"none"), batch(b"3", key=b"acked", request_id=1),
+        publish(b"4", 2, key=b64(b"json")), publish_batch([b"5"], 3, key=b64(b"")), publish(b"6", 4),
+        publish(b"7", 5, ack="none", key=b64(b"none")),
+    )  # fmt: skip
+    ok = [{"type": "publish_ok", "request_id": number} for number in (2, 3, 4)]
+    assert replies == [ack(1), *ok]
+    assert records(peer.fixture) == [
+        (b"none", b"1"), (b"none", b"2"), (b"acked", b"3"), (b"json", b"4"), (b"", b"5"), (None, b"6"), (b"none", b"7"),
+    ]  # fmt: skip
+    assert peer.stream().ask(publish(b"8", key=b64(b"document"))) == OK
+    assert records(peer.fixture)[-1] == (b"document", b"8")
+
+
+def test_a_key_chooses_the_partition_by_the_originals_hash(peer: Peer) -> None:
+    peer.fixture.broker.topics.create(ADMINISTRATOR, HERE, "orders", 8)
+    stream = original(peer, client_flags=NEW)
+    keys = {b"customer-0": 0, b"customer-4": 2, b"customer-1": 3, b"customer-6": 4, b"customer-2": 6}
+    replies = stream.all(
+        *[batch(b"a", b"b", key=key, request_id=number) for number, key in enumerate(keys)],
+        *[batch(b"c", key=key) for key in keys], batch(b"no key", request_id=9),
+        batch(b"named", stream="orders#7", key=b"customer-0", request_id=10),
+    )  # fmt: skip
+    for key, partition in keys.items():
+        assert records(peer.fixture, partition)[:3] == [(key, b"a"), (key, b"b"), (key, b"c")]
+    assert records(peer.fixture, 0)[3:] == [(None, b"no key")]
+    assert records(peer.fixture, 7) == [(b"customer-0", b"named")]
+    assert [reply.flags for reply in replies if isinstance(reply, Binary)] == [0x1010] * 7
+    assert [int.from_bytes(reply.payload[-8:]) for reply in replies if isinstance(reply, Binary)] == [
+        0, 0, 0, 0, 0, 3, 0,
+    ]  # fmt: skip
+
+
+def test_a_shard_is_the_partition_or_is_refused(peer: Peer) -> None:
+    peer.fixture.broker.topics.create(ADMINISTRATOR, HERE, "orders", 3)
+    for stream in both(peer):
+        stream.all(publish(b"x", 1, shard=2, key=b64(b"customer-0")), publish_batch([b"y"], 2, shard=1))
+        refused = said(stream.ask(publish(b"z", 3, shard=3)))
+        assert refused.startswith("stream not found")
+        assert "has 3 partitions" in refused
+        contradiction = stream.ask(publish(b"z", 4, shard=2) | {"stream": "orders#1"})
+        assert said(contradiction) == "shard 2 of a stream that is partition 1"
+        assert "shard" in said(stream.ask(publish(b"z", 5, shard=-1)))
+    assert [values(peer.fixture, partition=number) for number in range(3)] == [[], [b"y"] * 2, [b"x"] * 2]
+
+
+def test_too_long_a_key_is_refused(peer: Peer) -> None:
+    for stream in both(peer):
+        assert stream.ask(publish(b"x", 1, key=b64(bytes(65535))))["type"] in ("ok", "publish_ok")
+        assert said(stream.ask(publish(b"x", 1, key=b64(bytes(65536))))) == (
+            "field 'key': a key of 65536 bytes; the most is 65535"
+        )
+
+
+def test_acknowledgements_carry_the_offset_where_asked(peer: Peer) -> None:
+    asked, not_asked = original(peer, client_flags=NEW), original(peer, client_flags=NEW & ~0x1000)
+    for stream, first in ((asked, 0), (not_asked, 6)):
+        replies = stream.all(
+            publish(b"a", 1), batch(b"b", b"c", request_id=2), batch(b"d"), publish_batch([b"e"], 3, key=b64(b"k")),
+            publish_batch([], 4), batch(b"f", request_id=5),
+        )  # fmt: skip
+        one, two, three, four, five = replies
+        assert four == {"type": "publish_ok", "request_id": 4}
+        if stream is not_asked:
+            assert one == {"type": "publish_ok", "request_id": 1}
+            assert (two, five) == (ack(2), ack(5))
+            continue
+        assert one == {"type": "publish_ok", "request_id": 1, "offset": first}
+        assert three == {"type": "publish_ok", "request_id": 3, "offset": first + 4}
+        assert two == Binary(0x1010, ack(2).payload + (first + 1).to_bytes(8))
+        assert five == Binary(0x1010, ack(5).payload + (first + 5).to_bytes(8))
+
+
+def test_errors_have_a_code_and_advice_where_asked() -> None:
+    fixture = BrokerFixture(limits=Limits(record_bytes=100))
+    peer = Peer(fixture, FelixSettings(auto_create_tenants=False))
+    stream = peer.stream()
+    stream.ask(auth(client_flags=NEW) | {"client_features": 0xFFFF_FFFF})
+    missing = stream.ask(publish(b"x", 1))
+    assert (missing["type"], missing["code"], missing["retry"]) == ("publish_error", "not_found", "fatal")
+    assert stream.ask(batch(b"x", request_id=2)).flags == 0x0610
+    fixture.broker.tenants.ensure(ADMINISTRATOR, TENANT, "default")
+    large = stream.ask(publish(bytes(101), 3))
+    assert (large["code"], large["retry"]) == ("limit_exceeded", "fatal")
+    other = stream.ask(publish(b"x", 4) | {"tenant_id": "other"})
+    assert (other["code"], other["retry"]) == ("forbidden", "fatal")
+    assert "code" not in original(peer).ask(publish(bytes(101), 5))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "retry"),
+    [
+        (TooFast("t"), "OVERLOADED", "RETRY_AFTER"),
+        (QuotaReached("t"), "LIMIT_EXCEEDED", "FATAL"),
+        (ShuttingDown("t"), "DRAINING", "RETRY"),
+        (LogFull("t"), "STORAGE", "RETRY_AFTER"),
+        (LogReadOnly("t"), "STORAGE", "RETRY_AFTER"),
+        (CommitFailed("t"), "STORAGE", "OUTCOME_UNKNOWN"),
+        (ValueError("t"), "INTERNAL", "OUTCOME_UNKNOWN"),
+    ],
+)
+def test_to_send_again_is_advised_only_where_nothing_was_stored(error: Exception, code: str, retry: str) -> None:
+    found = advice(error)
+    assert (found.code and found.code.name, found.retry.name) == (code, retry)
+    assert (found.retry_after_ms is not None) is (retry == "RETRY_AFTER")
 
 
 def test_an_acknowledgement_waits_for_the_commit(peer: Peer) -> None:

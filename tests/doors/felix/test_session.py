@@ -61,7 +61,7 @@ def test_every_request_has_an_operation() -> None:
 
 def test_a_stream_that_begins_with_auth_speaks_as_the_original_does(peer: Peer) -> None:
     stream = peer.stream()
-    assert stream.ask(auth(client_flags=25)) == {"type": "auth_ok", "server_flags": 63}
+    assert stream.ask(auth(client_flags=25)) == {"type": "auth_ok", "server_flags": 25}
     assert stream.ask(publish(b"x", 7)) == {"type": "publish_ok", "request_id": 7}
 
 
@@ -154,10 +154,48 @@ def test_bad_json_is_answered_and_the_stream_goes_on(peer: Peer, bad: bytes) -> 
 
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\x00\x01t\x00\x01n\x00\x01s\xff\xff\xff\xff"])
 def test_a_bad_batch_is_answered_and_the_stream_goes_on(peer: Peer, body: bytes) -> None:
-    for stream in (peer.stream(), original(peer)):
-        first, second = stream.all(frame(body, 0x0001), publish(b"x", 1))
-        assert error(first).startswith("malformed publish batch")
-        assert second["request_id"] == 1  # type: ignore[call-overload]
+    first, second = peer.stream().all(frame(body, 0x0001), publish(b"x", 1))
+    assert error(first).startswith("malformed publish batch")
+    assert second["request_id"] == 1  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        frame(b"", 0x0001), frame(b"\x00", 0x0041), batch(b"x", extra=0x8000), batch(b"x", extra=0x0040),
+        frame(publish(b"x", 1) | {"ack": "none", "payload": "!"}), frame({"type": "publish_batch", "ack": "none"}),
+    ],
+    ids=["empty", "keyed", "unknown flag", "no key", "base64", "fields"],
+)  # fmt: skip
+def test_an_error_that_nobody_awaits_is_never_taken_for_the_answer_to_another_request(peer: Peer, bad: bytes) -> None:
+    """The original's clients take any error on the stream for the answer to what they wait for. So they get none; the
+    stream ends, nothing behind it is stored, and what was before it is acknowledged."""
+    stream = original(peer, client_flags=0x7F)
+    assert stream.all(publish(b"before", 1), bad, publish(b"behind", 2)) == [{"type": "publish_ok", "request_id": 1}]
+    assert stream.finished
+    assert values(peer.fixture) == [b"before"]
+    assert peer.line.aborted is None
+
+
+def test_a_bad_publication_that_wants_an_acknowledgement_gets_its_own(peer: Peer) -> None:
+    stream = original(peer, client_flags=0x7F)
+    replies = stream.all(publish(b"x", 1) | {"payload": "!"}, batch(b"x", request_id=2, extra=0x8000), publish(b"y", 3))
+    assert replies[0] == {
+        "type": "publish_error", "request_id": 1, "message": "field 'payload': invalid base64 encoded string",
+    }  # fmt: skip
+    assert replies[1:] == [ack(2, "unsupported frame flags"), {"type": "publish_ok", "request_id": 3}]
+
+
+def test_a_request_of_an_unknown_type_is_told_as_the_client_reads_it(peer: Peer) -> None:
+    request = {"type": "group_poll", "request_id": 5, "tenant_id": "t1"}
+    said = {"type": "error", "request_id": 5, "message": "unknown message type 'group_poll'"}
+    assert original(peer).ask(request) == said
+    stream = peer.stream()
+    assert stream.ask(auth() | {"client_features": 0x2000}) == {
+        "type": "auth_ok", "server_flags": 63, "server_features": 0x2000,
+    }  # fmt: skip
+    assert stream.ask(request) == {"type": "unsupported", "request_type": "group_poll", "request_id": 5}
+    assert stream.ask(publish(b"x", 6)) == {"type": "publish_ok", "request_id": 6}
 
 
 def test_a_bad_batch_with_an_id_is_answered_in_binary(peer: Peer) -> None:
@@ -176,7 +214,7 @@ def test_unknown_flags_are_ignored_by_the_document(peer: Peer, flags: int) -> No
     assert values(peer.fixture) == [b"x", b"y", b"z"]
 
 
-@pytest.mark.parametrize("flags", [0x0002, 0x0008, 0x0010, 0x0040, 0x8000, 0x8001, 0xFFFF])
+@pytest.mark.parametrize("flags", [0x0002, 0x0008, 0x0010, 0x0040, 0x8000])
 def test_unknown_flags_are_refused_in_the_originals_dialect(peer: Peer, flags: int) -> None:
     stream = original(peer)
     first, second = stream.all(frame(publish(b"x", 1), flags), publish(b"y", 2))

@@ -86,11 +86,14 @@ def test_every_request_in_every_state(state: State, name: str, require_auth: boo
 EXAMPLES: dict[type, Any] = {
     ProduceBatch: publish(b"x", 1),
     m.Subscribe: {"type": "subscribe", **NAMES},
+    m.StreamShards: {"type": "stream_shards", **NAMES, "request_id": 1},
     m.CachePut: {"type": "cache_put", **CACHE, "value": b64(b"v"), "ttl_ms": None},
     m.CacheGet: {"type": "cache_get", **CACHE},
     m.CacheDelete: {"type": "cache_delete", **CACHE},
     m.CacheCas: {"type": "cache_cas", **CACHE, "expected": None, "value": b64(b"v"), "ttl_ms": None},
     m.CacheIncrement: {"type": "cache_increment", **CACHE, "by": 1, "ttl_ms": None},
+    m.CounterAdd: {"type": "counter_add", **CACHE, "delta": 1, "request_id": 1},
+    m.CounterGet: {"type": "counter_get", **CACHE, "request_id": 1},
 }
 
 

@@ -15,14 +15,14 @@ from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, or
 
 from penstock.broker.fetch import removal
 from penstock.broker.names import Scope
-from penstock.broker.security.access import ANONYMOUS, AccessPolicy, Grant, Permission
+from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS, AccessPolicy, Grant, Permission
 from penstock.doors.felix import subscriptions
 from penstock.doors.felix.errors import RequestRefused
 from penstock.doors.felix.handlers.subscribe import CursorError, beginning
 from penstock.doors.felix.request_context import FelixSettings
 from penstock.doors.felix.subscriptions import HELD_BYTES, Course, Reset, course
 from penstock.log.engine import Bounds, CommitGroup, partition_id
-from penstock.wire.felix.codec.binary import Batch, encode_batch
+from penstock.wire.felix.codec.binary import Batch, decode_events, encode_batch
 from penstock.wire.felix.codec.dialects import Document, Original
 from penstock.wire.felix.messages import From
 
@@ -202,6 +202,78 @@ def test_events_are_of_the_kind_that_a_client_said_it_reads(
     produce(fixture, 2)
     events.take()
     assert (events.flags, events.bases, events.numbers) == ([flags], bases, [0, 1])
+
+
+def test_times_of_events_are_told_where_asked() -> None:
+    """Of those that are read, and of those that are delivered as they come."""
+    fixture = a_world()
+    produce(fixture, 1)
+    peer = Peer(fixture)
+    asked = subscribe(peer, original(peer, client_flags=0x4024), start="earliest")
+    plain = subscribe(peer, original(peer, client_flags=0x24), start="earliest")
+    fixture.now += 5_000_000
+    produce(fixture, 2)
+    found = [
+        decode_events(frame.flags, frame.payload) for frame in asked.stream.drain() if isinstance(frame, Binary)
+    ]  # fmt: skip
+    log = fixture.broker.fetch.plan(ADMINISTRATOR, Scope(TENANT, "default"), "orders", 0, 0, 1 << 20, 100).run()
+    times = [time for part in log for time in part.timestamps()]
+    assert [time for events in found for time in events.timestamps or []] == times
+    assert times[1] - times[0] >= 5_000_000
+    assert plain.take().flags == [0x24, 0x24]
+
+
+def test_offsets_that_hold_no_event_are_counted_where_asked() -> None:
+    """Also across frames, and not for who did not ask."""
+    fixture = a_world()
+    soon = fixture.now + 1
+    produce(fixture, 12, expires=[soon, 0, soon, 0, 0, soon, soon, soon, soon, soon, 0, soon])
+    fixture.now += 2
+    peer = Peer(fixture, FelixSettings(batch_events=2))
+    asked = subscribe(peer, original(peer, client_flags=0x0824), start="earliest")
+    plain = subscribe(peer, original(peer, client_flags=0x0024), start="earliest")
+    produce(fixture, 1)
+    told = [
+        (events.base_offset, len(events.payloads), events.skipped or 0)
+        for frame in asked.stream.drain()
+        if isinstance(frame, Binary)
+        for events in [decode_events(frame.flags, frame.payload)]
+    ]
+    behind = 0
+    for base, count, skipped in told:
+        assert base is not None
+        assert base - skipped == behind
+        behind = base + count
+    assert [(base, skipped) for base, _, skipped in told if skipped] == [(1, 1), (3, 1), (10, 5), (12, 1)]
+    assert set(plain.take().flags) == {0x24}
+
+
+def test_a_shard_of_a_subscription_is_the_partition_or_is_refused() -> None:
+    fixture = a_world(partitions=3)
+    produce(fixture, 2, partition=1)
+    peer = Peer(fixture)
+    for stream in (peer.stream(), original(peer)):
+        assert subscribe(peer, stream, start={"offset": 0}, shard=1).take().numbers == [0, 1]
+        refused = stream.ask({**SUBSCRIBE, "shard": 3})
+        assert "has 3 partitions" in refused["message"]
+        assert "partition 1" in stream.ask({**SUBSCRIBE, "stream": "orders#1", "shard": 2})["message"]
+
+
+def test_clients_that_know_of_partitions_get_the_first_if_they_name_none() -> None:
+    """As those of the original, which then subscribe to the others too."""
+    fixture = a_world(partitions=3)
+    for partition in range(3):
+        produce(fixture, 2, partition=partition)
+    peer = Peer(fixture)
+    stream = peer.stream()
+    assert stream.ask(auth() | {"client_features": 0x20})["server_features"] == 0x20
+    assert stream.ask({"type": "stream_shards", **NAMES, "request_id": 4}) == {
+        "type": "stream_shards_view", "shards": 3, "request_id": 4,
+    }  # fmt: skip
+    missing = {"type": "stream_shards", **NAMES, "stream": "nothing", "request_id": 5}
+    assert stream.ask(missing)["shards"] == 0
+    events = subscribe(peer, stream, start={"offset": 1}).take()
+    assert (events.flags, events.bases) == ([0x24], [1])
 
 
 def test_an_id_that_the_client_chose_is_echoed() -> None:

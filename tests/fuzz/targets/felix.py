@@ -21,7 +21,7 @@ from tests.fuzz.targets.target import (
 
 from penstock.wire.felix import messages
 from penstock.wire.felix.codec import binary
-from penstock.wire.felix.frames import ACKED, HEADER_SIZE, MAGIC, BadFrame, Framer
+from penstock.wire.felix.frames import ACKED, HEADER_SIZE, KEYED, MAGIC, BadFrame, Framer
 
 _LIMIT: Final = 4096
 
@@ -79,11 +79,16 @@ def payload(data: bytes) -> None:
 
 
 _BINARY: Final[tuple[tuple[Callable[[int, bytes], Any], Callable[[Any], bytes]], ...]] = (
-    (lambda flags, data: binary.decode_batch(data, acked=bool(flags & ACKED)), binary.encode_batch),
-    (lambda _, data: binary.decode_ack(data), lambda ack: binary.encode_ack(*ack)),
+    (
+        lambda flags, data: binary.decode_batch(data, acked=bool(flags & ACKED), keyed=bool(flags & KEYED)),
+        binary.encode_batch,
+    ),
+    (lambda flags, data: binary.decode_ack(data, flags), lambda ack: binary.encode_ack(*ack, detailed=True)),
     (
         binary.decode_events,
-        lambda found: binary.encode_events(found.payloads, found.subscription_id, found.base_offset),
+        lambda found: binary.encode_events(
+            found.payloads, found.subscription_id, found.base_offset, found.skipped or 0, found.timestamps
+        ),
     ),
 )
 

@@ -22,7 +22,8 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
-from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, OFFSETS, SHARED
+from penstock.wire.felix.errors import Advice, ErrorCode, Retry
+from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, KEYED, OFFSETS, SHARED, SKIPPED, TIMESTAMPS
 
 U64 = st.integers(0, 2**64 - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -33,15 +34,15 @@ PAYLOADS = st.lists(st.binary(max_size=40), max_size=20) | st.integers(0, 300).f
 HEAD = bytes.fromhex("000174 00016e 000173")  # three names
 
 
-@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS), st.none() | U64)
-def test_batches_come_back(batch: Batch, request_id: int | None) -> None:
-    acked = request_id is not None
-    batch = batch._replace(request_id=request_id, ack=acked)
+@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS), st.none() | U64, st.none() | st.binary(max_size=20))
+def test_batches_come_back(batch: Batch, request_id: int | None, key: bytes | None) -> None:
+    acked, keyed = request_id is not None, key is not None
+    batch = batch._replace(request_id=request_id, ack=acked, key=key)
 
     flags, payload = only_frame(encode_batch(batch))
 
-    assert flags == (BATCH | ACKED if acked else BATCH)
-    assert decode_batch(payload, acked=acked) == batch
+    assert flags == BATCH | (ACKED if acked else 0) | (KEYED if keyed else 0)
+    assert decode_batch(payload, acked=acked, keyed=keyed) == batch
 
 
 @given(PAYLOADS, st.none() | U64, st.none() | U64)
@@ -54,9 +55,55 @@ def test_events_come_back(payloads: list[bytes], subscription_id: int | None, ba
     assert decode_events(flags, payload) == Events(subscription_id, base_offset, payloads)
 
 
+@given(PAYLOADS, st.none() | U64, U64, st.none() | U64)
+def test_events_come_back_with_times_and_what_was_skipped(
+    payloads: list[bytes], subscription_id: int | None, skipped: int, base_offset: int | None
+) -> None:
+    times = list(range(1_700_000_000_000_000, 1_700_000_000_000_000 + len(payloads)))
+
+    flags, payload = only_frame(encode_events(payloads, subscription_id, base_offset, skipped, times))
+
+    told = skipped or None if base_offset is not None else None  # from which offset it counts is not known without one
+    assert bool(flags & SKIPPED) is bool(told)
+    assert flags & TIMESTAMPS
+    assert decode_events(flags, payload) == Events(subscription_id, base_offset, payloads, told, times)
+    for end in range(len(payload)):
+        with pytest.raises(Malformed, match="ends too early"):
+            decode_events(flags, payload[:end])
+
+
 @given(U64, st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=100))
 def test_acknowledgements_come_back(request_id: int, error: str | None) -> None:
     assert decode_ack(only_frame(encode_ack(request_id, error)).payload) == Ack(request_id, error)
+
+
+@pytest.mark.parametrize(
+    ("ack", "detailed", "frame"),
+    [
+        (Ack(7, None, 42), False, "1010 00 0000000000000007 0000 000000000000002a"),
+        (Ack(7, "no", None, Advice(ErrorCode.NOT_FOUND, Retry.FATAL)), False,
+         "0210 01 0000000000000007 0002 6e6f 0003 05"),
+        (Ack(7, "no", None, Advice(ErrorCode.OVERLOADED, Retry.RETRY_AFTER, 1000)), True,
+         "0610 01 0000000000000007 0002 6e6f 000a 02 0000 00000000000003e8"),
+    ],
+)  # fmt: skip
+def test_acknowledgements_with_offset_code_and_pause(ack: Ack, detailed: bool, frame: str) -> None:
+    data = bytes.fromhex(frame)
+    flags, payload = only_frame(encode_ack(*ack, detailed=detailed))
+    assert (flags.to_bytes(2), payload) == (data[:2], data[2:])
+    assert decode_ack(payload, flags) == ack
+    with pytest.raises(Malformed, match="ends too early"):
+        decode_ack(payload[:-1], flags)
+
+
+def test_a_code_that_nobody_knows_is_fatal() -> None:
+    payload = bytes.fromhex("01 0000000000000007 0000 7fff 7f")
+    assert decode_ack(payload, 0x0210) == Ack(7, "", None, Advice(None, Retry.FATAL))
+
+
+def test_too_long_a_key_is_not_written() -> None:
+    with pytest.raises(ValueError, match="a key of 65536 bytes; the most is 65535"):
+        encode_batch(Batch("t", "n", "s", [], key=bytes(65536)))
 
 
 @pytest.mark.parametrize(
@@ -73,14 +120,14 @@ def test_the_text_of_an_acknowledgement_is_cut_at_the_end_of_a_character(error: 
     assert decode_ack(only_frame(encode_ack(1, error)).payload) == Ack(1, told)
 
 
-@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS, U64, st.just(True)), st.binary(max_size=30))
+@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS, U64, st.just(True), st.none()), st.binary(max_size=30))
 def test_what_follows_the_last_payload_is_ignored(batch: Batch, rest: bytes) -> None:
     payload = only_frame(encode_batch(batch)).payload
 
     assert decode_batch(payload + rest, acked=True) == batch
 
 
-@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS, U64, st.just(True)), st.data())
+@given(st.builds(Batch, NAMES, NAMES, NAMES, PAYLOADS, U64, st.just(True), st.none()), st.data())
 def test_a_batch_that_ends_too_early_is_malformed_and_its_id_is_known(batch: Batch, data: st.DataObject) -> None:
     payload = only_frame(encode_batch(batch)).payload
     held = data.draw(st.integers(0, len(payload) - 1))

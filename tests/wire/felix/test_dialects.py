@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.felix.single_frame import only_frame
 
+from penstock.wire.felix import features
 from penstock.wire.felix.codec.binary import Ack, Events, decode_ack, decode_events
-from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL, Dialect
+from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL, Dialect, Original
+from penstock.wire.felix.errors import Advice, ErrorCode, Retry
 from penstock.wire.felix.frames import ACK, EVENTS, OFFSETS, SHARED
 from penstock.wire.felix.messages import CacheCas, CacheGet, CacheIncrement, CachePut
 
@@ -61,7 +63,7 @@ def test_the_document_without_ids() -> None:
     assert told(DOCUMENT.subscribed(3)) == {"type": "ok", "subscription_id": "3"}
     assert told(DOCUMENT.cache_value(CacheGet(key="k"), None)) == {"type": "cache_value", "key": "k", "value": None}
     assert told(DOCUMENT.hello(3)) == {"type": "event_stream_hello", "subscription_id": "3"}
-    assert told(DOCUMENT.authenticated(63)) == {"type": "ok"}
+    assert told(DOCUMENT.authenticated()) == {"type": "ok"}
 
 
 def test_the_document_never_answers_in_binary() -> None:
@@ -118,9 +120,52 @@ def test_the_original_without_an_id() -> None:
 
 
 def test_auth_is_answered_by_what_the_client_offered() -> None:
-    assert told(ORIGINAL.authenticated(None)) == {"type": "ok"}
-    assert told(ORIGINAL.authenticated(0)) == {"type": "auth_ok", "server_flags": 63}
-    assert told(ORIGINAL.authenticated(25)) == {"type": "auth_ok", "server_flags": 63}
+    assert told(ORIGINAL.authenticated()) == {"type": "ok"}
+    for flags, served in ((0, 0), (25, 25), (0x3F, 0x3F), (0xFFFF, 0x5E7F)):
+        assert told(Original(flags).authenticated()) == {"type": "auth_ok", "server_flags": served}
+    served = told(Original(0, 0x7FFF_FFFF).authenticated())
+    assert served == {"type": "auth_ok", "server_flags": 0, "server_features": features.SERVED}
+    assert told(Original(0, 0, 0xFFFF_FFFF).authenticated()) == {**served, "server_features": 0}
+    assert told(Original(0, 0xFFFF_FFFF, 0xFFFF_FFFF).authenticated()) == {
+        **served, "server_features": features.SERVED | 0x8000_0000, "server_features_hi": 8,
+    }  # fmt: skip
+
+
+def test_what_a_client_did_not_offer_is_not_sent_to_it() -> None:
+    advice = Advice(ErrorCode.OVERLOADED, Retry.RETRY_AFTER, 1000)
+    for flags in (None, 0, 0x3F, 0x5E7F & ~0x1600):
+        for offered in (None, 0, 0xFFFF_FFFF & ~(features.ERROR_CODES | features.UNSUPPORTED)):
+            old = Original(flags, offered)
+            assert old.published(7, binary=True, offset=42) == ORIGINAL.published(7, binary=True)
+            assert old.published(7, binary=False, offset=42) == ORIGINAL.published(7, binary=False)
+            for binary in (True, False):
+                assert old.publish_failed(7, "no", binary=binary, advice=advice) == ORIGINAL.publish_failed(
+                    7, "no", binary=binary
+                )
+            assert old.failed("no", 7, advice) == ORIGINAL.failed("no", 7)
+            assert old.unsupported("no", "dance", 7) == ORIGINAL.failed("no", 7)
+            assert old.events(NAMES, [b"x"], 5, 1, flags, 2, [9]) == ORIGINAL.events(NAMES, [b"x"], 5, 1, flags) or (
+                flags is not None and flags & 0x4800
+            )
+
+
+def test_what_a_client_offered_is_told() -> None:
+    advice = Advice(ErrorCode.OVERLOADED, Retry.RETRY_AFTER, 1000)
+    new = Original(0x5E7F, 0xFFFF_FFFF)
+    assert only_frame(new.published(7, binary=True, offset=42)).flags == 0x1010
+    assert told(new.published(7, binary=False, offset=42)) == {"type": "publish_ok", "request_id": 7, "offset": 42}
+    assert only_frame(new.publish_failed(7, "no", binary=True, advice=advice)).flags == 0x0610
+    assert only_frame(Original(0x0210).publish_failed(7, "no", binary=True, advice=advice)).flags == 0x0210
+    coded = {"code": "overloaded", "retry": "retry_after", "detail": {"retry_after_ms": 1000}}
+    assert told(new.publish_failed(7, "no", binary=False, advice=advice)) == {
+        "type": "publish_error", "request_id": 7, "message": "no", **coded,
+    }  # fmt: skip
+    assert told(new.failed("no", None, advice)) == {"type": "error", "message": "no", **coded}
+    fatal = Advice(ErrorCode.NOT_FOUND, Retry.FATAL)
+    assert told(new.failed("no", None, fatal)) == {
+        "type": "error", "message": "no", "code": "not_found", "retry": "fatal",
+    }  # fmt: skip
+    assert told(new.unsupported("no", "dance", 7)) == {"type": "unsupported", "request_type": "dance", "request_id": 7}
 
 
 def test_subscriptions_of_the_original() -> None:

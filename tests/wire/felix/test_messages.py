@@ -322,7 +322,7 @@ def test_a_value_that_is_not_there_is_written_as_null() -> None:
 
 
 def test_clients_accept_what_newer_servers_add() -> None:
-    assert decode_reply(b'{"type":"auth_ok","server_flags":63,"server_features":1}') == AuthOk(63)
+    assert decode_reply(b'{"type":"auth_ok","server_flags":63,"server_features":1,"more":2}') == AuthOk(63, 1)
     assert decode_reply(b'{"type":"cache_value","key":"k"}') == CacheValue(key="k")
     with pytest.raises(Malformed, match="unexpected message type 'publish'"):
         decode_reply(encode(Publish("t", "n", "s", b""))[HEADER_SIZE:])

@@ -73,7 +73,7 @@ class ProduceService:
             records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
             appended = self._engine.append((records,), (), producer)
             if self._subscribed and expires is None and not appended.repeated:
-                self._fanout.offer(records.partition, appended.base_offsets[0], values, appended.group)
+                self._fanout.offer(records.partition, appended, values)
         else:
             validated = self._validator.validate(
                 found, [partition] * len(values), values, keys, headers, expires, allow_dead_letters=allow_dead_letters

@@ -34,7 +34,7 @@ from penstock.broker.subscriptions.fanout_chunk import (
 )
 from penstock.broker.subscriptions.fanout_read import FanoutRead, Visibility
 from penstock.broker.topics import topic_rules
-from penstock.log.engine import COMMITTED, Bounds, CommitGroup, PartitionId, partition_id
+from penstock.log.engine import COMMITTED, Appended, Bounds, CommitGroup, PartitionId, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange
 
 logger = logging.getLogger(__name__)
@@ -198,15 +198,15 @@ class PartitionFanout:
 
     # -- chunks
 
-    def offer(self, base: int, values: Sequence[bytes], group: CommitGroup) -> None:
+    def offer(self, appended: Appended, values: Sequence[bytes]) -> None:
         """These values have been appended, and never expire. Subscribers that wait get them from here when their
         group is committed: this callback runs before anybody is woken."""
         if (self._waiting or self._appended.wanted) and self._visibility.expiry is None:
-            group.on_done(partial(self._offered, base, values, self._visibility))
+            appended.group.on_done(partial(self._offered, appended, values, self._visibility))
 
-    def _offered(self, base: int, values: Sequence[bytes], visibility: Visibility, group: CommitGroup) -> None:
+    def _offered(self, appended: Appended, values: Sequence[bytes], visibility: Visibility, group: CommitGroup) -> None:
         if group.state is COMMITTED and visibility is self._visibility and self._cursors:
-            self._appended.put(appended_chunks(base, values, self.ref.limits))
+            self._appended.put(appended_chunks(appended.base_offsets[0], values, self.ref.limits, appended.timestamp))
 
     def _drop_chunks(self) -> None:
         self._window.clear()
@@ -370,11 +370,11 @@ class FanoutLog:
             fanout = self._partitions[ref] = PartitionFanout(self, ref)
         return fanout.join(identity, subscriber, offset)
 
-    def offer(self, partition: PartitionId, base: int, values: Sequence[bytes], group: CommitGroup) -> None:
+    def offer(self, partition: PartitionId, appended: Appended, values: Sequence[bytes]) -> None:
         """Values that are being appended and never expire: see `PartitionFanout.offer`. Whoever appends otherwise need
         not say so; then they are read."""
         for fanout in self.subscribed.get(partition, ()):
-            fanout.offer(base, values, group)
+            fanout.offer(appended, values)
 
     def unsubscribed(self, partition: PartitionId, fanout: PartitionFanout) -> None:
         self.subscribed[partition].remove(fanout)

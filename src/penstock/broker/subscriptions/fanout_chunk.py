@@ -5,6 +5,7 @@ Nothing here knows the log or a subscriber: `fanout` brings both together.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -34,14 +35,17 @@ class ChunkLimits(NamedTuple):
 class EncodedChunk:
     """The visible values of the offsets from `start` up to, not including, `end`. It never changes."""
 
-    __slots__ = ("cost", "count", "encodings", "end", "kept", "runs", "size", "start", "until")
+    __slots__ = ("cost", "count", "encodings", "end", "kept", "runs", "size", "start", "times", "until")
 
-    def __init__(self, start: int, end: int, runs: list[ValueRun], size: int, until: int = FOREVER) -> None:
+    def __init__(
+        self, start: int, end: int, runs: list[ValueRun], size: int, until: int = FOREVER, times: bytes = b""
+    ) -> None:
         self.start = start
         self.end = end
         self.runs = runs  # in order, each behind a gap
         self.count = sum([len(values) for _, values in runs])
         self.size = size  # bytes of all values
+        self.times = times  # of all values, µs since 1970, packed; read by `timestamps`
         self.until = until  # µs since 1970: when the first of them expires
         self.encodings: dict[Hashable, bytes] = {}  # bytes that protocols made of it, by keys that only they know
         self.kept: ChunkWindow | AppendedChunks | None = None
@@ -58,6 +62,10 @@ class EncodedChunk:
             self._grow(len(data))
         return data
 
+    def timestamps(self) -> memoryview[int]:
+        """Of all values of all runs."""
+        return memoryview(self.times).cast("q")
+
     def _grow(self, size: int) -> None:
         self.cost += size
         if self.kept is not None:
@@ -66,11 +74,14 @@ class EncodedChunk:
     def between(self, start: int, end: int) -> EncodedChunk:
         """Its part from `start` up to, not including, `end`."""
         runs: list[ValueRun] = []
+        times, at = b"", 0
         for offset, values in self.runs:
             first, last = max(start - offset, 0), min(end - offset, len(values))
             if first < last:
                 runs.append((offset + first, values[first:last]))
-        return EncodedChunk(start, end, runs, sum([sum(map(len, values)) for _, values in runs]), self.until)
+                times += self.times[8 * (at + first) : 8 * (at + last)]
+            at += len(values)
+        return EncodedChunk(start, end, runs, sum([sum(map(len, values)) for _, values in runs]), self.until, times)
 
 
 class MemoryBudget:
@@ -192,9 +203,10 @@ class AppendedChunks:
         self._budget.used -= chunk.cost
 
 
-def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits) -> list[EncodedChunk]:
-    """The values that were appended from `base` on, cut into chunks. All of them are visible."""
+def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, timestamp: int) -> list[EncodedChunk]:
+    """The values that were appended from `base` on, at one time, cut into chunks. All of them are visible."""
     made: list[EncodedChunk] = []
+    time = timestamp.to_bytes(8, sys.byteorder, signed=True)
     at, count = 0, len(values)
     while at < count:
         part = list(values[at : at + limits.events])
@@ -202,7 +214,8 @@ def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits) -> 
         while size > limits.bytes and len(part) > 1:
             del part[-(len(part) // 2) :]
             size = sum(map(len, part))
-        made.append(EncodedChunk(base + at, base + at + len(part), [(base + at, part)], size))
+        run = (base + at, part)
+        made.append(EncodedChunk(base + at, base + at + len(part), [run], size, FOREVER, time * len(part)))
         at += len(part)
     return made
 
@@ -236,6 +249,7 @@ class _ChunkBuilder:
         self._room = self._limits.bytes
         self._size = 0
         self._until = FOREVER
+        self._times: list[bytes] = []
 
     def add(self, part: RecordSlice, at: int, lifetime: int) -> int:
         """As much of the part from `at` on as there is room for; and where to go on."""
@@ -249,6 +263,7 @@ class _ChunkBuilder:
             self._runs[-1][1].extend(values)
         else:
             self._runs.append((at, values))
+        self._times.append(taken.packed_timestamps())
         self._at = taken.end_offset
         self._left -= len(values)
         self._room -= size
@@ -260,7 +275,8 @@ class _ChunkBuilder:
         return self._at
 
     def _end(self, end: int) -> None:
-        self._done.append(EncodedChunk(self._start, end, self._runs, self._size, self._until))
+        times = b"".join(self._times)
+        self._done.append(EncodedChunk(self._start, end, self._runs, self._size, self._until, times))
         self._begin(end)
 
     def finish(self, end: int, *, more: bool) -> list[EncodedChunk]:

@@ -132,6 +132,10 @@ class Topics:
         """For a door that finds out what a name means. No reply to a client may depend on this alone."""
         return name in self._current().topics.get(scope, {})
 
+    def partition_count(self, scope: Scope, name: str) -> int:
+        """For a door that chooses the partition, after access was checked. Raises TopicNotFound."""
+        return topic_rules.find(self._current(), scope, name).partitions
+
     def describe(self, identity: Identity, scope: Scope, name: str) -> TopicDescription:
         self._access.require(identity, Permission.DESCRIBE, scope, name)
         topic = topic_rules.find(self._current(), scope, name)

@@ -24,13 +24,14 @@ from penstock.clients.felix.frame_reader import read_frames
 from penstock.clients.felix.options import Options
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_ack
-from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, Frame, Framer
+from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, TIMESTAMPS, Frame, Framer
 
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import Stream
 
 _log = logging.getLogger(__name__)
 
+OFFERED: Final = KNOWN & ~TIMESTAMPS  # frames that this client reads, and wants
 DEFAULT_FLAGS: Final = 0x0007  # presumed of a server that does not say which frames it reads
 
 _ACKNOWLEDGED: Final = m.Ok()
@@ -101,7 +102,7 @@ class RequestStream:
         options = self._options
         if not options.original:
             return
-        auth = m.Auth(tenant_id=options.tenant, token=options.credentials(), client_flags=KNOWN)
+        auth = m.Auth(tenant_id=options.tenant, token=options.credentials(), client_flags=OFFERED)
         reply = result_of(await self.send(None, m.encode(auth)))
         self.flags = reply.server_flags if isinstance(reply, m.AuthOk) else DEFAULT_FLAGS
 
@@ -227,7 +228,7 @@ class RequestStream:
 
     def _on_frame(self, frame: Frame) -> None:
         if frame.flags & ACK:
-            ack = decode_ack(frame.payload)
+            ack = decode_ack(frame.payload, frame.flags)
             self._on_reply(ack.request_id, _ACKNOWLEDGED if ack.error is None else error_from_text(ack.error))
             return
         reply = m.decode_reply(frame.payload)

@@ -49,8 +49,10 @@ def _frames(pieces: Sequence[bytes]) -> list[frames.Frame]:
 
 
 _BINARY: Final[dict[str, Callable[[frames.Frame], Any]]] = {
-    "batch": lambda frame: binary.decode_batch(frame.payload, acked=bool(frame.flags & frames.ACKED)),
-    "ack": lambda frame: binary.decode_ack(frame.payload),
+    "batch": lambda frame: binary.decode_batch(
+        frame.payload, acked=bool(frame.flags & frames.ACKED), keyed=bool(frame.flags & frames.KEYED)
+    ),
+    "ack": lambda frame: binary.decode_ack(frame.payload, frame.flags),
     "events": lambda frame: binary.decode_events(frame.flags, frame.payload),
 }
 
@@ -82,5 +84,7 @@ def write(vector: Vector, message: Any) -> bytes | None:
     if isinstance(message, binary.Batch):
         return binary.encode_batch(message)
     if isinstance(message, binary.Ack):
-        return binary.encode_ack(*message)
-    return binary.encode_events(message.payloads, message.subscription_id, message.base_offset)
+        detailed = message.advice is not None and message.advice.retry_after_ms is not None
+        return binary.encode_ack(*message, detailed=detailed)
+    subscription_id, base_offset, payloads, skipped, timestamps = message
+    return binary.encode_events(payloads, subscription_id, base_offset, skipped or 0, timestamps)

@@ -13,19 +13,32 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from penstock.broker import errors as broker
 from penstock.doors.felix.produce_batch import ProduceBatch, Publication, StreamNames
 from penstock.log import errors as log
-from penstock.wire.felix.codec.dialects import ORIGINAL, Dialect, RequestId
-from penstock.wire.felix.errors import OUTCOME_UNKNOWN
+from penstock.wire.felix.codec.dialects import Dialect, RequestId
+from penstock.wire.felix.errors import OUTCOME_UNKNOWN, Advice, ErrorCode, Retry
 
 MAX_TEXT: Final = 1024  # characters; a name from a request may be as long as a frame
 MAX_NAME: Final = 300  # of each of the names in it
 
 
+PAUSE: Final = 1000  # ms that who asks too much, or finds the broker unable to write, is to wait
+
+INVALID: Final = Advice(ErrorCode.INVALID_REQUEST, Retry.FATAL)
+FORBIDDEN: Final = Advice(ErrorCode.FORBIDDEN, Retry.FATAL)
+NOT_FOUND: Final = Advice(ErrorCode.NOT_FOUND, Retry.FATAL)  # nobody is about to bring it, unlike in a cluster
+UNAUTHENTICATED: Final = Advice(ErrorCode.UNAUTHENTICATED, Retry.FATAL)
+TOO_MUCH: Final = Advice(ErrorCode.LIMIT_EXCEEDED, Retry.FATAL)
+OVERLOADED: Final = Advice(ErrorCode.OVERLOADED, Retry.RETRY_AFTER, PAUSE)
+DRAINING: Final = Advice(ErrorCode.DRAINING, Retry.RETRY)
+NOT_STORED: Final = Advice(ErrorCode.STORAGE, Retry.RETRY_AFTER, PAUSE)
+
+
 class RequestRefused(Exception):
     """A request that the door itself refuses. `ends`: the stream ends with it."""
 
-    def __init__(self, text: str, *, ends: bool = False) -> None:
+    def __init__(self, text: str, *, ends: bool = False, advice: Advice = INVALID) -> None:
         super().__init__(text)
         self.ends = ends
+        self.advice = advice
 
 
 def _not_found(error: Exception, names: StreamNames | None) -> str:  # noqa: ARG001 - the shape of `Text`
@@ -68,6 +81,25 @@ TABLE: Final[dict[type[Exception], Text]] = {
     Exception: "internal error",
 }
 
+# The same, for clients that read codes. "Again" is said only where nothing was stored.
+ADVICE: Final[dict[type[Exception], Advice]] = {
+    broker.AccessDenied: FORBIDDEN,
+    broker.TopicNotFound: NOT_FOUND,
+    broker.TenantNotFound: NOT_FOUND,
+    broker.TooFast: OVERLOADED,
+    broker.LimitReached: TOO_MUCH,
+    broker.RecordTooLarge: TOO_MUCH,
+    broker.ShuttingDown: DRAINING,
+    broker.StateUnreadable: Advice(ErrorCode.STORAGE, Retry.FATAL),
+    broker.BrokerError: INVALID,
+    log.EntryTooLarge: TOO_MUCH,
+    log.LogClosed: DRAINING,
+    log.CommitFailed: Advice(ErrorCode.STORAGE, Retry.OUTCOME_UNKNOWN),
+    log.LogDamaged: Advice(ErrorCode.STORAGE, Retry.FATAL),
+    log.LogError: NOT_STORED,
+    Exception: Advice(ErrorCode.INTERNAL, Retry.OUTCOME_UNKNOWN),
+}
+
 EXPECTED: Final = (broker.BrokerError, log.LogError, RequestRefused)
 """Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
 stream."""
@@ -83,6 +115,12 @@ def text(error: Exception, *, original: bool, names: StreamNames | None = None) 
     return (str(error) if found is None else found)[:MAX_TEXT]
 
 
+def advice(error: Exception) -> Advice:
+    if isinstance(error, RequestRefused):
+        return error.advice
+    return next(ADVICE[kind] for kind in type(error).__mro__ if kind in ADVICE)
+
+
 # -- error frames
 
 
@@ -92,6 +130,9 @@ class Unreadable(NamedTuple):
     text: str
     request_id: RequestId = None
     binary: bool = False  # so is what it wants as an answer
+    publication: bool = False  # it was one
+    awaited: bool = True  # the client waits for an answer
+    request_type: str | None = None  # that is not known
 
 
 class Violation(NamedTuple):
@@ -117,7 +158,7 @@ _ENDS: Final = {
 
 def refusal(dialect: Dialect, request: Any, error: Exception) -> Refusal:
     """The outcome for a request, or a `ProduceBatch`, that failed with this error."""
-    forbidden = dialect is ORIGINAL and isinstance(error, broker.AccessDenied)
+    forbidden = dialect.original and isinstance(error, broker.AccessDenied)
     ends = (forbidden and _ENDS[_kind(request)]) or not isinstance(error, EXPECTED)
     if isinstance(error, RequestRefused):
         ends = error.ends
@@ -126,28 +167,36 @@ def refusal(dialect: Dialect, request: Any, error: Exception) -> Refusal:
 
 def failure(dialect: Dialect, request: Any, error: Exception) -> bytes:
     """The error frames for a request that failed, or whose commit did."""
+    to_do = advice(error)
     if isinstance(request, ProduceBatch):
-        message = text(error, original=dialect is ORIGINAL, names=request.names)
-        return b"".join([_not_published(dialect, publication, message) for publication in request.publications])
+        message = text(error, original=dialect.original, names=request.names)
+        return b"".join([_not_published(dialect, publication, message, to_do) for publication in request.publications])
     names = None
     if hasattr(request, "stream"):
         names = (request.tenant_id, request.namespace, request.stream)
-    return dialect.failed(text(error, original=dialect is ORIGINAL, names=names), getattr(request, "request_id", None))
+    message = text(error, original=dialect.original, names=names)
+    return dialect.failed(message, getattr(request, "request_id", None), to_do)
 
 
 def unreadable_reply(dialect: Dialect, what: Unreadable) -> bytes:
-    if what.binary and what.request_id is not None:
-        return dialect.publish_failed(what.request_id, what.text, binary=True)
-    return dialect.failed(what.text, what.request_id)
+    """The answer to a request that cannot be decoded. Empty if none can be given: an error that nobody awaits would be
+    taken for the answer to another request."""
+    if what.request_type is not None:
+        return dialect.unsupported(what.text, what.request_type, what.request_id)
+    if dialect.original and not what.awaited:
+        return b""
+    if dialect.original and what.publication:
+        return dialect.publish_failed(what.request_id, what.text, binary=what.binary, advice=INVALID)
+    return dialect.failed(what.text, what.request_id, INVALID)
 
 
-def _not_published(dialect: Dialect, publication: Publication, message: str) -> bytes:
-    if dialect is ORIGINAL:
+def _not_published(dialect: Dialect, publication: Publication, message: str, to_do: Advice) -> bytes:
+    if dialect.original:
         if not publication.acked:
             return b""
         if publication.request_id is None:
-            return dialect.failed(message)
-    return dialect.publish_failed(publication.request_id, message, binary=publication.binary)
+            return dialect.failed(message, None, to_do)
+    return dialect.publish_failed(publication.request_id, message, binary=publication.binary, advice=to_do)
 
 
 def _kind(request: Any) -> str:

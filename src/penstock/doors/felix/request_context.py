@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from penstock.broker.errors import TooFast
 from penstock.broker.names import Scope, scope
 from penstock.doors.felix.connection import FelixConnection
-from penstock.doors.felix.errors import RequestRefused
+from penstock.doors.felix.errors import FORBIDDEN, RequestRefused
 from penstock.doors.felix.states import State
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.request_context import RequestContext
 from penstock.doors.streams import StreamChannel
-from penstock.wire.felix.codec.dialects import DOCUMENT, ORIGINAL, Dialect
+from penstock.wire.felix.codec.dialects import DOCUMENT, Dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,18 @@ class FelixSettings:
 class FelixContext(RequestContext):
     """One stream. `auth` changes its identity, tenant and flags."""
 
-    __slots__ = ("_scope", "channel", "connection", "dialect", "flags", "replies", "settings", "state", "tenant")
+    __slots__ = (
+        "_scope",
+        "channel",
+        "connection",
+        "dialect",
+        "features",
+        "flags",
+        "replies",
+        "settings",
+        "state",
+        "tenant",
+    )
 
     def __init__(
         self, connection: FelixConnection, channel: StreamChannel, replies: ReplyQueue, settings: FelixSettings
@@ -49,11 +60,12 @@ class FelixContext(RequestContext):
         self.dialect: Dialect = DOCUMENT
         self.tenant: str | None = None  # that `auth` named
         self.flags: int | None = None  # of frames that the client says it reads; None: it did not say
+        self.features = 0  # that the client offered
         self._scope: Scope | None = None  # of the last request: most act where the one before did
 
     @property
     def original(self) -> bool:
-        return self.dialect is ORIGINAL
+        return self.dialect.original
 
     def scope(self, tenant: str, namespace: str, requests: int = 1) -> Scope:
         """The scope of a request, if the client may ask anything there now. Called once for each request, or for
@@ -64,7 +76,7 @@ class FelixContext(RequestContext):
         found = self._scope
         if found is None or found.tenant != tenant or found.namespace != namespace:
             if self.tenant is not None and tenant != self.tenant:
-                raise RequestRefused("tenant mismatch")
+                raise RequestRefused("tenant mismatch", advice=FORBIDDEN)
             found = scope(tenant, namespace)
             if self.tenant is None:  # nobody has vouched for it: who may do nothing there takes none of its quota
                 self.broker.access.require_member(self.identity, found)

@@ -13,6 +13,7 @@ from penstock.broker.runtime.turns import MAX_PER_TURN
 from penstock.doors.felix.connection import FelixConnection
 from penstock.doors.felix.errors import (
     EXPECTED,
+    UNAUTHENTICATED,
     RequestRefused,
     Unreadable,
     Violation,
@@ -33,11 +34,12 @@ from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.wire.felix.codec.binary import Malformed, decode_batch
 from penstock.wire.felix.codec.dialects import ORIGINAL
-from penstock.wire.felix.frames import ACKED, BATCH, BadFrame, Code, Frame, Framer
-from penstock.wire.felix.messages import Auth, decode_request
+from penstock.wire.felix.frames import ACKED, BATCH, KEYED, BadFrame, Code, Frame, Framer
+from penstock.wire.felix.messages import Auth, UnknownRequest, decode_request
 
 JSON_UNIT: Final = 12  # as a power of two, bytes that count as one more request of a turn
 BINARY_UNIT: Final = 14
+_PUBLICATION: Final = BATCH | ACKED | KEYED  # flags of batches to publish
 
 
 class RequestStream(RequestPipeline):
@@ -144,7 +146,7 @@ class RequestStream(RequestPipeline):
         if action is Action.REFUSE_AGAIN:
             raise RequestRefused("auth already established", ends=True)
         if action is Action.SERVE_UNLESS_REQUIRED and context.settings.require_auth:
-            raise RequestRefused("auth required", ends=True)
+            raise RequestRefused("auth required", ends=True, advice=UNAUTHENTICATED)
 
     def _logged_in(self) -> bool:
         return self._context.state is State.AUTHENTICATED
@@ -198,14 +200,18 @@ class RequestStream(RequestPipeline):
         request: Any
         try:
             if original and flags & ~BATCH:
-                known = flags == BATCH | ACKED and context.flags is not None and context.flags & ACKED
-                request = decode_batch(payload, acked=True) if known else Unreadable("unsupported frame flags")
+                if flags & ~_PUBLICATION or not flags & BATCH or flags & ~BATCH & ~(context.flags or 0):
+                    request = _unknown_flags(flags, payload, context.flags or 0)
+                else:
+                    request = decode_batch(payload, acked=bool(flags & ACKED), keyed=bool(flags & KEYED))
             elif flags & BATCH:  # by the document no other flag means anything yet, and what means nothing is ignored
                 request = decode_batch(payload, acked=False)
             else:
                 request = decode_request(payload, original=original)
+        except UnknownRequest as unknown:
+            request = Unreadable(unknown.text, unknown.request_id, request_type=unknown.request_type)
         except Malformed as malformed:
-            request = Unreadable(malformed.text, malformed.request_id, binary=bool(flags & BATCH))
+            request = _unreadable(flags, malformed)
         if context.state is State.NEW:
             context.state = FIRST_FRAME[Input.AUTH if isinstance(request, Auth) else Input.REQUEST]
             if context.state is State.ORIGINAL:
@@ -244,7 +250,11 @@ class RequestStream(RequestPipeline):
             self._end()
 
     def _refuse_unreadable(self, what: Unreadable) -> None:
-        self.replies.enqueue(unreadable_reply(self._context.dialect, what), self.broker.pending_commit)
+        reply = unreadable_reply(self._context.dialect, what)
+        if reply:
+            self.replies.enqueue(reply, self.broker.pending_commit)
+        else:  # the client is to learn that something is lost, and not to take it for the answer to something else
+            self._end()
 
     def _end(self) -> None:
         """Execute nothing more; the stream is closed when all replies have left."""
@@ -283,6 +293,24 @@ class PublishStream(RequestStream):
         if self.state is OPEN:
             self._stream.refuse(0)
         super()._end()
+
+
+def _unknown_flags(flags: int, payload: bytes, offered: int) -> Unreadable:
+    """Stands for a frame that the client should not send. The id of one that wants an acknowledgement comes first,
+    whatever else is in it."""
+    text = "unsupported frame flags"
+    if not flags & BATCH:
+        return Unreadable(text)
+    if flags & ACKED and offered & ACKED and len(payload) >= 8:
+        return Unreadable(text, int.from_bytes(payload[:8]), binary=True, publication=True)
+    return Unreadable(text, awaited=bool(flags & ACKED))
+
+
+def _unreadable(flags: int, malformed: Malformed) -> Unreadable:
+    text, request_id = malformed.text, malformed.request_id
+    if flags & BATCH:
+        return Unreadable(text, request_id, binary=True, publication=True, awaited=bool(flags & ACKED))
+    return Unreadable(text, request_id, publication=malformed.publication, awaited=malformed.awaited)
 
 
 def _size(request: Any) -> int:

@@ -28,7 +28,7 @@ from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
-from penstock.wire.felix.frames import HEADER_SIZE
+from penstock.wire.felix.frames import HEADER_SIZE, OFFSETS, SKIPPED, TIMESTAMPS
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def course(slow: str, position: int, head: int, queue: int, full: int | None) ->
 class Track:
     """One partition on its way to a subscription; a `Follower`."""
 
-    __slots__ = ("_subscription", "cursor", "due", "full", "replayed")
+    __slots__ = ("_subscription", "cursor", "due", "full", "passed", "replayed")
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -91,6 +91,7 @@ class Track:
         self.replayed = 0  # events before this offset are not dropped: the client has subscribed to them
         self.full: int | None = None  # see `Course`
         self.due = False  # there may be more
+        self.passed = 0  # offsets without an event, behind the last event that was sent or the start
 
     def take(self, settings: FelixSettings) -> EncodedChunk | None:
         """The next chunk that this client is to get, or None. Raises as `FanoutCursor.poll` does."""
@@ -100,6 +101,7 @@ class Track:
         position, self.full = course(settings.slow, cursor.position, cursor.head, settings.queue_events, self.full)
         if position > cursor.position:
             cursor.skip(position)
+            self.passed = 0  # what is dropped is missing: the client is to see that by the offsets
         return cursor.poll(self.full)
 
     def wake(self) -> None:
@@ -122,6 +124,9 @@ class Subscription:
         self._names = names
         self._number = number
         self._offsets = offsets
+        flags = context.flags if context.original and context.flags is not None else 0
+        self._tells_times = bool(flags & TIMESTAMPS)
+        self._tells_skipped = offsets and flags & (OFFSETS | SKIPPED) == OFFSETS | SKIPPED
         self._key = context.dialect.events_key(names, number, context.flags, offsets=offsets)
         self._largest = context.dialect.largest_event(  # that a frame can carry, in bytes
             names, context.flags, context.settings.max_frame, offsets=offsets
@@ -281,16 +286,26 @@ class Subscription:
         try:
             chunk = track.take(self._settings)
             if chunk is not None and chunk.count:
-                self._put(chunk.encoded(self._key, self._frames), track.cursor.group)
+                self._put(self._encoded(chunk, track.passed), track.cursor.group)
                 left_out = self._note_left_out(chunk) if chunk.size > self._largest else (0, 0)
                 metrics.fetched(chunk.count - left_out[0], chunk.size - left_out[1], started)
         except _EXPECTED as error:
             self._fail(error)
             return None
+        if self._tells_skipped and chunk is not None:
+            track.passed = chunk.end - _end_of_events(chunk) if chunk.count else track.passed + chunk.end - chunk.start
         return chunk
 
-    def _frames(self, chunk: EncodedChunk) -> bytes:
+    def _encoded(self, chunk: EncodedChunk, passed: int) -> bytes:
+        """The chunk as frames, shared by all who get the same. `passed`: offsets without an event right before it."""
+        if not self._tells_skipped or not passed:
+            return chunk.encoded(self._key, self._frames)
+        return chunk.encoded((self._key, passed), lambda same: self._frames(same, passed))
+
+    def _frames(self, chunk: EncodedChunk, passed: int = 0) -> bytes:
         """The events as frames: those in one follow each other without a gap."""
+        if self._tells_times or self._tells_skipped:
+            return self._annotated_frames(chunk, chunk.start - passed)
         frames: list[bytes] = []
         for offset, values in chunk.runs:
             start = 0
@@ -303,6 +318,22 @@ class Subscription:
             if start < len(values):
                 self._encode(frames, offset + start, values[start:] if start else values)
         return frames[0] if len(frames) == 1 else b"".join(frames)
+
+    def _annotated_frames(self, chunk: EncodedChunk, end: int) -> bytes:
+        """As `_frames`, with times and the number of offsets without an event, as far as the client asked for them.
+        `end`: behind the event before. One that no frame can carry is an event, and missing."""
+        frames: list[bytes] = []
+        times, at = chunk.timestamps() if self._tells_times else None, 0
+        for offset, values in chunk.runs:
+            skipped, start = offset - end, 0
+            for cut in [record.offset - offset for record in self._unsendable(offset, values)] + [len(values)]:
+                if cut > start:
+                    stamps = None if times is None else times[at + start : at + cut]
+                    self._encode(frames, offset + start, values[start:cut], skipped if start == 0 else 0, stamps)
+                start = cut + 1
+            end = offset + len(values)
+            at += len(values)
+        return b"".join(frames)
 
     def _unsendable(self, offset: int, values: Sequence[bytes]) -> list[RecordUnsendable]:
         """The events that no frame can carry, of consecutive ones."""
@@ -317,15 +348,23 @@ class Subscription:
             self._broker.unsendable.note("felix", self._channel.peer, "/".join(self._names), record)
         return len(left_out), sum([record.size for record in left_out])
 
-    def _encode(self, frames: list[bytes], offset: int, values: Sequence[bytes]) -> None:
+    def _encode(
+        self,
+        frames: list[bytes],
+        offset: int,
+        values: Sequence[bytes],
+        skipped: int = 0,
+        times: memoryview[int] | None = None,
+    ) -> None:
         base = offset if self._offsets else None
-        frame = self._dialect.events(self._names, values, base, self._number, self._flags)
+        frame = self._dialect.events(self._names, values, base, self._number, self._flags, skipped, times)
         if len(values) == 1 or len(frame) - HEADER_SIZE <= self._settings.max_frame:
             frames.append(frame)
         else:
             half = len(values) // 2
-            self._encode(frames, offset, values[:half])
-            self._encode(frames, offset + half, values[half:])
+            first, second = (None, None) if times is None else (times[:half], times[half:])
+            self._encode(frames, offset, values[:half], skipped, first)
+            self._encode(frames, offset + half, values[half:], 0, second)
 
     def _put(self, data: bytes, group: CommitGroup | None) -> None:
         self._replies.enqueue(data, group, self._failed)
@@ -379,3 +418,9 @@ class Subscription:
             track.cursor.leave()
         self._tracks.clear()
         self._due.clear()
+
+
+def _end_of_events(chunk: EncodedChunk) -> int:
+    """The offset behind the last event of a chunk that has one."""
+    offset, values = chunk.runs[-1]
+    return offset + len(values)

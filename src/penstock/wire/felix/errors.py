@@ -1,9 +1,61 @@
-"""Texts of Felix's error frames that both sides know. The protocol has no codes: a text is all that a client gets."""
+"""Error texts that both sides know, and the codes of errors, with what a client may do about each. A client gets codes
+only if it said that it reads them; the text comes always."""
 
 from __future__ import annotations
 
-from typing import Final
+import enum
+from typing import Final, NamedTuple
 
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
 """The text of a reply that does not know what became of the request: it must not be sent again, unless twice is as good
 as once."""
+
+
+class ErrorCode(enum.IntEnum):
+    """The kind of an error: a number in acknowledgements, its name in small letters in JSON. The original has more, of
+    clusters and consumer groups."""
+
+    UNAUTHENTICATED = 1
+    FORBIDDEN = 2
+    NOT_FOUND = 3
+    INVALID_REQUEST = 4
+    OVERLOADED = 10
+    LIMIT_EXCEEDED = 11
+    DRAINING = 12
+    INTERNAL = 13
+    STORAGE = 14
+
+
+class Retry(enum.IntEnum):
+    """Advice to a client after an error; written as codes are."""
+
+    RETRY = 1  # nothing was stored: send it again
+    RETRY_AFTER = 2  # nothing was stored: wait first
+    REDIRECT = 3  # nothing was stored: another broker has it
+    OUTCOME_UNKNOWN = 4  # it may be stored, or not
+    FATAL = 5  # it would be refused again
+
+
+class Advice(NamedTuple):
+    """The kind of an error, and what to do about it. A code of another server that is not among ours is None."""
+
+    code: ErrorCode | None
+    retry: Retry
+    retry_after_ms: int | None = None
+
+
+def advice_from_numbers(code: int, retry: int, retry_after_ms: int = 0) -> Advice:
+    """Of an acknowledgement. A class that nobody knows is fatal: what is not sent again is not stored twice."""
+    known = ErrorCode(code) if code in _CODES else None
+    return Advice(known, Retry(retry) if retry in _RETRIES else Retry.FATAL, retry_after_ms or None)
+
+
+def advice_from_names(code: str, retry: str | None, retry_after_ms: int | None = None) -> Advice:
+    """Of a JSON message."""
+    return Advice(_CODE_NAMES.get(code), _RETRY_NAMES.get(retry or "", Retry.FATAL), retry_after_ms)
+
+
+_CODES: Final = frozenset(map(int, ErrorCode))
+_RETRIES: Final = frozenset(map(int, Retry))
+_CODE_NAMES: Final = {code.name.lower(): code for code in ErrorCode}
+_RETRY_NAMES: Final = {retry.name.lower(): retry for retry in Retry}

@@ -34,9 +34,15 @@ class Flag(enum.IntFlag):
     ACKED = 0x0008  # with BATCH: a request id and a mode come first, and an acknowledgement is awaited
     ACK = 0x0010  # an acknowledgement, in binary
     OFFSETS = 0x0020  # with EVENTS or SHARED: the offset of the first event is given
+    KEYED = 0x0040  # with BATCH: a key comes before the names
+    ACK_CODE = 0x0200  # with ACK, of a refusal: a code and a retry class follow its text
+    ACK_DETAIL = 0x0400  # with ACK_CODE: a reason and a pause follow these
+    SKIPPED = 0x0800  # with OFFSETS: how many offsets before the first event hold none
+    ACK_OFFSET = 0x1000  # with ACK, of what is stored: the offset of the first payload comes last
+    TIMESTAMPS = 0x4000  # with EVENTS or SHARED: each event has its time
 
 
-KNOWN: Final = 0x003F  # all of them
+KNOWN: Final = 0x5E7F  # all of them
 
 # The same as plain integers: arithmetic with members of an enum is many times slower.
 BATCH: Final = 0x0001
@@ -45,6 +51,12 @@ SHARED: Final = 0x0004
 ACKED: Final = 0x0008
 ACK: Final = 0x0010
 OFFSETS: Final = 0x0020
+KEYED: Final = 0x0040
+ACK_CODE: Final = 0x0200
+ACK_DETAIL: Final = 0x0400
+SKIPPED: Final = 0x0800
+ACK_OFFSET: Final = 0x1000
+TIMESTAMPS: Final = 0x4000
 
 
 class Code(enum.IntEnum):

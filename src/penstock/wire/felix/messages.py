@@ -19,6 +19,7 @@ from msgspec import Meta, Struct, field
 from penstock.wire.felix.codec.binary import MAX_PAYLOADS, Malformed
 from penstock.wire.felix.codec.strict_json import Bulk, bulk, flaw
 from penstock.wire.felix.frames import frame
+from penstock.wire.felix.routing import MAX_KEY
 
 RequestId: TypeAlias = int | str | None
 
@@ -26,6 +27,7 @@ MAX_U64: Final = 0xFFFF_FFFF_FFFF_FFFF
 MAX_I64: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
+U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
 U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot state the upper bound; see _misfit
 I64 = Annotated[int, Meta(ge=-MAX_I64 - 1, le=MAX_I64)]
 AckMode = Literal["none", "per_message", "per_batch"]
@@ -59,6 +61,8 @@ class Auth(Message, frozen=True, gc=False):
     tenant_id: str
     token: str
     client_flags: U16 | None = None  # the flags of frames that the client reads
+    client_features: U32 | None = None  # see `features`
+    client_features_hi: U32 | None = None
 
 
 class Publish(Message, frozen=True, gc=False):
@@ -68,6 +72,8 @@ class Publish(Message, frozen=True, gc=False):
     payload: bytes
     request_id: RequestId = None
     ack: AckMode | None = None
+    key: bytes | None = None
+    shard: U32 | None = None  # the partition, whatever the key
 
     @property
     def acked(self) -> bool:
@@ -81,6 +87,8 @@ class PublishBatch(Message, frozen=True, gc=False):
     payloads: list[bytes]
     request_id: RequestId = None
     ack: AckMode | None = None
+    key: bytes | None = None  # of all of them
+    shard: U32 | None = None
 
     @property
     def acked(self) -> bool:
@@ -103,6 +111,16 @@ class Subscribe(Message, frozen=True, gc=False):
     subscription_id: U64 | None = None
     start: Start | None = None
     request_id: RequestId = None  # the document has none here, but echoes one wherever it comes
+    shard: U32 | None = None
+
+
+class StreamShards(Message, frozen=True, gc=False):
+    """Asks for the number of partitions of a stream."""
+
+    tenant_id: str
+    namespace: str
+    stream: str
+    request_id: RequestId = None
 
 
 class CachePut(CacheMessage, frozen=True, gc=False, kw_only=True):
@@ -134,8 +152,17 @@ class CacheIncrement(CacheMessage, frozen=True, gc=False, kw_only=True):
     ttl_ms: U64 | None = field(default_factory=_nothing)
 
 
-CacheRequest: TypeAlias = CachePut | CacheGet | CacheDelete | CacheCas | CacheIncrement
-Request: TypeAlias = Auth | Publish | PublishBatch | Subscribe | CacheRequest
+class CounterAdd(CacheMessage, frozen=True, gc=False, kw_only=True):
+    delta: I64
+    request_id: RequestId = None
+
+
+class CounterGet(CacheMessage, frozen=True, gc=False, kw_only=True):
+    request_id: RequestId = None
+
+
+CacheRequest: TypeAlias = CachePut | CacheGet | CacheDelete | CacheCas | CacheIncrement | CounterAdd | CounterGet
+Request: TypeAlias = Auth | Publish | PublishBatch | Subscribe | StreamShards | CacheRequest
 
 
 # -- replies
@@ -143,6 +170,13 @@ Request: TypeAlias = Auth | Publish | PublishBatch | Subscribe | CacheRequest
 
 class AuthOk(Message, frozen=True, gc=False):
     server_flags: U16
+    server_features: U32 | None = None
+    server_features_hi: U32 | None = None
+
+
+class ErrorDetail(Struct, frozen=True, gc=False, omit_defaults=True):
+    reason: str | None = None
+    retry_after_ms: U64 | None = None
 
 
 class Ok(Message, frozen=True, gc=False):
@@ -156,15 +190,34 @@ class Ok(Message, frozen=True, gc=False):
 class Error(Message, frozen=True, gc=False, kw_only=True):
     request_id: RequestId = None
     message: str
+    code: str | None = None
+    retry: str | None = None
+    detail: ErrorDetail | None = None
+
+
+class Unsupported(Message, frozen=True, gc=False):
+    """The server does not know such requests."""
+
+    request_type: str
+    request_id: U64 | None = None
 
 
 class PublishOk(Message, frozen=True, gc=False):
     request_id: U64
+    offset: U64 | None = None  # of the first payload
 
 
 class PublishError(Message, frozen=True, gc=False):
     request_id: U64
     message: str
+    code: str | None = None
+    retry: str | None = None
+    detail: ErrorDetail | None = None
+
+
+class StreamShardsView(Message, frozen=True, gc=False):
+    shards: U32
+    request_id: RequestId = None
 
 
 class Subscribed(Message, frozen=True, gc=False):
@@ -207,6 +260,11 @@ class CacheValue(CacheMessage, frozen=True, gc=False, kw_only=True):
     request_id: RequestId = None
 
 
+class CounterValue(Message, frozen=True, gc=False):
+    value: I64 | None = None  # None: it was never counted
+    request_id: RequestId = None
+
+
 class CacheCasOk(Message, frozen=True, gc=False, kw_only=True):
     request_id: RequestId = None
     key: str
@@ -218,8 +276,10 @@ Reply: TypeAlias = (
     AuthOk
     | Ok
     | Error
+    | Unsupported
     | PublishOk
     | PublishError
+    | StreamShardsView
     | Subscribed
     | SubscribeCursorError
     | EventStreamHello
@@ -227,13 +287,28 @@ Reply: TypeAlias = (
     | EventBatch
     | CacheOk
     | CacheValue
+    | CounterValue
     | CacheCasOk
 )
+
+
+class UnknownRequest(Malformed):
+    """A request of a type that nobody knows here."""
+
+    def __init__(self, text: str, request_id: RequestId, request_type: str) -> None:
+        super().__init__(text, request_id)
+        self.request_type = request_type
 
 
 class _Id(Struct, frozen=True, gc=False):
     """The readable parts of a message that is not as it should be."""
 
+    request_id: RequestId = None
+    type: str = ""
+    ack: str | None = None
+
+
+class _IdAlone(Struct, frozen=True, gc=False):
     request_id: RequestId = None
 
 
@@ -242,6 +317,7 @@ class _Id(Struct, frozen=True, gc=False):
 _REQUESTS: Final = msgspec.json.Decoder(Request)
 _REPLIES: Final = msgspec.json.Decoder(Reply)
 _ID: Final = msgspec.json.Decoder(_Id)
+_ID_ALONE: Final = msgspec.json.Decoder(_IdAlone)
 _ENCODER: Final = msgspec.json.Encoder()
 
 _BULK: Final[dict[type, Bulk]] = {
@@ -255,6 +331,7 @@ _REPLY_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(
 _WRONG_TYPE: Final = re.compile(r"Invalid value '(.*)' - at `\$\.type`", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
 _AT: Final = re.compile(r"(.*) - at `\$\.(.*)`", re.DOTALL)
+_UNKNOWN_TYPE: Final = "unknown message type"
 _MOST_TOLD: Final = 64  # characters of what the peer wrote
 _MOST_QUOTES: Final = 2 * MAX_PAYLOADS + 200  # of a message; more would take long to read, and much memory
 
@@ -274,7 +351,12 @@ def decode_request(payload: bytes, *, original: bool) -> Request:
     except Malformed as problem:
         text = problem.text
     if text is not None:
-        raise Malformed(text, _id_of(payload, original))
+        found = _readable_part(payload)
+        request_id = found.request_id if _fits(found.request_id, original) else None
+        if text.startswith(_UNKNOWN_TYPE):
+            raise UnknownRequest(text, request_id, text[len(_UNKNOWN_TYPE) + 2 : -1])
+        publication = found.type in ("publish", "publish_batch")
+        raise Malformed(text, request_id, publication=publication, awaited=found.ack != "none")
     return request
 
 
@@ -316,7 +398,7 @@ def _wrong_type(name: str, types: frozenset[Any]) -> str:
         return "duplicate field 'type'"  # it would be right, were it not the second
     if name in _REQUEST_TYPES | _REPLY_TYPES:
         return f"unexpected message type '{name}'"
-    return f"unknown message type '{name[:_MOST_TOLD]}'"
+    return f"{_UNKNOWN_TYPE} '{name[:_MOST_TOLD]}'"
 
 
 def _sentence(text: str) -> str:
@@ -331,7 +413,10 @@ def _misfit(request: Request, original: bool) -> str | None:
         return None
     if not _fits(request.request_id, original):
         return f"field 'request_id': expected {'a u64' if original else 'a string or a number of 64 bits'}"
-    if isinstance(request, Subscribe):
+    if isinstance(request, Publish | PublishBatch):
+        if request.key is not None and len(request.key) > MAX_KEY:
+            return f"field 'key': a key of {len(request.key)} bytes; the most is {MAX_KEY}"
+    elif isinstance(request, Subscribe):
         if request.subscription_id is not None and request.subscription_id > MAX_U64:
             return "field 'subscription_id': expected a u64"
         if isinstance(request.start, From) and request.start.offset > MAX_U64:
@@ -347,10 +432,13 @@ def _fits(request_id: RequestId, original: bool) -> bool:
     return request_id is None or not original
 
 
-def _id_of(payload: bytes, original: bool) -> RequestId:
-    """The id of a request that cannot be carried out, if that much of it can be read."""
+def _readable_part(payload: bytes) -> _Id:
+    """As much as can be read of a request that cannot be carried out."""
     try:
-        request_id = _ID.decode(payload).request_id
+        return _ID.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return request_id if _fits(request_id, original) else None
+        pass
+    try:
+        return _Id(_ID_ALONE.decode(payload).request_id)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Id()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from penstock.broker.errors import BrokerError
 from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
 from penstock.broker.security.access import Identity
-from penstock.doors.felix.errors import RequestRefused
+from penstock.doors.felix.errors import UNAUTHENTICATED, RequestRefused, advice
 from penstock.doors.felix.request_context import FelixContext
 from penstock.doors.felix.states import State
 from penstock.doors.reply import Reply
+from penstock.wire.felix.codec.dialects import Original
 from penstock.wire.felix.messages import Auth
 
 
@@ -19,10 +20,12 @@ def auth(context: FelixContext, request: Auth) -> Reply:
         check_scope(Scope(tenant, DEFAULT_SCOPE.namespace))
         context.connection.enter(tenant)
     except BrokerError as error:
-        raise RequestRefused(f"auth failed: {error}", ends=True) from None
+        raise RequestRefused(f"auth failed: {error}", ends=True, advice=advice(error)) from None
     context.identity, context.tenant, context.flags = identity, tenant, request.client_flags
+    context.features = request.client_features or 0
+    context.dialect = Original(request.client_flags, request.client_features, request.client_features_hi)
     context.state = State.AUTHENTICATED
-    return Reply(context.dialect.authenticated(request.client_flags))
+    return Reply(context.dialect.authenticated())
 
 
 def _bearer(context: FelixContext, token: str, tenant: str) -> Identity:
@@ -32,7 +35,8 @@ def _bearer(context: FelixContext, token: str, tenant: str) -> Identity:
         return context.identity._replace(tenant=tenant, peer=peer)
     verdict = context.broker.keys.authenticate(token, peer, tenant=tenant)
     if verdict == "locked":
-        raise RequestRefused("auth failed: too many wrong tokens came from here, try again later", ends=True)
+        text = "auth failed: too many wrong tokens came from here, try again later"
+        raise RequestRefused(text, ends=True, advice=UNAUTHENTICATED)
     if not isinstance(verdict, Identity) or verdict.tenant != tenant:  # one that is of no tenant is not of this one
-        raise RequestRefused("auth failed", ends=True)
+        raise RequestRefused("auth failed", ends=True, advice=UNAUTHENTICATED)
     return verdict

@@ -7,12 +7,22 @@ only waits for nothing; one about a journalled cache waits until what it shows i
 
 from __future__ import annotations
 
-from penstock.broker.cache.cache_store import CacheName
-from penstock.doors.felix.errors import MAX_NAME, RequestRefused
+from penstock.broker.cache.cache_store import CacheName, incremented
+from penstock.doors.felix.errors import MAX_NAME, NOT_FOUND, TOO_MUCH, RequestRefused
 from penstock.doors.felix.request_context import FelixContext
 from penstock.doors.reply import Reply
+from penstock.wire.felix.features import CACHE_DELETE
 from penstock.wire.felix.frames import HEADER_SIZE
-from penstock.wire.felix.messages import CacheCas, CacheDelete, CacheGet, CacheIncrement, CachePut, CacheRequest
+from penstock.wire.felix.messages import (
+    CacheCas,
+    CacheDelete,
+    CacheGet,
+    CacheIncrement,
+    CachePut,
+    CacheRequest,
+    CounterAdd,
+    CounterGet,
+)
 
 
 def put(context: FelixContext, request: CachePut) -> Reply:
@@ -30,7 +40,12 @@ def get(context: FelixContext, request: CacheGet) -> Reply:
 
 def delete(context: FelixContext, request: CacheDelete) -> Reply:
     cache = _cache(context, request)
-    deleted, group = context.broker.caches.delete(context.identity, cache, request.key)
+    caches = context.broker.caches
+    if context.features & CACHE_DELETE:  # of the original's clients, which want to know what was there
+        value = caches.get(context.identity, cache, request.key)
+        reply = _fitting(context, context.dialect.cache_value(request, value), value)
+        return Reply(reply, caches.delete(context.identity, cache, request.key)[1])
+    deleted, group = caches.delete(context.identity, cache, request.key)
     return Reply(context.dialect.cache_deleted(request.request_id, deleted), group)
 
 
@@ -48,10 +63,26 @@ def increment(context: FelixContext, request: CacheIncrement) -> Reply:
     return Reply(context.dialect.cache_value(request, b"%d" % number), group)
 
 
+def counter_add(context: FelixContext, request: CounterAdd) -> Reply:
+    """A counter is a number in the cache, as `increment` makes them."""
+    cache = _cache(context, request)
+    number, group = context.broker.caches.increment(context.identity, cache, request.key, request.delta, None)
+    return Reply(context.dialect.counter_value(number, request.request_id), group)
+
+
+def counter_get(context: FelixContext, request: CounterGet) -> Reply:
+    cache = _cache(context, request)
+    caches = context.broker.caches
+    value = caches.get(context.identity, cache, request.key)
+    number = None if value is None else incremented(value, 0)
+    return Reply(context.dialect.counter_value(number, request.request_id), caches.settled(cache))
+
+
 def _fitting(context: FelixContext, reply: bytes, value: bytes | None) -> bytes:
     """The reply, if a frame can carry it. A value that was put by a shorter message may not fit the one that has it."""
     if len(reply) - HEADER_SIZE > context.settings.max_frame:
-        raise RequestRefused(f"the value has {len(value or b'')} bytes, more than a frame carries")
+        text = f"the value has {len(value or b'')} bytes, more than a frame carries"
+        raise RequestRefused(text, advice=TOO_MUCH)
     return reply
 
 
@@ -79,4 +110,5 @@ def _check_tenant(context: FelixContext, tenant: str, namespace: str, cache: str
         return
     broker.access.require_member(context.identity, broker.caches.name(tenant, namespace, cache).scope)
     if not broker.tenants.exists(tenant):
-        raise RequestRefused(f"cache scope not found: {tenant}/{namespace}/{cache[:MAX_NAME]}")
+        text = f"cache scope not found: {tenant}/{namespace}/{cache[:MAX_NAME]}"
+        raise RequestRefused(text, advice=NOT_FOUND)

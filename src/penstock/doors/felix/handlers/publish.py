@@ -6,39 +6,75 @@ refused together, the session executes each alone, so that each gets its own rep
 
 from __future__ import annotations
 
-from penstock.broker.errors import TopicNotFound
+from penstock.broker.errors import PartitionNotFound, TopicNotFound
+from penstock.broker.names import Scope
 from penstock.broker.security.access import Permission
-from penstock.doors.felix.errors import RequestRefused
-from penstock.doors.felix.produce_batch import ProduceBatch
+from penstock.doors.felix.errors import TOO_MUCH, RequestRefused
+from penstock.doors.felix.produce_batch import ProduceBatch, Publication
 from penstock.doors.felix.request_context import FelixContext
-from penstock.doors.felix.stream_names import ensure_topic, locate
+from penstock.doors.felix.stream_names import StreamTarget, ensure_topic, locate
 from penstock.doors.reply import Reply
-from penstock.log.engine import Appended
 from penstock.wire.felix.codec.binary import MAX_PAYLOADS
+from penstock.wire.felix.routing import shard_for
 
 
 def publish(context: FelixContext, batch: ProduceBatch) -> Reply:
-    several = len(batch.publications) > 1
     _check(batch, original=context.original)
     tenant, namespace, stream = batch.names
     scope = context.scope(tenant, namespace, len(batch.publications))
-    topic, partition = locate(context, scope, stream, Permission.WRITE)
-    reply = batch.acknowledgement(context.dialect)
+    target = locate(context, scope, stream, Permission.WRITE)
     if not batch.values:
-        context.broker.access.require(context.identity, Permission.WRITE, scope, topic)
-        return Reply(reply)
-
-    def produce() -> Appended:
-        return context.broker.produce.append(
-            context.identity, scope, topic, partition or 0, batch.values, allow_dead_letters=not several
-        )
-
+        context.broker.access.require(context.identity, Permission.WRITE, scope, target.topic)
+        return Reply(batch.acknowledgement(context.dialect))
+    append = _append_directed if batch.directed else _append
     try:
-        appended = produce()
+        return append(context, batch, scope, target)
     except TopicNotFound:
-        ensure_topic(context, scope, topic, Permission.WRITE)
-        appended = produce()
-    return Reply(reply, appended.group)
+        ensure_topic(context, scope, target.topic, Permission.WRITE)
+        return append(context, batch, scope, target)
+
+
+def _append(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:
+    """All of it, to one partition."""
+    appended = context.broker.produce.append(
+        context.identity, scope, target.topic, target.partition or 0, batch.values,
+        allow_dead_letters=len(batch.publications) == 1,
+    )  # fmt: skip
+    offsets = appended.base_offsets
+    told = offsets[0] if len(offsets) == 1 else None  # what became dead letters is not where the rest is
+    return Reply(batch.acknowledgement(context.dialect, told), appended.group)
+
+
+def _append_directed(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:
+    """Each publication to the partition that it names, or else to that of its key, as one entry of the log."""
+    broker = context.broker
+    broker.access.require(context.identity, Permission.WRITE, scope, target.topic)
+    count = broker.topics.partition_count(scope, target.topic)
+    keys: list[bytes | None] = []
+    partitions: list[int] = []
+    for publication in batch.publications:
+        values = len(publication.values)
+        keys += [publication.key] * values
+        partitions += [_partition(publication, target, count)] * values
+    produced = broker.produce.append_partitioned(
+        context.identity, scope, target.topic, batch.values, keys, partitions,
+        allow_dead_letters=len(batch.publications) == 1,
+    )  # fmt: skip
+    if produced.dead_lettered:
+        return Reply(batch.acknowledgement(context.dialect), produced.group)
+    return Reply(batch.acknowledgement_of_each(context.dialect, produced.offsets), produced.group)
+
+
+def _partition(publication: Publication, target: StreamTarget, count: int) -> int:
+    """The partition of a publication, for a topic that has so many. Raises PartitionNotFound."""
+    shard, named = publication.shard, target.partition
+    if shard is None:
+        return shard_for(count, publication.key) if named is None else named
+    if named is not None and named != shard:
+        raise RequestRefused(f"shard {shard} of a stream that is partition {named}")
+    if shard >= count:
+        raise PartitionNotFound(target.topic, shard, count)
+    return shard
 
 
 def _check(batch: ProduceBatch, *, original: bool) -> None:
@@ -47,4 +83,5 @@ def _check(batch: ProduceBatch, *, original: bool) -> None:
         if original and publication.acked and publication.request_id is None:
             raise RequestRefused(f"missing request_id for acked {publication.request_name}")
         if (count := len(publication.values)) > MAX_PAYLOADS:
-            raise RequestRefused(f"a batch of {count} payloads; the most is {MAX_PAYLOADS}: send several")
+            text = f"a batch of {count} payloads; the most is {MAX_PAYLOADS}: send several"
+            raise RequestRefused(text, advice=TOO_MUCH)

@@ -11,14 +11,15 @@ from typing import NamedTuple
 from penstock.broker.errors import PartitionNotFound
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Permission
-from penstock.doors.felix.errors import RequestRefused
+from penstock.doors.felix.errors import TOO_MUCH, RequestRefused
 from penstock.doors.felix.request_context import FelixContext
 from penstock.doors.felix.stream_names import StreamTarget, ensure_topic, locate
 from penstock.doors.felix.subscriptions import Subscription
 from penstock.doors.reply import Reply
 from penstock.doors.streams import StreamsUsedUp
 from penstock.log.engine import Bounds
-from penstock.wire.felix.messages import From, Subscribe
+from penstock.wire.felix.features import STREAM_SHARDS
+from penstock.wire.felix.messages import From, StreamShards, Subscribe
 
 
 class CursorError(NamedTuple):
@@ -32,8 +33,8 @@ class CursorError(NamedTuple):
 def subscribe(context: FelixContext, request: Subscribe) -> Reply:
     scope = context.scope(request.tenant_id, request.namespace)
     if len(context.connection.subscriptions) >= context.settings.subscriptions:
-        raise RequestRefused("max subscriptions per connection exceeded")
-    target = locate(context, scope, request.stream, Permission.READ)
+        raise RequestRefused("max subscriptions per connection exceeded", advice=TOO_MUCH)
+    target = _target(context, request, locate(context, scope, request.stream, Permission.READ))
     partitions = _partitions(context, scope, target)
     starts = beginning(request.start, partitions)
     if isinstance(starts, CursorError):
@@ -43,8 +44,31 @@ def subscribe(context: FelixContext, request: Subscribe) -> Reply:
     try:
         Subscription(context, names, number, offsets=len(starts) == 1).follow(context, scope, target.topic, starts)
     except StreamsUsedUp:
-        raise RequestRefused("no more streams: the client allows none for these events") from None
+        text = "no more streams: the client allows none for these events"
+        raise RequestRefused(text, advice=TOO_MUCH) from None
     return Reply(context.dialect.subscribed(number, request.request_id))
+
+
+def stream_shards(context: FelixContext, request: StreamShards) -> Reply:
+    """The number of partitions; 0 if there is no such stream."""
+    scope = context.scope(request.tenant_id, request.namespace)
+    topic, partition = locate(context, scope, request.stream, Permission.READ)
+    context.broker.access.require(context.identity, Permission.READ, scope, topic)
+    count = len(context.broker.topics.bounds(context.identity, scope, [topic]).get(topic, ()))
+    return Reply(context.dialect.stream_shards(min(count, 1) if partition is not None else count, request.request_id))
+
+
+def _target(context: FelixContext, request: Subscribe, found: StreamTarget) -> StreamTarget:
+    """The partition that is to be followed, if it is one. Clients that know of partitions leave the number of the first
+    one out."""
+    shard = request.shard
+    if shard is None:
+        if found.partition is None and context.features & STREAM_SHARDS:
+            return StreamTarget(found.topic, 0)
+        return found
+    if found.partition is not None and found.partition != shard:
+        raise RequestRefused(f"shard {shard} of a stream that is partition {found.partition}")
+    return StreamTarget(found.topic, shard)
 
 
 def _partitions(context: FelixContext, scope: Scope, target: StreamTarget) -> Sequence[tuple[int, Bounds]]:

@@ -14,10 +14,13 @@ HANDLERS: Final[dict[type, Handler]] = {
     m.Auth: reads(auth.auth),
     ProduceBatch: writes(publish.publish, Permission.WRITE),  # of `Publish`, `PublishBatch` and binary batches
     m.Subscribe: reads(subscribe.subscribe, Permission.READ),
+    m.StreamShards: reads(subscribe.stream_shards, Permission.READ),
     # A change of the cache is seen by whoever comes next; the reply is what waits for the commit.
     m.CachePut: writes(cache.put, Permission.CACHE_WRITE),
     m.CacheGet: writes(cache.get, Permission.CACHE_READ, large=True),
     m.CacheDelete: writes(cache.delete, Permission.CACHE_WRITE),
     m.CacheCas: writes(cache.compare_and_set, Permission.CACHE_WRITE, large=True),
     m.CacheIncrement: writes(cache.increment, Permission.CACHE_WRITE),
+    m.CounterAdd: writes(cache.counter_add, Permission.CACHE_WRITE),
+    m.CounterGet: writes(cache.counter_get, Permission.CACHE_READ),
 }

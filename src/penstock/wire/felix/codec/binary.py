@@ -3,11 +3,17 @@
     flags                          payload
     BATCH            0x0001        three names (tenant, namespace, stream), payloads
     BATCH | ACKED    0x0009        request id u64, mode u8 (1 per message, 2 per batch), then as 0x0001
+    BATCH | KEYED    0x0041        a key (length u16, bytes), then as 0x0001; 0x0049: behind the mode
     ACK              0x0010        status u8 (0 stored, 1 not), request id u64, length u16, text
+     | ACK_CODE      0x0210        of a refusal: code u16, retry u8 behind it
+     | ACK_DETAIL    0x0610        and a reason (length u16, UTF-8), pause in ms u64 (0: none)
+     | ACK_OFFSET    0x1010        of what is stored: offset of the first u64, at the end
     EVENTS           0x0002        subscription id u64, payloads
     SHARED           0x0004        payloads
     EVENTS | OFFSETS 0x0022        subscription id u64, offset of the first u64, payloads
     SHARED | OFFSETS 0x0024        offset of the first u64, payloads
+     | SKIPPED       0x0800        behind the offset: how many offsets before it hold no event u64
+     | TIMESTAMPS    0x4000        before the length of each payload: its time in µs since 1970 u64
 
     a name                         length u16, UTF-8
     payloads                       count u32, then for each of them: length u32, bytes
@@ -23,7 +29,23 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
-from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, OFFSETS, SHARED, header
+from penstock.wire.felix.errors import Advice, advice_from_numbers
+from penstock.wire.felix.frames import (
+    ACK,
+    ACK_CODE,
+    ACK_DETAIL,
+    ACK_OFFSET,
+    ACKED,
+    BATCH,
+    EVENTS,
+    KEYED,
+    OFFSETS,
+    SHARED,
+    SKIPPED,
+    TIMESTAMPS,
+    header,
+)
+from penstock.wire.felix.routing import MAX_KEY
 
 PER_MESSAGE: Final = 1
 PER_BATCH: Final = 2
@@ -38,15 +60,22 @@ _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _ACKED: Final = struct.Struct(">QB")  # request id, mode
 _ACK: Final = struct.Struct(">BQH")  # status, request id, length of the text
+_CODE: Final = struct.Struct(">HB")  # code, retry
+_STAMPED: Final = struct.Struct(">QI")  # time, length
 
 
 class Malformed(Exception):
-    """A payload that is not as its frame has it. The text is for the peer, who awaits an answer to `request_id`."""
+    """A payload that is not as its frame has it. The text is for the peer, who awaits an answer to `request_id`.
+    `publication`: it was one, and `awaited` tells whether it wants an acknowledgement."""
 
-    def __init__(self, text: str, request_id: int | str | None = None) -> None:
+    def __init__(
+        self, text: str, request_id: int | str | None = None, *, publication: bool = False, awaited: bool = True
+    ) -> None:
         super().__init__(text)
         self.text = text
         self.request_id = request_id
+        self.publication = publication
+        self.awaited = awaited
 
 
 class Batch(NamedTuple):
@@ -58,11 +87,14 @@ class Batch(NamedTuple):
     payloads: list[bytes]
     request_id: int | None = None
     ack: bool = False
+    key: bytes | None = None
 
 
 class Ack(NamedTuple):
     request_id: int
     error: str | None  # None: stored
+    offset: int | None = None  # of the first payload, if it is told
+    advice: Advice | None = None  # what to do about the error, if it is told
 
 
 class Events(NamedTuple):
@@ -71,14 +103,16 @@ class Events(NamedTuple):
     subscription_id: int | None
     base_offset: int | None
     payloads: list[bytes]
+    skipped: int | None = None  # offsets right before the first that hold no event
+    timestamps: list[int] | None = None  # µs since 1970
 
 
 # -- batches
 
 
-def decode_batch(payload: bytes, *, acked: bool) -> Batch:
+def decode_batch(payload: bytes, *, acked: bool, keyed: bool = False) -> Batch:
     """Raises Malformed, with the request id as soon as that much could be read."""
-    request_id = None
+    request_id = key = None
     try:
         at = 0
         if acked:
@@ -86,13 +120,17 @@ def decode_batch(payload: bytes, *, acked: bool) -> Batch:
             if mode not in (PER_MESSAGE, PER_BATCH):
                 raise Malformed(f"malformed publish batch: unknown ack mode {mode}", request_id)
             at = _ACKED.size
+        if keyed:
+            (length,) = _U16.unpack_from(payload, at)
+            key = payload[at + 2 : at + 2 + length]
+            at += 2 + length
         tenant, at = _name(payload, at)
         namespace, at = _name(payload, at)
         stream, at = _name(payload, at)
         (count,) = _U32.unpack_from(payload, at)
         if MAX_PAYLOADS < count <= len(payload) // 4:
             raise Malformed(f"a batch of {count} payloads; the most is {MAX_PAYLOADS}: send several", request_id)
-        return Batch(tenant, namespace, stream, _payloads(payload, at), request_id, acked)
+        return Batch(tenant, namespace, stream, _payloads(payload, at), request_id, acked, key)
     except struct.error:
         raise Malformed("malformed publish batch: it ends too early", request_id) from None
     except UnicodeDecodeError:
@@ -100,31 +138,54 @@ def decode_batch(payload: bytes, *, acked: bool) -> Batch:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """The whole frame. It asks for an acknowledgement if it has a request id. Raises ValueError for too long a name."""
+    """The whole frame. It asks for an acknowledgement if it has a request id. Raises ValueError for too long a name or
+    key."""
     names = [name.encode() for name in batch[:3]]
     for name in names:
         if len(name) > MAX_NAME:
             raise ValueError(f"a name of {len(name)} bytes; the most is {MAX_NAME}")
     head = b"".join(chain.from_iterable((_U16.pack(len(name)), name) for name in names))
-    if batch.request_id is None:
-        return _encode(BATCH, head, batch.payloads)
-    return _encode(BATCH | ACKED, _ACKED.pack(batch.request_id, PER_BATCH) + head, batch.payloads)
+    flags, key = BATCH, batch.key
+    if key is not None:
+        if len(key) > MAX_KEY:
+            raise ValueError(f"a key of {len(key)} bytes; the most is {MAX_KEY}")
+        flags, head = flags | KEYED, _U16.pack(len(key)) + key + head
+    if batch.request_id is not None:
+        flags, head = flags | ACKED, _ACKED.pack(batch.request_id, PER_BATCH) + head
+    return _encode(flags, head, batch.payloads)
 
 
 # -- acknowledgements
 
 
-def encode_ack(request_id: int, error: str | None = None) -> bytes:
-    """The whole frame. Too long a text is cut, at the end of a character."""
+def encode_ack(
+    request_id: int,
+    error: str | None = None,
+    offset: int | None = None,
+    advice: Advice | None = None,
+    *,
+    detailed: bool = False,
+) -> bytes:
+    """The whole frame. Too long a text is cut, at the end of a character. `offset` is of what is stored, `advice` of an
+    error; with `detailed` it tells how long to wait."""
     if error is None:
-        return header(_ACK.size, ACK) + _ACK.pack(0, request_id, 0)
+        if offset is None:
+            return header(_ACK.size, ACK) + _ACK.pack(0, request_id, 0)
+        return header(_ACK.size + 8, ACK | ACK_OFFSET) + _ACK.pack(0, request_id, 0) + _U64.pack(offset)
     text = error.encode()
     if len(text) > MAX_ERROR:
         text = text[:MAX_ERROR].decode("utf-8", "ignore").encode()
-    return header(_ACK.size + len(text), ACK) + _ACK.pack(1, request_id, len(text)) + text
+    flags, tail = ACK, b""
+    if advice is not None and advice.code is not None:
+        flags |= ACK_CODE
+        tail = _CODE.pack(advice.code, advice.retry)
+        if detailed:
+            flags |= ACK_DETAIL
+            tail += _U16.pack(0) + _U64.pack(advice.retry_after_ms or 0)
+    return header(_ACK.size + len(text) + len(tail), flags) + _ACK.pack(1, request_id, len(text)) + text + tail
 
 
-def decode_ack(payload: bytes) -> Ack:
+def decode_ack(payload: bytes, flags: int = ACK) -> Ack:
     """Raises Malformed."""
     try:
         status, request_id, length = _ACK.unpack_from(payload)
@@ -132,32 +193,63 @@ def decode_ack(payload: bytes) -> Ack:
         raise Malformed("malformed acknowledgement: it ends too early") from None
     if status not in (0, 1):
         raise Malformed(f"malformed acknowledgement: unknown status {status}", request_id)
-    text = payload[_ACK.size : _ACK.size + length]
-    if len(text) < length:
-        raise Malformed("malformed acknowledgement: it ends too early", request_id)
+    at = _ACK.size + length
+    text = payload[_ACK.size : at]
     try:
-        return Ack(request_id, text.decode() if status else None)
+        if len(text) < length:
+            raise struct.error
+        offset = advice = None
+        if flags & ACK_OFFSET and not status:
+            (offset,) = _U64.unpack_from(payload, at)
+        elif flags & ACK_CODE and status:
+            advice = _advice(payload, at, flags)
+        return Ack(request_id, text.decode() if status else None, offset, advice)
+    except struct.error:
+        raise Malformed("malformed acknowledgement: it ends too early", request_id) from None
     except UnicodeDecodeError:
         raise Malformed("malformed acknowledgement: its text is not UTF-8", request_id) from None
+
+
+def _advice(payload: bytes, at: int, flags: int) -> Advice:
+    code, retry = _CODE.unpack_from(payload, at)
+    pause = 0
+    if flags & ACK_DETAIL:
+        at += _CODE.size
+        (length,) = _U16.unpack_from(payload, at)
+        (pause,) = _U64.unpack_from(payload, at + 2 + length)
+    return advice_from_numbers(code, retry, pause)
 
 
 # -- events
 
 
 def encode_events(
-    payloads: Sequence[bytes], subscription_id: int | None = None, base_offset: int | None = None
+    payloads: Sequence[bytes],
+    subscription_id: int | None = None,
+    base_offset: int | None = None,
+    skipped: int = 0,
+    timestamps: Sequence[int] | None = None,
 ) -> bytes:
-    """The whole frame; its flags tell what is in it."""
+    """The whole frame; its flags tell what is in it. `skipped` is told with an offset only."""
     flags, head = (SHARED, b"") if subscription_id is None else (EVENTS, _U64.pack(subscription_id))
     if base_offset is not None:
         flags |= OFFSETS
         head += _U64.pack(base_offset)
-    return _encode(flags, head, payloads)
+        if skipped:
+            flags |= SKIPPED
+            head += _U64.pack(skipped)
+    if timestamps is None:
+        return _encode(flags, head, payloads)
+    parts = [head, _U32.pack(len(payloads))]
+    for time, payload in zip(timestamps, payloads, strict=True):
+        parts += (_STAMPED.pack(time, len(payload)), payload)
+    body = b"".join(parts)
+    return header(len(body), flags | TIMESTAMPS) + body
 
 
 def decode_events(flags: int, payload: bytes) -> Events:
     """The events of a frame with EVENTS or SHARED. Raises Malformed."""
-    subscription_id = base_offset = None
+    subscription_id = base_offset = skipped = None
     at = 0
     try:
         if flags & EVENTS:
@@ -166,9 +258,33 @@ def decode_events(flags: int, payload: bytes) -> Events:
         if flags & OFFSETS:
             (base_offset,) = _U64.unpack_from(payload, at)
             at += 8
-        return Events(subscription_id, base_offset, _payloads(payload, at))
+            if flags & SKIPPED:
+                (skipped,) = _U64.unpack_from(payload, at)
+                at += 8
+        if flags & TIMESTAMPS:
+            payloads, timestamps = _stamped(payload, at)
+            return Events(subscription_id, base_offset, payloads, skipped, timestamps)
+        return Events(subscription_id, base_offset, _payloads(payload, at), skipped)
     except struct.error:
         raise Malformed("malformed events: the frame ends too early") from None
+
+
+def _stamped(data: bytes, at: int) -> tuple[list[bytes], list[int]]:
+    (count,) = _U32.unpack_from(data, at)
+    at += 4
+    if count > (len(data) - at) // _STAMPED.size:
+        raise struct.error
+    payloads: list[bytes] = []
+    timestamps: list[int] = []
+    for _ in range(count):
+        time, length = _STAMPED.unpack_from(data, at)
+        at += _STAMPED.size
+        if at + length > len(data):
+            raise struct.error
+        timestamps.append(time)
+        payloads.append(data[at : at + length])
+        at += length
+    return payloads, timestamps
 
 
 # -- fields; those that read raise struct.error if there is not enough

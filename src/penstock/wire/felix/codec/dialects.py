@@ -9,8 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from penstock.wire.felix import features
 from penstock.wire.felix.codec.binary import encode_ack, encode_events
-from penstock.wire.felix.frames import EVENTS, HEADER_SIZE, KNOWN, OFFSETS, SHARED
+from penstock.wire.felix.errors import Advice
+from penstock.wire.felix.frames import (
+    ACK_CODE,
+    ACK_DETAIL,
+    ACK_OFFSET,
+    EVENTS,
+    HEADER_SIZE,
+    KNOWN,
+    OFFSETS,
+    SHARED,
+    SKIPPED,
+    TIMESTAMPS,
+)
 from penstock.wire.felix.messages import (
     AuthOk,
     CacheCas,
@@ -18,15 +31,19 @@ from penstock.wire.felix.messages import (
     CacheOk,
     CacheRequest,
     CacheValue,
+    CounterValue,
     Error,
+    ErrorDetail,
     Event,
     EventBatch,
     EventStreamHello,
     Ok,
     PublishError,
     PublishOk,
+    StreamShardsView,
     SubscribeCursorError,
     Subscribed,
+    Unsupported,
     encode,
 )
 from penstock.wire.felix.messages import RequestId as RequestId
@@ -37,12 +54,18 @@ class Dialect(Protocol):
     def name(self) -> str:
         """ "document" or "original"."""
 
-    def authenticated(self, client_flags: int | None) -> bytes: ...
+    @property
+    def original(self) -> bool: ...
 
-    def published(self, request_id: RequestId, *, binary: bool) -> bytes:
-        """`binary`: the request was (0x0009), so the acknowledgement is."""
+    def authenticated(self) -> bytes: ...
 
-    def publish_failed(self, request_id: RequestId, message: str, *, binary: bool) -> bytes: ...
+    def published(self, request_id: RequestId, *, binary: bool, offset: int | None = None) -> bytes:
+        """`binary`: the request was (0x0009), so the acknowledgement is. `offset`: of the first payload, for who asks
+        for it."""
+
+    def publish_failed(
+        self, request_id: RequestId, message: str, *, binary: bool, advice: Advice | None = None
+    ) -> bytes: ...
 
     def subscribed(self, subscription_id: int, request_id: RequestId = None) -> bytes: ...
 
@@ -63,14 +86,22 @@ class Dialect(Protocol):
     def cache_compared(self, request: CacheCas, stored: bool, value: bytes | None) -> bytes:
         """`value`: what is there now."""
 
-    def failed(self, message: str, request_id: RequestId = None) -> bytes: ...
+    def counter_value(self, value: int | None, request_id: RequestId) -> bytes: ...
+
+    def failed(self, message: str, request_id: RequestId = None, advice: Advice | None = None) -> bytes: ...
+
+    def unsupported(self, message: str, request_type: str, request_id: RequestId = None) -> bytes:
+        """The answer to a request of a type that is not known."""
+
+    def stream_shards(self, shards: int, request_id: RequestId) -> bytes: ...
 
     def events(
         self, names: tuple[str, str, str], payloads: Sequence[bytes], base_offset: int | None,
-        subscription_id: int, flags: int | None,
+        subscription_id: int, flags: int | None, skipped: int = 0, timestamps: Sequence[int] | None = None,
     ) -> bytes:  # fmt: skip
         """One frame of consecutive events, for a client that reads frames with these flags; None: it did not say.
-        `base_offset` is None where a stream has no single sequence of offsets."""
+        `base_offset` is None where a stream has no single sequence of offsets. `skipped`: offsets before it that hold
+        no event."""
 
     def largest_event(self, names: tuple[str, str, str], flags: int | None, max_frame: int, *, offsets: bool) -> int:
         """Bytes of the largest event that `events` can put into a frame with so many bytes of payload."""
@@ -88,8 +119,11 @@ class Dialect(Protocol):
 class _Common:
     """The messages that both dialects write alike."""
 
-    def failed(self, message: str, request_id: RequestId = None) -> bytes:
-        return encode(Error(request_id=request_id, message=message))
+    def stream_shards(self, shards: int, request_id: RequestId) -> bytes:
+        return encode(StreamShardsView(shards, request_id))
+
+    def counter_value(self, value: int | None, request_id: RequestId) -> bytes:
+        return encode(CounterValue(value, request_id))
 
     def cache_value(self, request: CacheRequest, value: bytes | None) -> bytes:
         return encode(
@@ -108,13 +142,23 @@ class Document(_Common):
 
     name: Final = "document"
 
-    def authenticated(self, client_flags: int | None) -> bytes:  # noqa: ARG002 - the document has no `auth`
+    original: Final = False
+
+    def authenticated(self) -> bytes:  # the document has no `auth`
         return encode(Ok())
 
-    def published(self, request_id: RequestId, *, binary: bool) -> bytes:  # noqa: ARG002
+    def published(self, request_id: RequestId, *, binary: bool, offset: int | None = None) -> bytes:  # noqa: ARG002
         return encode(Ok(request_id))
 
-    def publish_failed(self, request_id: RequestId, message: str, *, binary: bool) -> bytes:  # noqa: ARG002
+    def publish_failed(
+        self, request_id: RequestId, message: str, *, binary: bool, advice: Advice | None = None  # noqa: ARG002
+    ) -> bytes:  # fmt: skip
+        return self.failed(message, request_id)
+
+    def failed(self, message: str, request_id: RequestId = None, advice: Advice | None = None) -> bytes:  # noqa: ARG002
+        return encode(Error(request_id=request_id, message=message))
+
+    def unsupported(self, message: str, request_type: str, request_id: RequestId = None) -> bytes:  # noqa: ARG002
         return self.failed(message, request_id)
 
     def subscribed(self, subscription_id: int, request_id: RequestId = None) -> bytes:
@@ -136,7 +180,7 @@ class Document(_Common):
 
     def events(
         self, names: tuple[str, str, str], payloads: Sequence[bytes], base_offset: int | None,  # noqa: ARG002
-        subscription_id: int, flags: int | None,  # noqa: ARG002
+        subscription_id: int, flags: int | None, skipped: int = 0, timestamps: Sequence[int] | None = None,  # noqa: ARG002
     ) -> bytes:  # fmt: skip
         if len(payloads) == 1:
             return encode(Event(*names, payloads[0]))
@@ -159,22 +203,67 @@ class Document(_Common):
 
 
 class Original(_Common):
-    """As the original's broker does: a reply of its own for each request, numbers for ids, and binary events."""
+    """As the original's broker does: a reply of its own for each request, numbers for ids, and binary events. A client
+    gets what it has offered in `auth`, flags and features, and nothing else."""
 
     name: Final = "original"
+    original: Final = True
 
-    def authenticated(self, client_flags: int | None) -> bytes:
-        return encode(Ok() if client_flags is None else AuthOk(KNOWN))
+    def __init__(
+        self, flags: int | None = None, offered: int | None = None, offered_extended: int | None = None
+    ) -> None:
+        """`flags` of frames that the client reads, and the two words of its features; None: it did not say."""
+        self._flags = flags
+        self._features = None if offered is None else offered & features.SERVED
+        extended = offered is not None and offered & features.EXTENDED and offered_extended
+        self._extended = extended & features.SERVED_EXTENDED if extended else 0
+        self._codes = bool(self._features and self._features & features.ERROR_CODES)
+        self._answers_unsupported = bool(self._features and self._features & features.UNSUPPORTED)
+        reads = flags or 0
+        self._ack_codes = bool(reads & ACK_CODE)
+        self._ack_details = bool(reads & ACK_DETAIL)
+        self._ack_offsets = bool(reads & ACK_OFFSET)
 
-    def published(self, request_id: RequestId, *, binary: bool) -> bytes:
+    def authenticated(self) -> bytes:
+        if self._flags is None:
+            return encode(Ok())
+        if self._extended and self._features is not None:
+            return encode(AuthOk(self._flags & KNOWN, self._features | features.EXTENDED, self._extended))
+        return encode(AuthOk(self._flags & KNOWN, self._features))
+
+    def published(self, request_id: RequestId, *, binary: bool, offset: int | None = None) -> bytes:
         if not isinstance(request_id, int):
             return encode(Ok())
-        return encode_ack(request_id) if binary else encode(PublishOk(request_id))
+        if not self._ack_offsets:
+            offset = None
+        return encode_ack(request_id, None, offset) if binary else encode(PublishOk(request_id, offset))
 
-    def publish_failed(self, request_id: RequestId, message: str, *, binary: bool) -> bytes:
+    def publish_failed(
+        self, request_id: RequestId, message: str, *, binary: bool, advice: Advice | None = None
+    ) -> bytes:
         if not isinstance(request_id, int):
+            return self.failed(message, request_id, advice)
+        if binary:
+            return encode_ack(
+                request_id, message, advice=advice if self._ack_codes else None, detailed=self._ack_details
+            )
+        return encode(PublishError(request_id, message, *self._told(advice)))
+
+    def failed(self, message: str, request_id: RequestId = None, advice: Advice | None = None) -> bytes:
+        code, retry, detail = self._told(advice)
+        return encode(Error(request_id=request_id, message=message, code=code, retry=retry, detail=detail))
+
+    def _told(self, advice: Advice | None) -> tuple[str | None, str | None, ErrorDetail | None]:
+        if advice is None or advice.code is None or not self._codes:
+            return None, None, None
+        pause = advice.retry_after_ms
+        detail = None if pause is None else ErrorDetail(retry_after_ms=pause)
+        return advice.code.name.lower(), advice.retry.name.lower(), detail
+
+    def unsupported(self, message: str, request_type: str, request_id: RequestId = None) -> bytes:
+        if not self._answers_unsupported:
             return self.failed(message, request_id)
-        return encode_ack(request_id, message) if binary else encode(PublishError(request_id, message))
+        return encode(Unsupported(request_type, request_id if isinstance(request_id, int) else None))
 
     def subscribed(self, subscription_id: int, request_id: RequestId = None) -> bytes:  # noqa: ARG002
         return encode(Subscribed(subscription_id))
@@ -195,19 +284,25 @@ class Original(_Common):
 
     def events(
         self, names: tuple[str, str, str], payloads: Sequence[bytes], base_offset: int | None,  # noqa: ARG002
-        subscription_id: int, flags: int | None,
+        subscription_id: int, flags: int | None, skipped: int = 0, timestamps: Sequence[int] | None = None,
     ) -> bytes:  # fmt: skip
+        reads = flags or 0
         return encode_events(
             payloads,
             subscription_id if _with_id(flags) else None,
-            base_offset if flags is not None and flags & OFFSETS else None,
+            base_offset if reads & OFFSETS else None,
+            skipped if reads & SKIPPED else 0,
+            timestamps if reads & TIMESTAMPS else None,
         )
 
     def largest_event(
         self, names: tuple[str, str, str], flags: int | None, max_frame: int, *, offsets: bool  # noqa: ARG002
     ) -> int:  # fmt: skip
         with_offset = offsets and flags is not None and bool(flags & OFFSETS)
-        empty = encode_events((b"",), 0 if _with_id(flags) else None, 0 if with_offset else None)
+        empty = encode_events(
+            (b"",), 0 if _with_id(flags) else None, 0 if with_offset else None,
+            int(bool((flags or 0) & SKIPPED)), (0,) if (flags or 0) & TIMESTAMPS else None,
+        )  # fmt: skip
         return max_frame - (len(empty) - HEADER_SIZE)
 
     def left_out(self, message: str) -> bytes:  # noqa: ARG002
@@ -219,7 +314,8 @@ class Original(_Common):
         *, offsets: bool,
     ) -> object:  # fmt: skip
         with_offset = offsets and flags is not None and bool(flags & OFFSETS)
-        return subscription_id if _with_id(flags) else -1, with_offset
+        more = (flags or 0) & (SKIPPED | TIMESTAMPS)
+        return subscription_id if _with_id(flags) else -1, with_offset, more
 
 
 def _with_id(flags: int | None) -> bool:
