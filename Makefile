@@ -156,6 +156,9 @@ TELL_SPARK = test -d $(VENV)/lib/python3*/site-packages/pyspark || \
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links
 
+# The original's published clients that tests run, each in a folder of its own (tests/wheels.py).
+KIMBERLITE = 0.6.1 0.7.0 0.8.0 0.9.1
+
 lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upgrade for newer versions)
 	$(COMPILE) $(LOCK) pyproject.toml --output-file requirements/base.txt
 	$(COMPILE) $(LOCK) pyproject.toml --extra spark --constraints requirements/base.txt --output-file requirements/spark.txt
@@ -164,6 +167,9 @@ lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upg
 	  --output-file requirements/dev.txt
 	$(COMPILE) $(LOCK) --group fuzz --constraints requirements/dev.txt --output-file requirements/fuzz.txt
 	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
+	for version in $(KIMBERLITE); do \
+	  echo "kimberlite==$$version" | $(COMPILE) --no-annotate - --output-file requirements/kimberlite-$$version.txt || exit 1; \
+	done
 	@if grep -n '://' requirements/*.txt; then echo "an address of a package index is in a lock file" >&2; exit 1; fi
 
 clean: ## remove .venv and all caches; data/ stays

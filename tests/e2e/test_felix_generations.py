@@ -308,7 +308,7 @@ def test_who_wants_an_acknowledgement_has_to_number_it(broker: BrokerProcess) ->
 
 @pytest.mark.parametrize(
     ("generation", "flags"),
-    [(G1A, 0x0009), (G1A, 0x0040), (G2, 0x0040), (G2, 0x0002), (G2, 0x0010), (G2, 0x0021), (G2, 0x8001)],
+    [(G1A, 0x0009), (G1A, 0x0040), (G2, 0x0040), (G2, 0x0002), (G2, 0x0010)],
 )
 def test_flags_that_were_not_agreed_on_are_refused_and_the_stream_goes_on(
     broker: BrokerProcess, generation: Generation, flags: int
