@@ -14,6 +14,7 @@ BENCH ?=
 BURSTS ?=
 CRASH ?=
 FUZZ ?=
+CANARIES ?=
 ROUNDS ?= 20
 SOAK ?= 1
 
@@ -39,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest bench bursts bench-spark crash fuzz fuzz-rounds soak compiled test-compiled lock clean
+.PHONY: help up setup check test lint types pytest bench bursts bench-spark crash fuzz fuzz-rounds canaries soak compiled test-compiled lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +95,9 @@ fuzz-rounds: $(VENV)/.ready-to-test ## hours of the random fuzzing tests, with o
 	  export PENSTOCK_FUZZ_ROUND=$$(date +%s)-$$round; echo "PENSTOCK_FUZZ_ROUND=$$PENSTOCK_FUZZ_ROUND"; \
 	  $(BIN)/pytest -q -x tests/fuzz; \
 	done
+
+canaries: $(VENV)/.ready-to-test ## plant bugs, one at a time, and name the tests that notice each (some: make canaries CANARIES="ack-before-sync last-batch-lost")
+	$(BIN)/python -m tests.canaries $(CANARIES)
 
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)
@@ -152,6 +156,9 @@ TELL_SPARK = test -d $(VENV)/lib/python3*/site-packages/pyspark || \
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links
 
+# The original's published clients that tests run, each in a folder of its own (tests/wheels.py).
+KIMBERLITE = 0.6.1 0.7.0 0.8.0 0.9.1
+
 lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upgrade for newer versions)
 	$(COMPILE) $(LOCK) pyproject.toml --output-file requirements/base.txt
 	$(COMPILE) $(LOCK) pyproject.toml --extra spark --constraints requirements/base.txt --output-file requirements/spark.txt
@@ -160,6 +167,9 @@ lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upg
 	  --output-file requirements/dev.txt
 	$(COMPILE) $(LOCK) --group fuzz --constraints requirements/dev.txt --output-file requirements/fuzz.txt
 	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
+	for version in $(KIMBERLITE); do \
+	  echo "kimberlite==$$version" | $(COMPILE) --no-annotate - --output-file requirements/kimberlite-$$version.txt || exit 1; \
+	done
 	@if grep -n '://' requirements/*.txt; then echo "an address of a package index is in a lock file" >&2; exit 1; fi
 
 clean: ## remove .venv and all caches; data/ stays

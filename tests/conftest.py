@@ -12,11 +12,14 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from tests.spark.class_archive import java_options
 
 settings.register_profile("penstock", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("quick", deadline=None, max_examples=20)  # for `make check`
+settings.register_profile(  # for `make canaries`: whether it fails, always alike, not how it fails most simply
+    "canaries", deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("penstock")
 
 # For every Spark that a test starts, in whatever process: many short lives, without anybody's own settings.

@@ -24,7 +24,7 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import CommitGroup, GroupState, Producer, Retention, partition_id
-from penstock.log.errors import LogFull, LogReadOnly, OffsetMismatch, OffsetOutOfRange
+from penstock.log.errors import LogDamaged, LogFull, LogReadOnly, OffsetMismatch, OffsetOutOfRange
 from penstock.log.file_engine import LogSettings
 
 HERE = DEFAULT_SCOPE
@@ -66,6 +66,19 @@ def test_records_are_there_once_committed_and_not_before(fixture: BrokerFixture)
     assert fetch(fixture, partition=1) == [b"a", b"b"]
     assert fetch(fixture, partition=0) == []
     assert fixture.broker.topics.end_offset(ME, HERE, "t", 1) == 2
+
+
+def test_records_of_very_many_partitions_that_are_committed_together_are_all_there_after_a_restart(
+    fixture: BrokerFixture,
+) -> None:
+    fixture.broker.topics.create(ME, HERE, "wide", 100)
+    for number in range(100):
+        fixture.broker.produce.append(ME, HERE, "wide", number, [b"%d" % number])
+    fixture.commit()
+    fixture.restart()
+    assert [fetch(fixture, topic="wide", partition=number) for number in range(100)] == [
+        [b"%d" % number] for number in range(100)
+    ]
 
 
 def test_keys_headers_and_conditions_reach_the_log(fixture: BrokerFixture) -> None:
@@ -354,6 +367,28 @@ def test_a_snapshot_stands_for_the_events_before_it() -> None:
     fixture.restart()
     assert fixture.broker.state_log._snapshot() == before
     assert names(fixture.broker) == [f"t{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("count", range(10, 20))
+def test_records_behind_a_snapshot_are_there_after_a_kill_and_offsets_go_on(count: int) -> None:
+    fixture = BrokerFixture(LogSettings(file_bytes=256 << 10, snapshot_bytes=2_000))
+    fixture.broker.topics.create(ME, HERE, "t", 1)
+    kept = [b"%d" % number * 100 for number in range(count)]
+    for number, value in enumerate(kept):
+        assert produce(fixture, value) == number
+    fixture.restart()
+    assert fetch(fixture) == kept
+    assert produce(fixture, b"next") == count
+
+
+def test_damage_to_what_was_acknowledged_stops_the_start(fixture: BrokerFixture) -> None:
+    for number in range(3):
+        produce(fixture, b"value-%d" % number)
+    disk = fixture.disk = fixture.disk.kill()
+    path = next(path for path in disk.paths() if path.endswith(".journal"))
+    disk.replace(path, disk.content(path).replace(b"value-1", b"value-X"))
+    with pytest.raises(LogDamaged):
+        fixture.open()
 
 
 def test_an_event_of_a_newer_version_stops_the_start(fixture: BrokerFixture) -> None:

@@ -159,3 +159,22 @@ def test_at_level_memory_files_stay_until_what_lets_them_go_is_written(tables: b
         engine.maintain(NOW, lambda _: Retention())
     reopened, _ = open_engine(disk.kill(), table)
     assert reopened.bounds(A) == Bounds(0, 40)
+
+
+def test_files_stay_until_the_journal_has_that_a_table_has_their_records() -> None:
+    """A table was built, and the process is killed before that is committed."""
+    disk, table = SimDisk(), MemoryTable()
+    engine, committer = open_engine(disk, table)
+    for i in range(40):
+        engine.append([Records(A, [b"value-%d" % i * 20])])
+        committer.run()
+    records, first = read_all(engine, A), sequences(disk)[0]
+    engine.advance_table_ends(table.build(engine, engine.closed_files()[0]))
+    for _ in range(3):
+        engine.maintain(NOW, lambda _: Retention())
+    reopened, _ = open_engine(disk.copy(), table)
+    assert read_all(reopened, A) == records
+    for _ in range(3):
+        committer.run()
+        engine.maintain(NOW, lambda _: Retention())
+    assert sequences(disk)[0] > first, "the file was not to go anyway: this tests nothing"

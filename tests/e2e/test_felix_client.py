@@ -130,6 +130,14 @@ def test_json_instead_of_binary(broker: BrokerProcess) -> None:
             assert [event.payload for event in islice(events, 3)] == [b"0", b"1", b"2"]
 
 
+def test_a_subscription_begins_with_the_event_whose_offset_it_names(broker: BrokerProcess) -> None:
+    with FelixClient(broker.address("felix"), insecure=True) as client:
+        for number in range(4):
+            client.publish("middle", b"%d" % number)
+        with client.subscribe("middle", 1) as events:
+            assert [event.payload for event in islice(events, 2)] == [b"1", b"2"]
+
+
 def test_offsets_that_are_not_there(broker: BrokerProcess) -> None:
     with FelixClient(broker.address("felix"), insecure=True) as client:
         client.publish("short", b"0")

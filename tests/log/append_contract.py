@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.log.harness import PLENTY, SECOND, A, B, Harness, Stored, prepared, read, read_all, state, values
 
-from penstock.log.engine import Bounds, GroupState, Producer, Records
+from penstock.log.engine import Bounds, GroupState, Producer, Records, partition_id
 from penstock.log.errors import (
     EntryTooLarge,
     OffsetMismatch,
@@ -95,6 +95,13 @@ class AppendContract:
         log.settle()
         assert appended.base_offsets == (0, 0, 1)
         assert values(read_all(log.engine, A)) == [b"1", b"2", b"3"]
+
+    def test_a_group_of_very_many_partitions_is_kept_whole(self, log: Harness) -> None:
+        partitions = [partition_id(3, number) for number in range(150)]
+        log.engine.append([Records(partition, [b"%d" % partition]) for partition in partitions])
+        log.settle()
+        log.reopen()
+        assert [values(read_all(log.engine, it)) for it in partitions] == [[b"%d" % it] for it in partitions]
 
     def test_nothing_is_readable_before_its_group_is_committed(self, log: Harness) -> None:
         appended = log.engine.append([Records(A, [b"1", b"2"])], events=[b"e"])
@@ -344,6 +351,15 @@ class AppendContract:
             log.engine.append([Records(A, [b"x"])], producer=Producer(b"p", 3, 4))
         log.settle()
         assert values(read_all(log.engine, A)) == [b"0", b"1", b"2", b"3"]
+
+    def test_a_repeat_is_known_from_a_snapshot(self, log: Harness) -> None:
+        log.engine.snapshot_from(lambda: b"state")
+        log.engine.append([Records(A, [b"1"])], producer=Producer(b"p", 4, 0))
+        assert log.reopen().snapshot is not None
+        again = log.engine.append([Records(A, [b"1"])], producer=Producer(b"p", 4, 0))
+        assert (again.repeated, again.base_offsets) == (True, (0,))
+        log.settle()
+        assert values(read_all(log.engine, A)) == [b"1"]
 
     def test_a_repeat_wins_over_its_own_condition(self, log: Harness) -> None:
         first = log.engine.append([Records(A, [b"1"], expected_offset=0)], producer=Producer(b"p", 0, 0))

@@ -96,6 +96,19 @@ class PastContract:
         seam = table.end(A)
         assert len(read(log.engine, A, max(0, seam - 3))) > 3
 
+    def test_no_offset_comes_twice_while_a_file_that_a_table_has_is_still_there(self, log: Harness) -> None:
+        fill(log)
+        before = read_all(log.engine, A)
+        table = MemoryTable()
+        log.engine.read_tiered_from(table)
+        hand_over(log, table, files=2)
+        for file in log.engine.closed_files()[:1]:
+            log.engine.advance_table_ends(table.build(log.engine, file))
+            log.settle()
+        for offset in range(0, END, 11):
+            found = read(log.engine, A, offset)
+            assert found == before[offset : offset + len(found)]
+
     def test_a_read_that_was_planned_before_its_file_went_is_still_right(self, log: Harness) -> None:
         fill(log)
         before = read_all(log.engine, A)
@@ -166,6 +179,20 @@ class PastContract:
             log.engine.advance_table_ends({A: 3})
         log.engine.advance_table_ends({A: 2})
         log.settle()
+
+    def test_files_stay_until_the_end_of_their_table_is_committed(self, log: Harness) -> None:
+        table = MemoryTable()
+        fill(log)
+        closed = log.engine.closed_files()[:1]
+        for file in closed:
+            log.engine.advance_table_ends(table.build(log.engine, file))
+        before = log.engine.stored_bytes(A, 0)
+        for _ in range(3):
+            log.engine.maintain(log.now, lambda _: Retention())
+        assert log.engine.stored_bytes(A, 0) == before
+        log.settle()
+        hand_over(log, table, files=2)
+        assert not closed or log.engine.stored_bytes(A, 0) < before
 
     def test_what_was_trimmed_is_for_no_table(self, log: Harness) -> None:
         fill(log)

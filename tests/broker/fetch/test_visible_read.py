@@ -17,6 +17,7 @@ from penstock.broker.names import DEFAULT_SCOPE as HERE
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.broker.state.events import RecordsRemoved
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
+from penstock.broker.topics.id_lookup import stream_id
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import partition_id
 from penstock.log.errors import OffsetOutOfRange
@@ -90,6 +91,16 @@ def test_records_are_delivered_until_they_expire_and_then_no_more(log: LogSettin
     assert plan(fixture, 1).run()[0].base_offset == 3
     fixture.restart()
     assert fetched(fixture) == [(0, b"a"), (3, b"d")]
+
+
+def test_a_stream_that_is_named_by_its_number_shows_the_same_records() -> None:
+    fixture = made(None)
+    store(fixture, b"a", b"b", b"c", lifetimes=[0, 1, 0])
+    number = stream_id(fixture.broker.topics.describe(ME, HERE, "t").topic.id)
+    for shown in ([(0, b"a"), (1, b"b"), (2, b"c")], [(0, b"a"), (2, b"c")]):
+        assert fetched(fixture) == shown
+        assert found(fixture.broker.fetch.plan_stream(ME, HERE, number, 0, BIG, BIG)[1]) == shown
+        fixture.pass_time(1)
 
 
 @both

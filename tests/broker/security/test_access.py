@@ -284,6 +284,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
             *(
                 "damaged",
                 "done",
+                "exist",
                 "figures",
                 "find",
                 "forget",
@@ -294,7 +295,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
                 "safe",
                 "sizes",
             ),
-            "trouble",
+            *("trouble", "warm"),
         },
     ),  # what the server and its process for tables call
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has

@@ -279,6 +279,14 @@ def test_what_everyone_may_do_a_key_may_do_while_it_counts() -> None:
         produce(fixture, who, "public")
 
 
+def test_what_everyone_may_do_everywhere_a_key_may_do_in_its_tenant_only() -> None:
+    fixture = secured(Grant("*", frozenset({WRITE, CREATE}), topic="public"))
+    who = enter(fixture, add(fixture, tenant="acme", topics=["own"])[1])
+    produce(fixture, who, "public", Scope("acme", "default"))
+    with pytest.raises(AccessDenied):
+        produce(fixture, who, "public")
+
+
 def test_a_grant_in_the_configuration_cannot_outlive_a_key() -> None:
     fixture = secured(Grant("key:1", frozenset({Permission.ADMIN})), Grant("key:x", frozenset({Permission.ADMIN})))
     _, secret = add(fixture, topics=["own"])

@@ -369,6 +369,27 @@ def test_a_fetch_below_the_journal_comes_from_the_table(monkeypatch: pytest.Monk
     assert "the store is away" in here.broker.tables.trouble()
 
 
+def test_a_fetch_across_the_seam_has_every_offset_once_while_a_file_that_is_in_the_table_is_still_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = MemoryTable()
+    monkeypatch.setattr(Tables, "_open_past", lambda _: table)
+    here = fixture()
+    topic(here, "orders")
+    produce(here, "orders")
+    while len(closed := here.engine.closed_files()) > 1:
+        here.engine.advance_table_ends(table.build(here.engine, closed[0]))
+        here.commit()
+    for _ in range(5):
+        here.broker.maintain(here.now)
+        here.commit()
+    here.engine.advance_table_ends(table.build(here.engine, closed[0]))
+    here.commit()
+    here.restart()
+    slices = here.broker.fetch.plan(ADMINISTRATOR, DEFAULT_SCOPE, "orders", 0, 0, 1 << 20, 100).run()
+    assert [offset for part in slices for offset in range(part.base_offset, part.end_offset)] == list(range(60))
+
+
 # -- the rules
 
 

@@ -123,6 +123,16 @@ def test_a_crash_during_the_commit_leaves_nothing() -> None:
         fixture.broker.transactions.commit(ALICE, txn)
 
 
+def test_a_crash_between_two_commit_groups_does_not_split_a_transaction() -> None:
+    """Whatever is appended by itself is a group of its own here, and the process ends behind the first one."""
+    fixture = a_world(settings=LogSettings(file_bytes=256 << 10, group_bytes=1))
+    _, group = fixture.broker.transactions.commit(ALICE, filled(fixture))
+    assert fixture.committer.run()
+    assert group is not None and committed(group)
+    fixture.restart()
+    assert everything(fixture) == ALL
+
+
 def test_a_commit_that_is_asked_for_again_counts_once_also_after_a_restart_and_elsewhere() -> None:
     fixture = a_world()
     txn = filled(fixture)

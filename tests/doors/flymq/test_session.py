@@ -614,6 +614,37 @@ def test_dead_letters(fixture: BrokerFixture, peer: Peer) -> None:
     assert "not found" in peer.refused(m.ReplayDlq("t", third.message_id))
 
 
+def test_a_dead_letter_that_does_not_fit_the_topics_schema_is_not_replayed(fixture: BrokerFixture, peer: Peer) -> None:
+    peer.ask(m.RegisterSchema("s", "json", SCHEMA))
+    peer.ask(m.CreateTopic("t", 1))
+    fixture.broker.topics.change(ANONYMOUS, DEFAULT_SCOPE, "t", TopicSettings(schema="s", rejected="dead-letter"))
+    fixture.commit()
+    peer.all(m.Produce("t", None, b"{}"), m.Produce("t", None, b'{"a": 1}'))
+    assert "missing required field: a" in peer.refused(m.ReplayDlq("t", None, 0))
+    assert values(fetch(peer)) == [b'{"a": 1}']
+    assert [letter.value for letter in letters(peer)] == [b"{}"]
+
+
+def test_of_two_clients_that_replay_a_dead_letter_at_the_same_time_one_is_told_that_it_is_not_there() -> None:
+    calls: list[Any] = []
+    fixture = BrokerFixture(executor=later(calls))
+    Peer(fixture).all(m.CreateTopic("t", 1), *[m.Produce("t.dlq", None, b"%d" % number) for number in range(3)])
+    fixture.restart()  # so that letters are read from the disk
+    clients = [Peer(fixture), Peer(fixture)]
+    for client in clients:
+        client.feed(m.ReplayDlq("t", None, 1))
+    assert len(calls) == 2
+    for work, _ in calls:
+        work()
+    for _, done in calls:
+        done()
+    fixture.commit()
+    (first,), (second,) = (client.replies() for client in clients)
+    assert first == m.Done()
+    assert isinstance(second, m.Failure) and "not found" in second.message
+    assert values(fetch(clients[0])) == [b"1"]
+
+
 def test_delayed_records(fixture: BrokerFixture, peer: Peer) -> None:
     first = peer.ask(m.ProduceDelayed("t", b"late", 5000))
     second = peer.ask(m.ProduceDelayed("t", b"early", 2000, b"k", 0))

@@ -616,13 +616,28 @@ def test_a_client_that_comes_back_knows_its_subscription_again() -> None:
 def test_a_subscription_keeps_its_id_whatever_else_the_connection_subscribed_to() -> None:
     scene = Scene(1)
     other = scene.author.create("other")
-    peer = scene.peer()
-    assert subscribe(peer, other) == subscription_id(TENANT, other)
     for _ in range(2):
+        peer = scene.peer()
+        assert subscribe(peer, other) == subscription_id(TENANT, other)
         assert subscribe(peer, scene.stream) == subscription_id(TENANT, scene.stream)
         assert offsets(peer) == [0]
-        peer.ask(m.Unsubscribe(subscription_id(TENANT, scene.stream)))
-        pushed(peer)
+
+
+def test_on_a_connection_no_id_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original's clients would take the end of the first subscription for that of the next."""
+    monkeypatch.setattr("penstock.doors.kimberlite.subscriptions.MAX_SUBSCRIPTIONS", 3)
+    scene = Scene(1)
+    peer, found = scene.peer(), []
+    for _ in range(5):
+        found.append(subscribe(peer, scene.stream))
+        peer.ask(m.Unsubscribe(found[-1]))
+    own = subscription_id(TENANT, scene.stream)
+    assert found == list(range(own, own + 5))
+    for number in range(5):
+        other = scene.author.create(f"other-{number}")
+        peer.ask(m.Unsubscribe(subscribe(peer, other)))
+    assert isinstance(peer.session, KimberliteSession)
+    assert len(peer.session._subscriptions._made) == 3
 
 
 @pytest.mark.parametrize("dialect", ALONE)

@@ -192,6 +192,7 @@ class Subscriptions:
         self.push_events = push_events
         self._open: dict[int, Subscription] = {}
         self.due: dict[int, Subscription] = {}  # may go on with the next `work`
+        self._made: dict[int, int] = {}  # subscriptions so far, by their stream's own id; the latest last
 
     # -- requests
 
@@ -237,8 +238,14 @@ class Subscriptions:
         return subscription
 
     def _number(self, tenant: int, stream: int) -> int:
-        """The stream's own, or the next that this connection does not use at the moment."""
-        number = subscription_id(tenant, stream)
+        """The stream's own, or else one behind it: the original's clients keep the end of a subscription under its id,
+        and would take it for that of the next one on the connection."""
+        own = subscription_id(tenant, stream)
+        made = self._made.pop(own, 0)
+        while len(self._made) >= MAX_SUBSCRIPTIONS:
+            del self._made[next(iter(self._made))]
+        self._made[own] = made + 1
+        number = own + made & MAX_ID
         while number in self._open:
             number = number + 1 & MAX_ID
         return number
