@@ -299,7 +299,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
         },
     ),  # what the server and its process for tables call
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has
-    "topics": (Topics, {"exists"}),
+    "topics": (Topics, {"exists", "partition_count"}),
     "produce": (ProduceService, set()),
     "fetch": (FetchService, {"sweep"}),
     "queues": (Queues, {"finish", "is_watching", "rebuilt", "release", "sweep"}),
