@@ -35,7 +35,7 @@ class Declarations(NamedTuple):
     dropped: tuple[Dropped, ...] = ()  # in order
 
     def at(self, position: int | None) -> TableState:
-        """What a statement sees at a position; None: now."""
+        """The table that a statement sees at a position; None: now."""
         before = self if position is None else self.before(position)
         if before.declared is not None or not before.dropped:
             return TableState(before.declared)

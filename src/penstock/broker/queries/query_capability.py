@@ -170,7 +170,7 @@ class QueryCapability:
         return found
 
     def _ends(self, topic: Topic) -> list[int]:
-        """Where the next record of each partition goes: behind everything that was appended before."""
+        """The offset that the next record of each partition gets, behind everything that was appended before."""
         end = self._state_log.engine.next_offset
         return [end(partition_id(topic.id, number)) for number in range(topic.partitions)]
 
