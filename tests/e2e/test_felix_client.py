@@ -26,10 +26,13 @@ from penstock.clients.felix import (
     FelixClient,
     Limits,
     OutcomeUnknown,
+    ReplyError,
     RetryPolicy,
     SubscriptionEnded,
+    Unsendable,
 )
 from penstock.clients.flymq import Client
+from penstock.wire.felix.errors import Advice, ErrorCode, Retry
 
 PATIENT = RetryPolicy(attempts=200, base=0.05, cap=0.1)
 MIB = 1 << 20
@@ -128,6 +131,24 @@ def test_json_instead_of_binary(broker: BrokerProcess) -> None:
         client.publish_many("json", [b"1", b"2"])
         with client.subscribe("json", "earliest") as events:
             assert [event.payload for event in islice(events, 3)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("encoding", ["binary", "json"])
+def test_keys_are_stored_and_offsets_and_advice_are_told(broker: BrokerProcess, encoding: Any) -> None:
+    topic = f"keyed-{encoding}"
+    with Client(*broker.endpoint("flymq")) as other:
+        other.create_topic(topic, 8)
+    with FelixClient(broker.address("felix"), insecure=True, encoding=encoding) as client:
+        assert [client.publish(topic, b"x", key=b"customer-1") for _ in range(2)] == [0, 1]
+        assert client.publish_many(topic, [b"a", b"b"], key=b"customer-2") == 0
+        assert client.publish(topic, b"no key") == 0
+        with client.subscribe(f"{topic}#3", start=0) as events:  # that of the key
+            assert list(islice(events, 2)) == [(b"x", 0), (b"x", 1)]
+        with pytest.raises(Unsendable, match="a key of 65536 bytes; the most is 65535"):
+            client.publish(topic, b"x", key=bytes(65536))
+        with pytest.raises(ReplyError) as refused:
+            client.publish(f"{topic}#99", b"x")
+        assert refused.value.advice == Advice(ErrorCode.INVALID_REQUEST, Retry.FATAL)
 
 
 def test_a_subscription_begins_with_the_event_whose_offset_it_names(broker: BrokerProcess) -> None:

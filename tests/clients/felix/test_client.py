@@ -38,6 +38,7 @@ from penstock.clients.felix.request_stream import OFFERED
 from penstock.transport.quic.errors import ConnectFailed
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Batch
+from penstock.wire.felix.features import ERROR_CODES
 from penstock.wire.felix.frames import frame
 
 ONE_STREAM = Pools(publish_streams=1, cache_streams=1)
@@ -436,6 +437,18 @@ def test_streams_share_the_publishing_and_one_stream_keeps_to_one() -> None:
 # -- connections
 
 
+def test_a_key_is_not_sent_to_a_server_that_would_ignore_it() -> None:
+    async def main() -> None:
+        server = ScriptedServer()
+        server.flags = 0x3F
+        async with client(server) as felix:
+            with pytest.raises(Unsendable, match="too old for keys"):
+                await felix.publish("visits", b"x", key=b"k")
+            assert await felix.publish("visits", b"x") is None
+
+    run(main())
+
+
 def test_every_stream_says_who_we_are_with_a_fresh_token() -> None:
     async def main() -> None:
         server = ScriptedServer()
@@ -443,7 +456,7 @@ def test_every_stream_says_who_we_are_with_a_fresh_token() -> None:
         async with client(server, tenant="acme", token=lambda: next(tokens)) as felix:
             await felix.publish("visits", b"x")
             await felix.cache_get("key")
-        assert server.received(m.Auth) == [m.Auth("acme", "first", OFFERED), m.Auth("acme", "second", OFFERED)]
+        assert server.received(m.Auth) == [m.Auth("acme", token, OFFERED, ERROR_CODES) for token in ("first", "second")]
 
     run(main())
 

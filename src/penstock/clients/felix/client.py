@@ -141,16 +141,21 @@ class AsyncFelixClient(AsyncClosing):
 
     # -- publishing
 
-    async def publish(self, stream: str, payload: bytes, *, namespace: str | None = None) -> None:
-        """Publish an event. Returns when it is stored."""
-        await self.publish_many(stream, (payload,), namespace=namespace)
+    async def publish(
+        self, stream: str, payload: bytes, *, key: bytes | None = None, namespace: str | None = None
+    ) -> int | None:
+        """Publish an event. Returns when it is stored: its offset, where the server tells it."""
+        return await self.publish_many(stream, (payload,), key=key, namespace=namespace)
 
-    async def publish_many(self, stream: str, payloads: Sequence[bytes], *, namespace: str | None = None) -> None:
-        """Publish events in one batch. Returns when they are stored, all or none.
+    async def publish_many(
+        self, stream: str, payloads: Sequence[bytes], *, key: bytes | None = None, namespace: str | None = None
+    ) -> int | None:
+        """Publish events in one batch. Returns when they are stored, all or none: the offset of the first, where the
+        server tells it. The key is that of all of them, and chooses their partition.
 
         Concurrent calls do not wait for each other's replies, up to the window of `limits`."""
         self._check_open()
-        await self._publisher.publish(stream, payloads, namespace)
+        return await self._publisher.publish(stream, payloads, namespace, key)
 
     async def publish_batches(
         self, stream: str, batches: Iterable[Sequence[bytes]], *, namespace: str | None = None, window: int = 64

@@ -1,4 +1,4 @@
-"""Exceptions of both clients. Felix tells an error by a text alone; `error_from_text` maps it, by how it begins."""
+"""Exceptions of both clients. `error_from_text` maps an error by how its text begins: not every server has codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.clients._core import errors as core
-from penstock.wire.felix.errors import OUTCOME_UNKNOWN
+from penstock.wire.felix.errors import OUTCOME_UNKNOWN, Advice
 
 
 class FelixError(core.PenstockError):
@@ -74,11 +74,13 @@ class PipelineError(FelixError, core.PipelineError):
 
 
 class ReplyError(FelixError, core.ReplyError):
-    """The server refused the request. A more exact class stands for most reasons."""
+    """The server refused the request. A more exact class stands for most reasons. `advice` is the error's code and what
+    to do about it, where the server tells."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        self.advice: Advice | None = None
 
 
 class WriteDoubtful(OutcomeUnknown, ReplyError):
@@ -141,9 +143,9 @@ _PREFIXES: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
 )
 
 
-def error_from_text(message: str) -> ReplyError:
+def error_from_text(message: str, advice: Advice | None = None) -> ReplyError:
     """The exception for the text of an error reply."""
-    for prefix, kind in _PREFIXES:
-        if message.startswith(prefix):
-            return kind(message)
-    return ReplyError(message)
+    kind = next((kind for prefix, kind in _PREFIXES if message.startswith(prefix)), ReplyError)
+    error = kind(message)
+    error.advice = advice
+    return error

@@ -23,16 +23,18 @@ class Publisher:
         self._options = options
         self._streams = streams
 
-    async def publish(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
-        """Returns when they are stored, all or none."""
-        spec = self._spec(stream, payloads, namespace)
-        await self._streams.call(self._slot(stream), spec)
+    async def publish(
+        self, stream: str, payloads: Sequence[bytes], namespace: str | None, key: bytes | None = None
+    ) -> int | None:
+        """Returns when they are stored, all or none: the offset of the first, if the server tells it."""
+        spec = requests.publish(self._options, self._options.scope(namespace, "stream", stream), payloads, key)
+        return await self._streams.call(self._slot(stream), spec)
 
     async def publish_batches(
         self, stream: str, batches: Iterable[Sequence[bytes]], namespace: str | None, window: int
     ) -> int:
         """Up to `window` of them in flight; the first failure stops the sending. Returns how many were stored."""
-        in_flight: deque[tuple[RequestSpec[None], asyncio.Future[Outcome]]] = deque()
+        in_flight: deque[tuple[RequestSpec[int | None], asyncio.Future[Outcome]]] = deque()
         results: list[FelixError | None] = []
 
         async def settle_oldest() -> bool:
@@ -66,7 +68,7 @@ class Publisher:
         data = encode_batch(Batch(*self._options.scope(namespace, "stream", stream), list(payloads)))
         await self._streams.send_unacknowledged(self._slot(stream), data)
 
-    def _spec(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> RequestSpec[None]:
+    def _spec(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> RequestSpec[int | None]:
         return requests.publish(self._options, self._options.scope(namespace, "stream", stream), payloads)
 
     def _slot(self, stream: str) -> int:

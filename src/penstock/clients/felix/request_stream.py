@@ -23,7 +23,9 @@ from penstock.clients.felix.errors import (
 from penstock.clients.felix.frame_reader import read_frames
 from penstock.clients.felix.options import Options
 from penstock.wire.felix import messages as m
-from penstock.wire.felix.codec.binary import decode_ack
+from penstock.wire.felix.codec.binary import Ack, decode_ack
+from penstock.wire.felix.errors import Advice, advice_from_names
+from penstock.wire.felix.features import ERROR_CODES
 from penstock.wire.felix.frames import ACK, HEADER_SIZE, KNOWN, TIMESTAMPS, Frame, Framer
 
 if TYPE_CHECKING:
@@ -102,7 +104,9 @@ class RequestStream:
         options = self._options
         if not options.original:
             return
-        auth = m.Auth(tenant_id=options.tenant, token=options.credentials(), client_flags=OFFERED)
+        auth = m.Auth(
+            tenant_id=options.tenant, token=options.credentials(), client_flags=OFFERED, client_features=ERROR_CODES
+        )
         reply = result_of(await self.send(None, m.encode(auth)))
         self.flags = reply.server_flags if isinstance(reply, m.AuthOk) else DEFAULT_FLAGS
 
@@ -229,7 +233,7 @@ class RequestStream:
     def _on_frame(self, frame: Frame) -> None:
         if frame.flags & ACK:
             ack = decode_ack(frame.payload, frame.flags)
-            self._on_reply(ack.request_id, _ACKNOWLEDGED if ack.error is None else error_from_text(ack.error))
+            self._on_reply(ack.request_id, _outcome_of(ack))
             return
         reply = m.decode_reply(frame.payload)
         request_id: m.RequestId = getattr(reply, "request_id", None)
@@ -238,7 +242,7 @@ class RequestStream:
                 if request_id is None and self._sent_unacknowledged and not self._options.original:
                     _log.warning("Felix: a publish without acknowledgement was refused: %s", message)
                     return
-                self._on_reply(request_id, error_from_text(message))
+                self._on_reply(request_id, error_from_text(message, _advice_of(reply)))
             case m.SubscribeCursorError(reason=reason, requested=requested, available=available):
                 self._on_reply(request_id, CursorError(reason, requested, available))
             case _:
@@ -277,6 +281,18 @@ class RequestStream:
             self._timer = self._loop.call_at(deadline, self._on_timer)
         else:
             self.abort(TimedOut(f"no reply in {self._options.timeout:g} seconds"))
+
+
+def _outcome_of(ack: Ack) -> Outcome:
+    if ack.error is not None:
+        return error_from_text(ack.error, ack.advice)
+    return _ACKNOWLEDGED if ack.offset is None else m.PublishOk(ack.request_id, ack.offset)
+
+
+def _advice_of(error: m.Error | m.PublishError) -> Advice | None:
+    if error.code is None:
+        return None
+    return advice_from_names(error.code, error.retry, None if error.detail is None else error.detail.retry_after_ms)
 
 
 def _complete(request: InFlightRequest, outcome: Outcome) -> None:

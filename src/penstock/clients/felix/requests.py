@@ -15,7 +15,8 @@ from penstock.clients.felix.options import Options
 from penstock.clients.felix.results import Swapped
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import Batch, encode_batch
-from penstock.wire.felix.frames import ACKED
+from penstock.wire.felix.frames import ACKED, KEYED
+from penstock.wire.felix.routing import MAX_KEY
 
 T = TypeVar("T")
 
@@ -32,14 +33,17 @@ class Publication(NamedTuple):
     scope: Scope
     payloads: Sequence[bytes]
     binary: bool
+    key: bytes | None = None  # of all of them
 
     def encode(self, request_id: m.RequestId, flags: int) -> bytes:
-        scope, payloads, binary = self
+        scope, payloads, binary, key = self
+        if key is not None and isinstance(request_id, int) and not flags & KEYED:
+            raise Unsendable("the server is too old for keys: it would ignore them")
         if binary and flags & ACKED and isinstance(request_id, int):
-            return encode_batch(Batch(*scope, list(payloads), request_id))
+            return encode_batch(Batch(*scope, list(payloads), request_id, key=key))
         if len(payloads) == 1:
-            return m.encode(m.Publish(*scope, payloads[0], request_id, "per_message"))
-        return m.encode(m.PublishBatch(*scope, list(payloads), request_id, "per_batch"))
+            return m.encode(m.Publish(*scope, payloads[0], request_id, "per_message", key))
+        return m.encode(m.PublishBatch(*scope, list(payloads), request_id, "per_batch", key))
 
 
 @dataclass(slots=True)
@@ -71,10 +75,18 @@ class RequestSpec(core.RequestSpec[T]):
         return kind(f"{self.uncertainty}: {error}")
 
 
-def publish(options: Options, scope: Scope, payloads: Sequence[bytes]) -> RequestSpec[None]:
-    """Store payloads as one batch, all or none."""
+def publish(
+    options: Options, scope: Scope, payloads: Sequence[bytes], key: bytes | None = None
+) -> RequestSpec[int | None]:
+    """Store payloads as one batch, all or none. The result is the offset of the first, if the server tells it."""
+    if key is not None and len(key) > MAX_KEY:
+        raise Unsendable(f"a key of {len(key)} bytes; the most is {MAX_KEY}")
     binary = options.original and options.encoding == "binary"
-    return RequestSpec(Publication(scope, payloads, binary), nothing, uncertainty=_PUBLISHED)
+    return RequestSpec(Publication(scope, payloads, binary, key), _offset, uncertainty=_PUBLISHED)
+
+
+def _offset(reply: m.Reply) -> int | None:
+    return reply.offset if isinstance(reply, m.PublishOk) else None
 
 
 def cache_put(scope: Scope, key: str, value: bytes, ttl_ms: int | None) -> RequestSpec[None]:
