@@ -21,7 +21,7 @@ DOCUMENTS = [
 # A file by its name, or a directory with a slash behind it; `*` stands for anything.
 _PATH = re.compile(r"`((?:[\w.*-]+/)*[\w.*-]+\.(?:py|md|toml)|(?:[\w.*-]+/)+)(?:::\w+)?`")
 # Files of the user, of a data directory or of a pipeline, in examples; and what a run makes.
-ELSEWHERE = {"penstock.toml", "tables/", "certificates/", "transformations/", "build/fuzz/findings/"}
+ELSEWHERE = {"penstock.toml", "tables/", "certificates/", "transformations/", "build/fuzz/findings/", "build/clients/"}
 
 
 def paths(document: Path) -> list[str]:
