@@ -156,7 +156,7 @@ TELL_SPARK = test -d $(VENV)/lib/python3*/site-packages/pyspark || \
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
 	--no-emit-index-url --no-emit-find-links
 
-# The original's published clients that tests run, each in a folder of its own (tests/wheels.py).
+# The original's published clients that tests run, each in an environment of its own (tests/released_clients.py).
 KIMBERLITE = 0.6.1 0.7.0 0.8.0 0.9.1
 
 lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upgrade for newer versions)

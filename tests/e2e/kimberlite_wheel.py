@@ -1,6 +1,6 @@
-"""A program of somebody who uses the original's Python client: `python kimberlite_wheel.py FOLDER VERSION ADDRESS`.
+"""A program of somebody who uses the original's Python client: `python kimberlite_wheel.py VERSION ADDRESS`.
 
-It runs with whatever version is in the folder, and knows nothing of the broker's code.
+It runs in an environment with that version and nothing else, and knows nothing of the broker's code.
 """
 
 # mypy: ignore-errors
@@ -8,14 +8,12 @@ It runs with whatever version is in the folder, and knows nothing of the broker'
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version as installed
 
-folder, version, address = sys.argv[1:]
-sys.path.insert(0, folder)
+from kimberlite import Client, DataClass, KimberliteError, Value
 
-import kimberlite  # noqa: E402
-from kimberlite import Client, DataClass, KimberliteError, Value  # noqa: E402
-
-assert kimberlite.__file__.startswith(folder), kimberlite.__file__
+version, address = sys.argv[1:]
+assert installed("kimberlite") == version
 
 
 def refused(work) -> bool:

@@ -4,12 +4,11 @@ environment of its own, against the real broker as it comes."""
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.launcher import BrokerProcess
-from tests.wheels import wheel_folder
+from tests.released_clients import python_with
 
 PROGRAM = Path(__file__).with_name("kimberlite_wheel.py")
 VERSIONS = ("0.6.1", "0.7.0", "0.8.0", "0.9.1")
@@ -17,12 +16,11 @@ VERSIONS = ("0.6.1", "0.7.0", "0.8.0", "0.9.1")
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_program_with_a_published_client_works(tmp_path: Path, version: str) -> None:
-    folder = wheel_folder(f"kimberlite-{version}")
-    assert (folder / f"kimberlite-{version}.dist-info").is_dir()
+    python = python_with(f"kimberlite-{version}")
     with BrokerProcess(tmp_path) as broker:
         address = broker.ready().address("kimberlite")
         told = subprocess.run(
-            [sys.executable, str(PROGRAM), str(folder), version, address],
+            [python, str(PROGRAM), version, address],
             capture_output=True,
             text=True,
             timeout=120,
