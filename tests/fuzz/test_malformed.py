@@ -325,8 +325,10 @@ BINARY = [
     ),
     Case(
         "a record that no frame could bring back",
-        binary_produce(b"t", 0, bytes(8_000_000)),
-        binary_error(500, "Failed to write record: Record of 8000000 bytes is larger than the limit of 7864206 bytes"),
+        binary_produce(b"t", 0, bytes(10_485_744)),
+        binary_error(
+            500, "Failed to write record: Record of 10485744 bytes is larger than the limit of 10485743 bytes"
+        ),
     ),
     Case("bytes behind the last field", b"\xff" + b"behind", b"\xff"),
     Case(

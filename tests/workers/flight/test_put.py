@@ -202,7 +202,7 @@ def test_limits(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "two").write_bytes(bytes(10))
     assert flight_put._usage(str(tmp_path)) == {"one": (1, 10), "two": (1, 10)}
     assert flight_put._usage(str(tmp_path / "missing")) == {}
-    monkeypatch.setattr(flight_put, "_usage", lambda _: {"another's": (1, (16 << 30) + 1)})
+    monkeypatch.setattr(flight_put, "_usage", lambda _: {"another's": flight_put._Used(1, (16 << 30) + 1)})
     with pytest.raises(TooMany, match="not published yet"):
         put(fixture, Stream([TWO]), topic="orders")
     assert staged(fixture) == []

@@ -68,6 +68,7 @@ class UnpackingTask:
 
     def cancel(self) -> None:
         self._over = True
+        self._inflation.discard()
         self._queue.leave(self)
         if self._outcome is not None:
             self._outcome.cancel()
@@ -92,10 +93,12 @@ class UnpackingTask:
 
     def _finish(self, error: Exception | None) -> None:
         self._over = True
+        content = self._inflation.content() if error is None else b""
+        self._inflation.discard()  # now: the task and its completion know each other, and go with the next collection
         outcome: Outcome | Exception | None = error
         if error is None:
             try:
-                outcome = self._execute(self._inflation.content())
+                outcome = self._execute(content)
             except Exception as refusal:  # noqa: BLE001 - the error boundary is the pipeline's
                 outcome = refusal
         self._queue.leave(self)

@@ -226,3 +226,8 @@ class Inflation:
 
     def content(self) -> bytes:
         return self._content.getvalue()
+
+    def discard(self) -> None:
+        """Give up the memory that it takes."""
+        self._payload = b""
+        self._content = io.BytesIO()

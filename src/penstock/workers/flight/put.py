@@ -161,7 +161,7 @@ class _StagingQuota:
         files, size = sum(used.files for used in usage.values()), sum(used.size for used in usage.values())
         my_files, my_size = sum(used.files for used in mine), sum(used.size for used in mine)
         room = allowance(limits.staged_bytes, size - my_size, limits.share)
-        if my_size > room or my_files > allowance(limits.staged_files, files - my_files, limits.share):
+        if my_size >= room or my_files > allowance(limits.staged_files, files - my_files, limits.share):
             raise TooMany(
                 f"{my_size} bytes in {my_files} files of this tenant are staged and not published yet, which is its "
                 "limit: publish or discard them, or try again later"
