@@ -31,7 +31,7 @@ from penstock.clients.flymq import Client as FlyMqClient
 from penstock.clients.rustlog import Client as RustLogClient
 from penstock.flight.log import TopicPartition
 from penstock.wire.felix import messages as fm
-from penstock.wire.felix.frames import OFFSETS, SHARED
+from penstock.wire.felix.frames import OFFSETS, SHARED, SKIPPED, TIMESTAMPS
 from penstock.wire.kimberlite import messages as m
 
 SETTINGS: Final = {"PENSTOCK_KIMBERLITE__TENANTS": "1=default"}  # where protocols without tenants are
@@ -278,7 +278,8 @@ def expired(doors: Doors) -> Expected:
             inbox = await wire.subscribe("mortal", "earliest")
             await wire.until(lambda: len(inbox.events) >= len(events))
             assert inbox.events == events  # whose offsets are counted within each frame: none goes over a gap
-            assert {flags for flags, _, _ in inbox.batches} == {SHARED | OFFSETS}
+            plain = SHARED | OFFSETS | TIMESTAMPS
+            assert {flags for flags, _, _ in inbox.batches} == {plain, plain | SKIPPED}
 
     run(frames())
     return {Place("mortal"): events}

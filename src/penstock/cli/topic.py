@@ -113,4 +113,4 @@ def change(
         changes["data_class"] = None if data_class == DEFAULT else spelt
     path = admin_request.path("topics", tenant, namespace, topic)
     known = admin_request.call(settings, "PATCH" if changes else "GET", path, TopicSettings, changes or None)
-    print_fields([(key, value) for key, value in msgspec.structs.asdict(known).items() if value is not None])
+    print_fields([(key, value) for key, value in msgspec.structs.asdict(known).items() if value not in (None, ())])
